@@ -1,0 +1,51 @@
+"""Every error Dorylus raises on purpose.
+
+    DorylusError
+    ├── ConfigError        a setting that cannot be honoured
+    ├── GraphError         a graph that breaks a rule: bad edge, bad label, bad feature
+    ├── DataError          a file or folder that cannot be read: truncated, unknown, unreachable
+    ├── CheckpointError    a checkpoint that is missing, damaged or of another model
+    └── TrainingError      a run that cannot go on: a task failed, a deadline passed
+
+A message says what was asked, what was found, the rule and the cure, in one paragraph. The command line
+prints it without a traceback: exit code 2 for what the user can mend by asking differently, 1 for a failure.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class DorylusError(Exception):
+    """Anything Dorylus refuses or fails to do; ``exit_code`` is what the command line returns."""
+
+    exit_code = 2
+
+
+class ConfigError(DorylusError):
+    """A setting that cannot be honoured."""
+
+
+class GraphError(DorylusError):
+    """A graph that breaks one of the rules of :class:`dorylus.Graph`."""
+
+
+class DataError(DorylusError):
+    """A file, folder or address that cannot be read as what it claims to be."""
+
+
+class CheckpointError(DorylusError):
+    """A checkpoint that is missing, damaged or belongs to another model."""
+
+
+class TrainingError(DorylusError):
+    """A run that cannot go on."""
+
+    exit_code = 1
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The sentence for a name nobody knows: lists the known ones and the nearest."""
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"unknown {what} {name!r}: the known ones are {', '.join(names)}.{hint}"
