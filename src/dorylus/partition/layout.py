@@ -1,0 +1,108 @@
+"""How a shard's vertices are laid out in memory: intervals of equal edge work, needed rows first in each.
+
+Vertices are renumbered so that an interval is a contiguous range of rows and, inside it, the rows of a deeper level
+(see :mod:`dorylus.saga.stages`) come before those of a shallower one. The rows an interval needs at any level are
+then one range: kernels and pools take plain slices, and rows nobody needs are never touched, so never resident.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.errors import ConfigError
+
+ROWS_PER_INTERVAL = 8192
+EDGES_PER_INTERVAL = 1_000_000
+VERTEX_WORK = 8  # the dense work of a row, counted in edges
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The order of the rows (new -> old), where intervals begin, and where each level's rows end in each interval."""
+
+    order: NDArray[np.int32]
+    bounds: NDArray[np.int64]
+    level_ends: NDArray[np.int64]  # [levels, intervals]
+
+    @property
+    def num_intervals(self) -> int:
+        """How many intervals there are."""
+        return len(self.bounds) - 1
+
+    def rows(self, level: int, interval: int) -> tuple[int, int]:
+        """The range of rows an interval needs at a level."""
+        return int(self.bounds[interval]), int(self.level_ends[level, interval])
+
+    def num_rows(self, level: int) -> int:
+        """How many rows are needed at a level, over all intervals."""
+        return int((self.level_ends[level] - self.bounds[:-1]).sum())
+
+    def everything(self) -> "Layout":
+        """The same order and intervals, every row needed at every level: what evaluation and prediction use."""
+        return Layout(self.order, self.bounds, np.broadcast_to(self.bounds[1:], self.level_ends.shape))
+
+
+def choose_intervals(num_vertices: int, num_edges: int, threads: int) -> int:
+    """How many intervals to cut: enough to balance the threads, few enough that a task outweighs its own cost."""
+    wanted = max(num_vertices / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
+    if wanted <= 1:
+        return 1
+    return min(256, num_vertices, max(4 * threads, round(wanted)))
+
+
+def check_intervals(intervals: int, num_vertices: int) -> None:
+    """Refuse more intervals than vertices."""
+    if intervals > num_vertices:
+        raise ConfigError(
+            f"intervals={intervals}, but the graph has {num_vertices} vertices. "
+            f"An interval holds at least one vertex: use at most {num_vertices}."
+        )
+
+
+def needed_levels(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], wanted: NDArray[np.bool_], num_layers: int
+) -> NDArray[np.int8]:
+    """The deepest level each vertex is needed at (-1: none), when the loss reads only the wanted vertices.
+
+    Level num_layers are the wanted vertices; level l adds the in-neighbours of level l+1.
+    """
+    needed = wanted.copy()
+    deepest = np.where(needed, num_layers, -1).astype(np.int8)
+    degrees = np.diff(indptr)
+    for level in range(num_layers - 1, -1, -1):
+        needed |= _in_neighbours(indptr, indices, degrees, needed)
+        deepest[needed & (deepest < 0)] = level
+    return deepest
+
+
+def _in_neighbours(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], degrees: NDArray[np.int64], rows: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    found = np.zeros(len(rows), np.bool_)
+    step = max(1, int(16_000_000 / max(1.0, len(indices) / max(1, len(rows)))))
+    for begin in range(0, len(rows), step):  # a slice of the edges at a time
+        end = min(begin + step, len(rows))
+        edges = np.repeat(rows[begin:end], degrees[begin:end])
+        found[indices[indptr[begin] : indptr[end]][edges]] = True
+    return found
+
+
+def make_layout(
+    degrees: NDArray[np.int64], order: NDArray[np.int32], deepest: NDArray[np.int8], num_layers: int, intervals: int
+) -> Layout:
+    """Cut the vertices of every level, taken in the given order, into intervals of equal edge work."""
+    work = degrees[order] + VERTEX_WORK
+    level = deepest[order]
+    interval = np.empty(len(order), np.int64)
+    for value in np.unique(level):
+        members = np.flatnonzero(level == value)
+        before = np.cumsum(work[members]) - work[members] / 2
+        interval[members] = np.minimum(before * intervals // work[members].sum(), intervals - 1)
+    by_place = np.argsort(interval * (num_layers + 2) + (num_layers - level), kind="stable")
+    bounds = np.zeros(intervals + 1, np.int64)
+    np.cumsum(np.bincount(interval, minlength=intervals), out=bounds[1:])
+    ends = np.empty((num_layers + 1, intervals), np.int64)
+    for depth in range(num_layers + 1):
+        ends[depth] = bounds[:-1] + np.bincount(interval[level >= depth], minlength=intervals)
+    return Layout(np.ascontiguousarray(order[by_place]), bounds, ends)

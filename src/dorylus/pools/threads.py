@@ -1,0 +1,26 @@
+"""The pool every machine has: dense tasks run on the graph server's own threads.
+
+The engine runs one task per thread and as many threads as there are cores, so a second set of threads here would only
+fight over them: a call runs at once, in the thread that submits it.
+"""
+
+from collections.abc import Callable
+
+from dorylus.saga import dense
+from dorylus.saga.dense import Call, Reply
+
+
+class ThreadsPool:
+    """Runs each call in the thread that submits it."""
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Run the call now."""
+        try:
+            reply = dense.run(call)
+        except Exception as error:  # whatever a user's body raises goes to the run, not to this thread
+            failed(error)
+        else:
+            done(reply)
+
+    def close(self) -> None:
+        """Nothing to stop: the threads are the engine's."""

@@ -1,0 +1,158 @@
+"""Builders of the usual programs: ``gcn``, ``gat``, ``sage``, ``gin``; widths come from the graph later."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.saga.gat import GAT
+from dorylus.saga.gcn import GCN
+from dorylus.saga.gin import GIN
+from dorylus.saga.layer import Layer
+from dorylus.saga.program import Program, Recipe
+from dorylus.saga.sage import SAGE
+
+
+def _stack(
+    name: str,
+    options: dict[str, Any],
+    widths: Callable[[int, int], list[tuple[int, int]]],
+    layer: Callable[[int, int, int, dict[str, Any]], Layer],
+) -> Recipe:
+    """A recipe of equal layers: dropout before each, activation after all but the last."""
+    dropout, input_dropout = options["dropout"], options["input_dropout"]
+
+    def make(num_features: int, num_classes: int) -> Program:
+        sizes = widths(num_features, num_classes)
+        layers = []
+        for index, (wide, out) in enumerate(sizes):
+            last = index == len(sizes) - 1
+            common = {
+                "dropout": input_dropout if index == 0 and input_dropout is not None else dropout,
+                "activation": None if last else options["activation"],
+                "residual": options["residual"] and not last,
+                "layer_norm": options["layer_norm"] and not last,
+            }
+            layers.append(layer(index, wide, out, common))
+        return Program(layers)
+
+    return Recipe(name, options, make)
+
+
+def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int, int], list[tuple[int, int]]]:
+    if num_layers < 1:
+        raise ConfigError(f"num_layers={num_layers}: a program has at least one layer.")
+    inner = [hidden] * (num_layers - 1) if isinstance(hidden, int) else list(hidden)
+    if len(inner) != num_layers - 1:
+        raise ConfigError(
+            f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them."
+        )
+    if any(width < 1 for width in inner):
+        raise ConfigError(f"hidden={hidden}: every width must be at least 1.")
+
+    def widths(num_features: int, num_classes: int) -> list[tuple[int, int]]:
+        sizes = [num_features, *inner, num_classes]
+        return list(zip(sizes[:-1], sizes[1:], strict=True))
+
+    return widths
+
+
+def gcn(
+    hidden: int | Sequence[int] = 16,
+    num_layers: int = 2,
+    dropout: float = 0.5,
+    *,
+    input_dropout: float | None = None,
+    activation: str = "relu",
+    residual: bool = False,
+    layer_norm: bool = False,
+) -> Recipe:
+    """Graph convolutions (Kipf & Welling). ``input_dropout`` is that of the features; it is ``dropout`` unless given."""
+    options = dict(locals())
+    widths = _plain_widths(hidden, num_layers)
+    return _stack("gcn", options, widths, lambda _, wide, out, common: GCN(wide, out, **common))
+
+
+def sage(
+    hidden: int | Sequence[int] = 64,
+    num_layers: int = 2,
+    dropout: float = 0.5,
+    *,
+    aggregator: str = "mean",
+    input_dropout: float | None = None,
+    activation: str = "relu",
+    residual: bool = False,
+    layer_norm: bool = False,
+) -> Recipe:
+    """GraphSAGE with a mean, max or sum aggregator."""
+    options = dict(locals())
+    widths = _plain_widths(hidden, num_layers)
+    return _stack(
+        "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)
+    )  # type: ignore[arg-type]
+
+
+def gin(
+    hidden: int | Sequence[int] = 64,
+    num_layers: int = 2,
+    dropout: float = 0.5,
+    *,
+    eps: float = 0.0,
+    train_eps: bool = False,
+    input_dropout: float | None = None,
+    activation: str = "relu",
+    residual: bool = False,
+    layer_norm: bool = False,
+) -> Recipe:
+    """Graph isomorphism network, a two-layer perceptron per layer."""
+    options = dict(locals())
+    widths = _plain_widths(hidden, num_layers)
+    return _stack(
+        "gin", options, widths, lambda _, wide, out, common: GIN(wide, out, eps=eps, train_eps=train_eps, **common)
+    )
+
+
+def gat(
+    hidden: int = 8,
+    heads: int = 8,
+    num_layers: int = 2,
+    dropout: float = 0.6,
+    *,
+    output_heads: int = 1,
+    attention_dropout: float | None = None,
+    slope: float = 0.2,
+    input_dropout: float | None = None,
+    activation: str = "elu",
+    residual: bool = False,
+    layer_norm: bool = False,
+) -> Recipe:
+    """Graph attention: ``heads`` heads of ``hidden`` columns side by side, the last layer's heads averaged.
+
+    ``attention_dropout`` is that of the attention coefficients; it is ``dropout`` unless given.
+    """
+    options = dict(locals())
+    if min(hidden, heads, output_heads) < 1:
+        raise ConfigError(f"hidden={hidden}, heads={heads}, output_heads={output_heads}: each must be at least 1.")
+    widths = _plain_widths(hidden * heads, num_layers)
+    on_attention = dropout if attention_dropout is None else attention_dropout
+
+    def layer(index: int, wide: int, out: int, common: dict[str, Any]) -> Layer:
+        last = index == num_layers - 1
+        own_heads = output_heads if last else heads
+        return GAT(wide, out, heads=own_heads, concat=not last, slope=slope, attention_dropout=on_attention, **common)
+
+    return _stack("gat", options, widths, layer)
+
+
+BUILDERS: Mapping[str, Callable[..., Recipe]] = {"gat": gat, "gcn": gcn, "gin": gin, "sage": sage}
+
+
+def build(name: str, **options: Any) -> Recipe:
+    """The recipe of a builder by its name, with its options checked."""
+    if name not in BUILDERS:
+        raise ConfigError(unknown_name("model", name, BUILDERS))
+    known = inspect.signature(BUILDERS[name]).parameters
+    for option in options:
+        if option not in known:
+            raise ConfigError(unknown_name(f"option of {name}", option, known))
+    return BUILDERS[name](**options)

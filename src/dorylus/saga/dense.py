@@ -1,0 +1,140 @@
+"""Dense tasks as pure functions: a call goes to a pool, a reply comes back. Gradients come from autograd.
+
+The gradient of a body re-runs it (rematerialisation) unless the reply of its forward run kept the autograd graph,
+which only makes sense on a pool in this process. Both give the same numbers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from dorylus.errors import ConfigError
+from dorylus.pipeline import Task
+from dorylus.saga.layer import Rows
+from dorylus.saga.stages import Body
+
+IGNORED = -100  # the label of a row the loss must not see
+
+
+class Mode(Enum):
+    """What a call asks for."""
+
+    FORWARD = "forward"
+    GRADIENT = "gradient"
+    LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the loss compares with: labels of the rows, and by how much the sum is divided to make a mean."""
+
+    loss: str
+    labels: Tensor
+    total: float
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The autograd graph of a forward run."""
+
+    inputs: tuple[Rows, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One dense task: everything it depends on, and nothing else."""
+
+    task: Task
+    mode: Mode
+    body: Body
+    weights: Mapping[str, Tensor]
+    inputs: tuple[Rows, ...]
+    wanted: tuple[bool, ...] = ()  # which inputs' gradients are wanted
+    cotangents: tuple[Tensor | None, ...] = ()
+    targets: Targets | None = None
+    keep: bool = False
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a dense task gives back; ``input_grads`` has one entry per input, None where none was wanted."""
+
+    outputs: tuple[Tensor, ...] = ()
+    input_grads: tuple[Tensor | None, ...] = ()
+    weight_grads: Mapping[str, Tensor] = field(default_factory=dict)
+    loss: float = 0.0
+    kept: Kept | None = None
+
+
+def run(call: Call) -> Reply:
+    """Carry out a call in this thread."""
+    if call.mode is Mode.FORWARD:
+        return _forward(call)
+    if call.mode is Mode.LOSS:
+        return _loss(call)
+    return _gradient(call)
+
+
+def _forward(call: Call) -> Reply:
+    if not call.keep:
+        with torch.no_grad():
+            return Reply(call.body(call.weights, call.inputs))
+    kept = _trace(call)
+    return Reply(tuple(output.detach() for output in kept.outputs), kept=kept)
+
+
+def _gradient(call: Call) -> Reply:
+    kept = call.kept or _trace(call)
+    pairs = [
+        (output, cotangent)
+        for output, cotangent in zip(kept.outputs, call.cotangents, strict=True)
+        if cotangent is not None and output.requires_grad
+    ]
+    return _differentiate(call, kept, [p[0] for p in pairs], [p[1] for p in pairs], 0.0)
+
+
+def _loss(call: Call) -> Reply:
+    assert call.targets is not None
+    kept = _trace(call)
+    loss = loss_sum(call.targets.loss, kept.outputs[0], call.targets.labels) / call.targets.total
+    return _differentiate(call, kept, [loss], None, float(loss.detach()))
+
+
+def _trace(call: Call) -> Kept:
+    inputs = tuple(
+        x.detach().requires_grad_(wanted) if isinstance(x, Tensor) else x
+        for x, wanted in zip(call.inputs, call.wanted, strict=True)
+    )
+    with torch.enable_grad():
+        return Kept(inputs, call.body(call.weights, inputs))
+
+
+def _differentiate(
+    call: Call, kept: Kept, outputs: list[Tensor], cotangents: list[Tensor] | None, loss: float
+) -> Reply:
+    names = [name for name in call.body.weight_names if call.weights[name].requires_grad]
+    inputs = [x for x, wanted in zip(kept.inputs, call.wanted, strict=True) if wanted]
+    sources = [*inputs, *(call.weights[name] for name in names)]
+    if not outputs or not sources:
+        return Reply(input_grads=(None,) * len(call.inputs), loss=loss)
+    grads = torch.autograd.grad(outputs, sources, cotangents, allow_unused=True)  # type: ignore[arg-type]
+    of_inputs = iter(grads[: len(inputs)])
+    input_grads = tuple(next(of_inputs) if wanted else None for wanted in call.wanted)
+    of_weights = zip(names, grads[len(inputs) :], strict=True)
+    return Reply((), input_grads, {name: grad for name, grad in of_weights if grad is not None}, loss)
+
+
+def loss_sum(kind: str, logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss summed over rows: cross-entropy, or binary cross-entropy over every class of every row."""
+    if kind == "cross_entropy":
+        return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+    if kind == "bce":
+        seen = (labels != IGNORED).to(logits.dtype)
+        return F.binary_cross_entropy_with_logits(logits, labels * seen, weight=seen, reduction="sum")
+    raise ConfigError(f"loss={kind!r}: use 'cross_entropy' (one label a vertex) or 'bce' (many).")

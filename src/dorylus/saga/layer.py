@@ -1,0 +1,135 @@
+"""The layer: an ordinary ``torch.nn.Module`` that says what its dense bodies are and how it gathers.
+
+A layer turns one row per vertex into another in three moves:
+
+    z = prepare(x)                      dense, per vertex      (ApplyVertex; the identity unless overridden)
+    m = apply_edge(z[u], z[v], w)       dense, per edge u -> v (ApplyEdge; left out unless overridden)
+    g = reduce of z[u] (or m) over v's in-edges                (Gather, on the graph server)
+    y = apply_vertex(own, g)            dense, per vertex      (ApplyVertex)
+
+and finishes with what every layer may have: layer norm, activation, residual. Dense bodies must be pure functions
+of the layer's parameters and their arguments: they run on any pool, in any order, on any cut of the rows, and their
+gradients come from autograd. Randomness is the graph server's: say ``dropout=`` and do not draw in a body.
+"""
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.saga.sparse import SparseRows
+
+Rows = Tensor | SparseRows
+Reduce = Literal["sum", "mean", "max", "softmax", "attention"]
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "elu": F.elu,
+    "gelu": F.gelu,
+    "leaky_relu": F.leaky_relu,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+
+
+class Layer(nn.Module):
+    """A graph layer. Subclass it, set the class attributes that differ, and write the bodies.
+
+    - ``reduce``: how in-edges are combined. ``"softmax"`` weighs messages by the softmax of scores over each
+      vertex's in-edges, and needs an ``apply_edge`` that returns ``(message, score)`` with ``heads`` scores.
+    - ``norm``: ``"symmetric"``, ``"mean"`` or ``"none"``: the weights edges carry in a sum; ``self_loops`` adds the
+      missing ones first.
+    - ``own``: what ``apply_vertex`` receives of the vertex itself: the layer's ``"input"``, the ``"prepared"`` row,
+      or ``"none"``.
+    - ``commutes``: ``prepare`` is linear and may be moved behind the gather. The program then picks the cheaper
+      order and sets ``transform_first``; the bodies must honour it (see :mod:`dorylus.saga.gcn`).
+    """
+
+    reduce: Reduce = "sum"
+    norm: str = "none"
+    self_loops: bool = False
+    own: Literal["input", "prepared", "none"] = "input"
+    heads: int = 1
+
+    commutes: bool = False
+    transforms_first_by_default: ClassVar[bool] = True
+    accepts_sparse: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        in_columns: int,
+        out_columns: int,
+        *,
+        dropout: float = 0.0,
+        activation: str | None = None,
+        residual: bool = False,
+        layer_norm: bool = False,
+    ) -> None:
+        super().__init__()
+        if in_columns < 1 or out_columns < 1:
+            raise ConfigError(f"a layer of {in_columns} -> {out_columns} columns: both must be at least 1.")
+        if not 0.0 <= dropout < 1.0:
+            raise ConfigError(f"dropout={dropout}: it is the share of entries dropped, so use a value in [0, 1).")
+        if activation is not None and activation not in ACTIVATIONS:
+            raise ConfigError(unknown_name("activation", activation, ACTIVATIONS))
+        self.in_columns = in_columns
+        self.out_columns = out_columns
+        self.dropout = dropout
+        self.activation = activation
+        self.transform_first = type(self).transforms_first_by_default
+        self.residual: nn.Module | None = None
+        if residual:
+            self.residual = nn.Identity() if in_columns == out_columns else nn.Linear(in_columns, out_columns)
+        self.norm_out: nn.Module | None = nn.LayerNorm(out_columns) if layer_norm else None
+
+    def prepare(self, x: Tensor) -> Tensor | tuple[Tensor, ...]:
+        """What neighbours read of a vertex; the identity unless overridden."""
+        return x
+
+    def apply_edge(self, source: Tensor, destination: Tensor, weight: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """The message of each edge from its two prepared rows and its weight; override to have one."""
+        raise NotImplementedError
+
+    def apply_vertex(self, own: Tensor, gathered: Tensor) -> Tensor:
+        """The layer's output before norm, activation and residual, from the vertex's own row and what it gathered."""
+        return gathered
+
+    def finish(self, x: Tensor | None, y: Tensor) -> Tensor:
+        """Layer norm, activation and residual, in this order: act(norm(y)) + residual(x)."""
+        if self.norm_out is not None:
+            y = self.norm_out(y)
+        if self.activation is not None:
+            y = ACTIVATIONS[self.activation](y)
+        if self.residual is not None:
+            assert x is not None
+            y = y + self.residual(x)
+        return y
+
+    @property
+    def prepares(self) -> bool:
+        """Whether ``prepare`` does anything, given the order chosen."""
+        return self.transform_first and type(self).prepare is not Layer.prepare
+
+    @property
+    def has_apply_edge(self) -> bool:
+        """Whether the layer computes messages on its edges."""
+        return type(self).apply_edge is not Layer.apply_edge
+
+    @property
+    def plain_gather_columns(self) -> int:
+        """The width at which a straightforward implementation gathers: the yardstick for saved work."""
+        return self.out_columns if self.transforms_first_by_default else self.in_columns
+
+    @property
+    def prepared_columns(self) -> int:
+        """The width of ``prepare``'s output for a layer that commutes: what decides the cheaper order."""
+        return self.out_columns
+
+    @property
+    def edge_norm(self) -> str:
+        """The weights edges carry: a mean of rows is a sum weighted by one over the in-degree."""
+        return "mean" if self.reduce == "mean" and not self.has_apply_edge else self.norm

@@ -1,0 +1,227 @@
+"""Lowering: layers become stages, in the order that moves least; work that need not be done is left out."""
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dorylus.saga.layer import Layer
+from dorylus.saga.program import Program
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Savings:
+    """The exact savings: each leaves every number the same to rounding, and may be switched off to see its worth."""
+
+    cache_first_gather: bool = True
+    narrow_gather: bool = True
+    prune_rows: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A lowered program. ``layer_outputs[l]`` is the slot of layer l's output, where the plan stores it."""
+
+    stages: tuple[Stage, ...]
+    layers: tuple[Layer, ...]
+    features: Slot
+    layer_outputs: tuple[Slot | None, ...]
+    sparse_features: bool
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers the program has."""
+        return len(self.layers)
+
+
+class VertexBody(nn.Module):
+    """The dense work between two gathers: what is left of one layer after its gather, and the next one's opening."""
+
+    def __init__(self, after: tuple[int, Layer] | None, before: tuple[int, Layer] | None, emit_row: bool) -> None:
+        super().__init__()
+        pair = [part for part in (after, before) if part is not None]
+        self.layers = nn.ModuleDict({str(index): layer for index, layer in pair})
+        self.after = None if after is None else str(after[0])
+        self.before = None if before is None else str(before[0])
+        self.emit_row = emit_row
+
+    def forward(self, *inputs: Any) -> tuple[Tensor, ...]:
+        """(row and prepared row where the layer wants them, gathered) -> (row if emitted, prepared rows)."""
+        row = inputs[0] if self.after is None else _after(self.layers[self.after], list(inputs))  # type: ignore[arg-type]
+        outputs = (row,) if self.emit_row else ()
+        if self.before is None:
+            return outputs
+        prepared = self.layers[self.before].prepare(row)  # type: ignore[operator]
+        return outputs + (prepared if isinstance(prepared, tuple) else (prepared,))
+
+
+def _after(layer: Layer, inputs: list[Tensor]) -> Tensor:
+    gathered = inputs.pop()
+    x = inputs.pop(0) if needs_input(layer) else None
+    own = {"input": x, "prepared": inputs[0] if inputs else x, "none": None}[layer.own]
+    return layer.finish(x, layer.apply_vertex(own, gathered))  # type: ignore[arg-type]
+
+
+def needs_input(layer: Layer) -> bool:
+    """Whether the layer's second body reads the layer's input row."""
+    return layer.own == "input" or layer.residual is not None or (layer.own == "prepared" and not layer.prepares)
+
+
+class EdgeBody(nn.Module):
+    """The dense work on edges of one layer."""
+
+    def __init__(self, index: int, layer: Layer) -> None:
+        super().__init__()
+        self.layers = nn.ModuleDict({str(index): layer})
+        self.index = str(index)
+
+    def forward(self, source: Tensor, destination: Tensor, weight: Tensor) -> Any:
+        """The messages (and scores) of some edges."""
+        return self.layers[self.index].apply_edge(source, destination, weight)  # type: ignore[operator]
+
+
+def lower(
+    program: Program, *, sparse_features: bool, training: bool, savings: Savings, keep_rows: bool = False
+) -> Plan:
+    """The stages of a program, for training (with dropout and a loss) or for evaluation (ending in logits).
+
+    ``keep_rows`` stores every layer's output, also where the next layer could take it over unseen.
+    """
+    layers = [deepcopy(program.layer(index)) for index in range(program.num_layers)]
+    for index, layer in enumerate(layers):
+        layer.transform_first = _transform_first(layer, index == 0, sparse_features, savings)
+    first = layers[0]
+    sparse = sparse_features and first.accepts_sparse and first.prepares and first.residual is None
+    return _Lowering(layers, sparse, training, savings, keep_rows).run()
+
+
+def _transform_first(layer: Layer, first: bool, sparse: bool, savings: Savings) -> bool:
+    if not layer.commutes:
+        return layer.transform_first
+    if first and not sparse and savings.cache_first_gather and layer.dropout == 0:
+        return False  # gathered once for all epochs: nothing is cheaper
+    if not savings.narrow_gather:
+        return layer.transform_first
+    if first and sparse:
+        return True
+    # Features need no gradient: gathering them first saves the backward gather, worth twice the width.
+    return layer.prepared_columns * (2 if first else 1) < layer.in_columns
+
+
+class _Lowering:
+    def __init__(self, layers: list[Layer], sparse: bool, training: bool, savings: Savings, keep_rows: bool) -> None:
+        self.layers = layers
+        self.keep_rows = keep_rows
+        self.sparse = sparse
+        self.training = training
+        first = layers[0]
+        plain = first.reduce in ("sum", "mean", "max") and not first.has_apply_edge
+        self.static = savings.cache_first_gather and plain and not first.prepares and first.dropout == 0
+        self.stages: list[Stage] = []
+        self.rows: list[Slot | None] = []  # every layer's output
+        self.prepared: tuple[Slot, ...] = ()
+
+    def run(self) -> Plan:
+        features = x = self._features()
+        self._open(0, x)
+        for index in range(len(self.layers)):
+            gathered = self._gather(index, x)
+            x = self._close(index, x, gathered)
+        return Plan(tuple(self.stages), tuple(self.layers), features, tuple(self.rows), self.sparse)
+
+    def _features(self) -> Slot:
+        first = self.layers[0]
+        gathered = not first.prepares and not self.static
+        dropout = first.dropout if self.training else 0.0
+        return Slot("features", first.in_columns, 0, 0, dropout, gathered, needs_grad=False, source="features")
+
+    def _open(self, index: int, x: Slot) -> None:
+        """The stages between a layer's input and its gather."""
+        layer = self.layers[index]
+        if layer.prepares:
+            body = VertexBody(None, (index, layer), emit_row=False)
+            self.prepared = self._prepared_slots(index)
+            self.stages.append(ApplyVertex(Body(body), (x,), self.prepared, index))
+            self._scatter(self.prepared)
+        else:
+            self.prepared = (x,)
+            if x.gathered and (x.source == "computed" or x.dropout > 0):
+                self._scatter((x,))
+
+    def _scatter(self, slots: tuple[Slot, ...]) -> None:
+        published = tuple(slot for slot in slots if slot.gathered)
+        if published:
+            self.stages.append(Scatter(published))
+
+    def _prepared_slots(self, index: int) -> tuple[Slot, ...]:
+        layer = self.layers[index]
+        with torch.no_grad():
+            probe = layer.prepare(torch.zeros(2, layer.in_columns))
+        parts = probe if isinstance(probe, tuple) else (probe,)
+        # By convention the last of several parts stays home: it is the destination's.
+        kept = len(parts) - 1 if len(parts) > 1 else len(parts)
+        return tuple(
+            Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept) for k, part in enumerate(parts)
+        )
+
+    def _gather(self, index: int, x: Slot) -> Slot:
+        layer = self.layers[index]
+        static = index == 0 and self.static
+        needs_grad = any(slot.needs_grad for slot in self.prepared) or layer.has_apply_edge
+        output = Slot(
+            f"gathered{index}", 0, index + 1, index, needs_grad=needs_grad, source="static" if static else "computed"
+        )
+        over = self._apply_edge(index) if layer.has_apply_edge else None
+        output = replace(output, columns=over.columns[0] if over else self.prepared[0].columns)
+        self.stages.append(Gather(layer, self.prepared, output, over))
+        return output
+
+    def _apply_edge(self, index: int) -> ApplyEdge:
+        layer, source, destination = self.layers[index], self.prepared[0], self.prepared[-1]
+        body = Body(EdgeBody(index, layer))
+        with torch.no_grad():
+            probe = layer.apply_edge(
+                torch.zeros(2, source.columns), torch.zeros(2, destination.columns), torch.ones(2, 1)
+            )
+        parts = probe if isinstance(probe, tuple) else (probe,)
+        stage = ApplyEdge(body, layer, source, destination, tuple(part.shape[1] for part in parts), index + 1)
+        self.stages.append(stage)
+        return stage
+
+    def _close(self, index: int, x: Slot, gathered: Slot) -> Slot:
+        """The stages between a gather and the next layer's input; opens that layer too where nothing stands between."""
+        layer = self.layers[index]
+        inputs = (x,) if needs_input(layer) else ()
+        if layer.own == "prepared" and layer.prepares:
+            inputs += (self.prepared[0],)
+        inputs += (gathered,)
+        if index == len(self.layers) - 1:
+            return self._end(index, inputs)
+        following = self.layers[index + 1]
+        dropout = following.dropout if self.training else 0.0
+        row = Slot(f"row{index + 1}", layer.out_columns, index + 1, index + 1, dropout, gathered=not following.prepares)
+        fused = following.prepares and dropout == 0
+        emit_row = not fused or needs_input(following) or self.keep_rows
+        self.rows.append(row if emit_row else None)
+        if not fused:
+            self.stages.append(ApplyVertex(Body(VertexBody((index, layer), None, True)), inputs, (row,), index + 1))
+            self._open(index + 1, row)
+            return row
+        self.prepared = self._prepared_slots(index + 1)
+        body = VertexBody((index, layer), (index + 1, following), emit_row)
+        outputs = ((row,) if emit_row else ()) + self.prepared
+        self.stages.append(ApplyVertex(Body(body), inputs, outputs, index + 1))
+        self._scatter(self.prepared)
+        return row
+
+    def _end(self, index: int, inputs: tuple[Slot, ...]) -> Slot:
+        layer = self.layers[index]
+        level = index + 1
+        body = Body(VertexBody((index, layer), None, True))
+        logits = Slot("logits", layer.out_columns, level, level)
+        self.rows.append(None if self.training else logits)
+        self.stages.append(Loss(body, inputs, level) if self.training else ApplyVertex(body, inputs, (logits,), level))
+        return logits

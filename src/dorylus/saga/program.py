@@ -1,0 +1,96 @@
+"""A program: layers in order; and the recipe, a program whose widths come from the graph."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from dorylus.errors import ConfigError
+from dorylus.saga.layer import Layer
+
+
+class Program(nn.Module):
+    """Layers in order, the output of each the input of the next. An ordinary module: ``state_dict()`` and all."""
+
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        super().__init__()
+        if not layers:
+            raise ConfigError("Program([]) has no layers: give it at least one.")
+        for index, layer in enumerate(layers):
+            if not isinstance(layer, Layer):
+                raise ConfigError(
+                    f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer."
+                )
+            if index and layer.in_columns != layers[index - 1].out_columns:
+                raise ConfigError(
+                    f"layer {index} takes {layer.in_columns} columns but layer {index - 1} gives "
+                    f"{layers[index - 1].out_columns}: make the two widths equal."
+                )
+        self.layers = nn.ModuleList(layers)
+
+    @property
+    def in_columns(self) -> int:
+        """The number of features the program takes."""
+        return self.layer(0).in_columns
+
+    @property
+    def out_columns(self) -> int:
+        """The number of classes it scores."""
+        return self.layer(-1).out_columns
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self.layers)
+
+    def layer(self, index: int) -> Layer:
+        """One layer, typed."""
+        found = self.layers[index]
+        assert isinstance(found, Layer)
+        return found
+
+    def to_pyg(self) -> list[nn.Module]:
+        """PyG's convolutions with this program's weights, one a layer."""
+        from dorylus.saga.pyg import to_pyg
+
+        return to_pyg(self)
+
+    def from_pyg(self, convs: Sequence[nn.Module]) -> "Program":
+        """Take over the weights of PyG's convolutions, one a layer; gives the program itself."""
+        from dorylus.saga.pyg import from_pyg
+
+        return from_pyg(self, convs)
+
+    def describe(self) -> str:
+        """One line that two programs share exactly when they are built alike (weights aside)."""
+        return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
+
+
+def _describe(layer: Layer) -> str:
+    settings = {
+        name: value
+        for name, value in sorted(vars(layer).items())
+        if not name.startswith("_") and name not in ("training", "transform_first") and _plain(value)
+    }
+    return f"{type(layer).__name__}({', '.join(f'{name}={value}' for name, value in settings.items())})"
+
+
+def _plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A program without its widths: they come from the graph it is trained on."""
+
+    name: str
+    options: Mapping[str, Any]
+    make: Callable[[int, int], Program] = field(repr=False, compare=False)
+
+    def build(self, num_features: int, num_classes: int, *, seed: int = 0) -> Program:
+        """The program for these widths, initialised from the seed; the global generator is left alone."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.make(num_features, num_classes)

@@ -1,0 +1,63 @@
+"""Sparse feature rows and the one product they enter: the first linear map of a program."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus import kernels
+
+
+@dataclass(frozen=True)
+class SparseRows:
+    """Some rows of a sparse feature matrix: ``indptr`` holds their offsets into the whole matrix's entries."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    values: NDArray[np.float32]
+    num_columns: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns), as a tensor would say."""
+        return len(self.indptr) - 1, self.num_columns
+
+    def to_dense(self) -> Tensor:
+        """The same rows as an ordinary tensor."""
+        out = np.zeros(self.shape, np.float32)
+        entries = slice(self.indptr[0], self.indptr[-1])
+        rows = np.repeat(np.arange(len(out)), np.diff(self.indptr))
+        np.add.at(out, (rows, self.indices[entries]), self.values[entries])
+        return torch.from_numpy(out)
+
+
+class _SparseProduct(torch.autograd.Function):
+    """x_NF @ w_HFᵀ for sparse x: the product and the weight's gradient never touch a zero of x."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, x: SparseRows) -> Tensor:
+        ctx.x = x
+        w_FH = weight.detach().t().contiguous().numpy()
+        out = np.empty((x.shape[0], weight.shape[0]), np.float32)
+        kernels.spmm(x.indptr, x.indices, w_FH, out, 0, len(out), values=x.values)
+        return torch.from_numpy(out)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        x: SparseRows = ctx.x
+        dz = grads[0].contiguous().numpy()
+        dw_FH = np.zeros((x.num_columns, dz.shape[1]), np.float32)
+        kernels.spmm_outer(x.indptr, x.indices, x.values, dz, dw_FH, 0, len(dz))
+        return torch.from_numpy(dw_FH).t(), None
+
+
+def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x @ weightᵀ + bias, for dense rows or sparse ones."""
+    if isinstance(x, Tensor):
+        return F.linear(x, weight, bias)
+    product: Tensor = _SparseProduct.apply(weight, x)  # type: ignore[no-untyped-call]
+    return product if bias is None else product + bias

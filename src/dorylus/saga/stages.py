@@ -1,0 +1,101 @@
+"""Stages: what a program becomes once it is lowered. Matrices (slots) and the moves between them.
+
+A slot is a matrix with one row per vertex. Its ``level`` says which rows are ever needed: level l are the rows that
+layer l reads, level L (the number of layers) the rows the loss reads; a deeper level is a subset of a shallower one.
+"""
+
+import threading
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from dorylus.saga.layer import Layer, Rows
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A matrix with one row per vertex, written by one stage and read by others.
+
+    ``gathered``: other intervals read it, so a scatter publishes it. ``dropout`` is applied when it is stored.
+    ``source``: ``"features"`` (the graph's), ``"static"`` (gathered once before training) or ``"computed"``.
+    """
+
+    name: str
+    columns: int
+    level: int
+    layer: int
+    dropout: float = 0.0
+    gathered: bool = False
+    needs_grad: bool = True
+    source: str = "computed"
+
+
+class Body:
+    """A dense body: a pure function of weights and rows. Weights are named as in the program's ``state_dict``."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.weight_names = tuple(name for name, _ in module.named_parameters())
+        self._own = threading.local()
+
+    def __call__(self, weights: Mapping[str, Tensor], inputs: tuple[Rows, ...]) -> tuple[Tensor, ...]:
+        """The body's outputs, always as a tuple."""
+        # functional_call swaps parameters in place for the time of the call: each thread needs its own skeleton.
+        if not hasattr(self._own, "module"):
+            self._own.module = deepcopy(self.module)
+        outputs = functional_call(self._own.module, {name: weights[name] for name in self.weight_names}, inputs)
+        return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+@dataclass(frozen=True, eq=False)
+class ApplyVertex:
+    """AV: dense, row by row, on the pool."""
+
+    body: Body
+    inputs: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    level: int
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """The last AV, the loss and ∇AV in one task."""
+
+    body: Body
+    inputs: tuple[Slot, ...]
+    level: int
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """SC: an interval's rows become visible to those who gather them."""
+
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ApplyEdge:
+    """AE: dense, edge by edge, on the pool. ``source`` and ``destination`` may be the same slot."""
+
+    body: Body
+    layer: Layer
+    source: Slot
+    destination: Slot
+    columns: tuple[int, ...]
+    level: int
+
+
+@dataclass(frozen=True, eq=False)
+class Gather:
+    """GA: rows over in-edges become one row; over an ``ApplyEdge``'s messages if there is one."""
+
+    layer: Layer
+    inputs: tuple[Slot, ...]
+    output: Slot
+    over: ApplyEdge | None = None
+
+
+Stage = ApplyVertex | Loss | Scatter | ApplyEdge | Gather

@@ -1,0 +1,119 @@
+"""Layers with an ApplyEdge: rows become edge tensors for the pool, messages become rows again."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus import kernels
+from dorylus.saga.stages import Gather, Slot
+from dorylus.servers.gathers import Bench, Extra
+
+Matrix = NDArray[Any]
+
+
+class EdgeGather:
+    """Messages of one layer's edges, interval by interval, and their reduction to rows."""
+
+    def __init__(self, stage: Gather, bench: Bench) -> None:
+        assert stage.over is not None
+        self.stage, self.over, self.bench = stage, stage.over, bench
+        self.edges = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
+        self.messages: dict[int, tuple[Matrix, ...]] = {}
+        self.grads: dict[int, tuple[Matrix | None, ...]] = {}  # of the edges' sources and destinations
+
+    def inputs(self, interval: int) -> tuple[Tensor, Tensor, Tensor]:
+        """What ApplyEdge reads: for each of the interval's in-edges its source row, destination row and weight."""
+        begin, end, first, last = self._range(interval)
+        sources = self.edges.indices[first:last]
+        destinations = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(self.edges.indptr[begin : end + 1]))
+        rows = []
+        for slot, index in ((self.over.source, sources), (self.over.destination, destinations)):
+            out = np.empty((last - first, slot.columns), np.float32)
+            kernels.gather_rows(self.bench.values(slot), index, out)
+            rows.append(torch.from_numpy(out))
+        return rows[0], rows[1], torch.from_numpy(self._weights(sources, destinations, first))
+
+    def forward(self, interval: int, epoch: int) -> None:
+        """GA: the interval's messages, reduced."""
+        begin, end, _, _ = self._range(interval)
+        out, indptr = self.bench.values(self.stage.output), self.edges.indptr
+        message, *score = self.messages[interval]
+        if self.stage.layer.reduce == "softmax":
+            heads = self.stage.layer.heads
+            kernels.segment_softmax(indptr, score[0], message, out, self._kept("lse", heads), begin, end, heads=heads)
+        elif self.stage.layer.reduce == "max":
+            ties = self._kept("ties", self.stage.output.columns)
+            kernels.segment_max(indptr, message, out, ties, begin, end)
+        else:
+            kernels.segment_sum(indptr, message, out, begin, end, row_scale=self._scale())
+        if not self.bench.training or self.stage.layer.reduce not in ("softmax", "max"):
+            del self.messages[interval]  # a sum's gradient needs no message
+
+    def grad_gather(self, interval: int, cotangent: Matrix) -> tuple[Tensor, ...]:
+        """∇GA: the cotangent of every message (and score) of the interval."""
+        begin, end, first, last = self._range(interval)
+        indptr, padded = self.edges.indptr, self._padded(cotangent, begin, end)
+        d_message = np.empty((last - first, self.over.columns[0]), np.float32)
+        if self.stage.layer.reduce == "softmax":
+            message, score = self.messages.pop(interval)
+            heads, d_score = self.stage.layer.heads, np.empty_like(score)
+            out, lse = self.bench.values(self.stage.output), self._kept("lse", self.stage.layer.heads)
+            kernels.segment_softmax_grad(
+                indptr, score, message, out, lse, padded, d_score, d_message, begin, end, heads=heads
+            )
+            return torch.from_numpy(d_message), torch.from_numpy(d_score)
+        if self.stage.layer.reduce == "max":
+            (message,) = self.messages.pop(interval)
+            out, ties = self.bench.values(self.stage.output), self._kept("ties", self.stage.output.columns)
+            padded[begin:end] /= ties[begin:end]
+            kernels.segment_max_grad(indptr, message, out, padded, d_message, begin, end)
+        else:
+            kernels.segment_spread(indptr, padded, d_message, begin, end, row_scale=self._scale())
+        return (torch.from_numpy(d_message),)
+
+    def grad_scatter(self, interval: int, own: dict[Slot, Matrix]) -> None:
+        """∇SC: cotangents of the edges' two ends, added to their rows. Intervals come here one after the other.
+
+        ``own`` are the cotangents the interval's rows already have from elsewhere.
+        """
+        begin, end, first, last = self._range(interval)
+        d_source, d_destination = self.grads.pop(interval)
+        for slot, part in own.items():
+            self.bench.cotangent(slot, zero=True)[begin : begin + len(part)] += part
+        if d_destination is not None:
+            into = self.bench.cotangent(self.over.destination, zero=True)
+            kernels.segment_sum(self.edges.indptr, d_destination, into, begin, end, accumulate=True)
+        if d_source is not None:
+            into = self.bench.cotangent(self.over.source, zero=True)
+            kernels.scatter_add_rows(d_source, self.edges.indices[first:last], into)
+
+    def _range(self, interval: int) -> tuple[int, int, int, int]:
+        begin, end = self.bench.layout.rows(self.over.level, interval)
+        return begin, end, int(self.edges.indptr[begin]), int(self.edges.indptr[end])
+
+    def _weights(self, sources: NDArray[np.int32], destinations: NDArray[np.int32], first: int) -> Matrix:
+        weight = np.ones(len(sources), np.float32)
+        if self.edges.values is not None:
+            weight *= self.edges.values[first : first + len(sources)]
+        if self.edges.row_scale is not None:
+            weight *= self.edges.row_scale[destinations]
+        if self.edges.col_scale is not None:
+            weight *= self.edges.col_scale[sources]
+        return weight[:, None]
+
+    def _padded(self, cotangent: Matrix, begin: int, end: int) -> Matrix:
+        matrix = self.bench.cotangent(self.stage.output)
+        matrix[begin:end] = cotangent
+        return matrix
+
+    def _scale(self) -> NDArray[np.float32] | None:
+        if self.stage.layer.reduce != "mean":
+            return None
+        degrees = np.diff(self.edges.indptr)
+        return (1.0 / np.maximum(degrees, 1)).astype(np.float32)
+
+    def _kept(self, what: str, columns: int) -> Matrix:
+        return self.bench.matrices.get(Extra(self.stage.output, what), columns)

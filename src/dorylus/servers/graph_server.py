@@ -1,0 +1,349 @@
+"""The graph server: owns a shard's rows and carries out its tasks.
+
+Sparse tasks (GA, SC and their gradients) run here; for dense ones it makes the call and takes the reply. Values
+stay in matrices that all intervals share; what passes from one task of an interval to the next waits in ``_pending``.
+"""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus import kernels
+from dorylus.kernels import Dropout
+from dorylus.partition import Layout, Shard
+from dorylus.pipeline import Kind, Task
+from dorylus.saga.dense import Call, Kept, Mode, Reply, Targets
+from dorylus.saga.layer import Rows
+from dorylus.saga.lower import Plan
+from dorylus.saga.sparse import SparseRows
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
+from dorylus.saga.table import Steps
+from dorylus.servers.edges import EdgeGather
+from dorylus.servers.gathers import Bench, Extra, Grad, Gatherer, row_gatherer
+from dorylus.servers.matrices import Matrices
+
+Matrix = NDArray[Any]
+
+
+class GraphServer:
+    """One pass (training or evaluation) over one shard."""
+
+    def __init__(
+        self,
+        shard: Shard,
+        layout: Layout,
+        plan: Plan,
+        steps: Steps,
+        *,
+        training: bool,
+        targets: Targets | None = None,
+        seed: int = 0,
+        bf16: bool = False,
+        keep_graph: bool = True,
+    ) -> None:
+        self._layout, self._plan, self._steps = layout, plan, steps
+        self._targets = targets
+        self._keep_graph = keep_graph and training
+        dtype: np.dtype[Any] = np.dtype(np.uint16 if bf16 else np.float32)
+        self._bench = Bench(shard, layout, Matrices(shard.num_vertices), training, seed, dtype)
+        self._pending: dict[tuple[Slot, int], Matrix] = {}
+        self._own_grads: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
+        self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
+        self._kept: dict[tuple[object, int], Kept] = {}
+        self._features = _Features(self._bench, plan)
+        self._gathers: dict[Gather, Gatherer] = {}
+        self._edges: dict[ApplyEdge, EdgeGather] = {}
+        for stage in plan.stages:
+            if isinstance(stage, Gather) and stage.over is not None:
+                self._edges[stage.over] = EdgeGather(stage, self._bench)
+            elif isinstance(stage, Gather):
+                self._gathers[stage] = row_gatherer(stage, self._bench)
+        self._frees = _Frees(steps, layout.num_intervals, self._bench.matrices)
+
+    def gather_static(self, each_interval: Callable[[Callable[[int], None]], None]) -> dict[int, Matrix]:
+        """Make the gather that needs making only once, if the plan has one; {layer: all its rows}."""
+        for stage, gather in self._gathers.items():
+            if stage.output.source == "static":
+                self._bench.matrices.put(stage.inputs[0], self._features.dense())
+                each_interval(lambda interval, gather=gather: gather.forward(interval, 0))  # type: ignore[misc]
+                self._bench.matrices.release([stage.inputs[0]])
+                return {stage.output.layer: self._bench.values(stage.output)}
+        return {}
+
+    def share_static(self, made: Mapping[int, Matrix]) -> None:
+        """Use the gathers another pass over this shard has made once."""
+        for stage in self._gathers:
+            if stage.output.source == "static":
+                self._bench.matrices.put(stage.output, made[stage.output.layer])
+
+    def layer_output(self, layer: int) -> Matrix:
+        """All rows of a layer's output, in the shard's order, as float32."""
+        slot = self._plan.layer_outputs[layer]
+        assert slot is not None
+        rows = self._bench.values(slot)
+        if rows.dtype == np.uint16:
+            wide = np.empty(rows.shape, np.float32)
+            kernels.from_bf16(rows, wide, 0, len(rows))
+            return wide
+        return rows
+
+    def run(self, task: Task) -> None:
+        """Carry out a sparse task."""
+        stage, interval = self._steps.stages[task.step], task.interval
+        if isinstance(stage, Scatter):
+            for slot in stage.slots:
+                self._publish(slot, interval, task.epoch)
+        elif task.kind is Kind.GATHER:
+            assert isinstance(stage, Gather)
+            gather = self._gathers[stage] if stage.over is None else self._edges[stage.over]
+            gather.forward(interval, task.epoch)
+        elif isinstance(stage, Gather):
+            self._run_grad(task, stage)
+        else:
+            assert isinstance(stage, ApplyEdge)
+            slots = dict.fromkeys((stage.source, stage.destination))
+            own = {slot: part for slot in slots if (part := self._take_own(slot, interval)) is not None}
+            self._edges[stage].grad_scatter(interval, own)
+
+    def _run_grad(self, task: Task, stage: Gather) -> None:
+        interval = task.interval
+        if stage.over is None and task.kind is Kind.GRAD_GATHER:
+            self._gathers[stage].grad_gather(interval, task.epoch, self._take_own(stage.inputs[0], interval))
+            return
+        cotangent = self._take_own(stage.output, interval)
+        if cotangent is None:  # the layer's output does not depend on what it gathered
+            begin, end = self._layout.rows(stage.output.level, interval)
+            cotangent = np.zeros((end - begin, stage.output.columns), np.float32)
+        if stage.over is None:
+            self._gathers[stage].grad_scatter(interval, cotangent)
+        else:
+            self._edge_grads[interval] = self._edges[stage.over].grad_gather(interval, cotangent)
+
+    def call(self, task: Task, weights: Mapping[str, Tensor]) -> Call:
+        """The call of a dense task."""
+        stage, interval = self._steps.stages[task.step], task.interval
+        assert isinstance(stage, ApplyVertex | Loss | ApplyEdge)
+        backward = task.kind in (Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE)
+        kept = self._kept.pop((stage, interval), None)
+        inputs = self._inputs(stage, interval, task.epoch) if kept is None else kept.inputs
+        mode = Mode.GRADIENT if backward else Mode.LOSS if isinstance(stage, Loss) else Mode.FORWARD
+        return Call(
+            task,
+            mode,
+            stage.body,
+            weights,
+            inputs,
+            wanted=self._wanted(stage),
+            cotangents=self._cotangents(stage, interval, task.epoch) if backward else (),
+            targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
+            keep=self._keep_graph and mode is Mode.FORWARD,
+            kept=kept,
+        )
+
+    def accept(self, task: Task, reply: Reply) -> None:
+        """Put the reply of a dense task where it belongs."""
+        stage, interval = self._steps.stages[task.step], task.interval
+        if reply.kept is not None:
+            self._kept[stage, interval] = reply.kept
+        if isinstance(stage, ApplyEdge):
+            self._accept_edges(stage, task, reply)
+            return
+        assert isinstance(stage, ApplyVertex | Loss)
+        if task.kind is Kind.APPLY_VERTEX:
+            assert isinstance(stage, ApplyVertex)
+            for slot, rows in zip(stage.outputs, reply.outputs, strict=True):
+                self._pending[slot, interval] = rows.numpy()
+                if not slot.gathered:
+                    self._publish(slot, interval, task.epoch)
+            return
+        for slot, grad in zip(stage.inputs, reply.input_grads, strict=True):
+            if grad is not None:
+                self._own_grads[slot, interval].append(grad.numpy())
+
+    def finished(self, task: Task) -> None:
+        """Book a finished task: matrices nobody reads any more are given back."""
+        self._frees.finished(task.step)
+
+    def _accept_edges(self, stage: ApplyEdge, task: Task, reply: Reply) -> None:
+        edges = self._edges[stage]
+        if task.kind is Kind.APPLY_EDGE:
+            edges.messages[task.interval] = tuple(part.contiguous().numpy() for part in reply.outputs)
+        elif stage.source.needs_grad or stage.destination.needs_grad:
+            edges.grads[task.interval] = tuple(
+                None if grad is None else grad.contiguous().numpy() for grad in reply.input_grads[:2]
+            )
+
+    def _wanted(self, stage: ApplyVertex | Loss | ApplyEdge) -> tuple[bool, ...]:
+        if isinstance(stage, ApplyEdge):
+            return stage.source.needs_grad, stage.destination.needs_grad, False
+        return tuple(slot.needs_grad for slot in stage.inputs)
+
+    def _inputs(self, stage: ApplyVertex | Loss | ApplyEdge, interval: int, epoch: int) -> tuple[Rows, ...]:
+        if isinstance(stage, ApplyEdge):
+            return self._edges[stage].inputs(interval)
+        begin, end = self._layout.rows(stage.level, interval)
+        return tuple(self._rows(slot, begin, end, epoch) for slot in stage.inputs)
+
+    def _rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
+        if slot.source == "features" and not slot.gathered:
+            return self._features.rows(slot, begin, end, epoch)
+        rows = self._bench.values(slot)[begin:end]
+        if rows.dtype == np.uint16:
+            wide = np.empty(rows.shape, np.float32)
+            kernels.from_bf16(rows, wide, 0, end - begin)
+            rows = wide
+        return torch.from_numpy(rows)
+
+    def _publish(self, slot: Slot, interval: int, epoch: int) -> None:
+        """Store an interval's rows of a slot, dropout applied, in the precision it is kept in."""
+        begin, end = self._layout.rows(slot.level, interval)
+        if slot.source == "features":
+            rows = self._features.dense()[begin:end]
+        else:
+            rows = self._pending.pop((slot, interval))
+        target = self._bench.values(slot)
+        if slot.dropout > 0:
+            drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
+            ids = self._bench.shard.ids[begin:end]
+            kernels.dropout(rows, target[begin:end], ids, 0, end - begin, drop=drop)
+        else:
+            self._bench.store(rows, target, begin, end)
+
+    def _take_own(self, slot: Slot, interval: int) -> Matrix | None:
+        """What dense tasks contributed to the cotangent of an interval's rows; the first rows, if not all."""
+        parts = self._own_grads.pop((slot, interval), [])
+        return None if not parts else _sum(parts)
+
+    def _cotangents(
+        self, stage: ApplyVertex | Loss | ApplyEdge, interval: int, epoch: int
+    ) -> tuple[Tensor | None, ...]:
+        if isinstance(stage, ApplyEdge):
+            return self._edge_grads.pop(interval)
+        assert isinstance(stage, ApplyVertex)
+        found = (self._cotangent(slot, interval, epoch) for slot in stage.outputs)
+        return tuple(None if grad is None else torch.from_numpy(grad) for grad in found)
+
+    def _cotangent(self, slot: Slot, interval: int, epoch: int) -> Matrix | None:
+        begin, end = self._layout.rows(slot.level, interval)
+        own = self._take_own(slot, interval)
+        if Grad(slot) in self._bench.matrices:
+            grad = self._bench.cotangent(slot)[begin:end]
+            if own is not None:
+                grad[: len(own)] += own
+        elif own is None:
+            return None
+        elif len(own) < end - begin:
+            grad = np.zeros((end - begin, slot.columns), np.float32)
+            grad[: len(own)] = own
+        else:
+            grad = own
+        if slot.dropout > 0:
+            drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
+            kernels.dropout(grad, grad, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
+        return grad
+
+    def _targets_of(self, stage: Loss, interval: int) -> Targets:
+        assert self._targets is not None
+        begin, end = self._layout.rows(stage.level, interval)
+        return Targets(self._targets.loss, self._targets.labels[begin:end], self._targets.total)
+
+
+def _sum(parts: list[Matrix]) -> Matrix:
+    longest = max(parts, key=len)
+    if len(parts) == 1:
+        return longest
+    total = longest.copy()
+    for part in parts:
+        if part is not longest:
+            total[: len(part)] += part
+    return total
+
+
+class _Features:
+    """The rows of the input slot: dense or sparse, with or without dropout."""
+
+    def __init__(self, bench: Bench, plan: Plan) -> None:
+        self._bench = bench
+        self._slot = plan.features
+        self._sparse = bench.shard.sparse_features() if plan.sparse_features else None
+        self._dropped = None
+        if self._sparse is not None and self._slot.dropout > 0:
+            self._dropped = np.empty_like(self._sparse.values)
+        if self._slot.gathered and self._slot.dropout == 0:
+            self._publish_once()
+
+    def dense(self) -> Matrix:
+        """All rows."""
+        return self._bench.shard.dense_features()
+
+    def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
+        """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""
+        drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer) if slot.dropout > 0 else None
+        if self._sparse is not None:
+            return self._sparse_rows(begin, end, drop)
+        rows = self.dense()[begin:end]
+        if drop is not None:
+            out = np.empty_like(rows)
+            kernels.dropout(rows, out, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
+            rows = out
+        return torch.from_numpy(rows)
+
+    def _sparse_rows(self, begin: int, end: int, drop: Dropout | None) -> SparseRows:
+        x = self._sparse
+        assert x is not None
+        values = x.values
+        if drop is not None:
+            assert self._dropped is not None
+            values = self._dropped
+            kernels.dropout_csr(x.indptr, x.indices, x.values, values, self._bench.shard.ids, begin, end, drop=drop)
+        return SparseRows(x.indptr[begin : end + 1], x.indices, values, x.num_columns)
+
+    def _publish_once(self) -> None:
+        rows = self.dense()
+        if self._bench.gathered_dtype == np.float32:
+            self._bench.matrices.put(self._slot, rows)
+        else:
+            self._bench.store(rows, self._bench.values(self._slot), 0, len(rows))
+
+
+class _Frees:
+    """Counts, for every matrix, the tasks that will still read it this epoch."""
+
+    def __init__(self, steps: Steps, num_intervals: int, matrices: Matrices) -> None:
+        self._matrices = matrices
+        self._lock = threading.Lock()
+        counts: dict[Any, int] = {}
+        self._reads: dict[int, list[Any]] = defaultdict(list)
+        for slot, readers in steps.readers.items():
+            if slot.source == "computed" or slot.dropout > 0:
+                self._note(slot, readers, num_intervals, counts)
+        for slot, readers in steps.grad_readers.items():
+            self._note(Grad(slot), readers, num_intervals, counts)
+        self._counts = counts
+        self._left = dict(counts)
+
+    def _note(self, name: Any, readers: frozenset[int], num_intervals: int, counts: dict[Any, int]) -> None:
+        counts[name] = len(readers) * num_intervals
+        for step in readers:
+            self._reads[step].append(name)
+
+    def finished(self, step: int) -> None:
+        """One task of this step is done."""
+        for name in self._reads.get(step, ()):
+            with self._lock:
+                self._left[name] -= 1
+                last = self._left[name] == 0
+                if last:
+                    self._left[name] = self._counts[name]
+            if last:
+                self._matrices.release([name, *self._extras(name)])
+
+    def _extras(self, name: Any) -> list[Any]:
+        slot = name.slot if isinstance(name, Grad) else None
+        return [] if slot is None else [Extra(slot, what) for what in ("lse", "a_pos", "out_pos", "delta", "ties")]
