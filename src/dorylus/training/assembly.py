@@ -1,0 +1,130 @@
+"""From graph, program and settings to the parts that run: layout, shard, plans."""
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dorylus.errors import ConfigError, GraphError
+from dorylus.graph import Graph, order
+from dorylus.partition import Shard, check_intervals, choose_intervals, make_layout, needed_levels
+from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
+from dorylus.saga.dense import IGNORED, Targets
+from dorylus.saga.work import Work, measure
+from dorylus.training.config import RunConfig
+
+EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
+
+
+@dataclass(frozen=True, eq=False)
+class Assembly:
+    """A shard laid out for a program, and the plans that run over it."""
+
+    shard: Shard
+    training: Plan
+    evaluation: Plan
+    targets: Targets
+    work: Work
+
+
+def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
+    """The program a model becomes on this graph; refuses one that does not fit it."""
+    if isinstance(model, Recipe):
+        if graph.num_features == 0:
+            raise GraphError(f"graph {graph.name!r} has no features: a model needs at least one column of them.")
+        return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
+    if not isinstance(model, Program):
+        raise ConfigError(f"model is a {type(model).__name__}: use dorylus.gcn(...) or another builder, or a Program.")
+    for what, has, wants in (
+        ("features", graph.num_features, model.in_columns),
+        ("classes", graph.num_classes, model.out_columns),
+    ):
+        if has != wants:
+            raise ConfigError(
+                f"the model is made for {wants} {what}, but graph {graph.name!r} has {has}: build the model for {has}."
+            )
+    return model
+
+
+def check_trainable(graph: Graph) -> None:
+    """Refuse a graph there is nothing to learn from."""
+    if graph.labels is None or graph.num_classes == 0:
+        raise GraphError(f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask.")
+    if not graph.train_mask.any():
+        raise GraphError(
+            f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training."
+        )
+
+
+def threads_of(config: RunConfig) -> int:
+    """How many engine threads to use: all the cores this process may run on, unless told."""
+    return config.threads or len(os.sched_getaffinity(0))
+
+
+def savings_of(config: RunConfig) -> Savings:
+    """Which exact savings are on."""
+    return Savings(
+        cache_first_gather=config.cache_first_gather,
+        narrow_gather=config.narrow_gather,
+        prune_rows=config.prune_rows,
+    )
+
+
+def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
+    """Lay the graph out and lower the program for training and evaluation."""
+    savings = savings_of(config)
+    shard = make_shard(graph, program, config, graph.train_mask)
+    sparse = graph.sparse_features
+    training = lower(program, sparse_features=sparse, training=True, savings=savings)
+    evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
+    return Assembly(shard, training, evaluation, _targets(graph, config, shard), _work(training, shard))
+
+
+def make_shard(graph: Graph, program: Program, config: RunConfig, wanted: NDArray[np.bool_]) -> Shard:
+    """The graph in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
+    layers = program.num_layers
+    if config.prune_rows:
+        deepest = needed_levels(graph.indptr, graph.indices, wanted, layers)
+    else:
+        deepest = np.full(graph.num_vertices, layers, np.int8)
+    intervals = config.intervals or _intervals(graph, program, threads_of(config))
+    check_intervals(intervals, graph.num_vertices)
+    layout = make_layout(graph.in_degrees(), order(graph, config.reorder), deepest, layers, intervals)
+    return Shard(graph, layout)
+
+
+def _intervals(graph: Graph, program: Program, threads: int) -> int:
+    chosen = choose_intervals(graph.num_vertices, graph.num_edges, threads)
+    if any(program.layer(index).has_apply_edge for index in range(program.num_layers)):
+        chosen = max(chosen, graph.num_edges // EDGES_PER_EDGE_TASK)
+    return max(1, min(chosen, graph.num_vertices))
+
+
+def _targets(graph: Graph, config: RunConfig, shard: Shard) -> Targets:
+    assert graph.labels is not None
+    loss = config.loss
+    if loss == "auto":
+        loss = "bce" if graph.multilabel else "cross_entropy"
+    if (loss == "bce") != graph.multilabel:
+        kind = "several labels" if graph.multilabel else "one label"
+        raise ConfigError(f"loss={loss!r}, but vertices of graph {graph.name!r} have {kind} each: use loss='auto'.")
+    count = int(graph.train_mask.sum())
+    labels = graph.labels.astype(np.float32 if graph.multilabel else np.int64)  # a copy
+    labels[~graph.train_mask] = IGNORED
+    total = count * graph.num_classes if graph.multilabel else count
+    return Targets(loss, torch.from_numpy(labels[shard.ids]), float(total))
+
+
+def _work(plan: Plan, shard: Shard) -> Work:
+    layout = shard.layout
+
+    def edges(layer: Layer) -> int:
+        return shard.adjacency(layer.edge_norm, layer.self_loops).num_edges
+
+    def edges_into(layer: Layer, level: int) -> int:
+        indptr = shard.adjacency(layer.edge_norm, layer.self_loops).indptr
+        return int((indptr[layout.level_ends[level]] - indptr[layout.bounds[:-1]]).sum())
+
+    return measure(plan, edges_into, edges)

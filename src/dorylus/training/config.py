@@ -1,0 +1,111 @@
+"""Every setting of a run that is plain data, with its default, its help text and the values it may take.
+
+``RunConfig`` is the only list of settings: keyword arguments of ``dorylus.train``, flags of ``dorylus train`` and the
+``[training]`` section of ``run.toml`` all derive from its fields. Nothing here needs torch.
+"""
+
+# ruff: noqa: RUF009  (setting and choice give dataclasses.field, made anew for each class)
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.training.settings import choice, decay, flag, folder, optional, options, real, setting, text, whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
+
+    epochs: int = setting(200, "Passes over the whole graph.", whole(1))
+    lr: float = setting(0.01, "Learning rate.", real(0, above=True))
+    weight_decay: float | dict[str, float] = setting(
+        0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
+    )
+    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text)
+    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimiser.", options)
+    lr_schedule: str | None = setting(
+        None, "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.", optional(text)
+    )
+    lr_schedule_options: dict[str, Any] = setting({}, "Arguments of the schedule.", options)
+    loss: str = choice(
+        "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
+    )
+    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
+    intervals: int | None = setting(
+        None, "Intervals the vertices are cut into; chosen from the work when not given.", optional(whole(1))
+    )
+    mode: str = choice("pipe", ("pipe", "no_pipe"), "pipe overlaps tasks of different kinds; both give exact results.")
+    pool: str = choice("threads", ("threads",), "Where dense tasks run.")
+    threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1)))
+    precision: str = choice("float32", ("float32", "bf16"), "Number format of activations; bf16 is an approximation.")
+    reorder: str = choice("none", ("none", "degree", "bfs", "rcm"), "Order vertices are stored in; results keep yours.")
+    rematerialize: bool = setting(
+        False, "Recompute activations in the backward pass rather than keep them: less memory, same result.", flag
+    )
+    cache_first_gather: bool = setting(True, "Gather the input features once and keep the result.", flag)
+    narrow_gather: bool = setting(True, "Gather at the narrower of a layer's two widths.", flag)
+    prune_rows: bool = setting(True, "Compute only rows that reach a labelled vertex.", flag)
+    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0))
+    patience: int | None = setting(
+        None, "Stop after this many evaluations without a better validation score.", optional(whole(1))
+    )
+    target_accuracy: float | None = setting(
+        None, "Stop as soon as validation accuracy reaches this, as a fraction.", optional(real(0, 1, above=True))
+    )
+    keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
+    checkpoint_every: int = setting(
+        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0)
+    )
+    trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0))
+    deadline_s: float = setting(600.0, "Longest wait for one task, in seconds.", real(0, above=True))
+    run_dir: str | None = setting(
+        None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
+    )
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            checked = each.metadata["check"](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, checked)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.eval_every == 0:
+            for name, asked in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
+                if asked is not None:
+                    raise ConfigError(
+                        f"{name}={asked} with eval_every=0: {name} looks at the evaluations during training, and there "
+                        "are none. Use eval_every=1 or more."
+                    )
+            if self.keep == "best":
+                raise ConfigError(
+                    "keep='best' with eval_every=0: the best weights are chosen among the evaluations during training, "
+                    "and there are none. Use eval_every=1 or more, or keep='last'."
+                )
+        if self.lr_schedule_options and self.lr_schedule is None:
+            raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all settings, in order."""
+        return [each.name for each in fields(cls)]
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """The settings given, defaults for the others; an unknown name is refused with the nearest known one."""
+        known = cls.names()
+        for name in settings:
+            if name not in known:
+                raise ConfigError(unknown_name("setting", name, known))
+        return cls(**settings)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down, checked again."""
+        return cls.of(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as plain JSON data; None stands for "not given" and is left out where a format lacks it."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}

@@ -1,0 +1,132 @@
+"""Optimiser and learning-rate schedule of a run, made from its settings.
+
+Separate from the settings because this needs torch. Any class of ``torch.optim`` and ``torch.optim.lr_scheduler`` that
+can be made from plain options is known by name, whatever its case; the others come in as callables.
+"""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.optim import Optimizer, lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.training.config import RunConfig
+
+NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
+OptimizerFactory = Callable[..., Optimizer]
+ScheduleFactory = Callable[[Optimizer], LRScheduler]
+
+# LBFGS calls the loss several times a step; SparseAdam takes sparse gradients only.
+_UNFIT_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
+# These are made from functions or other schedules, which no file can hold.
+_UNFIT_SCHEDULES = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler"}
+
+
+def make_optimizer(
+    config: RunConfig, named_parameters: NamedParameters, factory: OptimizerFactory | None = None
+) -> Optimizer:
+    """The optimiser of a run, with one parameter group for each weight decay.
+
+    ``factory`` stands in for ``config.optimizer``: an optimiser class is made as a named one would be; any other
+    callable gets the parameter groups alone and sets its own learning rate.
+    """
+    groups = _decay_groups(config.weight_decay, list(named_parameters))
+    if factory is not None and not isinstance(factory, type):
+        return factory(_without_default_decay(config, groups))
+    cls: Any = factory or _by_name("optimizer", config.optimizer, _classes(torch.optim, Optimizer, _UNFIT_OPTIMIZERS))
+    if "weight_decay" not in inspect.signature(cls).parameters:
+        if any(group["weight_decay"] for group in groups):
+            raise ConfigError(
+                f"weight_decay={config.weight_decay}, but {cls.__name__} has no weight decay: use weight_decay=0, "
+                "or another optimizer such as 'adam'."
+            )
+        groups = [{"params": group["params"]} for group in groups]
+    options = {name: tuple(v) if isinstance(v, list) else v for name, v in config.optimizer_options.items()}
+    _refuse_doubles(cls.__name__, options)
+    optimizer: Optimizer = _made(cls, "optimizer_options", groups, lr=config.lr, **options)
+    return optimizer
+
+
+def make_lr_schedule(
+    config: RunConfig, optimizer: Optimizer, factory: ScheduleFactory | None = None
+) -> LRScheduler | None:
+    """The learning-rate schedule of a run, or None where none was asked for."""
+    if factory is not None:
+        return factory(optimizer)
+    if config.lr_schedule is None:
+        return None
+    cls = _by_name("lr_schedule", config.lr_schedule, _classes(lr_scheduler, LRScheduler, _UNFIT_SCHEDULES))
+    schedule: LRScheduler = _made(cls, "lr_schedule_options", optimizer, **config.lr_schedule_options)
+    return schedule
+
+
+def step_lr_schedule(schedule: LRScheduler | None, loss: float) -> None:
+    """Moves the schedule on by one epoch; ``loss`` is what a schedule that watches a plateau looks at."""
+    if isinstance(schedule, ReduceLROnPlateau):
+        schedule.step(loss)
+    elif schedule is not None:
+        schedule.step()
+
+
+def _decay_groups(
+    decay: float | Mapping[str, float], named: list[tuple[str, torch.nn.Parameter]]
+) -> list[dict[str, Any]]:
+    """Parameter groups in order of first appearance, one for each decay."""
+    patterns = decay if isinstance(decay, Mapping) else {"*": decay}
+    names = [name for name, _ in named]
+    for pattern in patterns:
+        if names and not any(fnmatchcase(name, pattern) for name in names):
+            raise ConfigError(
+                f"weight_decay has the pattern {pattern!r}, but " + unknown_name("parameter", pattern, names)
+            )
+    groups: dict[float, list[torch.nn.Parameter]] = {}
+    for name, parameter in named:
+        value = next((each for pattern, each in patterns.items() if fnmatchcase(name, pattern)), 0.0)
+        groups.setdefault(value, []).append(parameter)
+    return [{"params": parameters, "weight_decay": value} for value, parameters in groups.items()]
+
+
+def _without_default_decay(config: RunConfig, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The groups for a user's callable, whose own weight decay counts where the settings ask for none."""
+    if config.weight_decay:
+        return groups
+    return [{"params": group["params"]} for group in groups]
+
+
+def _classes(module: ModuleType, parent: type, unfit: set[str]) -> dict[str, type]:
+    return {
+        name: cls
+        for name, cls in vars(module).items()
+        if isinstance(cls, type) and issubclass(cls, parent) and name not in unfit and not name.startswith("_")
+    }
+
+
+def _by_name(setting: str, asked: str, classes: Mapping[str, type]) -> Any:
+    folded = {name.lower(): cls for name, cls in classes.items()}
+    found = folded.get(asked.lower().replace("_", ""))
+    if found is None:
+        known = [name.lower() for name in classes] if setting == "optimizer" else list(classes)
+        raise ConfigError(unknown_name(setting, asked, known))
+    return found
+
+
+def _refuse_doubles(optimizer: str, options: Mapping[str, Any]) -> None:
+    for name in ("lr", "weight_decay", "params"):
+        if name in options:
+            raise ConfigError(f"optimizer_options has {name!r}, but {name} of {optimizer} is a setting: use {name}=...")
+
+
+def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
+    """An instance, with torch's refusal of an option told as ours."""
+    try:
+        return cls(*arguments, **options)
+    except (TypeError, ValueError) as error:
+        takes = [name for name in inspect.signature(cls).parameters if name not in ("params", "optimizer")]
+        raise ConfigError(
+            f"{cls.__name__} cannot be made: {error}. Mend {setting}; {cls.__name__} takes {', '.join(takes)}."
+        ) from error

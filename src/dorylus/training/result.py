@@ -1,0 +1,74 @@
+"""What a run gives back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.graph import Graph
+from dorylus.saga import Program
+from dorylus.saga.work import Work
+from dorylus.training.config import RunConfig
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A trained model and how it got there.
+
+    ``losses[k]`` is the loss of the weights before step k; ``epoch_seconds`` leave evaluation out. Scores are those of
+    the weights in ``model``, from one exact forward pass; ``metrics`` has all of them (F1 too) by name.
+    """
+
+    model: Program
+    losses: list[float]
+    epoch_seconds: list[float]
+    metrics: Mapping[str, float]
+    peak_memory_bytes: int
+    work: Work
+    stopped: str
+    config: RunConfig
+    graph: Graph = field(repr=False)
+
+    @property
+    def test_accuracy(self) -> float:
+        """Accuracy on the test vertices; NaN when there are none."""
+        return self.metrics.get("test_accuracy", float("nan"))
+
+    @property
+    def val_accuracy(self) -> float:
+        """Accuracy on the validation vertices; NaN when there are none."""
+        return self.metrics.get("val_accuracy", float("nan"))
+
+    @property
+    def train_accuracy(self) -> float:
+        """Accuracy on the training vertices."""
+        return self.metrics.get("train_accuracy", float("nan"))
+
+    @property
+    def seconds(self) -> float:
+        """Time spent in epochs."""
+        return sum(self.epoch_seconds)
+
+    def predict(self, what: str = "logits", *, layer: int = -1) -> NDArray[Any]:
+        """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order."""
+        from dorylus.training.inference import predict
+
+        return predict(self.graph, self.model, what, layer=layer, config=self.config)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures, as plain data."""
+        return {
+            **{name: round(score, 6) for name, score in self.metrics.items()},
+            "epochs": len(self.losses),
+            "final_loss": self.losses[-1] if self.losses else None,
+            "seconds": self.seconds,
+            "seconds_per_epoch": float(np.median(self.epoch_seconds)) if self.epoch_seconds else None,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "work": str(self.work),
+            "work_done": self.work.done,
+            "work_naive": self.work.naive,
+            "precision": self.config.precision,
+            "stopped": self.stopped,
+        }

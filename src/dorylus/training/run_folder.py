@@ -1,0 +1,180 @@
+"""The folder of a run: what was asked for, what happened, and everything needed to go on.
+
+    run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
+    log.jsonl      the run log
+    checkpoints/   the last checkpoints
+    best/          the checkpoint with the best validation score, where one is kept
+    metrics.json   the result, written at the end
+
+A folder is a run from the moment ``run.toml`` stands in it, which is put there whole. ``run.toml`` can be handed to
+``dorylus train --config`` to do the same again.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import tomli_w
+
+from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.observe.jsonl import plain_data
+from dorylus.training import durable
+from dorylus.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from dorylus.graph.graph import Graph
+    from dorylus.saga.program import Recipe
+
+FORMAT = 1
+_SECTIONS = ("graph", "model", "training")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """How to make a run's graph and model again; an empty table where they came as Python objects.
+
+    ``graph`` holds ``source``, as ``dorylus.load`` takes it, ``root``, ``row_normalise`` and further options of that
+    source; ``model`` holds ``name`` and the builder's options.
+    """
+
+    graph: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+
+    def load_graph(self) -> "Graph":
+        """The graph, loaded again."""
+        from dorylus.graph.datasets import load
+
+        options = dict(self.graph)
+        source = _taken(options, "graph", "source", "a name, a file or a store folder")
+        normalise = options.pop("row_normalise", False)
+        graph = load(source, **options)
+        return graph.row_normalised() if normalise else graph
+
+    def build_model(self) -> "Recipe":
+        """The model's recipe, built again."""
+        from dorylus.saga.builders import build
+
+        options = dict(self.model)
+        return build(_taken(options, "model", "name", "gcn, for instance"), **options)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds a run: its places, what it was asked for, and its settings."""
+
+    path: Path
+    spec: RunSpec
+    config: RunConfig
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], spec: RunSpec | None, config: RunConfig) -> Self:
+        """A new run's folder with its ``run.toml``; one that holds a run already is refused."""
+        check_free(path)
+        run = cls(Path(path), spec or RunSpec(), replace(config, run_dir=str(path)))
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            durable.write_file(run.path / "run.toml", _toml(run.spec, run.config))
+        except OSError as error:
+            raise ConfigError(
+                f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be "
+                "written."
+            ) from error
+        return run
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Self:
+        """The folder of a run that exists."""
+        if not (Path(path) / "run.toml").is_file():
+            what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
+            raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
+        spec, settings = read_run_toml(Path(path) / "run.toml")
+        return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
+
+    @property
+    def log(self) -> Path:
+        """The run log."""
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the last checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the best checkpoint."""
+        return self.path / "best"
+
+    @property
+    def metrics(self) -> Path:
+        """The result's file, there once the run has ended."""
+        return self.path / "metrics.json"
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Writes the result, whole or not at all."""
+        text = json.dumps(plain_data(metrics), indent=2, allow_nan=False, ensure_ascii=False)
+        durable.write_file(self.metrics, text.encode() + b"\n")
+
+    def read_metrics(self) -> dict[str, Any] | None:
+        """The result, or None when the run has not ended yet."""
+        if not self.metrics.exists():
+            return None
+        metrics: dict[str, Any] = json.loads(self.metrics.read_bytes())
+        return metrics
+
+
+def check_free(path: str | PathLike[str]) -> None:
+    """Refuses a path that a new run cannot have: it holds another run, or is no folder."""
+    if (Path(path) / "run.toml").exists():
+        raise ConfigError(
+            f"the folder {path} already holds a run: go on with it by `dorylus resume {path}`, or choose another "
+            "run_dir."
+        )
+    if Path(path).exists() and not Path(path).is_dir():
+        raise ConfigError(f"run_dir={path} is a file, but a run is a folder: choose another run_dir.")
+
+
+def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
+    """What a ``run.toml`` asks for: graph and model, and the settings it gives, unchecked as yet."""
+    try:
+        content = tomllib.loads(Path(path).read_text())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}. Give the path of a run.toml.") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not TOML: {error}. Mend that line.") from error
+    found = content.pop("format", FORMAT)
+    if found != FORMAT:
+        raise DataError(f"{path} has format {found}, and this version of Dorylus reads {FORMAT}: use a newer version.")
+    for name, section in content.items():
+        if name not in _SECTIONS:
+            raise ConfigError(f"{path}: " + unknown_name("section", name, _SECTIONS))
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}: {name} is a section: write its settings under a line [{name}].")
+    graph, model, training = (content.get(name, {}) for name in _SECTIONS)
+    return RunSpec(graph, model), training
+
+
+def _toml(spec: RunSpec, config: RunConfig) -> bytes:
+    # Where the folder stands is not written into it: a run may be moved.
+    training = {name: value for name, value in config.to_dict().items() if name != "run_dir"}
+    sections = {"graph": spec.graph, "model": spec.model, "training": training}
+    given = {name: without_none(plain_data(section)) for name, section in sections.items() if section}
+    return tomli_w.dumps({"format": FORMAT, **given}).encode()
+
+
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The same table without what is None, for which TOML has no word."""
+    return {name: value for name, value in table.items() if value is not None}
+
+
+def _taken(options: dict[str, Any], section: str, name: str, example: str) -> str:
+    if name not in options:
+        raise ConfigError(
+            f"the run does not say which {section} it is about: give {section}=..., or write {name} ({example}) into "
+            f"the section [{section}]."
+        )
+    return str(options.pop(name))

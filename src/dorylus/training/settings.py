@@ -1,0 +1,123 @@
+"""How one setting of a run is declared and checked: its help text, the values it may take, and the cure for the others.
+
+Separate from :mod:`dorylus.training.config` so that the list of settings there reads as a list. The command line
+derives its flags, and ``run.toml`` its ``[training]`` section, from what is declared here.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from numbers import Integral, Real
+from typing import Any
+
+from dorylus.errors import ConfigError, unknown_name
+
+Check = Callable[[str, object], object]
+
+
+def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field that carries its help text, its check and, where there are any, its choices."""
+    metadata = {"help": help, "check": check, "choices": choices}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
+    """A field that takes one of a few names."""
+
+    def check(name: str, value: object) -> object:
+        if value not in choices:
+            raise ConfigError(f"{name}={value!r}: " + unknown_name(name, str(value), choices))
+        return value
+
+    return setting(default, help, check, choices=choices)
+
+
+def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+    """A check that lets whole numbers from ``minimum`` to ``maximum`` through."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ConfigError(f"{name}={value!r}, but {name} is a whole number: use {minimum} or more.")
+        number = int(value)
+        if number < minimum:
+            raise ConfigError(f"{name}={number}, but {name} is at least {minimum}: use {name}={minimum} or more.")
+        if number > maximum:
+            raise ConfigError(f"{name}={number}, but {name} is at most {maximum}: use {name}={maximum} or less.")
+        return number
+
+    return check
+
+
+def real(minimum: float, maximum: float = math.inf, *, above: bool = False) -> Check:
+    """A check that lets finite numbers from ``minimum`` (or strictly ``above`` it) to ``maximum`` through."""
+    low = f"above {minimum:g}" if above else f"at least {minimum:g}"
+    span = low if maximum == math.inf else f"{low} and at most {maximum:g}"
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ConfigError(f"{name}={value!r}, but {name} is a number: use one {span}.")
+        number = float(value)
+        too_low = number <= minimum if above else number < minimum
+        if too_low or number > maximum or not math.isfinite(number):
+            raise ConfigError(f"{name}={number:g}, but {name} is a finite number {span}: choose one in that range.")
+        return number
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """The same check, with None let through."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def flag(name: str, value: object) -> object:
+    """Lets True and False through."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}, but {name} is a switch: use true or false.")
+    return value
+
+
+def text(name: str, value: object) -> object:
+    """Lets non-empty text through."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name}={value!r}, but {name} is a name: give it as text.")
+    return value
+
+
+def folder(name: str, value: object) -> object:
+    """Lets a path through, as text."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ConfigError(f"{name}={value!r}, but {name} is a folder: give its path.")
+    return str(os.fspath(value))
+
+
+def options(name: str, value: object) -> object:
+    """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name}={value!r}, but {name} is a table of option names and values.")
+    return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
+
+
+def _plain(where: str, value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(where, item) for item in value]
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise ConfigError(
+        f"{where} is {value!r}, but an option is a number, a text, a switch or a list of those, so that the run "
+        "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
+    )
+
+
+def decay(name: str, value: object) -> object:
+    """Lets one weight decay through, or a table from patterns of parameter names to their decay."""
+    if isinstance(value, Mapping):
+        return {str(pattern): real(0)(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
+    return real(0)(name, value)
