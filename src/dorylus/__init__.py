@@ -18,7 +18,8 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from dorylus.graph import Graph, SparseFeatures, communities, load, ring, rmat
-    from dorylus.saga import Layer, Program, gat, gcn, gin, sage
+    from dorylus.saga import Layer, Program
+    from dorylus.saga.builders import gat, gcn, gin, sage
     from dorylus.training import Result, RunConfig, Trainer, predict, resume, train
 
 __version__ = "0.1.0"
@@ -28,7 +29,8 @@ _HOMES = {
         "CheckpointError", "ConfigError", "DataError", "DorylusError", "GraphError", "TrainingError",
     ),
     "dorylus.graph": ("Graph", "SparseFeatures", "communities", "load", "ring", "rmat"),
-    "dorylus.saga": ("Layer", "Program", "gat", "gcn", "gin", "sage"),
+    "dorylus.saga": ("Layer", "Program"),
+    "dorylus.saga.builders": ("gat", "gcn", "gin", "sage"),
     "dorylus.training": ("Result", "RunConfig", "Trainer", "predict", "resume", "train"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

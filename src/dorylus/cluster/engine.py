@@ -8,6 +8,7 @@ import heapq
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,15 @@ class Span(NamedTuple):
     thread: int
     start_s: float
     end_s: float
+
+
+class _Running(NamedTuple):
+    """A task in hand, and the thread that took it."""
+
+    task: Task
+    thread: int
+    start_s: float
+    identity: int
 
 
 class Engine:
@@ -99,27 +109,26 @@ class Engine:
     def _work(self, thread: int) -> None:
         """Take tasks until the epoch is over."""
         while (task := self._take()) is not None:
-            start, here = time.perf_counter(), threading.get_ident()
+            run = _Running(task, thread, time.perf_counter(), threading.get_ident())
             assert self._execute is not None
-
-            def done(task: Task = task, start: float = start) -> None:
-                end = time.perf_counter()
-                with self._changed:
-                    self._running.pop(task, None)
-                    if not self._over:
-                        self._spans.append(Span(task, thread, start, end))
-                        self._handle(Finished(task), taken_here=int(threading.get_ident() == here))
-
-            def failed(error: BaseException, task: Task = task) -> None:
-                with self._changed:
-                    self._failure = self._failure or (task, error)
-                    self._over = True
-                    self._changed.notify_all()
-
             try:
-                self._execute(task, done, failed)
+                self._execute(task, partial(self._done, run), partial(self._failed, task))
             except Exception as error:
-                failed(error)
+                self._failed(task, error)
+
+    def _done(self, run: _Running) -> None:
+        end = time.perf_counter()
+        with self._changed:
+            self._running.pop(run.task, None)
+            if not self._over:
+                self._spans.append(Span(run.task, run.thread, run.start_s, end))
+                self._handle(Finished(run.task), taken_here=int(threading.get_ident() == run.identity))
+
+    def _failed(self, task: Task, error: BaseException) -> None:
+        with self._changed:
+            self._failure = self._failure or (task, error)
+            self._over = True
+            self._changed.notify_all()
 
     def _take(self) -> Task | None:
         with self._changed:

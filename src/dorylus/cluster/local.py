@@ -16,7 +16,7 @@ from dorylus.pools import TensorPool
 from dorylus.saga.dense import Reply, Targets
 from dorylus.saga.lower import Plan
 from dorylus.saga.table import Steps, steps_of
-from dorylus.servers import GraphServer, ParameterServer
+from dorylus.servers import Arena, GraphServer, ParameterServer
 
 DENSE = frozenset(
     {Kind.APPLY_VERTEX, Kind.APPLY_EDGE, Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE}
@@ -73,18 +73,20 @@ class LocalCluster:
     ) -> None:
         self._shard, self._pool, self._parameters = shard, pool, parameters
         self._mode, self._bf16 = mode, bf16
+        self._arena = Arena()
         self._losses: dict[int, float] = {}
         self._training: Pass | None = None
         self._evaluation = self._forward_pass(evaluation)
         self._engine = Engine(threads, deadline_s)
         self._static = self._evaluation.server.gather_static(self._each_interval)
-        shard.forget_features()
+        if not evaluation.reads_features:
+            shard.forget_features()
 
     def prepare_training(self, plan: Plan, targets: Targets, *, seed: int, keep_graph: bool, first_epoch: int) -> None:
         """Make ready to train by a plan, from an epoch on."""
         steps = steps_of(plan, backward=True)
         server = GraphServer(
-            self._shard, self._shard.layout, plan, steps,
+            self._shard, self._shard.layout, plan, steps, self._arena,
             training=True, targets=targets, seed=seed, bf16=self._bf16, keep_graph=keep_graph,
         )  # fmt: skip
         server.share_static(self._static)
@@ -120,7 +122,7 @@ class LocalCluster:
     def _forward_pass(self, plan: Plan) -> Pass:
         steps = steps_of(plan, backward=False)
         layout = self._shard.layout.everything()
-        server = GraphServer(self._shard, layout, plan, steps, training=False, bf16=self._bf16)
+        server = GraphServer(self._shard, layout, plan, steps, self._arena, training=False, bf16=self._bf16)
         return Pass(server, steps, self._reads, self._mode, 0)
 
     @cached_property

@@ -1,0 +1,55 @@
+"""The sparse kernels: C++ over NumPy arrays, one row range at a time.
+
+Every kernel is single-threaded, releases the interpreter lock, is deterministic (a row's result does not depend on the
+range it was computed in) and writes only the rows begin:end. Matrices are float32, or bfloat16 held as uint16 where
+said; rows may be padded (a larger row stride), columns may not. Row r of a CSR is also column r. ``reference.py``
+states each kernel in plain NumPy. A wrong dtype raises TypeError, a wrong shape ValueError; the columns in ``indices``
+are trusted, except by the ``csr_`` functions, where raw input enters.
+"""
+
+from dorylus.kernels._attention import attention, attention_grad_dst, attention_grad_src
+from dorylus.kernels._csr import csr_build, csr_coalesce, csr_is_symmetric, csr_permute, csr_transpose
+from dorylus.kernels._dropout import Dropout, dropout, dropout_csr
+from dorylus.kernels._isa import available_isas, isa, use_isa
+from dorylus.kernels._rows import from_bf16, gather_rows, scatter_add_rows, to_bf16
+from dorylus.kernels._segment import (
+    segment_max,
+    segment_max_grad,
+    segment_softmax,
+    segment_softmax_grad,
+    segment_spread,
+    segment_sum,
+)
+from dorylus.kernels._spmm import gather_limit, spmm, spmm_max, spmm_max_grad, spmm_outer
+
+__all__ = [
+    "Dropout",
+    "attention",
+    "attention_grad_dst",
+    "attention_grad_src",
+    "available_isas",
+    "csr_build",
+    "csr_coalesce",
+    "csr_is_symmetric",
+    "csr_permute",
+    "csr_transpose",
+    "dropout",
+    "dropout_csr",
+    "from_bf16",
+    "gather_limit",
+    "gather_rows",
+    "isa",
+    "scatter_add_rows",
+    "segment_max",
+    "segment_max_grad",
+    "segment_softmax",
+    "segment_softmax_grad",
+    "segment_spread",
+    "segment_sum",
+    "spmm",
+    "spmm_max",
+    "spmm_max_grad",
+    "spmm_outer",
+    "to_bf16",
+    "use_isa",
+]

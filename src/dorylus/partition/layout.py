@@ -43,12 +43,13 @@ class Layout:
         return Layout(self.order, self.bounds, np.broadcast_to(self.bounds[1:], self.level_ends.shape))
 
 
-def choose_intervals(num_vertices: int, num_edges: int, threads: int) -> int:
-    """How many intervals to cut: enough to balance the threads, few enough that a task outweighs its own cost."""
-    wanted = max(num_vertices / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
-    if wanted <= 1:
-        return 1
-    return min(256, num_vertices, max(4 * threads, round(wanted)))
+def choose_intervals(num_rows: int, num_edges: int, threads: int) -> int:
+    """How many intervals to cut work of so many rows and edges into.
+
+    Enough to keep the threads busy and their tasks in cache, few enough that a task outweighs its own cost.
+    """
+    wanted = max(num_rows / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
+    return 1 if wanted <= 1 else min(256, max(2 * threads, round(wanted)))
 
 
 def check_intervals(intervals: int, num_vertices: int) -> None:

@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.gat import GAT
@@ -52,7 +53,7 @@ def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int
 
     def widths(num_features: int, num_classes: int) -> list[tuple[int, int]]:
         sizes = [num_features, *inner, num_classes]
-        return list(zip(sizes[:-1], sizes[1:], strict=True))
+        return list(pairwise(sizes))
 
     return widths
 
@@ -67,7 +68,10 @@ def gcn(
     residual: bool = False,
     layer_norm: bool = False,
 ) -> Recipe:
-    """Graph convolutions (Kipf & Welling). ``input_dropout`` is that of the features; it is ``dropout`` unless given."""
+    """Graph convolutions (Kipf & Welling).
+
+    ``dropout`` is applied to every layer's input, ``input_dropout`` to the features in its stead where it is given.
+    """
     options = dict(locals())
     widths = _plain_widths(hidden, num_layers)
     return _stack("gcn", options, widths, lambda _, wide, out, common: GCN(wide, out, **common))
@@ -78,7 +82,7 @@ def sage(
     num_layers: int = 2,
     dropout: float = 0.5,
     *,
-    aggregator: str = "mean",
+    aggregator: Literal["mean", "max", "sum"] = "mean",
     input_dropout: float | None = None,
     activation: str = "relu",
     residual: bool = False,
@@ -89,7 +93,7 @@ def sage(
     widths = _plain_widths(hidden, num_layers)
     return _stack(
         "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)
-    )  # type: ignore[arg-type]
+    )
 
 
 def gin(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as f
 from torch import Tensor
 
 from dorylus.errors import ConfigError
@@ -133,8 +133,8 @@ def _differentiate(
 def loss_sum(kind: str, logits: Tensor, labels: Tensor) -> Tensor:
     """The loss summed over rows: cross-entropy, or binary cross-entropy over every class of every row."""
     if kind == "cross_entropy":
-        return F.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
+        return f.cross_entropy(logits, labels, reduction="sum", ignore_index=IGNORED)
     if kind == "bce":
         seen = (labels != IGNORED).to(logits.dtype)
-        return F.binary_cross_entropy_with_logits(logits, labels * seen, weight=seen, reduction="sum")
+        return f.binary_cross_entropy_with_logits(logits, labels * seen, weight=seen, reduction="sum")
     raise ConfigError(f"loss={kind!r}: use 'cross_entropy' (one label a vertex) or 'bce' (many).")

@@ -49,7 +49,8 @@ class GIN(Layer):
         if not self.transform_first:
             y: Tensor = self.nn(total)
             return y
-        for module in (lambda h: h + self.nn[0].bias, *self.nn[1:]):
+        total = total + self.nn[0].bias  # type: ignore[operator]
+        for module in list(self.nn)[1:]:
             total = module(total)
         return total
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as f
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
@@ -26,12 +26,12 @@ Rows = Tensor | SparseRows
 Reduce = Literal["sum", "mean", "max", "softmax", "attention"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "elu": F.elu,
-    "gelu": F.gelu,
-    "leaky_relu": F.leaky_relu,
+    "relu": f.relu,
+    "elu": f.elu,
+    "gelu": f.gelu,
+    "leaky_relu": f.leaky_relu,
     "sigmoid": torch.sigmoid,
-    "silu": F.silu,
+    "silu": f.silu,
     "tanh": torch.tanh,
 }
 

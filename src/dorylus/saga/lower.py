@@ -36,6 +36,21 @@ class Plan:
         """How many layers the program has."""
         return len(self.layers)
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether features are read again in every epoch, not only by a gather that is made once."""
+        return any(
+            self.features in _read_by(stage)
+            for stage in self.stages
+            if not (isinstance(stage, Gather) and stage.output.source == "static")
+        )
+
+
+def _read_by(stage: Stage) -> tuple[Slot, ...]:
+    if isinstance(stage, Scatter):
+        return stage.slots
+    return (stage.source, stage.destination) if isinstance(stage, ApplyEdge) else stage.inputs
+
 
 class VertexBody(nn.Module):
     """The dense work between two gathers: what is left of one layer after its gather, and the next one's opening."""
@@ -194,7 +209,7 @@ class _Lowering:
     def _close(self, index: int, x: Slot, gathered: Slot) -> Slot:
         """The stages between a gather and the next layer's input; opens that layer too where nothing stands between."""
         layer = self.layers[index]
-        inputs = (x,) if needs_input(layer) else ()
+        inputs: tuple[Slot, ...] = (x,) if needs_input(layer) else ()
         if layer.own == "prepared" and layer.prepares:
             inputs += (self.prepared[0],)
         inputs += (gathered,)

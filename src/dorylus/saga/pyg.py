@@ -52,7 +52,9 @@ def _convolution(layer: Layer) -> nn.Module:
     if isinstance(layer, SAGE):
         return nn_pyg.SAGEConv(*shape, aggr=layer.reduce)  # type: ignore[no-any-return]
     if isinstance(layer, GIN):
-        mlp = nn.Sequential(*(type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else nn.ReLU() for m in layer.nn))
+        mlp = nn.Sequential(
+            *(type(m)(m.in_features, m.out_features) if isinstance(m, nn.Linear) else nn.ReLU() for m in layer.nn)
+        )
         return nn_pyg.GINConv(mlp, train_eps=isinstance(layer.eps, nn.Parameter))  # type: ignore[no-any-return]
     if isinstance(layer, GAT):
         return nn_pyg.GATConv(  # type: ignore[no-any-return]

@@ -48,7 +48,9 @@ class Edges:
         """Messages combined at their destinations: torch's own scatter_reduce."""
         out = torch.zeros(self.num_vertices, messages.shape[1], dtype=messages.dtype)
         index = self.destination[:, None].expand_as(messages)
-        return out.scatter_reduce(0, index, messages, {"sum": "sum", "mean": "mean", "max": "amax"}[how], include_self=False)
+        return out.scatter_reduce(
+            0, index, messages, {"sum": "sum", "mean": "mean", "max": "amax"}[how], include_self=False
+        )
 
     def softmax(self, scores: Tensor) -> Tensor:
         """The softmax of each head's scores over the in-edges of each vertex."""
@@ -76,9 +78,7 @@ def deepcopy_plain(layer: Layer) -> Layer:
     return plain
 
 
-def _layer(
-    layer: Layer, index: int, x: Tensor, graph: Graph, edges: Edges, drop: tuple[int, int] | None
-) -> Tensor:
+def _layer(layer: Layer, index: int, x: Tensor, graph: Graph, edges: Edges, drop: tuple[int, int] | None) -> Tensor:
     if drop is not None and layer.dropout > 0:
         x = x * _mask(graph, x, Dropout(layer.dropout, *drop, index))
     prepared = layer.prepare(x) if layer.prepares else x
@@ -124,9 +124,8 @@ def _mask(graph: Graph, x: Tensor, drop: Dropout) -> Tensor:
 def _attention_mask(layer: GAT, edges: Edges, drop: Dropout | None) -> Tensor | float:
     if drop is None or drop.p == 0:
         return 1.0
-    ids = [part.numpy().astype(np.int32) for part in (edges.destination, edges.source)]
-    keep = reference.attention_keep(*ids, layer.heads, drop)
-    return torch.from_numpy(keep / (1 - drop.p)).to(edges.weight.dtype)
+    destination, source = (part.numpy().astype(np.int32) for part in (edges.destination, edges.source))
+    return torch.from_numpy(reference.kept_edges(drop, destination, source, layer.heads)).to(edges.weight.dtype)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as f
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -58,6 +58,6 @@ class _SparseProduct(torch.autograd.Function):
 def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x @ weightᵀ + bias, for dense rows or sparse ones."""
     if isinstance(x, Tensor):
-        return F.linear(x, weight, bias)
+        return f.linear(x, weight, bias)
     product: Tensor = _SparseProduct.apply(weight, x)  # type: ignore[no-untyped-call]
     return product if bias is None else product + bias

@@ -89,15 +89,11 @@ class _Rows:
     def __init__(self, stage: Gather, bench: Bench) -> None:
         self.stage, self.bench = stage, bench
         self.edges: Adjacency = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
-        self._back: Adjacency | None = None
-
-    @property
-    def back(self) -> Adjacency:
-        """The edges from their sources, those alone that end in a needed row."""
-        if self._back is None:
-            layer, level = self.stage.layer, self.stage.output.level
-            self._back = self.bench.shard.transpose(layer.edge_norm, layer.self_loops, level)
-        return self._back
+        layer, output = stage.layer, stage.output
+        # The edges from their sources, those alone that end in a needed row; evaluation has no use for them.
+        self.back = self.edges
+        if bench.training and output.needs_grad:
+            self.back = bench.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """Write the interval's cotangents where ∇GA of other intervals reads them."""
@@ -122,16 +118,19 @@ class SumGather(_Rows):
         edges, source, output = self.edges, self.stage.inputs[0], self.stage.output
         begin, end = self.bench.layout.rows(output.level, interval)
         x, out = self.bench.values(source), self.bench.values(output)
-        weights = {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
-        kernels.spmm(edges.indptr, edges.indices, x, out, begin, end, **weights)
+        kernels.spmm(edges.indptr, edges.indices, x, out, begin, end, **_weights(edges))
 
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA."""
         back = self.back
         dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
         dout = self.bench.published(self.stage.output)
-        weights = {"values": back.values, "row_scale": back.row_scale, "col_scale": back.col_scale}
+        weights = _weights(back)
         kernels.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **weights)
+
+
+def _weights(edges: Adjacency) -> dict[str, Any]:
+    return {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
 
 
 class MaxGather(_Rows):
@@ -169,14 +168,14 @@ class AttentionGather(_Rows):
         super().__init__(stage, bench)
         assert isinstance(stage.layer, GAT)
         self.layer = stage.layer
-        self.shape = {"heads": self.layer.heads, "slope": self.layer.slope}
+        self.shape: dict[str, Any] = {"heads": self.layer.heads, "slope": self.layer.slope}
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
         z, s_src, s_dst = (self.bench.values(slot) for slot in self.stage.inputs)
         out = self.bench.values(self.stage.output)
-        rows = self.bench.layout.rows(self.stage.output.level, interval)
-        kept = {}
+        begin, end = self.bench.layout.rows(self.stage.output.level, interval)
+        kept: dict[str, Any] = {}
         if self.bench.training:
             columns = self.stage.output.columns
             kept = {
@@ -185,7 +184,7 @@ class AttentionGather(_Rows):
                 "out_pos": self._extra("out_pos", columns),
             }
         edges, drop = self.edges, self._drop(epoch)
-        kernels.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, *rows, **self.shape, **kept, **drop)
+        kernels.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, begin, end, **self.shape, **kept, **drop)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: also what the softmax's gradient needs of each destination, and the destination scores' cotangent."""
@@ -199,15 +198,15 @@ class AttentionGather(_Rows):
 
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA."""
-        row, source, destination = self.stage.inputs
+        row, source, _ = self.stage.inputs
         dz, begin, end, accumulate = self.into(row, interval, own)
-        inputs = (self.bench.values(slot) for slot in (row, source, destination))
+        z, s_src, s_dst = (self.bench.values(slot) for slot in self.stage.inputs)
         lse, delta, dout = self._heads("lse"), self._heads("delta"), self.bench.published(self.stage.output)
         ds_src = self.bench.cotangent(source)
         if accumulate:
             ds_src[begin:end] = 0
         kernels.attention_grad_src(
-            self.back.indptr, self.back.indices, *inputs, lse, delta, dout, dz, ds_src, begin, end,
+            self.back.indptr, self.back.indices, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
             **self.shape, **self._drop(epoch), accumulate=accumulate,
         )  # fmt: skip
 

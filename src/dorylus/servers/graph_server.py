@@ -25,8 +25,8 @@ from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import Steps
 from dorylus.servers.edges import EdgeGather
-from dorylus.servers.gathers import Bench, Extra, Grad, Gatherer, row_gatherer
-from dorylus.servers.matrices import Matrices
+from dorylus.servers.gathers import Bench, Extra, Gatherer, Grad, row_gatherer
+from dorylus.servers.matrices import Arena, Matrices, writable_alias
 
 Matrix = NDArray[Any]
 
@@ -40,6 +40,7 @@ class GraphServer:
         layout: Layout,
         plan: Plan,
         steps: Steps,
+        arena: Arena,
         *,
         training: bool,
         targets: Targets | None = None,
@@ -51,7 +52,7 @@ class GraphServer:
         self._targets = targets
         self._keep_graph = keep_graph and training
         dtype: np.dtype[Any] = np.dtype(np.uint16 if bf16 else np.float32)
-        self._bench = Bench(shard, layout, Matrices(shard.num_vertices), training, seed, dtype)
+        self._bench = Bench(shard, layout, Matrices(shard.num_vertices, arena), training, seed, dtype)
         self._pending: dict[tuple[Slot, int], Matrix] = {}
         self._own_grads: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
@@ -203,10 +204,8 @@ class GraphServer:
     def _publish(self, slot: Slot, interval: int, epoch: int) -> None:
         """Store an interval's rows of a slot, dropout applied, in the precision it is kept in."""
         begin, end = self._layout.rows(slot.level, interval)
-        if slot.source == "features":
-            rows = self._features.dense()[begin:end]
-        else:
-            rows = self._pending.pop((slot, interval))
+        features = slot.source == "features"
+        rows = self._features.dense()[begin:end] if features else self._pending.pop((slot, interval))
         target = self._bench.values(slot)
         if slot.dropout > 0:
             drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
@@ -280,7 +279,7 @@ class _Features:
 
     def dense(self) -> Matrix:
         """All rows."""
-        return self._bench.shard.dense_features()
+        return writable_alias(self._bench.shard.dense_features())
 
     def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
         """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""

@@ -89,17 +89,19 @@ def make_shard(graph: Graph, program: Program, config: RunConfig, wanted: NDArra
         deepest = needed_levels(graph.indptr, graph.indices, wanted, layers)
     else:
         deepest = np.full(graph.num_vertices, layers, np.int8)
-    intervals = config.intervals or _intervals(graph, program, threads_of(config))
+    intervals = config.intervals or _intervals(graph, program, deepest, threads_of(config))
     check_intervals(intervals, graph.num_vertices)
     layout = make_layout(graph.in_degrees(), order(graph, config.reorder), deepest, layers, intervals)
     return Shard(graph, layout)
 
 
-def _intervals(graph: Graph, program: Program, threads: int) -> int:
-    chosen = choose_intervals(graph.num_vertices, graph.num_edges, threads)
+def _intervals(graph: Graph, program: Program, deepest: NDArray[np.int8], threads: int) -> int:
+    """The number of intervals that suits the rows and edges training needs."""
+    edges = int(graph.in_degrees()[deepest >= 1].sum())
+    chosen = choose_intervals(int((deepest >= 0).sum()), edges, threads)
     if any(program.layer(index).has_apply_edge for index in range(program.num_layers)):
-        chosen = max(chosen, graph.num_edges // EDGES_PER_EDGE_TASK)
-    return max(1, min(chosen, graph.num_vertices))
+        chosen = max(chosen, edges // EDGES_PER_EDGE_TASK)
+    return min(chosen, graph.num_vertices)
 
 
 def _targets(graph: Graph, config: RunConfig, shard: Shard) -> Targets:

@@ -26,7 +26,7 @@ WHAT = ("classes", "embeddings", "logits")
 def predict(
     graph: Graph, program: Program, what: str = "logits", *, layer: int = -1, config: RunConfig | None = None
 ) -> NDArray[Any]:
-    """Logits, classes, or a hidden layer's output (-1 is the last hidden one), a row per vertex in the graph's order."""
+    """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order."""
     if what not in WHAT:
         raise ConfigError(unknown_name("prediction", what, WHAT))
     output = _hidden(program, layer) if what == "embeddings" else program.num_layers - 1

@@ -1,6 +1,7 @@
 """The process's peak memory, as the kernel counts it."""
 
 import resource
+from contextlib import suppress
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
@@ -9,20 +10,16 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 def reset_peak() -> None:
     """Start a new peak here, where the system can; elsewhere the peak is that of the whole process."""
-    try:
+    with suppress(OSError):
         _CLEAR.write_text("5")
-    except OSError:
-        pass
 
 
 def peak_bytes() -> int:
     """The largest resident size since the last reset."""
-    try:
+    with suppress(OSError):
         for line in _STATUS.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    except OSError:
-        pass
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -48,9 +48,8 @@ class Trainer:
         spec: RunSpec | None = None,
         **settings: Any,
     ) -> None:
-        for name, given in (("optimizer", optimizer), ("lr_schedule", lr_schedule)):
-            if isinstance(given, str):
-                settings[name] = given
+        named = {"optimizer": optimizer, "lr_schedule": lr_schedule}
+        settings |= {name: given for name, given in named.items() if isinstance(given, str)}
         config = RunConfig.of(**settings)
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
@@ -96,6 +95,7 @@ class Trainer:
         lr_schedule: ScheduleFactory | None,
     ) -> None:
         """Everything that can be refused is refused here, before anything is written or computed."""
+        memory.reset_peak()
         check_trainable(graph)
         self.graph, self.config = graph, config
         self.program = bind(model, graph, config.seed)
@@ -185,7 +185,6 @@ class Trainer:
     def _running(self) -> LocalCluster:
         """The cluster, started when it is first needed."""
         if self._cluster is None:
-            memory.reset_peak()
             parts, config = self._assembly, self.config
             self._cluster = LocalCluster(
                 parts.shard,

@@ -1,0 +1,5 @@
+"""``python -m dorylus.cli`` is the ``dorylus`` program."""
+
+from dorylus.cli import main
+
+main()

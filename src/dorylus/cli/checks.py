@@ -1,0 +1,150 @@
+"""What ``dorylus doctor`` looks at: each check tells what it found, and the cure where that is not well."""
+
+import importlib.util
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dorylus.cli.bf16_probe import SAFER, probe
+from dorylus.report import units
+
+LOW_MEMORY_BYTES = 2**30
+TOLERANCE = 1e-5
+OPTIONAL = {"pyarrow": "parquet", "torch_geometric": "pyg", "networkx": "networkx", "ogb": "ogb"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report; ``status`` is ok, warn or fail."""
+
+    name: str
+    status: str
+    found: str
+    cure: str = ""
+
+
+def check_python() -> Check:
+    """The interpreter and the system it runs on."""
+    return Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def check_torch() -> Check:
+    """The PyTorch that dense tasks run in."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", "fail", f"does not load: {error}", "reinstall it: pip install --force-reinstall torch")
+    maths = "with MKL" if torch.backends.mkl.is_available() else "without MKL"  # type: ignore[no-untyped-call]
+    return Check("torch", "ok", f"{torch.__version__} {maths}")
+
+
+def check_cores() -> Check:
+    """The cores this process may use."""
+    usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    limited = f" of {present}, the others are not for this process" if usable < present else ""
+    return Check("cores", "ok", f"{usable}{limited}")
+
+
+def check_memory(meminfo: str | None = None) -> Check:
+    """The memory of the machine, and what is left of it."""
+    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.endswith("kB")}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    found = f"{units.size(total)}, {units.size(free)} available"
+    if free < LOW_MEMORY_BYTES:
+        return Check("memory", "warn", found, "end other programs before training on anything but a small graph")
+    return Check("memory", "ok", found)
+
+
+def check_native() -> Check:
+    """The compiled kernels, and the instructions they use on this processor."""
+    try:
+        from dorylus import kernels
+
+        isa = kernels.isa()
+    except ImportError as error:
+        return Check(
+            "kernels", "fail", f"do not load: {error}", "build them again: pip install --force-reinstall dorylus"
+        )
+    if isa == "baseline":
+        return Check(
+            "kernels", "warn", "load, without vector instructions", "training works, slowly; use a newer processor"
+        )
+    return Check("kernels", "ok", f"load, and use {isa}")
+
+
+def check_agreement(native: Any = None) -> Check:
+    """The compiled kernels against their definition in NumPy, on a tiny graph."""
+    from dorylus import kernels
+    from dorylus.kernels import reference
+
+    pairs = zip(_tiny(native or kernels), _tiny(reference), strict=True)
+    worst = float(np.max([np.abs(ours - theirs).max() for ours, theirs in pairs]))
+    if not worst <= TOLERANCE:
+        cure = "do not train with this build: build the package again on this machine, and tell us"
+        return Check("agreement", "fail", f"kernels differ from their definition by {worst:.2g}", cure)
+    return Check("agreement", "ok", f"kernels give what their definition gives, to {worst:.1g}")
+
+
+def check_bf16(run: Any = None) -> Check:
+    """Whether bfloat16 products can be computed."""
+    status, found = probe(run)
+    if status == "ok":
+        return Check("bf16", "ok", found)
+    name, value = next(iter(SAFER.items()))
+    again = f"set {name}={value} before torch is loaded for bfloat16 modules of your own; " if name in found else ""
+    return Check("bf16", "warn", found, again + "precision='float32' is not touched by it")
+
+
+def check_optional() -> Check:
+    """The packages that some commands and converters need."""
+    there = [package for package in OPTIONAL if importlib.util.find_spec(package)]
+    absent = [f"dorylus[{extra}]" for package, extra in OPTIONAL.items() if package not in there]
+    found = ", ".join(there) or "none"
+    return Check("extras", "ok", found + (f"; to add: pip install {' '.join(absent)}" if absent else ""))
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    check_python,
+    check_torch,
+    check_cores,
+    check_memory,
+    check_native,
+    check_agreement,
+    check_bf16,
+    check_optional,
+)
+
+
+def carried_out(check: Callable[[], Check]) -> Check:
+    """The check's outcome; a check that breaks off is a failure of its own."""
+    try:
+        return check()
+    except Exception as error:
+        name = check.__name__.removeprefix("check_")
+        return Check(name, "fail", f"{type(error).__name__}: {error}", "reinstall the package, and tell us")
+
+
+def _tiny(kernels: Any) -> list[np.ndarray[Any, Any]]:
+    """Results of the main kernels on a graph of five vertices, one of them alone; width 19 fills no vector."""
+    rng = np.random.default_rng(0)
+    indptr, indices = np.array([0, 2, 5, 5, 6, 8], np.int64), np.array([1, 4, 0, 2, 3, 1, 0, 4], np.int32)
+    x, ids = rng.standard_normal((5, 19), dtype=np.float32), np.arange(5, dtype=np.int32)
+    summed, dropped, attended = np.zeros_like(x), np.zeros_like(x), np.zeros((5, 18), np.float32)
+    kernels.spmm(indptr, indices, x, summed, 0, 5, mean=True)
+    kernels.dropout(x, dropped, ids, 0, 5, drop=_dropout())
+    scores = rng.standard_normal((2, 5, 2), dtype=np.float32)
+    z = np.ascontiguousarray(x[:, :18])
+    kernels.attention(indptr, indices, z, scores[0], scores[1], attended, 0, 5, heads=2)
+    return [summed, dropped, attended]
+
+
+def _dropout() -> Any:
+    from dorylus.kernels import Dropout
+
+    return Dropout(p=0.5, seed=1, epoch=2, layer=0)

@@ -1,0 +1,31 @@
+"""``dorylus convert``: any graph Dorylus can load, as a store folder that opens at once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_section
+from dorylus.errors import ConfigError
+from dorylus.training.run_folder import RunSpec
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)
+    ],
+    root: Root = None,
+    row_normalise: RowNormalise = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
+) -> None:
+    """Write a graph as a store folder."""
+    from dorylus.graph.store import is_store
+
+    if is_store(store) and not overwrite:
+        raise ConfigError(
+            f"the store {store} exists already: give --overwrite to replace it, or choose another folder."
+        )
+    graph = RunSpec(graph_section(source, root, row_normalise)).load_graph()
+    graph.save(store, overwrite=overwrite)
+    typer.echo(f"{graph.num_vertices:,} vertices and {graph.num_edges:,} directed edges of {graph.name} in {store}")

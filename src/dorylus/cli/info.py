@@ -1,0 +1,96 @@
+"""``dorylus info``: what a graph is like before anything is trained on it."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
+from dorylus.report import units
+from dorylus.training.run_folder import RunSpec
+
+if TYPE_CHECKING:
+    from dorylus.graph.graph import Graph
+
+
+def info(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
+    root: Root = None,
+) -> None:
+    """Show sizes, degrees, classes, masks and memory of a graph."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    loaded = RunSpec(graph_section(graph, root, None)).load_graph()
+    table = Table(title=loaded.name, title_justify="left", box=box.ROUNDED, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows(loaded):
+        table.add_row(name, value)
+    Console().print(table)
+
+
+def rows(graph: "Graph") -> list[tuple[str, str]]:
+    """The rows of the table."""
+    return [
+        ("vertices", f"{graph.num_vertices:,}"),
+        ("edges", _edges(graph)),
+        ("in-degree", _degrees(graph)),
+        ("features", _features(graph)),
+        ("labels", _labels(graph)),
+        ("split", _split(graph)),
+        ("memory", _memory(graph)),
+    ]
+
+
+def _edges(graph: "Graph") -> str:
+    kind = "directed" if graph.directed else "stored, both directions of each"
+    weighted = ", weighted" if graph.edge_weight is not None else ""
+    return f"{graph.num_edges:,} {kind}{weighted}"
+
+
+def _degrees(graph: "Graph") -> str:
+    import numpy as np
+
+    degrees = graph.in_degrees()
+    if not degrees.size:
+        return "–"
+    alone = int((degrees == 0).sum())
+    return (
+        f"{degrees.min():,} to {degrees.max():,}, median {np.median(degrees):g}, mean {degrees.mean():.1f}; "
+        f"{alone:,} vertices without in-edges"
+    )
+
+
+def _features(graph: "Graph") -> str:
+    from dorylus.graph.features import SparseFeatures
+
+    if isinstance(graph.features, SparseFeatures):
+        return f"{graph.num_features:,} columns, sparse, {units.percent(graph.features.density)} filled"
+    return f"{graph.num_features:,} columns, dense"
+
+
+def _labels(graph: "Graph") -> str:
+    import numpy as np
+
+    if graph.labels is None:
+        return "none"
+    if graph.multilabel:
+        return f"{graph.num_classes} labels, {graph.labels.sum() / max(1, graph.num_vertices):.2f} a vertex"
+    counts = np.bincount(graph.labels[graph.labels >= 0], minlength=graph.num_classes)
+    if not counts.size:
+        return "none"
+    return (
+        f"{graph.num_classes} classes of {counts.min():,} to {counts.max():,} vertices; "
+        f"{graph.num_vertices - int(counts.sum()):,} vertices without label"
+    )
+
+
+def _split(graph: "Graph") -> str:
+    masks = {"train": graph.train_mask, "validation": graph.val_mask, "test": graph.test_mask}
+    return ", ".join(f"{int(mask.sum()):,} {name}" for name, mask in masks.items())
+
+
+def _memory(graph: "Graph") -> str:
+    edges = graph.indptr.nbytes + graph.indices.nbytes + (0 if graph.edge_weight is None else graph.edge_weight.nbytes)
+    return f"{units.size(edges)} edges, {units.size(graph.features.nbytes)} features"

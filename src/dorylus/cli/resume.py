@@ -1,0 +1,23 @@
+"""``dorylus resume``: goes on with a run that was stopped, from its last checkpoint."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.training.run_folder import RunFolder
+
+
+def resume(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+) -> None:
+    """Go on with a run that was stopped, to the same result as if it had not been."""
+    RunFolder.open(run_dir)
+
+    import dorylus
+    from dorylus.report.terminal import TerminalProgress
+
+    with tell_how_to_go_on(str(run_dir)):
+        dorylus.resume(run_dir, sinks=[TerminalProgress(progress=not quiet)])

@@ -1,0 +1,89 @@
+"""``dorylus train``: trains a model on a graph, shows how it goes, and leaves a run folder."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_options, graph_section, model_section, short_name
+from dorylus.cli.asked import widths as widths_of
+from dorylus.cli.flags import with_settings
+from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.errors import ConfigError
+from dorylus.training.config import RunConfig
+from dorylus.training.run_folder import RunSpec, check_free, read_run_toml
+
+DEFAULT_MODEL = "gcn"
+
+
+@with_settings
+def train(
+    graph: Annotated[str | None, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)] = None,
+    root: Root = None,
+    row_normalise: RowNormalise = None,
+    model: Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")] = None,
+    hidden: Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")] = None,
+    num_layers: Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")] = None,
+    model_option: Annotated[
+        list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Train a model on a graph."""
+    spec, written = read_run_toml(config) if config else (RunSpec(), {})
+    given_model = model_section(
+        model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
+    )
+    spec = RunSpec(
+        _graph_asked(spec, graph, graph_options(root, row_normalise)),
+        {"name": DEFAULT_MODEL, **_model_asked(spec, given_model)},
+    )
+    folder = run_dir or default_run_dir(spec, datetime.now())
+    checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
+    check_free(folder)
+    run(spec, checked, quiet=quiet)
+
+
+def run(spec: RunSpec, config: RunConfig, *, quiet: bool) -> None:
+    """Makes graph and model, and trains; nothing is written before both are known to be good."""
+    recipe = spec.build_model()
+    graph = spec.load_graph()
+
+    import dorylus
+    from dorylus.report.terminal import TerminalProgress
+
+    with tell_how_to_go_on(config.run_dir):
+        dorylus.train(graph, recipe, sinks=[TerminalProgress(progress=not quiet)], spec=spec, **config.to_dict())
+
+
+def default_run_dir(spec: RunSpec, now: datetime) -> Path:
+    """A folder named for graph, model and time that is not there yet."""
+    name = f"{short_name(str(spec.graph['source']))}-{spec.model['name']}-{now:%Y%m%d-%H%M%S}"
+    candidates = [Path("runs", name), *(Path("runs", f"{name}-{number}") for number in range(2, 100))]
+    return next((path for path in candidates if not path.exists()), candidates[-1])
+
+
+def _graph_asked(spec: RunSpec, source: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    if source is not None:
+        return {**graph_section(source, None, None), **given}
+    if "source" not in spec.graph:
+        raise ConfigError(
+            "no graph is given: name one (dorylus train cora), or write source = ... into the section [graph] of the "
+            "file given by --config."
+        )
+    return {**spec.graph, **given}
+
+
+def _model_asked(spec: RunSpec, given: dict[str, Any]) -> dict[str, Any]:
+    """The file's model with the flags' options; those of the file are for the model it names, not for another."""
+    other = "name" in given and given["name"] != spec.model.get("name", DEFAULT_MODEL)
+    return given if other else {**spec.model, **given}

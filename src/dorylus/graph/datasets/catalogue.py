@@ -1,0 +1,87 @@
+"""The names that ``load`` knows, and how it tells names, generator specifications and paths apart."""
+
+from collections.abc import Callable
+from os import PathLike, sep
+from pathlib import Path
+from typing import Any
+
+from dorylus.errors import DataError, unknown_name
+from dorylus.graph import store
+from dorylus.graph.datasets import edge_list, npz, planetoid, specification
+from dorylus.graph.graph import Graph
+
+OGB_NAMES = ("ogbn-arxiv", "ogbn-papers100M", "ogbn-products", "ogbn-proteins")
+PATH_HINT = "a path to a store folder, an .npz file or a text edge list"
+
+
+def load(
+    name_or_path: str | PathLike[str],
+    *,
+    root: str | PathLike[str] | None = None,
+    download: bool = True,
+    **options: Any,
+) -> Graph:
+    """The graph called ``name_or_path``: a data set's name, a generator, a store folder, or a file.
+
+    - "cora", "citeseer", "pubmed"; "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics"; "ogbn-...":
+      read from ``root`` (default ~/.cache/dorylus), fetched there first when absent and ``download`` is true;
+    - "communities", "rmat", "ring", also with arguments: "communities:num_vertices=10000,seed=1";
+    - a store folder, an .npz file, or a text edge list with an edge a line.
+
+    A known name is never taken for a file of the same name: write "./cora" for that one. ``options`` go to the
+    reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
+    """
+    if isinstance(name_or_path, str):
+        reader = _named(name_or_path, root, download)
+        if reader is not None:
+            return _call(reader, name_or_path, options)
+    path = Path(name_or_path).expanduser()
+    if not path.exists():
+        raise DataError(_unknown(str(name_or_path)))
+    return _call(_file_reader(path), str(path), options)
+
+
+def known_names() -> list[str]:
+    """Every name that ``load`` knows, sorted."""
+    return sorted([*planetoid.NAMES, *npz.ADDRESSES, *OGB_NAMES, *specification.GENERATORS])
+
+
+def _named(text: str, root: str | PathLike[str] | None, download: bool) -> Callable[..., Graph] | None:
+    """The reader of a known name or generator; None for anything else."""
+    generator, _, arguments = text.partition(":")
+    if generator in specification.GENERATORS:
+        return lambda **options: specification.generate(generator, arguments, options)
+    name = text.lower().replace("_", "-")
+    if name in planetoid.NAMES:
+        return lambda **options: planetoid.load(name, root=root, download=download, **options)
+    if name in npz.ADDRESSES:
+        return lambda **options: npz.load_named(name, root=root, download=download, **options)
+    for known in OGB_NAMES:
+        if name == known.lower():
+            return lambda **options: Graph.from_ogb(known, root=root, download=download, **options)
+    return None
+
+
+def _file_reader(path: Path) -> Callable[..., Graph]:
+    if path.is_dir():
+        return lambda **options: store.open_store(path, **options)
+    if path.suffix == ".npz":
+        return lambda **options: npz.load(path, **options)
+    return lambda **options: edge_list.load(path, **options)
+
+
+def _call(reader: Callable[..., Graph], what: str, options: dict[str, Any]) -> Graph:
+    try:
+        return reader(**options)
+    except TypeError as error:
+        if "unexpected keyword argument" in str(error):
+            raise DataError(
+                f"load({what!r}): {str(error).partition(') ')[2] or error}. Leave that option out."
+            ) from error
+        raise
+
+
+def _unknown(text: str) -> str:
+    if sep in text or Path(text).suffix:
+        return f"there is no file or folder {text}. Give {PATH_HINT}, or one of the names {', '.join(known_names())}."
+    return f"{unknown_name('data set', text, known_names())} Or give {PATH_HINT}."

@@ -1,0 +1,39 @@
+"""Generators by text: "communities:num_vertices=10000,seed=1" calls communities(num_vertices=10000, seed=1)."""
+
+import ast
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from dorylus.errors import DataError, unknown_name
+from dorylus.graph.generators import communities, ring, rmat
+from dorylus.graph.graph import Graph
+
+GENERATORS: dict[str, Callable[..., Graph]] = {"communities": communities, "ring": ring, "rmat": rmat}
+
+
+def generate(name: str, arguments: str, options: dict[str, Any]) -> Graph:
+    """The graph of generator ``name`` with the arguments of the text and those of ``options``."""
+    known = inspect.signature(GENERATORS[name]).parameters
+    values = {**_parse(name, arguments), **options}
+    for key in values:
+        if key not in known:
+            raise DataError(unknown_name(f"argument of {name}", key, known))
+    return GENERATORS[name](**values)
+
+
+def _parse(name: str, arguments: str) -> dict[str, Any]:
+    """The key=value pairs of the text; a value is a Python number, True, False or a tuple of numbers."""
+    if not arguments.strip():
+        return {}
+    try:
+        call = ast.parse(f"f({arguments})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        if call.args or any(keyword.arg is None for keyword in call.keywords):
+            raise ValueError("an argument has no name")
+        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (AssertionError, SyntaxError, ValueError) as error:
+        raise DataError(
+            f"cannot read {name}:{arguments}. Write the arguments as name=number, separated by commas, for example "
+            f"{name}:num_vertices=10000,seed=1."
+        ) from error

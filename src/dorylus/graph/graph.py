@@ -1,0 +1,257 @@
+"""Graph: everything a training run reads, validated once and never changed afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, field, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from dorylus.graph import canonical, validate
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.features import SparseFeatures, in_form, reciprocal
+
+if TYPE_CHECKING:
+    import networkx
+    import scipy.sparse
+
+Features: TypeAlias = FloatArray | SparseFeatures
+Trust: TypeAlias = Literal["nothing", "edges", "everything"]
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+_ABSENT: Any = None  # a field left out: no features (zero columns), or a mask that selects nobody
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph:
+    """A graph with features, labels and masks, stored by in-edges.
+
+    Row v of the CSR (indptr int64 [N + 1], indices int32 [E]) lists the sources of v's in-edges in ascending order:
+    what Gather reads. An edge u -> v, column (u, v) of PyG's ``edge_index``, is entry u of row v. An undirected graph
+    stores both directions of every edge.
+
+    - ``features``: float32 [N, F] or :class:`SparseFeatures`; left out, [N, 0].
+    - ``labels``: int64 [N] with -1 for none, or uint8 [N, C] of zeros and ones (multi-label), or None.
+    - ``edge_weight``: float32 [E] in the order of ``indices``, or None for an unweighted graph.
+    - ``train_mask``, ``val_mask``, ``test_mask``: bool [N]; left out, all False.
+    - ``num_classes``: left at 0, the largest label + 1, or the number of label columns.
+
+    ``trust`` leaves out the checks that take a pass over the "edges" (order, both directions) or over "everything",
+    for arrays that are right by construction. Whether an edge names a missing vertex is checked always: kernels
+    would read outside their arrays.
+    """
+
+    indptr: OffsetArray
+    indices: IdArray
+    features: Features = _ABSENT
+    labels: AnyArray | None = None
+    edge_weight: FloatArray | None = None
+    train_mask: BoolArray = _ABSENT
+    val_mask: BoolArray = _ABSENT
+    test_mask: BoolArray = _ABSENT
+    directed: bool = False
+    name: str = "graph"
+    num_classes: int = field(default=0, kw_only=True)
+    trust: InitVar[Trust] = field(default="nothing", kw_only=True)
+
+    def __post_init__(self, trust: Trust) -> None:
+        self._put_rows_in_form()
+        validate.check_offsets(self.indptr, self.indices.size)
+        validate.check_edges(self.indptr, self.indices)
+        self._put_attributes_in_form()
+        validate.check_feature_rows(self.features.shape, self.num_vertices)
+        if trust == "nothing":
+            self._check_edges()
+        if trust != "everything":
+            self._check_vertices()
+
+    @classmethod
+    def from_edges(
+        cls,
+        source: Any,
+        destination: Any,
+        num_vertices: int | None = None,
+        *,
+        undirected: bool = True,
+        edge_weight: Any = None,
+        **attributes: Any,
+    ) -> Graph:
+        """A graph from an edge list, in any order; repeated edges are stored once.
+
+        ``undirected`` adds the reverse of every edge. ``num_vertices`` left out is the largest vertex number + 1.
+        ``attributes`` are the other fields of :class:`Graph`: features, labels, masks, name, num_classes.
+        """
+        from dorylus.graph.edges import csr_from_edges
+
+        indptr, indices, weight = csr_from_edges(
+            source, destination, num_vertices, undirected=undirected, weight=edge_weight
+        )
+        return cls(indptr, indices, edge_weight=weight, directed=not undirected, trust="edges", **attributes)
+
+    @property
+    def num_vertices(self) -> int:
+        """How many vertices there are."""
+        return self.indptr.size - 1
+
+    @property
+    def num_edges(self) -> int:
+        """How many directed edges are stored: an undirected edge counts twice."""
+        return self.indices.size
+
+    @property
+    def num_features(self) -> int:
+        """How many feature columns there are."""
+        return int(self.features.shape[1])
+
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have several labels."""
+        return self.labels is not None and self.labels.ndim == 2
+
+    @property
+    def sparse_features(self) -> bool:
+        """Whether the features are a :class:`SparseFeatures`."""
+        return isinstance(self.features, SparseFeatures)
+
+    def in_degrees(self) -> OffsetArray:
+        """int64 [N], the number of in-edges of each vertex."""
+        return np.diff(self.indptr)
+
+    def edge_list(self) -> tuple[IdArray, IdArray]:
+        """(source, destination) of every directed edge, int32 [E], by ascending destination, then source."""
+        numbers = np.arange(self.num_vertices, dtype=np.int32)
+        return self.indices, np.repeat(numbers, self.in_degrees())
+
+    def row_normalised(self) -> Graph:
+        """The same graph with each feature row divided by its sum; rows that sum to zero are left as they are."""
+        if isinstance(self.features, SparseFeatures):
+            features: Features = self.features.row_normalised()
+        else:
+            sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
+            features = self.features * reciprocal(sums)[:, None]
+        return replace(self, features=features, trust="everything")
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the graph as a store folder, whole or not at all."""
+        from dorylus.graph.store import save
+
+        save(self, path, overwrite=overwrite)
+
+    @classmethod
+    def open(cls, path: str | PathLike[str], *, verify: bool = False) -> Graph:
+        """The graph of a store folder, memory-mapped; ``verify`` also reads every byte and compares checksums."""
+        from dorylus.graph.store import open_store
+
+        return open_store(path, verify=verify)
+
+    @classmethod
+    def from_pyg(cls, data: Any, *, split: int | None = None) -> Graph:
+        """The graph of a PyG ``Data``; ``split`` chooses a column of masks that hold several."""
+        from dorylus.graph.interop import pyg
+
+        return pyg.from_pyg(data, split=split)
+
+    def to_pyg(self) -> Any:
+        """A PyG ``Data`` with x, edge_index, y, masks and, for weighted graphs, edge_weight."""
+        from dorylus.graph.interop import pyg
+
+        return pyg.to_pyg(self)
+
+    @classmethod
+    def from_dgl(cls, graph: Any, *, weight: str = "weight", split: int | None = None) -> Graph:
+        """The graph of a homogeneous ``DGLGraph`` with ndata feat, label and masks, and edata ``weight``."""
+        from dorylus.graph.interop import dgl
+
+        return dgl.from_dgl(graph, weight=weight, split=split)
+
+    def to_dgl(self) -> Any:
+        """A ``DGLGraph`` with ndata feat, label, masks and, for weighted graphs, edata weight."""
+        from dorylus.graph.interop import dgl
+
+        return dgl.to_dgl(self)
+
+    @classmethod
+    def from_networkx(cls, graph: networkx.Graph, **attributes: str) -> Graph:
+        """The graph of a NetworkX graph, vertices numbered in its node order."""
+        from dorylus.graph.interop import networkx
+
+        return networkx.from_networkx(graph, **attributes)
+
+    def to_networkx(self) -> networkx.Graph:
+        """A NetworkX ``Graph`` or ``DiGraph`` with node attributes x, y and the masks."""
+        from dorylus.graph.interop import networkx
+
+        return networkx.to_networkx(self)
+
+    @classmethod
+    def from_scipy(cls, matrix: scipy.sparse.sparray | scipy.sparse.spmatrix, **attributes: Any) -> Graph:
+        """The graph of a SciPy sparse matrix: entry (u, v) is the edge u -> v and its weight."""
+        from dorylus.graph.interop import scipy
+
+        return scipy.from_scipy(matrix, **attributes)
+
+    def to_scipy(self) -> scipy.sparse.csr_array[np.float32, tuple[int, int]]:
+        """The adjacency matrix as a SciPy CSR array: entry (u, v) is the weight of edge u -> v, or 1."""
+        from dorylus.graph.interop import scipy
+
+        return scipy.to_scipy(self)
+
+    @classmethod
+    def from_ogb(cls, dataset: Any, *, root: str | PathLike[str] | None = None, download: bool = True) -> Graph:
+        """The graph of an OGB node-property data set, given as its name or as the loaded object."""
+        from dorylus.graph.interop import ogb
+
+        return ogb.from_ogb(dataset, root=root, download=download)
+
+    def to_ogb(self) -> tuple[dict[str, Any], AnyArray | None, dict[str, AnyArray]]:
+        """OGB's library-agnostic form: (graph dict, labels [N, tasks], split index)."""
+        from dorylus.graph.interop import ogb
+
+        return ogb.to_ogb(self)
+
+    def __repr__(self) -> str:
+        kind = "directed" if self.directed else "undirected"
+        columns = f"{self.num_features:,}{' sparse' if self.sparse_features else ''} features"
+        classes = f"{self.num_classes:,} {'labels' if self.multilabel else 'classes'}"
+        split = " / ".join(f"{int(getattr(self, name).sum()):,} {name.removesuffix('_mask')}" for name in MASKS)
+        size = f"{self.num_vertices:,} vertices, {self.num_edges:,} directed edges ({kind})"
+        return f"Graph({self.name!r}: {size}, {columns}, {classes}, {split})"
+
+    def _put_rows_in_form(self) -> None:
+        object.__setattr__(self, "indptr", canonical.offsets(self.indptr))
+        object.__setattr__(self, "indices", canonical.columns(self.indices))
+
+    def _put_attributes_in_form(self) -> None:
+        put = object.__setattr__
+        put(self, "features", in_form(self.features, self.num_vertices))
+        if self.labels is not None:
+            put(self, "labels", canonical.labels(self.labels))
+        if self.edge_weight is not None:
+            put(self, "edge_weight", np.ascontiguousarray(canonical.numbers(self.edge_weight, "edge_weight")))
+        for name in MASKS:
+            put(self, name, canonical.mask(getattr(self, name), self.num_vertices, name))
+        put(self, "num_classes", self.num_classes or _count_classes(self.labels))
+
+    def _check_edges(self) -> None:
+        validate.check_ascending(self.indptr, self.indices)
+        if self.edge_weight is not None:
+            validate.check_weights(self.indptr, self.indices, self.edge_weight)
+        if not self.directed:
+            validate.check_symmetric(self.indptr, self.indices, self.edge_weight)
+
+    def _check_vertices(self) -> None:
+        if isinstance(self.features, SparseFeatures):
+            self.features.check()
+        else:
+            validate.check_features(self.features, self.num_vertices)
+        if self.labels is not None:
+            validate.check_labels(self.labels, self.num_vertices, self.num_classes)
+        for name in MASKS:
+            validate.check_mask(getattr(self, name), self.labels, name)
+
+
+def _count_classes(labels: AnyArray | None) -> int:
+    if labels is None or labels.size == 0:
+        return 0
+    return labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1

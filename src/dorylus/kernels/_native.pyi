@@ -1,0 +1,143 @@
+"""The compiled module. It checks its arguments; the typed face of each function is in the modules beside this file."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dorylus.kernels._arrays import Bools, Csr, Floats, Ints, Offsets
+
+_Matrix = npt.NDArray[Any]
+_Drop = tuple[float, int, int, int] | None
+
+def isa() -> str: ...
+def available() -> list[str]: ...
+def choose(name: str) -> bool: ...
+def csr_build(
+    rows: npt.NDArray[np.integer], cols: npt.NDArray[np.integer], num_rows: int, num_cols: int, values: Floats | None
+) -> Csr: ...
+def csr_transpose(
+    indptr: Offsets, indices: Ints, num_cols: int, values: Floats | None, keep_rows: Bools | None
+) -> Csr: ...
+def csr_permute(indptr: Offsets, indices: Ints, order: Ints, values: Floats | None, self_loops: bool) -> Csr: ...
+def csr_coalesce(indptr: Offsets, indices: Ints, values: Floats | None) -> Csr: ...
+def csr_is_symmetric(indptr: Offsets, indices: Ints, values: Floats | None) -> bool: ...
+def spmm(
+    indptr: Offsets,
+    indices: Ints,
+    x: _Matrix,
+    out: Floats,
+    begin: int,
+    end: int,
+    values: Floats | None,
+    row_scale: Floats | None,
+    col_scale: Floats | None,
+    mean: bool,
+    accumulate: bool,
+    /,
+) -> None: ...
+def spmm_max(
+    indptr: Offsets, indices: Ints, x: _Matrix, out: Floats, ties: Floats, begin: int, end: int, /
+) -> None: ...
+def spmm_max_grad(
+    indptr_t: Offsets,
+    indices_t: Ints,
+    x: _Matrix,
+    out: Floats,
+    dout_per_tie: Floats,
+    dx: Floats,
+    begin: int,
+    end: int,
+    accumulate: bool,
+    /,
+) -> None: ...
+def spmm_outer(
+    indptr: Offsets, indices: Ints, values: Floats, dz: Floats, dw: Floats, begin: int, end: int, /
+) -> None: ...
+def attention(
+    indptr: Offsets,
+    indices: Ints,
+    z: _Matrix,
+    s_src: Floats,
+    s_dst: Floats,
+    out: Floats,
+    begin: int,
+    end: int,
+    heads: int,
+    slope: float,
+    lse: Floats | None,
+    out_pos: Floats | None,
+    a_pos: Floats | None,
+    drop: _Drop,
+    ids: Ints | None,
+    /,
+) -> None: ...
+def attention_grad_dst(
+    out: Floats,
+    out_pos: Floats,
+    a_pos: Floats,
+    dout: _Matrix,
+    delta: Floats,
+    ds_dst: Floats,
+    begin: int,
+    end: int,
+    heads: int,
+    slope: float,
+    /,
+) -> None: ...
+def attention_grad_src(
+    indptr_t: Offsets,
+    indices_t: Ints,
+    z: _Matrix,
+    s_src: Floats,
+    s_dst: Floats,
+    lse: Floats,
+    delta: Floats,
+    dout: _Matrix,
+    dz: Floats,
+    ds_src: Floats,
+    begin: int,
+    end: int,
+    heads: int,
+    slope: float,
+    drop: _Drop,
+    ids: Ints | None,
+    accumulate: bool,
+    /,
+) -> None: ...
+def segment_sum(
+    indptr: Offsets, messages: Floats, out: Floats, begin: int, end: int, row_scale: Floats | None, accumulate: bool, /
+) -> None: ...
+def segment_spread(
+    indptr: Offsets, dout: _Matrix, dmessages: Floats, begin: int, end: int, row_scale: Floats | None, /
+) -> None: ...
+def segment_max(indptr: Offsets, messages: Floats, out: Floats, ties: Floats, begin: int, end: int, /) -> None: ...
+def segment_max_grad(
+    indptr: Offsets, messages: Floats, out: Floats, dout_per_tie: Floats, dmessages: Floats, begin: int, end: int, /
+) -> None: ...
+def segment_softmax(
+    indptr: Offsets, scores: Floats, messages: Floats, out: Floats, lse: Floats, begin: int, end: int, heads: int, /
+) -> None: ...
+def segment_softmax_grad(
+    indptr: Offsets,
+    scores: Floats,
+    messages: Floats,
+    out: Floats,
+    lse: Floats,
+    dout: _Matrix,
+    dscores: Floats,
+    dmessages: Floats,
+    begin: int,
+    end: int,
+    heads: int,
+    /,
+) -> None: ...
+def gather_rows(x: _Matrix, index: Ints, out: Floats, /) -> None: ...
+def scatter_add_rows(src: Floats, index: Ints, out: Floats, /) -> None: ...
+def to_bf16(x: _Matrix, out: _Matrix, begin: int, end: int, /) -> None: ...
+def from_bf16(x: _Matrix, out: Floats, begin: int, end: int, /) -> None: ...
+def dropout(x: _Matrix, out: _Matrix, ids: Ints, begin: int, end: int, drop: _Drop, /) -> None: ...
+def dropout_csr(
+    indptr: Offsets, indices: Ints, values: Floats, out_values: Floats, ids: Ints, begin: int, end: int, drop: _Drop, /
+) -> None: ...
+def gather_limit(indptr: Offsets, indices: Ints, x: _Matrix, begin: int, end: int, /) -> float: ...

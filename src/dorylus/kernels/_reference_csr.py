@@ -1,0 +1,80 @@
+"""The reference's part for building and reshaping compressed sparse rows: rows as lists of (column, value)."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from dorylus.kernels._arrays import Array, Bools, Csr, Floats, Ints, Offsets
+
+Row = list[tuple[int, float]]
+
+
+def _lists(indptr: Offsets, indices: Ints, values: Floats | None) -> list[Row]:
+    """The rows of a CSR as lists of (column, value)."""
+    weights = np.ones(len(indices), np.float32) if values is None else values
+    entries = list(zip(indices.tolist(), weights.tolist(), strict=True))
+    return [entries[first:last] for first, last in pairwise(indptr)]
+
+
+def _from_lists(rows: list[Row], weighted: bool) -> Csr:
+    """The CSR of lists of (column, value); equal columns stay in their order."""
+    entries = [entry for row in rows for entry in sorted(row, key=lambda entry: entry[0])]
+    indptr = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    indices = np.array([column for column, _ in entries], np.int32)
+    return indptr, indices, np.array([value for _, value in entries], np.float32) if weighted else None
+
+
+def csr_build(rows: Array, cols: Array, num_rows: int, num_cols: int, values: Floats | None = None) -> Csr:
+    """See :func:`dorylus.kernels.csr_build`."""
+    lists: list[Row] = [[] for _ in range(num_rows)]
+    for e, (row, col) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
+        if not (0 <= row < num_rows and 0 <= col < num_cols):
+            raise ValueError(f"edge {e} is ({row}, {col}), outside {num_rows} rows and {num_cols} columns")
+        lists[row].append((col, 1.0 if values is None else float(values[e])))
+    return _from_lists(lists, values is not None)
+
+
+def csr_transpose(
+    indptr: Offsets, indices: Ints, num_cols: int, *, values: Floats | None = None, keep_rows: Bools | None = None
+) -> Csr:
+    """See :func:`dorylus.kernels.csr_transpose`."""
+    lists: list[Row] = [[] for _ in range(num_cols)]
+    for row, entries in enumerate(_lists(indptr, indices, values)):
+        for col, value in entries:
+            if keep_rows is None or keep_rows[row]:
+                lists[col].append((row, value))
+    return _from_lists(lists, values is not None)
+
+
+def csr_permute(
+    indptr: Offsets, indices: Ints, order: Ints, *, values: Floats | None = None, self_loops: bool = False
+) -> Csr:
+    """See :func:`dorylus.kernels.csr_permute`."""
+    old_rows = _lists(indptr, indices, values)
+    new_of = {old: new for new, old in enumerate(order.tolist())}
+    lists = [[(new_of[col], value) for col, value in old_rows[old]] for old in order.tolist()]
+    if self_loops:
+        for row, entries in enumerate(lists):
+            if row not in [col for col, _ in entries]:
+                entries.append((row, 1.0))
+    return _from_lists(lists, values is not None)
+
+
+def csr_coalesce(indptr: Offsets, indices: Ints, *, values: Floats | None = None) -> Csr:
+    """See :func:`dorylus.kernels.csr_coalesce`."""
+    lists = []
+    for entries in _lists(indptr, indices, values):
+        merged: dict[int, float] = {}
+        for col, value in entries:
+            merged[col] = float(np.float32(merged[col]) + np.float32(value)) if col in merged else value
+        lists.append(list(merged.items()))
+    return _from_lists(lists, values is not None)
+
+
+def csr_is_symmetric(indptr: Offsets, indices: Ints, *, values: Floats | None = None) -> bool:
+    """See :func:`dorylus.kernels.csr_is_symmetric`."""
+    if len(indices) and indices.max() >= len(indptr) - 1:
+        raise ValueError("a column lies outside the square matrix")
+    mine = _from_lists(_lists(indptr, indices, values), True)
+    twin = csr_transpose(mine[0], mine[1], len(indptr) - 1, values=mine[2])
+    return all(np.array_equal(a, b) for a, b in zip(mine, twin, strict=True) if a is not None and b is not None)

@@ -1,0 +1,28 @@
+// How an edge names the row it reads, and asking for rows ahead of their use.
+#pragma once
+
+#include "columns.h"
+
+namespace dorylus::DORYLUS_ISA {
+
+constexpr int64_t kAhead = 8;  // edges: far enough for memory, near enough to stay in the first-level cache
+
+// The columns of a graph.
+struct ByIndex {
+  const int32_t* indices;
+  int64_t final_edge;  // the last one of the range: prefetching runs on into the next rows, but not past the end
+  DORYLUS_INLINE int64_t operator()(int64_t e) const { return indices[e]; }
+  DORYLUS_INLINE int64_t ahead(int64_t e) const { return indices[least(e + kAhead, final_edge)]; }
+};
+
+// Messages kept in edge order.
+struct ByEdge {
+  int64_t first_edge;
+  DORYLUS_INLINE int64_t operator()(int64_t e) const { return e - first_edge; }
+  DORYLUS_INLINE int64_t ahead(int64_t e) const { return e - first_edge; }
+};
+
+DORYLUS_INLINE ByIndex by_index(const Csr& csr, Range range) { return {csr.indices, csr.indptr[range.end] - 1}; }
+DORYLUS_INLINE ByEdge by_edge(const Csr& csr, Range range) { return {csr.indptr[range.begin]}; }
+
+}  // namespace dorylus::DORYLUS_ISA

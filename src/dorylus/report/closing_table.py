@@ -1,0 +1,75 @@
+"""The table a run ends with: held-out accuracy, seconds an epoch, where the time went, memory, work saved."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from dorylus.observe.sink import Record
+from dorylus.report import units
+from dorylus.report.summary import Summary, summarise
+
+STOP_REASONS = {
+    "patience": "validation score no longer rose",
+    "target_accuracy": "target accuracy reached",
+    "interrupted": "interrupted",
+}
+
+
+def closing_table(run: Summary | Iterable[Record]) -> Table:
+    """The closing table of a run, from its summary or its records."""
+    summary = run if isinstance(run, Summary) else summarise(run)
+    title = f"{summary.model.get('name', 'model')} on {summary.graph.get('name', 'graph')}"
+    table = Table(title=title, title_justify="left", box=box.ROUNDED, show_header=False)
+    table.add_column(justify="left", style="dim", no_wrap=True)
+    table.add_column(justify="left", overflow="fold")
+    for name, value in rows(summary):
+        table.add_row(name, value)
+    return table
+
+
+def rows(summary: Summary) -> list[tuple[str, str]]:
+    """The rows of the closing table: those for which there is something to tell."""
+    told = [
+        ("test accuracy", units.percent(summary.score("test_accuracy"), 2)),
+        ("validation accuracy", units.percent(summary.score("val_accuracy"), 2)),
+        ("epochs", _epochs(summary)),
+        ("loss", units.number(_told(summary, "final_loss", summary.loss))),
+        ("time per epoch", _time(summary)),
+        ("task time", _shares(summary)),
+        ("peak memory", units.size(summary.peak_memory_bytes) if summary.peak_memory_bytes else "–"),
+        ("work", _work(summary)),
+        ("run folder", summary.run_dir or "–"),
+    ]
+    return [(name, value) for name, value in told if value != "–"]
+
+
+def _epochs(summary: Summary) -> str:
+    why = STOP_REASONS.get(summary.stop_reason or "")
+    return f"{summary.epoch:,} ({why})" if why else f"{summary.epoch:,}"
+
+
+def _time(summary: Summary) -> str:
+    median_s = _told(summary, "seconds_per_epoch", summary.median_epoch_seconds)
+    total_s = _told(summary, "seconds", sum(summary.epoch_seconds))
+    if median_s is None:
+        return "–"
+    return f"{units.seconds(median_s)} (median; {units.seconds(total_s)} in all)"
+
+
+def _told(summary: Summary, name: str, seen: float | None) -> Any:
+    """A figure of the result, which knows epochs from before a resume too; what was seen here where it lacks it."""
+    told = (summary.result or {}).get(name)
+    return seen if told is None else told
+
+
+def _shares(summary: Summary) -> str:
+    return " · ".join(f"{kind} {share:.0%}" for kind, share in summary.shares.items()) or "–"
+
+
+def _work(summary: Summary) -> str:
+    work = (summary.result or {}).get("work")
+    if isinstance(work, dict):
+        work = work.get("summary")
+    return str(work) if work else "–"

@@ -1,0 +1,101 @@
+"""What a run came to, gathered from its run log record by record: the figures of the closing table."""
+
+import statistics
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from dorylus.observe.sink import Record
+
+# The order in which an epoch goes through them; kinds not named here come after, as they appear.
+TASK_KINDS = ("GA", "AV", "SC", "AE", "AV+loss+∇AV", "∇AV", "∇AE", "∇SC", "∇GA", "WU")
+
+RECENT_EPOCHS = 20
+
+
+@dataclass
+class Summary:
+    """Figures of a run so far; feed it records in order with :meth:`add`."""
+
+    graph: dict[str, Any] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    num_epochs: int | None = None
+    epoch: int = 0
+    loss: float | None = None
+    epoch_seconds: list[float] = field(default_factory=list)
+    recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
+    task_seconds: Counter[str] = field(default_factory=Counter)
+    memory_bytes: int = 0
+    peak_memory_bytes: int = 0
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    stop_reason: str | None = None
+    run_dir: str | None = None
+    result: dict[str, Any] | None = None
+
+    def add(self, record: Record) -> None:
+        """Takes one record; kinds that tell nothing about these figures are passed over."""
+        match record["kind"]:
+            case "run":
+                self._add_run(record)
+            case "epoch":
+                self._add_epoch(record)
+            case "evaluation":
+                self.evaluation = dict(record)
+            case "stop":
+                self.stop_reason = record.get("reason")
+            case "result":
+                self.result = dict(record)
+                self.run_dir = record.get("run_dir") or self.run_dir
+                self.peak_memory_bytes = max(self.peak_memory_bytes, record.get("peak_memory_bytes") or 0)
+
+    def _add_run(self, record: Record) -> None:
+        config = record.get("config") or {}
+        self.graph, self.model = dict(record.get("graph") or {}), dict(record.get("model") or {})
+        self.num_epochs = config.get("epochs")
+        self.epoch = record.get("resumed_from") or 0
+        self.run_dir = record.get("run_dir") or config.get("run_dir")
+        self.stop_reason = self.result = None
+        self.recent.clear()
+
+    def _add_epoch(self, record: Record) -> None:
+        self.epoch, self.loss = record["epoch"], record.get("loss")
+        self.epoch_seconds.append(record["seconds"])
+        self.recent.append((record["epoch"], record.get("t", 0.0)))
+        self.task_seconds.update(record.get("tasks") or {})
+        self.memory_bytes = record.get("memory_bytes") or 0
+        self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
+
+    @property
+    def median_epoch_seconds(self) -> float | None:
+        """Seconds of the middle epoch, which a slow first one does not move."""
+        return statistics.median(self.epoch_seconds) if self.epoch_seconds else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the last epoch at the recent pace, evaluations and checkpoints included; None when unknown."""
+        if self.num_epochs is None or len(self.recent) < 2:
+            return None
+        (first, since), (last, now) = self.recent[0], self.recent[-1]
+        return (self.num_epochs - last) * (now - since) / max(1, last - first)
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """The share of all task time that each kind of task took, in the order of an epoch."""
+        total = sum(self.task_seconds.values())
+        known = [kind for kind in TASK_KINDS if kind in self.task_seconds]
+        others = [kind for kind in self.task_seconds if kind not in TASK_KINDS]
+        return {kind: self.task_seconds[kind] / total for kind in (*known, *others) if total}
+
+    def score(self, name: str) -> Any:
+        """A score of the result, or of the last evaluation while there is no result."""
+        found = (self.result or {}).get(name)
+        return self.evaluation.get(name) if found is None else found
+
+
+def summarise(records: Iterable[Record]) -> Summary:
+    """The figures of a whole log; give it :func:`dorylus.observe.current` records where a run was resumed."""
+    summary = Summary()
+    for record in records:
+        summary.add(record)
+    return summary

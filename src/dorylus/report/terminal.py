@@ -1,0 +1,122 @@
+"""What a person sees at the terminal: progress while a run goes on, a table when it has ended.
+
+``TerminalProgress`` is a sink of the run log and looks at nothing else. On a terminal it draws a bar; into a file or a
+pipe it prints a line now and then.
+"""
+
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from dorylus.observe.sink import Record
+from dorylus.report import units
+from dorylus.report.closing_table import closing_table
+from dorylus.report.summary import RECENT_EPOCHS, Summary
+
+LINES_PER_RUN = 10
+LINE_EVERY_S = 30.0
+
+
+class TerminalProgress:
+    """Shows a run as it goes on, and its closing table when it has ended; ``progress=False`` shows the table alone."""
+
+    def __init__(self, console: Console | None = None, *, progress: bool = True) -> None:
+        self.console = console or Console()
+        self.summary = Summary()
+        self._view: _Bar | _Lines | None = None
+        if progress:
+            self._view = _Bar(self.console) if self.console.is_terminal else _Lines(self.console)
+
+    def write(self, record: Record) -> None:
+        """Takes a record and brings what is shown up to date."""
+        self.summary.add(record)
+        if self._view is not None:
+            self._view.show(record, self.summary)
+        if record["kind"] == "result":
+            self.close()
+            self.console.print(closing_table(self.summary))
+
+    def close(self) -> None:
+        """Gives the terminal back."""
+        if self._view is not None:
+            self._view.close()
+
+
+class _Lines:
+    """A line at the first epoch, every tenth of the way or half a minute, and the last."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last_epoch: int | None = None
+        self._last_t = 0.0
+
+    def show(self, record: Record, summary: Summary) -> None:
+        if record["kind"] == "run":
+            self._print(opening_line(summary))
+        elif record["kind"] == "epoch" and self._is_time(record, summary):
+            self._last_epoch, self._last_t = summary.epoch, record.get("t", 0.0)
+            total = f"/{summary.num_epochs}" if summary.num_epochs else ""
+            self._print(f"epoch {summary.epoch}{total}  " + "  ".join(figures(summary).values()))
+
+    def _is_time(self, record: Record, summary: Summary) -> bool:
+        if self._last_epoch is None or summary.epoch == summary.num_epochs:
+            return True
+        step = max(1, (summary.num_epochs or 100) // LINES_PER_RUN)
+        return summary.epoch - self._last_epoch >= step or record.get("t", 0.0) - self._last_t >= LINE_EVERY_S
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        pass
+
+
+class _Bar:
+    """A bar with epoch rate, time left, loss, validation accuracy and memory."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        columns = [BarColumn(bar_width=None), TextColumn("{task.description}", markup=False)]
+        self._progress = Progress(*columns, console=console, transient=True, expand=True)
+        self._task: Any = None
+
+    def show(self, record: Record, summary: Summary) -> None:
+        if record["kind"] == "run":
+            self._console.print(opening_line(summary), markup=False, highlight=False)
+            self._task = self._progress.add_task("", total=summary.num_epochs, completed=summary.epoch)
+            self._progress.start()
+        elif record["kind"] in ("epoch", "evaluation") and self._task is not None:
+            total = f"/{summary.num_epochs}" if summary.num_epochs else ""
+            text = f"{summary.epoch}{total}  " + "  ".join(figures(summary).values())
+            self._progress.update(self._task, completed=summary.epoch, description=text)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+def opening_line(summary: Summary) -> str:
+    """What is about to be trained on what, in a line."""
+    graph, model = summary.graph, summary.model
+    parts = [f"{graph[name]:,} {name}" for name in ("vertices", "edges", "features", "classes") if name in graph]
+    what = f"{model.get('name', 'model')} on {graph.get('name', 'graph')}"
+    known = f" ({', '.join(parts)})" if parts else ""
+    parameters = f", {model['parameters']:,} parameters" if "parameters" in model else ""
+    resumed = f", going on after epoch {summary.epoch}" if summary.epoch else ""
+    return f"{what}{known}{parameters}{resumed}"
+
+
+def figures(summary: Summary) -> dict[str, str]:
+    """The figures of the moment, by name, in the order they are shown."""
+    recent = summary.epoch_seconds[-RECENT_EPOCHS:]
+    mean_s = sum(recent) / len(recent) if recent else 0.0
+    shown = {"loss": f"loss {units.number(summary.loss)}"}
+    if (accuracy := summary.evaluation.get("val_accuracy")) is not None:
+        shown["val"] = f"val {units.percent(accuracy)}"
+    if mean_s:
+        shown["rate"] = f"{units.number(1 / mean_s, 3)} epochs/s" if mean_s < 1 else f"{units.seconds(mean_s)}/epoch"
+    if (left_s := summary.seconds_left) is not None:
+        shown["left"] = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
+    if summary.memory_bytes:
+        shown["memory"] = units.size(summary.memory_bytes)
+    return shown
