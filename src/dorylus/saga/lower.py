@@ -179,7 +179,8 @@ class _Lowering:
         # By convention the last of several parts stays home: it is the destination's.
         kept = len(parts) - 1 if len(parts) > 1 else len(parts)
         return tuple(
-            Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept) for k, part in enumerate(parts)
+            Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept, exact=k > 0)
+            for k, part in enumerate(parts)
         )
 
     def _gather(self, index: int, x: Slot) -> Slot:

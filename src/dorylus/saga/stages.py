@@ -19,7 +19,8 @@ from dorylus.saga.layer import Layer, Rows
 class Slot:
     """A matrix with one row per vertex, written by one stage and read by others.
 
-    ``gathered``: other intervals read it, so a scatter publishes it. ``dropout`` is applied when it is stored.
+    ``gathered``: other intervals read it, so a scatter publishes it. ``exact``: it keeps float32 also where gathered
+    rows may be stored in less (scores that enter an exponential). ``dropout`` is applied when it is stored.
     ``source``: ``"features"`` (the graph's), ``"static"`` (gathered once before training) or ``"computed"``.
     """
 
@@ -29,6 +30,7 @@ class Slot:
     layer: int
     dropout: float = 0.0
     gathered: bool = False
+    exact: bool = False
     needs_grad: bool = True
     source: str = "computed"
 

@@ -52,7 +52,8 @@ class Bench:
 
     def values(self, slot: Slot) -> Matrix:
         """The matrix of a slot."""
-        return self.matrices.get(slot, slot.columns, self.gathered_dtype if slot.gathered else np.float32)
+        narrow = slot.gathered and not slot.exact
+        return self.matrices.get(slot, slot.columns, self.gathered_dtype if narrow else np.float32)
 
     def cotangent(self, slot: Slot, *, zero: bool = False) -> Matrix:
         """The matrix of a slot's cotangent, always float32."""
@@ -146,14 +147,14 @@ class MaxGather(_Rows):
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: each of several equal maxima gets its share."""
         begin, end = self.bench.layout.rows(self.stage.output.level, interval)
-        super().grad_scatter(interval, cotangent / self._ties()[begin:end])
+        np.divide(cotangent, self._ties()[begin:end], out=self.bench.cotangent(self.stage.output)[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA."""
         back, output = self.back, self.stage.output
         dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
         x, out = self.bench.values(self.stage.inputs[0]), self.bench.values(output)
-        shares = self.bench.published(output)
+        shares = self.bench.cotangent(output)
         kernels.spmm_max_grad(back.indptr, back.indices, x, out, shares, dx, begin, end, accumulate=accumulate)
 
     def _ties(self) -> Matrix:
