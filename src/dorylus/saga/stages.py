@@ -10,7 +10,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from dorylus.saga.layer import Layer, Rows
 
@@ -45,11 +44,34 @@ class Body:
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: tuple[Rows, ...]) -> tuple[Tensor, ...]:
         """The body's outputs, always as a tuple."""
-        # functional_call swaps parameters in place for the time of the call: each thread needs its own skeleton.
-        if not hasattr(self._own, "module"):
-            self._own.module = deepcopy(self.module)
-        outputs = functional_call(self._own.module, {name: weights[name] for name in self.weight_names}, inputs)
+        # Weights are put into the module for the time of the call, so every thread needs a copy of its own.
+        if not hasattr(self._own, "copy"):
+            self._own.copy = _Skeleton(self.module)
+        outputs = self._own.copy(weights, inputs)
         return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+class _Skeleton:
+    """A copy of a module whose parameters are given anew with every call.
+
+    What ``torch.func.functional_call`` does, minus finding the parameters each time: for small graphs that search
+    took longer than the arithmetic.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = deepcopy(module)
+        names = {id(parameter): name for name, parameter in self.module.named_parameters()}
+        self.places = [
+            (part._parameters, attribute, names[id(parameter)])
+            for part in self.module.modules()
+            for attribute, parameter in part._parameters.items()
+            if parameter is not None
+        ]
+
+    def __call__(self, weights: Mapping[str, Tensor], inputs: tuple[Rows, ...]) -> object:
+        for parameters, attribute, name in self.places:
+            parameters[attribute] = weights[name]  # type: ignore[assignment]
+        return self.module(*inputs)
 
 
 @dataclass(frozen=True, eq=False)

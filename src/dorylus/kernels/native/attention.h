@@ -2,7 +2,6 @@
 #pragma once
 
 #include "exp.h"
-#include "philox.h"
 #include "weighted.h"
 
 namespace dorylus::DORYLUS_ISA {
@@ -103,30 +102,6 @@ template <bool Backward, class Column>
 DORYLUS_INLINE void weigh(const Scores& s, Column column, int64_t first, int64_t count, int64_t heads, const AttentionScratch& t) {
   if (heads == 1) return weigh_edges<Backward>(s, column, first, count, t);
   over_columns<4>(heads, [&](auto block) { weigh_heads<Backward>(s, column, first, count, heads, t, block); });
-}
-
-// Drops edges of single heads: their weights become 0, the others grow by 1 / (1 - p). The row is the destination in the
-// forward pass, the source in the backward pass; the mask is the same, because its counter is (destination, source).
-template <bool Backward, class Column>
-[[gnu::noinline]] void drop_weights(const DropStream& stream, const int32_t* ids, int64_t row, Column column, int64_t first,
-                                    int64_t count, int64_t heads, const AttentionScratch& t) {
-  const Lanes own = Lanes{} + uint64_t(uint32_t(ids[row]));
-  for (int64_t k = 0; k < count; k += kCounters) {
-    const int64_t edges = least(kCounters, count - k);
-    Lanes other = {};
-    for (int64_t lane = 0; lane < edges; ++lane) other[lane] = uint32_t(ids[column(first + k + lane)]);
-    for (int64_t group = 0; group < heads; group += 4) {
-      const uint32_t third = 0x80000000u | (stream.layer << 8) | uint32_t(group / 4);
-      const Words words = Backward ? draw(stream, other, own, third) : draw(stream, own, other, third);
-      const int64_t used = least(4, heads - group);
-      for (int64_t h = 0; h < used; ++h)
-        for (int64_t lane = 0; lane < edges; ++lane) {
-          const float factor = uint32_t(words.w[h][lane]) >= stream.threshold ? stream.scale : 0.0f;
-          t.weights[(k + lane) * heads + group + h] *= factor;
-          t.positive[(k + lane) * heads + group + h] *= factor;
-        }
-    }
-  }
 }
 
 }  // namespace dorylus::DORYLUS_ISA

@@ -1,7 +1,7 @@
 // Attention forward: two passes over the edges of a row, the first for the largest score, the second for weights and sums.
 #include <math.h>
 
-#include "attention.h"
+#include "attention_drop.h"
 #include "isa.h"
 
 namespace dorylus::DORYLUS_ISA {

@@ -2,7 +2,7 @@
 // over those of positive score, give every gradient through the leaky ReLU:
 //   ds_src[u] = sum_e alpha_e (keep_e <dout[v], z[u]> - delta[v]) leaky'_e = <z[u], G> - D,
 // with leaky' = slope + (1 - slope) [score > 0], so that G and D need only be summed over the edges, never taken per edge.
-#include "attention.h"
+#include "attention_drop.h"
 #include "isa.h"
 
 namespace dorylus::DORYLUS_ISA {

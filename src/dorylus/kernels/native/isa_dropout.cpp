@@ -9,29 +9,6 @@ namespace {
 constexpr int kColumns = 4 * kCounters;  // columns that one draw serves: two vectors of kLanes
 static_assert(kColumns == 2 * kLanes);
 
-// Lane 2b counts column group b of the first vector, lane 2b + 1 of the second: interleaving the words of neighbouring
-// lanes, which stays inside 128 bits, then yields columns in order.
-DORYLUS_INLINE Lanes group_of_lane() {
-  Lanes group;
-  for (int lane = 0; lane < kCounters; ++lane) group[lane] = uint64_t(lane / 2 + (lane % 2) * (kCounters / 2));
-  return group;
-}
-
-struct ColumnWords {
-  U32<kLanes> half[2];
-};
-
-DORYLUS_INLINE ColumnWords in_column_order(const Words& words) {
-  const Lanes w01 = (words.w[0] & 0xffffffffull) | (words.w[1] << 32);
-  const Lanes w23 = (words.w[2] & 0xffffffffull) | (words.w[3] << 32);
-  Lanes even, odd;
-  for (int lane = 0; lane < kCounters; ++lane) {
-    even[lane] = uint64_t((lane / 2) * 2 + (lane % 2) * kCounters);
-    odd[lane] = even[lane] + 1;
-  }
-  return {{(U32<kLanes>)__builtin_shuffle(w01, w23, even), (U32<kLanes>)__builtin_shuffle(w01, w23, odd)}};
-}
-
 template <class Out> DORYLUS_INLINE void drop_vector(const float* x, Out* out, U32<kLanes> words, const DropStream& s) {
   const F32<kLanes> kept = load<kLanes>(x) * s.scale;
   store_as<kLanes>(out, words >= s.threshold ? kept : F32<kLanes>{});
@@ -47,7 +24,7 @@ DORYLUS_INLINE void drop_tail(const float* x, Out* out, U32<kLanes> words, const
 }
 
 template <class Out> void dropout_of(const DropoutArgs& a) {
-  const Lanes groups = group_of_lane();
+  const Lanes groups = groups_of_lanes();
   const Rows<Out> out{static_cast<Out*>(a.out), a.out_stride};
   for (int64_t v = a.range.begin; v < a.range.end; ++v) {
     const Lanes id = Lanes{} + uint64_t(uint32_t(a.ids[v]));

@@ -41,6 +41,35 @@ DORYLUS_INLINE Words philox(Lanes c0, Lanes c1, Lanes c2, Lanes c3, uint32_t key
   return {{c0, c1, c2, c3}};
 }
 
+// The words of all lanes in the order of columns, four columns a counter, as two vectors.
+struct ColumnWords {
+  U32<kLanes> half[2];
+};
+
+// Lane 2b serves group b of four columns of the first vector, lane 2b + 1 group b of the second: interleaving the words of
+// neighbouring lanes, which stays inside 128 bits, then yields columns in order.
+DORYLUS_INLINE int64_t lane_of_group(int64_t group) {
+  constexpr int64_t kHalf = kCounters / 2;
+  return group < kHalf ? 2 * group : 2 * (group - kHalf) + 1;
+}
+
+DORYLUS_INLINE Lanes groups_of_lanes() {
+  Lanes groups;
+  for (int group = 0; group < kCounters; ++group) groups[lane_of_group(group)] = uint64_t(group);
+  return groups;
+}
+
+DORYLUS_INLINE ColumnWords in_column_order(const Words& words) {
+  const Lanes w01 = (words.w[0] & 0xffffffffull) | (words.w[1] << 32);
+  const Lanes w23 = (words.w[2] & 0xffffffffull) | (words.w[3] << 32);
+  Lanes even, odd;
+  for (int lane = 0; lane < kCounters; ++lane) {
+    even[lane] = uint64_t((lane / 2) * 2 + (lane % 2) * kCounters);
+    odd[lane] = even[lane] + 1;
+  }
+  return {{(U32<kLanes>)__builtin_shuffle(w01, w23, even), (U32<kLanes>)__builtin_shuffle(w01, w23, odd)}};
+}
+
 // The words of a stream at counter (first, second, third, seed >> 32), keyed by (seed & 0xffffffff, epoch).
 DORYLUS_INLINE Words draw(const DropStream& s, Lanes first, Lanes second, uint32_t third) {
   const Lanes zero = {};
