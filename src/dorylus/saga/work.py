@@ -43,12 +43,13 @@ def measure(plan: Plan, edges_into: Callable[[Layer, int], int], edges: Callable
         backward = number > 0 or layer.transforms_first_by_default  # features alone need no gradient
         naive += every * layer.plain_gather_columns * (1 + backward)
         if output.source == "static":
-            saved.append(f"layer {number} gathered once for all epochs")
+            saved.append(f"layer {number} gathers once for all epochs")
             continue
         needed = edges_into(layer, output.level)
         done += needed * output.columns * (1 + output.needs_grad)
         if output.columns < layer.plain_gather_columns:
             saved.append(f"layer {number} gathers {output.columns} columns instead of {layer.plain_gather_columns}")
-        if needed < every:
-            saved.append(f"layer {number} computes the rows {100 * needed / max(1, every):.0f} % of edges end in")
+        if needed < 0.995 * every:
+            share = f"{100 * needed / every:.0f} % of edges"
+            saved.append(f"layer {number} gathers only for rows that reach a label, {share}")
     return Work(done, naive, tuple(saved))

@@ -8,9 +8,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.cluster import LocalCluster
-from dorylus.errors import CheckpointError
 from dorylus.graph import Graph
-from dorylus.observe import JsonlSink, RunLog, Sink
+from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import make_pool
 from dorylus.saga import Program, Recipe
 from dorylus.servers import ParameterServer
@@ -110,8 +109,12 @@ class Trainer:
         self._cluster: LocalCluster | None = None
 
     def _start_log(self, sinks: Iterable[Sink], resumed_from: int | None) -> None:
-        to_file = [] if self._folder is None else [JsonlSink(self._folder.log, append=resumed_from is not None)]
-        self.log = RunLog([*to_file, *sinks])
+        to_file, started_s = [], 0.0
+        if self._folder is not None:
+            if resumed_from is not None:
+                started_s = last_time(self._folder.log)
+            to_file = [JsonlSink(self._folder.log, append=resumed_from is not None)]
+        self.log = RunLog([*to_file, *sinks], started_s=started_s)
         graph = self.graph
         self.log.write(
             "run",
@@ -236,7 +239,6 @@ class Trainer:
             self._best = self._parameters.weights()
             if self._folder is not None:
                 checkpoint.save(self._folder.best, self._state())
-                checkpoint.prune(self._folder.best, keep=1)
         if self.config.patience is not None and self._progress.stale >= self.config.patience:
             self._stop("patience")
         if self.config.target_accuracy is not None and score >= self.config.target_accuracy:
@@ -261,6 +263,9 @@ class Trainer:
             return
         path = checkpoint.save(self._folder.checkpoints, self._state())
         checkpoint.prune(self._folder.checkpoints, keep=2)
+        # A best model goes only when no checkpoint names it any more: a crash now must find the one it needs.
+        oldest = checkpoint.oldest(self._folder.checkpoints) or path
+        checkpoint.prune_before(self._folder.best, checkpoint.epoch_of(oldest))
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 
     def _weights(self) -> dict[str, Tensor]:
@@ -280,12 +285,8 @@ class Trainer:
 
     def _load_best(self) -> dict[str, Tensor]:
         assert self._folder is not None
-        saved = checkpoint.load(self._folder.best)
-        if saved.epoch != self._progress.best_epoch:
-            raise CheckpointError(
-                f"the best model in {self._folder.best} is of epoch {saved.epoch}, but the checkpoint names epoch "
-                f"{self._progress.best_epoch}: train again from the beginning, into another run_dir."
-            )
+        assert self._progress.best_epoch is not None
+        saved = checkpoint.load(checkpoint.at_epoch(self._folder.best, self._progress.best_epoch))
         return {name: saved.weights[name] for name, _ in self.program.named_parameters()}
 
 

@@ -41,11 +41,11 @@ struct Scores {
 template <bool Backward, class Column, int W, int N>
 [[gnu::noinline]] void weigh_heads(const Scores& s, Column column, int64_t first, int64_t count, int64_t heads,
                                    const AttentionScratch& t, Block<W, N> block) {
+  float *totals = t.total.data() + block.start, *totals_pos = t.total_pos.data() + block.start;
   F32<W> total[N], total_pos[N];  // all are read before any is stored: an overlapping vector counts its heads twice
-  for (int i = 0; i < N; ++i) total[i] = load<W>(t.total.data() + block.at(i));
-  for (int i = 0; i < N; ++i) total_pos[i] = load<W>(t.total_pos.data() + block.at(i));
+  for (int i = 0; i < N; ++i) total[i] = load<W>(totals + block.at(i)), total_pos[i] = load<W>(totals_pos + block.at(i));
   for (int i = 0; i < N; ++i) {
-    const int64_t h = block.at(i);
+    const int64_t h = block.start + block.at(i);
     const F32<W> own = load<W>(s.own + h), row_shift = Backward ? F32<W>{} : load<W>(s.row_shift + h);
     for (int64_t k = 0; k < count; ++k) {
       const int64_t u = column(first + k), next = column.ahead(first + k);
@@ -65,8 +65,7 @@ template <bool Backward, class Column, int W, int N>
       total_pos[i] += positive * delta;
     }
   }
-  for (int i = 0; i < N; ++i) store(t.total.data() + block.at(i), total[i]);
-  for (int i = 0; i < N; ++i) store(t.total_pos.data() + block.at(i), total_pos[i]);
+  for (int i = 0; i < N; ++i) store(totals + block.at(i), total[i]), store(totals_pos + block.at(i), total_pos[i]);
 }
 
 // One head: edges in the lanes.

@@ -5,20 +5,19 @@
 
 namespace dorylus::DORYLUS_ISA {
 
-// N vectors of W columns. The last one may overlap the one before it, so that it ends where the row ends: its columns are
-// then computed twice, from the same inputs, and stored twice with the same value.
+// N vectors of W columns from `start` on; vector i lies `at(i)` columns after the start. The last one may overlap the one
+// before it, so that it ends where the row ends: its columns are then computed twice, from the same inputs, and stored twice
+// with the same value.
 template <int W, int N> struct Block {
-  static constexpr int kWidth = W;
-  static constexpr int kCount = N;
-  int64_t start, last;
-  DORYLUS_INLINE int64_t at(int i) const { return i == N - 1 ? last : start + int64_t(i) * W; }
+  int64_t start, tail;
+  DORYLUS_INLINE int64_t at(int i) const { return i == N - 1 ? tail : int64_t(i) * W; }
 };
 
-template <int W, int N, class Body> DORYLUS_INLINE void with_count(int64_t count, int64_t start, int64_t last, Body& body) {
+template <int W, int N, class Body> DORYLUS_INLINE void with_count(int64_t count, int64_t start, int64_t tail, Body& body) {
   if constexpr (N > 1) {
-    if (count < N) return with_count<W, N - 1>(count, start, last, body);
+    if (count < N) return with_count<W, N - 1>(count, start, tail, body);
   }
-  body(Block<W, N>{start, last});
+  body(Block<W, N>{start, tail});
 }
 
 // Vectors are shared out evenly among the passes: the last pass then has at least two where there are several passes, and an
@@ -27,7 +26,7 @@ template <int W, int Max, class Body> DORYLUS_INLINE void in_passes(int64_t widt
   int64_t vectors = (width + W - 1) / W, passes = (vectors + Max - 1) / Max;
   for (int64_t pass = 0; pass < passes; ++pass) {
     int64_t first = vectors * pass / passes, next = vectors * (pass + 1) / passes;
-    with_count<W, Max>(next - first, first * W, least((next - 1) * W, width - W), body);
+    with_count<W, Max>(next - first, first * W, least((next - 1) * W, width - W) - first * W, body);
   }
 }
 
@@ -52,11 +51,11 @@ template <int Max, class Body> DORYLUS_INLINE void over_rows_and_columns(Range r
   }
 }
 
-// Asks for the cache lines of one block of a row.
-template <class In, int W, int N> DORYLUS_INLINE void prefetch(const In* row, Block<W, N> block) {
+// Asks for the cache lines of one block, which starts at `from`.
+template <class In, int W, int N> DORYLUS_INLINE void prefetch(const In* from, Block<W, N> block) {
   constexpr int kStep = 64 / (W * int(sizeof(In))) > 1 ? 64 / (W * int(sizeof(In))) : 1;
-  for (int i = 0; i < N; i += kStep) __builtin_prefetch(row + block.start + i * W);
-  __builtin_prefetch(row + block.last + W - 1);  // a row that is not aligned to lines ends in one more
+  for (int i = 0; i < N; i += kStep) __builtin_prefetch(from + i * W);
+  __builtin_prefetch(from + block.tail + W - 1);  // a row that is not aligned to lines ends in one more
 }
 
 }  // namespace dorylus::DORYLUS_ISA

@@ -11,14 +11,15 @@ namespace {
 template <class Column, int W, int N>
 DORYLUS_INLINE void largest_of_heads(Rows<const float> scores, Column column, int64_t first, int64_t last, float* largest,
                                      Block<W, N> block) {
+  scores = scores.from(block.start);
   F32<W> best[N];
   for (int i = 0; i < N; ++i) best[i] = load<W>(scores[column(first)] + block.at(i));
   for (int64_t e = first + 1; e < last; ++e) {
     const float* row = scores[column(e)];
-    __builtin_prefetch(scores[column.ahead(e)] + block.start);
+    __builtin_prefetch(scores[column.ahead(e, 32)]);
     for (int i = 0; i < N; ++i) best[i] = larger<W>(load<W>(row + block.at(i)), best[i]);
   }
-  for (int i = 0; i < N; ++i) store(largest + block.at(i), best[i]);
+  for (int i = 0; i < N; ++i) store(largest + block.start + block.at(i), best[i]);
 }
 
 template <class Column> DORYLUS_INLINE float largest_of_one(Rows<const float> scores, Column column, int64_t first, int64_t last) {

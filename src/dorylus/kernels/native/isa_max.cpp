@@ -11,6 +11,7 @@ constexpr int kPairs = kRegisters / 2;  // two vectors are kept for every vector
 template <class In, class Column, int W, int N>
 [[gnu::noinline]] void max_rows(const MaxArgs& a, Rows<const In> x, Column column, Range rows, Block<W, N> block) {
   const F32<W> one = splat<W>(1.0f);
+  x = x.from(block.start);
   for (int64_t v = rows.begin; v < rows.end; ++v) {
     const int64_t first = a.csr.indptr[v], last = a.csr.indptr[v + 1];
     F32<W> best[N] = {}, ties[N];
@@ -25,10 +26,8 @@ template <class In, class Column, int W, int N>
         best[i] = better ? value : best[i];
       }
     }
-    for (int i = 0; i < N; ++i) {
-      store(a.out[v] + block.at(i), best[i]);
-      store(a.ties[v] + block.at(i), ties[i]);
-    }
+    for (int i = 0; i < N; ++i) store(a.out[v] + block.start + block.at(i), best[i]);
+    for (int i = 0; i < N; ++i) store(a.ties[v] + block.start + block.at(i), ties[i]);
   }
 }
 
@@ -43,22 +42,23 @@ template <class In> void max_of(const MaxArgs& a) {
 template <class In, int W, int N>
 [[gnu::noinline]] void grad_rows(const MaxGradArgs& a, Rows<const In> x, Range rows, Block<W, N> block) {
   const ByIndex column = by_index(a.csr, a.range);
+  const Rows<const float> best = a.out.from(block.start), shares = a.dout_per_tie.from(block.start);
+  const Rows<float> dx = a.dx.from(block.start);
+  x = x.from(block.start);
   for (int64_t u = rows.begin; u < rows.end; ++u) {
     F32<W> own[N], sum[N];
-    for (int i = 0; i < N; ++i) {
-      own[i] = load<W>(x[u] + block.at(i));
-      sum[i] = a.accumulate ? load<W>(a.dx[u] + block.at(i)) : F32<W>{};
-    }
+    for (int i = 0; i < N; ++i) own[i] = load<W>(x[u] + block.at(i));
+    for (int i = 0; i < N; ++i) sum[i] = a.accumulate ? load<W>(dx[u] + block.at(i)) : F32<W>{};
     for (int64_t e = a.csr.indptr[u]; e < a.csr.indptr[u + 1]; ++e) {
       const int64_t v = column(e), next = column.ahead(e);
-      prefetch(a.out[next], block);
-      prefetch(a.dout_per_tie[next], block);
+      prefetch(best[next], block);
+      prefetch(shares[next], block);
       for (int i = 0; i < N; ++i) {
-        const F32<W> share = load<W>(a.dout_per_tie[v] + block.at(i));
-        sum[i] += load<W>(a.out[v] + block.at(i)) == own[i] ? share : F32<W>{};
+        const F32<W> share = load<W>(shares[v] + block.at(i));
+        sum[i] += load<W>(best[v] + block.at(i)) == own[i] ? share : F32<W>{};
       }
     }
-    for (int i = 0; i < N; ++i) store(a.dx[u] + block.at(i), sum[i]);
+    for (int i = 0; i < N; ++i) store(dx[u] + block.at(i), sum[i]);
   }
 }
 
@@ -81,8 +81,9 @@ void segment_max_grad(const MaxGradArgs& a) {
     for (int64_t v = rows.begin; v < rows.end; ++v)
       for (int64_t e = a.csr.indptr[v]; e < a.csr.indptr[v + 1]; ++e)
         for (int i = 0; i < N; ++i) {
-          const F32<W> share = load<W>(a.dout_per_tie[v] + block.at(i)), best = load<W>(a.out[v] + block.at(i));
-          store(a.dx[message(e)] + block.at(i), load<W>(messages[message(e)] + block.at(i)) == best ? share : F32<W>{});
+          const int64_t c = block.start + block.at(i);
+          const F32<W> share = load<W>(a.dout_per_tie[v] + c), best = load<W>(a.out[v] + c);
+          store(a.dx[message(e)] + c, load<W>(messages[message(e)] + c) == best ? share : F32<W>{});
         }
   });
 }

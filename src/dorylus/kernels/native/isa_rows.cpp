@@ -9,8 +9,8 @@ namespace {
 template <class In, class Out> DORYLUS_INLINE void copy_row(const In* from, Out* to, int64_t width) {
   over_columns<kRegisters>(width, [&]<int W, int N>(Block<W, N> block) {
     F32<W> held[N];
-    for (int i = 0; i < N; ++i) held[i] = load<W>(from + block.at(i));
-    for (int i = 0; i < N; ++i) store_as<W>(to + block.at(i), held[i]);
+    for (int i = 0; i < N; ++i) held[i] = load<W>(from + block.start + block.at(i));
+    for (int i = 0; i < N; ++i) store_as<W>(to + block.start + block.at(i), held[i]);
   });
 }
 
@@ -18,8 +18,10 @@ template <class In, class Out> DORYLUS_INLINE void copy_row(const In* from, Out*
 DORYLUS_INLINE void add_row(const float* from, float* to, int64_t width, float factor) {
   over_columns<kRegisters>(width, [&]<int W, int N>(Block<W, N> block) {
     F32<W> held[N];
-    for (int i = 0; i < N; ++i) held[i] = load<W>(to + block.at(i)) + factor * load<W>(from + block.at(i));
-    for (int i = 0; i < N; ++i) store(to + block.at(i), held[i]);
+    const float* added = from + block.start;
+    float* at = to + block.start;
+    for (int i = 0; i < N; ++i) held[i] = load<W>(at + block.at(i)) + factor * load<W>(added + block.at(i));
+    for (int i = 0; i < N; ++i) store(at + block.at(i), held[i]);
   });
 }
 

@@ -8,13 +8,14 @@ namespace dorylus::DORYLUS_ISA {
 void segment_sum(const SegmentArgs& a) {
   const int64_t base = a.indptr[a.range.begin];
   over_rows_and_columns<kRegisters>(a.range, a.width, [&]<int W, int N>(Range rows, Block<W, N> block) {
+    const Rows<float> messages = a.messages.from(block.start), out = a.out.from(block.start);
     for (int64_t v = rows.begin; v < rows.end; ++v) {
       F32<W> sum[N] = {};
       for (int64_t e = a.indptr[v]; e < a.indptr[v + 1]; ++e)
-        for (int i = 0; i < N; ++i) sum[i] += load<W>(a.messages[e - base] + block.at(i));
+        for (int i = 0; i < N; ++i) sum[i] += load<W>(messages[e - base] + block.at(i));
       const float factor = a.row_scale == nullptr ? 1.0f : a.row_scale[v];
-      for (int i = 0; i < N; ++i) sum[i] = factor * sum[i] + (a.accumulate ? load<W>(a.out[v] + block.at(i)) : F32<W>{});
-      for (int i = 0; i < N; ++i) store(a.out[v] + block.at(i), sum[i]);
+      for (int i = 0; i < N; ++i) sum[i] = factor * sum[i] + (a.accumulate ? load<W>(out[v] + block.at(i)) : F32<W>{});
+      for (int i = 0; i < N; ++i) store(out[v] + block.at(i), sum[i]);
     }
   });
 }
@@ -22,12 +23,13 @@ void segment_sum(const SegmentArgs& a) {
 void segment_spread(const SegmentArgs& a) {
   const int64_t base = a.indptr[a.range.begin];
   over_rows_and_columns<kRegisters>(a.range, a.width, [&]<int W, int N>(Range rows, Block<W, N> block) {
+    const Rows<float> messages = a.messages.from(block.start), out = a.out.from(block.start);
     for (int64_t v = rows.begin; v < rows.end; ++v) {
       const float factor = a.row_scale == nullptr ? 1.0f : a.row_scale[v];
       F32<W> share[N];
-      for (int i = 0; i < N; ++i) share[i] = factor * load<W>(a.out[v] + block.at(i));
+      for (int i = 0; i < N; ++i) share[i] = factor * load<W>(out[v] + block.at(i));
       for (int64_t e = a.indptr[v]; e < a.indptr[v + 1]; ++e)
-        for (int i = 0; i < N; ++i) store(a.messages[e - base] + block.at(i), share[i]);
+        for (int i = 0; i < N; ++i) store(messages[e - base] + block.at(i), share[i]);
     }
   });
 }

@@ -35,13 +35,14 @@ template <int W, int N> DORYLUS_INLINE void finish(float* out, Block<W, N> block
 template <bool Values, bool Scaled, class In, int W, int N>
 [[gnu::noinline]] void sum_rows(const SpmmArgs& a, const Source<In> s, Range rows, Block<W, N> block) {
   const ByIndex column = by_index(a.csr, a.range);
+  const Rows<const In> x = s.x.from(block.start);
   for (int64_t v = rows.begin; v < rows.end; ++v) {
     const int64_t first = a.csr.indptr[v], last = a.csr.indptr[v + 1];
     F32<W> sum[N] = {};
     for (int64_t e = first; e < last; ++e) {
-      prefetch(s.x[column.ahead(e)], block);
+      prefetch(x[column.ahead(e, kAheadOf<W, N>)], block);
       const int64_t u = column(e);
-      const In* row = s.x[u];
+      const In* row = x[u];
       if constexpr (Values || Scaled) {
         const float w = weight<Values, Scaled>(s, e, u);
         for (int i = 0; i < N; ++i) sum[i] += w * load<W>(row + block.at(i));
@@ -49,7 +50,7 @@ template <bool Values, bool Scaled, class In, int W, int N>
         for (int i = 0; i < N; ++i) sum[i] += load<W>(row + block.at(i));
       }
     }
-    finish(a.out[v], block, sum, row_factor(a, v, last - first), a.accumulate);
+    finish(a.out[v] + block.start, block, sum, row_factor(a, v, last - first), a.accumulate);
   }
 }
 
@@ -68,10 +69,10 @@ template <class In> void spmm_of(const SpmmArgs& a) {
 
 template <int W, int N> [[gnu::noinline]] float read_rows(const SpmmArgs& a, Range rows, Block<W, N> block) {
   const ByIndex column = by_index(a.csr, a.range);
-  const Rows<const float> x{static_cast<const float*>(a.x), a.x_stride};
+  const Rows<const float> x = Rows<const float>{static_cast<const float*>(a.x), a.x_stride}.from(block.start);
   F32<W> sum[N] = {};
   for (int64_t e = a.csr.indptr[rows.begin]; e < a.csr.indptr[rows.end]; ++e) {
-    prefetch(x[column.ahead(e)], block);
+    prefetch(x[column.ahead(e, kAheadOf<W, N>)], block);
     for (int i = 0; i < N; ++i) sum[i] += load<W>(x[column(e)] + block.at(i));
   }
   float total = 0;

@@ -13,6 +13,7 @@ template <class T> struct Rows {
   T* data = nullptr;
   int64_t stride = 0;
   DORYLUS_INLINE T* operator[](int64_t row) const { return data + row * stride; }
+  DORYLUS_INLINE Rows from(int64_t column) const { return {data + column, stride}; }
   DORYLUS_INLINE operator Rows<const T>() const { return {data, stride}; }
 };
 

@@ -42,17 +42,19 @@ struct Batch {
 template <bool Positive, bool Uniform, class In, class Column, int W, int N>
 [[gnu::noinline]] void add_block(Rows<const In> x, Column column, const Batch& batch, const Heads& heads, float* sum, float* sum_pos,
                                  Block<W, N> block) {
+  x = x.from(block.start), sum += block.start, sum_pos += block.start;
   Spread<Uniform, W> spread[N];
   F32<W> all[N], positive[N];
   for (int i = 0; i < N; ++i) {
-    spread[i].aim(heads, block.at(i));
+    spread[i].aim(heads, block.start + block.at(i));
     all[i] = load<W>(sum + block.at(i));
     if constexpr (Positive) positive[i] = load<W>(sum_pos + block.at(i));
   }
-  for (int64_t k = 0; k < batch.count; ++k) {
+  const float *weights = batch.weights, *weights_pos = batch.positive;
+  const int64_t step = heads.count;
+  for (int64_t k = 0; k < batch.count; ++k, weights += step, weights_pos += step) {
     prefetch(x[column.ahead(batch.first + k)], block);
     const In* row = x[column(batch.first + k)];
-    const float *weights = batch.weights + k * heads.count, *weights_pos = batch.positive + k * heads.count;
     for (int i = 0; i < N; ++i) {
       const F32<W> value = load<W>(row + block.at(i));
       all[i] += spread[i](weights) * value;
@@ -79,12 +81,12 @@ inline void scale_heads(const float* from, const float* factor, float* to, const
   over_columns<kRegisters / 2>(width, [&]<int W, int N>(Block<W, N> block) {
     F32<W> result[N];
     for (int i = 0; i < N; ++i) {
+      const int64_t c = block.start + block.at(i);
       Spread<false, W> spread;
-      spread.aim(heads, block.at(i));
-      result[i] = spread(factor) * load<W>(from + block.at(i));
-      if (accumulate) result[i] += load<W>(to + block.at(i));
+      spread.aim(heads, c);
+      result[i] = spread(factor) * load<W>(from + c) + (accumulate ? load<W>(to + c) : F32<W>{});
     }
-    for (int i = 0; i < N; ++i) store(to + block.at(i), result[i]);
+    for (int i = 0; i < N; ++i) store(to + block.start + block.at(i), result[i]);
   });
 }
 

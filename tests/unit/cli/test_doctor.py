@@ -1,0 +1,114 @@
+import signal
+import subprocess
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dorylus.cli import bf16_probe, checks
+from dorylus.cli.bf16_probe import SAFER, probe
+from dorylus.cli.checks import Check
+from dorylus.cli.doctor import report
+
+
+def test_a_fit_machine_ends_with_exit_code_0(capsys):
+    assert report([lambda: Check("python", "ok", "3.11")]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines() == ["ok    python     3.11", "fit to train"]
+
+
+def test_a_warning_names_the_cure_and_is_no_failure(capsys):
+    assert report([lambda: Check("memory", "warn", "1 MiB", "buy some")]) == 0
+    assert "warn  memory     1 MiB – buy some" in capsys.readouterr().out
+
+
+def test_one_failure_is_exit_code_1(capsys):
+    assert report([lambda: Check("a", "ok", ""), lambda: Check("kernels", "fail", "gone", "reinstall")]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "1 failed"
+
+
+def test_a_check_that_breaks_off_is_a_failure_of_its_own(capsys):
+    def check_moon():
+        raise RuntimeError("[no] moon")
+
+    assert report([check_moon]) == 1
+    assert "fail  moon       RuntimeError: [no] moon" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("check", [checks.check_python, checks.check_cores, checks.check_native, checks.check_optional])
+def test_what_the_tests_run_on_passes(check):
+    assert check().status in ("ok", "warn")
+
+
+def test_little_memory_is_a_warning():
+    meminfo = "MemTotal:       1000000 kB\nMemAvailable:     2048 kB\nHugePages_Total:       0\n"
+    found = checks.check_memory(meminfo)
+    assert (found.status, found.found) == ("warn", "976.6 MiB, 2.0 MiB available")
+    assert checks.check_memory(meminfo.replace("2048", "2048000")).status == "ok"
+
+
+def test_kernels_agree_with_their_definition_here():
+    assert checks.check_agreement().status == "ok"
+
+
+@pytest.mark.parametrize("wrong", [1.0, np.nan])
+def test_kernels_that_give_something_else_fail(wrong):
+    from dorylus.kernels import reference
+
+    def spoilt(indptr, indices, x, out, begin, end, **options):
+        reference.spmm(indptr, indices, x, out, begin, end, **options)
+        out[3, 18] += wrong
+
+    native = SimpleNamespace(spmm=spoilt, dropout=reference.dropout, attention=reference.attention)
+    found = checks.check_agreement(native)
+    assert found.status == "fail"
+    assert "build the package again" in found.cure
+
+
+def test_kernels_without_vector_instructions_are_a_warning(monkeypatch):
+    monkeypatch.setattr("dorylus.kernels.isa", lambda: "baseline")
+    assert checks.check_native().status == "warn"
+
+
+SIGILL = -signal.SIGILL
+
+
+@pytest.mark.parametrize(
+    ("plain", "safer", "outcome"),
+    [
+        (0, None, ("ok", "works")),
+        (SIGILL, 0, ("warn", "dies of SIGILL, works with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16")),
+        (SIGILL, SIGILL, ("warn", "dies of SIGILL")),
+        (3, 3, ("warn", "gives a wrong product")),
+        (1, 1, ("warn", "fails with exit code 1")),
+        (None, None, ("warn", "does not end within 120 s")),
+    ],
+)
+def test_bf16_is_tried_as_it_is_and_then_without_the_newest_instructions(plain, safer, outcome):
+    assert probe(lambda extra: safer if extra == SAFER else plain) == outcome
+
+
+def test_bf16_that_kills_is_a_warning_with_the_cure():
+    found = checks.check_bf16(lambda extra: 0 if extra else SIGILL)
+    assert found.status == "warn"
+    assert "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before torch is loaded" in found.cure
+
+
+def test_the_probe_runs_in_a_child_that_may_die_or_hang(monkeypatch):
+    monkeypatch.setattr(bf16_probe, "PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    assert bf16_probe.run_child({}) == SIGILL
+    monkeypatch.setattr(bf16_probe, "PROGRAM", "import os; raise SystemExit(os.environ['ONEDNN_MAX_CPU_ISA'] != 'x')")
+    assert bf16_probe.run_child({"ONEDNN_MAX_CPU_ISA": "x"}) == 0
+
+    def hang(*_, timeout, **__):
+        raise subprocess.TimeoutExpired("python", timeout)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert bf16_probe.run_child({}) is None
+
+
+def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatch):
+    monkeypatch.setattr(checks, "CHECKS", (lambda: Check("kernels", "fail", "gone"),))
+    code, out, _ = dorylus_program("doctor")
+    assert code == 1
+    assert "gone" in out

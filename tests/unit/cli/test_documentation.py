@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import pytest
+
+from dorylus.cli.app import app
+from dorylus.cli.flags import dashed
+from dorylus.training.config import RunConfig
+from dorylus.training.run_folder import read_run_toml
+
+PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
+
+
+@pytest.mark.parametrize("name", RunConfig.names())
+def test_every_setting_is_documented(name):
+    assert f"`--{dashed(name)}" in PAGE.read_text()
+
+
+def test_every_command_is_documented():
+    names = [each.callback.__name__ for each in app.registered_commands if each.callback]
+    assert len(names) == 6
+    assert [name for name in names if f"| `dorylus {name}" not in PAGE.read_text()] == []
+
+
+def test_the_example_file_is_one_that_can_be_run(tmp_path):
+    text = PAGE.read_text().split("```toml\n")[1].split("```")[0]
+    (tmp_path / "run.toml").write_text(text)
+    spec, settings = read_run_toml(tmp_path / "run.toml")
+    assert RunConfig.of(**settings).weight_decay == 5e-4
+    assert spec.build_model().name == "gcn"
+    assert spec.graph["source"] == "cora"

@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+
+from dorylus.cli.info import rows
+from dorylus.graph.features import SparseFeatures
+from dorylus.graph.graph import Graph
+
+
+def path_graph(**attributes):
+    """0 - 1 - 2, and 3 alone."""
+    return Graph.from_edges([0, 1], [1, 2], 4, **attributes)
+
+
+def test_sizes_degrees_classes_split_and_memory_are_told():
+    graph = path_graph(
+        features=np.ones((4, 3), np.float32),
+        labels=np.array([0, 1, 1, -1]),
+        train_mask=np.array([True, False, False, False]),
+        test_mask=np.array([False, True, True, False]),
+    )
+    assert dict(rows(graph)) == {
+        "vertices": "4",
+        "edges": "4 stored, both directions of each",
+        "in-degree": "0 to 2, median 1, mean 1.0; 1 vertices without in-edges",
+        "features": "3 columns, dense",
+        "labels": "2 classes of 1 to 2 vertices; 1 vertices without label",
+        "split": "1 train, 0 validation, 2 test",
+        "memory": "56 bytes edges, 48 bytes features",
+    }
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name", "told"),
+    [
+        ({"undirected": False}, "edges", "2 directed"),
+        ({"edge_weight": np.ones(2, np.float32)}, "edges", "4 stored, both directions of each, weighted"),
+        ({"labels": np.eye(4, dtype=np.uint8)}, "labels", "4 labels, 1.00 a vertex"),
+        ({"labels": np.full(4, -1)}, "labels", "none"),
+        ({}, "labels", "none"),
+        (
+            {"features": SparseFeatures.from_dense(np.eye(4, 5, dtype=np.float32))},
+            "features",
+            "5 columns, sparse, 20.0 % filled",
+        ),
+    ],
+)
+def test_every_kind_of_graph_is_told(attributes, name, told):
+    assert dict(rows(path_graph(**attributes)))[name] == told
+
+
+def test_the_command_prints_the_table(dorylus_program):
+    code, out, _ = dorylus_program("info", "ring:num_vertices=12")
+    assert code == 0
+    assert "24 stored" in out
+
+
+def test_an_unknown_graph_is_refused_with_the_nearest(dorylus_program):
+    code, _, err = dorylus_program("info", "coar")
+    assert code == 2
+    assert "'cora'" in err

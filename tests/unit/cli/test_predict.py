@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+import dorylus.training
+from dorylus.training.config import RunConfig
+from dorylus.training.run_folder import RunFolder
+
+LOGITS = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """A run whose predictions are known; gives the calls."""
+    calls = []
+
+    def predict_from(run_dir, what, layer=-1):
+        calls.append((run_dir.name, what, layer))
+        return LOGITS.argmax(1) if what == "classes" else LOGITS
+
+    monkeypatch.setattr(dorylus.training, "predict_from", predict_from, raising=False)
+    RunFolder.create(tmp_path / "run", None, RunConfig())
+    return calls
+
+
+def test_classes_are_written_into_the_run_folder_unless_told_otherwise(dorylus_program, run, tmp_path):
+    code, out, _ = dorylus_program("predict", "run")
+    assert (code, out) == (0, "classes of 3 vertices in run/classes.npy\n")
+    assert np.load(tmp_path / "run" / "classes.npy").tolist() == [1, 1, 1]
+
+
+def test_embeddings_of_a_layer_are_written_where_told(dorylus_program, run, tmp_path):
+    dorylus_program("predict", "run", "--what", "embeddings", "--layer", "0", "--output", "e.npy")
+    assert run == [("run", "embeddings", 0)]
+    np.testing.assert_array_equal(np.load(tmp_path / "e.npy"), LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--what", "logit"], "Did you mean 'logits'"),
+        (["run", "--output", "x.csv"], "ends in .npy or .parquet"),
+        (["run", "--output", "no/x.npy"], "the folder no does not exist"),
+        (["nowhere", "--output", "x.npy"], "does not exist: give the run_dir"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_computed(dorylus_program, run, arguments, says):
+    code, _, err = dorylus_program("predict", *arguments)
+    assert code == 2
+    assert says in err
+    assert run == []

@@ -1,0 +1,54 @@
+import pytest
+
+from dorylus.errors import DataError
+from dorylus.observe import current, last_time, read_log
+
+
+def test_a_missing_log_is_an_error_with_the_cure(tmp_path):
+    with pytest.raises(DataError, match=r"No such file.*Give the log\.jsonl of a run folder"):
+        read_log(tmp_path / "log.jsonl")
+
+
+def test_an_empty_log_has_no_records(tmp_path):
+    (tmp_path / "log.jsonl").touch()
+    assert read_log(tmp_path / "log.jsonl") == []
+
+
+def test_a_bad_line_in_the_middle_is_named(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"kind": "run"}\nnonsense\n{"kind": "stop"}\n')
+    with pytest.raises(DataError, match="line 2 of the run log"):
+        read_log(path)
+
+
+def epoch(number, loss):
+    return {"kind": "epoch", "epoch": number, "loss": loss}
+
+
+def test_epochs_trained_again_after_a_crash_count_once():
+    log = [
+        {"kind": "run", "resumed_from": None},
+        epoch(1, 0.9),
+        epoch(2, 0.8),
+        epoch(3, 0.7),
+        {"kind": "run", "resumed_from": 1},
+        epoch(2, 0.85),
+    ]
+    assert [record["loss"] for record in current(log) if record["kind"] == "epoch"] == [0.9, 0.85]
+
+
+def test_the_result_of_a_run_that_was_resumed_later_no_longer_counts():
+    log = [epoch(1, 0.9), {"kind": "result"}, {"kind": "run", "resumed_from": 1}, epoch(2, 0.8)]
+    assert [record["kind"] for record in current(log)] == ["epoch", "run", "epoch"]
+
+
+def test_a_run_resumed_before_its_first_checkpoint_begins_anew():
+    log = [{"kind": "run", "resumed_from": None}, epoch(1, 0.9), {"kind": "run", "resumed_from": 0}, epoch(1, 0.9)]
+    assert len([record for record in current(log) if record["kind"] == "epoch"]) == 1
+
+
+def test_a_log_goes_on_from_the_time_of_its_last_whole_record(tmp_path):
+    path = tmp_path / "log.jsonl"
+    assert last_time(path) == 0.0
+    path.write_text('{"kind": "run", "t": 0.5}\n{"kind": "epoch", "t": 2.5}\n{"kind": "ep')
+    assert last_time(path) == 2.5

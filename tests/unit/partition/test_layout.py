@@ -1,0 +1,123 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from random_graphs import dense_matrix, graphs
+
+from dorylus.errors import ConfigError
+from dorylus.partition import check_intervals, choose_intervals, make_layout, needed_levels
+from dorylus.partition.layout import VERTEX_WORK
+
+
+@st.composite
+def layouts(draw):
+    """(degrees, order, deepest level, number of layers, layout)."""
+    num_layers = draw(st.integers(1, 3))
+    num_vertices = draw(st.integers(1, 60))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    degrees = (rng.random(num_vertices) ** 4 * 200).astype(np.int64)
+    order = rng.permutation(num_vertices).astype(np.int32)
+    deepest = rng.integers(-1, num_layers + 1, num_vertices).astype(np.int8)
+    intervals = draw(st.integers(1, num_vertices))
+    return degrees, order, deepest, num_layers, make_layout(degrees, order, deepest, num_layers, intervals)
+
+
+@given(layouts())
+def test_the_order_is_a_permutation_and_intervals_cover_it(case):
+    degrees, *_, layout = case
+    assert layout.order.dtype == np.int32
+    assert sorted(layout.order) == list(range(len(degrees)))
+    assert (layout.bounds[0], layout.bounds[-1]) == (0, len(degrees))
+    assert (np.diff(layout.bounds) >= 0).all()
+
+
+@given(layouts())
+def test_the_rows_of_a_level_are_the_first_of_each_interval(case):
+    _, _, deepest, num_layers, layout = case
+    for level in range(num_layers + 1):
+        for interval in range(layout.num_intervals):
+            begin, end = layout.rows(level, interval)
+            needed = deepest[layout.order[layout.bounds[interval] : layout.bounds[interval + 1]]] >= level
+            assert begin == layout.bounds[interval]
+            assert needed.tolist() == [True] * (end - begin) + [False] * (len(needed) - (end - begin))
+
+
+@given(layouts())
+def test_levels_are_nested_and_counted(case):
+    _, _, deepest, num_layers, layout = case
+    for level in range(num_layers + 1):
+        assert layout.num_rows(level) == (deepest >= level).sum()
+        if level:
+            assert (layout.level_ends[level] <= layout.level_ends[level - 1]).all()
+
+
+@given(layouts())
+def test_intervals_share_the_work_of_every_level_equally_to_within_one_vertex(case):
+    degrees, _, deepest, _, layout = case
+    work = degrees + VERTEX_WORK
+    for value in np.unique(deepest):
+        members = deepest == value
+        fair, largest = work[members].sum() / layout.num_intervals, work[members].max()
+        for begin, end in zip(layout.bounds[:-1], layout.bounds[1:], strict=True):
+            own = layout.order[begin:end]
+            assert abs(work[own][members[own]].sum() - fair) <= largest
+
+
+@given(layouts())
+def test_vertices_of_a_level_keep_the_order_they_were_given_in(case):
+    _, order, deepest, num_layers, layout = case
+    for value in range(-1, num_layers + 1):
+        given_order = [vertex for vertex in order if deepest[vertex] == value]
+        assert [vertex for vertex in layout.order if deepest[vertex] == value] == given_order
+
+
+@given(layouts())
+def test_everything_needs_every_row_at_every_level(case):
+    degrees, _, _, num_layers, layout = case
+    whole = layout.everything()
+    assert whole.num_intervals == layout.num_intervals
+    assert all(whole.num_rows(level) == len(degrees) for level in range(num_layers + 1))
+    np.testing.assert_array_equal(whole.order, layout.order)
+
+
+@given(graphs(), st.integers(1, 4), st.integers(0, 2**32))
+def test_needed_levels_are_those_a_search_from_the_wanted_vertices_finds(graph, num_layers, seed):
+    wanted = np.random.default_rng(seed).random(graph.num_vertices) < 0.2
+    matrix = dense_matrix(graph) != 0
+    expected = np.full(graph.num_vertices, -1)
+    reached = wanted.copy()
+    for level in range(num_layers, -1, -1):
+        expected[reached & (expected < 0)] = level
+        reached = reached | matrix[reached].any(axis=0)
+    np.testing.assert_array_equal(needed_levels(graph.indptr, graph.indices, wanted, num_layers), expected)
+
+
+def test_nobody_is_needed_when_nobody_is_wanted():
+    levels = needed_levels(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.zeros(2, np.bool_), 2)
+    assert levels.tolist() == [-1, -1]
+
+
+def test_the_mask_of_wanted_vertices_is_left_as_it_was():
+    wanted = np.array([True, False])
+    needed_levels(np.array([0, 1, 2]), np.array([1, 0], np.int32), wanted, 2)
+    assert wanted.tolist() == [True, False]
+
+
+def test_more_intervals_than_vertices_are_refused_with_the_cure():
+    check_intervals(300, 300)
+    with pytest.raises(ConfigError, match=r"intervals=512, but the graph has 300 vertices\. .* use at most 300\."):
+        check_intervals(512, 300)
+
+
+@pytest.mark.parametrize(
+    ("rows", "edges", "threads", "intervals"),
+    [
+        (2_708, 10_000, 2, 1),  # small work is not cut
+        (100_000, 1_000, 2, 12),  # by rows
+        (10_000, 20_000_000, 2, 20),  # by edges
+        (10_000, 1_000, 16, 32),  # enough for the threads
+        (100_000_000, 10, 2, 256),  # not more than pays
+    ],
+)
+def test_the_number_of_intervals_follows_the_work(rows, edges, threads, intervals):
+    assert choose_intervals(rows, edges, threads) == intervals

@@ -1,0 +1,124 @@
+import io
+
+from log_of_a_run import epoch_record, evaluation_record, result_record, run_record
+from rich.console import Console
+
+from dorylus.report.closing_table import closing_table, rows
+from dorylus.report.summary import summarise
+from dorylus.report.terminal import TerminalProgress
+
+
+def shown(records, *, terminal=False, progress=True):
+    text = io.StringIO()
+    sink = TerminalProgress(Console(file=text, width=140, force_terminal=terminal), progress=progress)
+    for record in records:
+        sink.write(record)
+    sink.close()
+    return text.getvalue()
+
+
+def lines_of(records, **options):
+    return [line for line in shown(records, **options).splitlines() if line.startswith("epoch")]
+
+
+def test_a_pipe_gets_a_line_now_and_then_and_one_for_the_last_epoch():
+    epochs = [epoch_record(number, 0.01) for number in range(1, 201)]
+    lines = lines_of([run_record(200), *epochs])
+    assert [line.split()[1] for line in lines] == [f"{n}/200" for n in (1, *range(21, 200, 20), 200)]
+
+
+def test_slow_epochs_get_a_line_every_half_minute():
+    lines = lines_of([run_record(10_000), *(epoch_record(number, 16.0) for number in range(1, 6))])
+    assert [line.split()[1] for line in lines] == ["1/10000", "3/10000", "5/10000"]
+
+
+def test_a_line_tells_loss_accuracy_rate_time_left_and_memory():
+    records = [run_record(100), evaluation_record(1, val=0.625), epoch_record(2, 0.25, t=2.0)]
+    assert lines_of(records)[0] == "epoch 2/100  loss 0.5  val 62.5 %  4 epochs/s  2.0 MiB"
+    assert shown([*records, epoch_record(12, 0.25, t=7.0)]).splitlines()[-1] == (
+        "epoch 12/100  loss 0.08333  val 62.5 %  4 epochs/s  44 s left  12.0 MiB"
+    )
+
+
+def test_less_than_a_second_left_is_not_told_in_fractions():
+    records = [run_record(100), epoch_record(88, 0.01), epoch_record(99, 0.01)]
+    assert "<1 s left" in lines_of(records)[-1]
+
+
+def test_slow_epochs_are_told_in_seconds_an_epoch():
+    assert "2.5 s/epoch" in lines_of([run_record(3), epoch_record(1, 2.5)])[0]
+
+
+def test_a_loss_that_is_no_number_is_a_dash():
+    assert "loss –" in lines_of([run_record(3), epoch_record(1, loss=None)])[0]
+
+
+def test_the_first_line_tells_what_is_trained_on_what():
+    expected = "gcn on cora (2,708 vertices, 10,556 edges, 1,433 features, 7 classes), 23,063 parameters"
+    assert shown([run_record()]).splitlines() == [expected]
+    assert shown([run_record(resumed_from=40)]).splitlines() == [expected + ", going on after epoch 40"]
+
+
+def test_a_terminal_gets_a_bar_that_is_gone_at_the_end():
+    text = shown([run_record(10), epoch_record(5, 0.25), evaluation_record(5, val=0.5)], terminal=True)
+    assert "━" in text
+    assert "5/10" in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
+
+
+def test_a_terminal_can_be_closed_before_anything_was_shown():
+    assert "━" not in shown([], terminal=True)
+
+
+def test_quiet_shows_the_closing_table_alone():
+    text = shown([run_record(1), epoch_record(1), result_record()], progress=False)
+    assert "epoch 1/1" not in text
+    assert "81.50 %" in text
+
+
+def test_the_table_ends_the_run():
+    text = shown([run_record(1), epoch_record(1), result_record()])
+    assert text.index("epoch 1/1") < text.index("test accuracy")
+
+
+def table_rows(*records):
+    return dict(rows(summarise(records)))
+
+
+def test_the_closing_table_tells_everything_a_run_came_to():
+    assert table_rows(run_record(), epoch_record(1, 0.004), epoch_record(2, 0.004), result_record()) == {
+        "test accuracy": "81.50 %",
+        "validation accuracy": "79.00 %",
+        "epochs": "2",
+        "loss": "0.5",
+        "time per epoch": "4 ms (median; 8 ms in all)",
+        "task time": "GA 50% · AV 25% · WU 25%",
+        "peak memory": "1.00 GiB",
+        "work": "22 % of naive edge-work",
+        "run folder": "runs/cora-gcn",
+    }
+
+
+def test_the_closing_table_leaves_out_what_is_not_known():
+    record = run_record(config={"epochs": 1}, model={})
+    assert set(table_rows(record, epoch_record(1, tasks={}, memory_bytes=None))) == {"epochs", "loss", "time per epoch"}
+
+
+def test_the_closing_table_says_why_a_run_ended_early():
+    stop = {"kind": "stop", "reason": "patience", "epoch": 3}
+    assert table_rows(epoch_record(3), stop)["epochs"] == "3 (validation score no longer rose)"
+
+
+def test_work_may_come_as_a_table_with_a_summary():
+    assert table_rows(result_record(work={"summary": "22 %", "edges": 1}))["work"] == "22 %"
+
+
+def test_the_closing_table_is_made_from_plain_records_too():
+    table = closing_table([run_record(), result_record()])
+    assert table.title == "gcn on cora"
+    assert table.row_count == len(rows(summarise([run_record(), result_record()])))
+
+
+def test_the_closing_table_of_a_resumed_run_is_about_all_of_its_epochs():
+    told = table_rows(run_record(resumed_from=5), result_record(final_loss=0.25, seconds_per_epoch=0.5, seconds=2.5))
+    assert (told["epochs"], told["loss"], told["time per epoch"]) == ("5", "0.25", "500 ms (median; 2.5 s in all)")

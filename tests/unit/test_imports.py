@@ -1,0 +1,190 @@
+"""Imports point one way, heavy and optional packages are imported where they belong."""
+
+import ast
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "pipeline": {"errors"},
+    "observe": {"errors"},
+    "report": {"errors", "observe"},
+    "kernels": {"errors"},
+    "graph": {"errors", "kernels"},
+    "partition": {"errors", "kernels", "graph", "pipeline"},
+    "saga": {"errors", "kernels", "graph", "partition", "pipeline"},
+    "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
+    "servers": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
+    "cluster": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers"},
+    "training": {
+        "errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster", "observe",
+    },
+}  # fmt: skip
+MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face of the Python one
+
+WITHOUT_TORCH = {"errors", "pipeline", "observe", "report", "kernels", "graph", "partition"}
+HOMES_OF_OPTIONAL = {
+    "torch_geometric": {"pyg"},
+    "dgl": {"dgl"},
+    "networkx": {"networkx"},
+    "ogb": {"ogb"},
+    "pyarrow": {"prediction_file"},
+}
+IMPORTERS = {"import_module", "optional"}  # functions that import the module their first argument names
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import: what, where, and whether it is carried out when the module is loaded."""
+
+    name: str
+    line: int
+    on_load: bool
+    for_types_only: bool
+
+
+class _Imports(ast.NodeVisitor):
+    def __init__(self, module: str, is_package: bool) -> None:
+        parts = module.split(".")
+        self.package = parts if is_package else parts[:-1]
+        self.found: list[Import] = []
+        self.functions = self.type_blocks = 0
+
+    def note(self, name: str, node: ast.AST) -> None:
+        line = getattr(node, "lineno", 0)
+        self.found.append(Import(name, line, self.functions == 0, self.type_blocks > 0))
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self.note(alias.name, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        base = self.package[: len(self.package) - node.level + 1] if node.level else []
+        origin = ".".join([*base, *filter(None, [node.module])])
+        for alias in node.names:
+            self.note(f"{origin}.{alias.name}" if origin == "dorylus" else origin, node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in IMPORTERS and node.args and isinstance(node.args[0], ast.Constant):
+            self.note(str(node.args[0].value), node)
+        self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        self.functions += 1
+        self.generic_visit(node)
+        self.functions -= 1
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
+
+    def visit_If(self, node: ast.If) -> None:
+        typing_only = "TYPE_CHECKING" in ast.unparse(node.test)
+        self.type_blocks += typing_only
+        for child in node.body:
+            self.visit(child)
+        self.type_blocks -= typing_only
+        for child in node.orelse:
+            self.visit(child)
+
+
+def imports_of(module: str, source: str, *, is_package: bool = False) -> list[Import]:
+    """Every import a module's source asks for."""
+    visitor = _Imports(module, is_package)
+    visitor.visit(ast.parse(source))
+    return visitor.found
+
+
+def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
+    """In words, every import of ``module`` (dorylus.graph.store, say) that breaks a rule."""
+    package, name = module.split(".")[1], module.split(".")[-1]
+    found = []
+    for each in imports_of(module, source, is_package=is_package):
+        where = f"{module}:{each.line} imports {each.name}"
+        top, *rest = each.name.split(".")
+        if top == "dorylus":
+            target = rest[0] if rest else "dorylus"
+            if target != package and target not in MAY_IMPORT[package]:
+                found.append(f"{where}, but {package} may only see {sorted(MAY_IMPORT[package])}")
+        if top == "torch" and package in WITHOUT_TORCH and not each.for_types_only:
+            if each.on_load:
+                found.append(f"{where} on load, but {package} lies below the layers that know torch")
+            elif package != "graph" or name not in ("pyg", "dgl", "ogb"):
+                found.append(f"{where}, but only the converters of graph/interop need torch down here")
+        if top in HOMES_OF_OPTIONAL and not each.for_types_only:
+            if name not in HOMES_OF_OPTIONAL[top]:
+                found.append(f"{where}, an optional package that belongs in {sorted(HOMES_OF_OPTIONAL[top])}")
+            if each.on_load:
+                found.append(f"{where} on load, but the package is optional: import it inside a function")
+    return found
+
+
+def modules() -> list[tuple[str, Path]]:
+    """(dotted name, file) of every module but the lazy front door."""
+    found = []
+    for path in sorted(SOURCE.rglob("*.py")):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if parts:
+            found.append((".".join(("dorylus", *parts)), path))
+    return found
+
+
+def test_there_are_modules_to_look_at():
+    assert {name.split(".")[1] for name, _ in modules()} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_module_imports_only_what_lies_below_it(module, path):
+    assert violations(module, path.read_text(), is_package=path.name == "__init__.py") == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "says"),
+    [
+        ("dorylus.graph.store", "from dorylus.saga import Layer", "graph may only see"),
+        ("dorylus.graph.store", "def f():\n    from dorylus.training.config import RunConfig", "graph may only see"),
+        ("dorylus.graph.store", "import dorylus.cli.app", "graph may only see"),
+        ("dorylus.pipeline.tasks", "from dorylus import kernels", "pipeline may only see ['errors']"),
+        ("dorylus.pools.threads", "from dorylus.servers import GraphServer", "pools may only see"),
+        ("dorylus.servers.edges", "from ..pools import ThreadsPool", "servers may only see"),
+        ("dorylus.report.summary", "from dorylus.training import Result", "report may only see"),
+        ("dorylus.saga.layer", "import dorylus", "saga may only see"),
+        ("dorylus.partition.layout", "import torch.nn as nn", "below the layers that know torch"),
+        ("dorylus.partition.layout", "def f():\n    import torch", "only the converters"),
+        ("dorylus.graph.interop.pyg", "import torch_geometric.data", "import it inside a function"),
+        ("dorylus.graph.store", "def f():\n    import networkx", "belongs in ['networkx']"),
+        ("dorylus.training.result", "def f():\n    return optional('ogb.nodeproppred', '')", "belongs in ['ogb']"),
+        ("dorylus.graph.store", "try:\n    import pyarrow\nexcept ImportError:\n    pyarrow = None", "pyarrow"),
+    ],
+)
+def test_the_check_itself_finds_what_breaks_a_rule(module, source, says):
+    assert any(says in found for found in violations(module, source))
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("dorylus.graph.store", "from dorylus.errors import GraphError\nfrom dorylus.graph import validate"),
+        ("dorylus.graph.interop.pyg", "def f():\n    import torch, torch_geometric.data"),
+        ("dorylus.graph.graph", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import networkx"),
+        (
+            "dorylus.cluster.local",
+            "import torch\nfrom dorylus.pools import make_pool\nfrom ..servers import GraphServer",
+        ),
+    ],
+)
+def test_the_check_itself_lets_good_imports_through(module, source):
+    assert violations(module, source) == []
+
+
+@pytest.mark.parametrize("program", ["import dorylus", "import dorylus; dorylus.Graph; dorylus.ConfigError"])
+def test_torch_is_not_loaded_before_a_layer_is_asked_for(program):
+    asks = f"{program}; import sys; print(sorted({{'torch', 'torch_geometric', 'pyarrow'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,321 @@
+import copy
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from dorylus.errors import CheckpointError
+from dorylus.training import durable
+from dorylus.training.checkpoint import Checkpoint, at_epoch, latest, load, oldest, prune, prune_before, save
+from dorylus.training.fingerprint import fingerprint
+
+OPTIMIZERS = {
+    "adam": lambda p: torch.optim.Adam(p, lr=0.1, betas=(0.8, 0.95)),
+    "adam_amsgrad": lambda p: torch.optim.Adam(p, lr=0.1, amsgrad=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.1),
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.1, centered=True, momentum=0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "radam": lambda p: torch.optim.RAdam(p, lr=0.1),
+    "nadam": lambda p: torch.optim.NAdam(p, lr=0.1),
+    "rprop": lambda p: torch.optim.Rprop(p, lr=0.1),
+    "asgd": lambda p: torch.optim.ASGD(p, lr=0.1),
+    "adafactor": lambda p: torch.optim.Adafactor(p, lr=0.1),
+}
+SCHEDULES = {
+    "step": lambda o: lr_scheduler.StepLR(o, 2, gamma=0.3),
+    "multi_step": lambda o: lr_scheduler.MultiStepLR(o, [3, 5, 5], gamma=0.3),
+    "cosine": lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=7),
+    "warm_restarts": lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=3),
+    "plateau": lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0),
+    "one_cycle": lambda o: lr_scheduler.OneCycleLR(o, max_lr=0.5, total_steps=9),
+    "cyclic": lambda o: lr_scheduler.CyclicLR(o, 0.01, 0.1, step_size_up=2, cycle_momentum=False),
+    "polynomial": lambda o: lr_scheduler.PolynomialLR(o, total_iters=6),
+}
+
+
+def small_model():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+
+
+def train(model, optimizer, schedule, epochs):
+    for epoch in epochs:
+        x = torch.randn(8, 3, generator=torch.Generator().manual_seed(epoch))
+        loss = model(x).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if schedule is not None:
+            schedule.step(*([loss.item()] if isinstance(schedule, lr_scheduler.ReduceLROnPlateau) else []))
+
+
+def state_of(model, optimizer, schedule, **others):
+    return Checkpoint(
+        epoch=4,
+        weights=model.state_dict(),
+        optimizer=optimizer.state_dict(),
+        lr_schedule=None if schedule is None else schedule.state_dict(),
+        **others,
+    )
+
+
+def bits(state):
+    return {name: tensor.numpy().tobytes() for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize("schedule_name", [None, "step"])
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+def test_a_run_goes_on_bit_for_bit_with_every_optimiser(tmp_path, optimizer_name, schedule_name):
+    assert_resumes_exactly(tmp_path, OPTIMIZERS[optimizer_name], SCHEDULES.get(schedule_name, lambda o: None))
+
+
+@pytest.mark.parametrize("schedule_name", SCHEDULES)
+def test_a_run_goes_on_bit_for_bit_with_every_schedule(tmp_path, schedule_name):
+    assert_resumes_exactly(tmp_path, OPTIMIZERS["sgd_momentum"], SCHEDULES[schedule_name])
+
+
+def assert_resumes_exactly(folder, make_optimizer, make_schedule):
+    model = small_model()
+    optimizer = make_optimizer(model.parameters())
+    schedule = make_schedule(optimizer)
+    train(model, optimizer, schedule, range(4))
+    state = load(save(folder, state_of(model, optimizer, schedule)))
+    train(model, optimizer, schedule, range(4, 8))
+
+    again = small_model()
+    optimizer_again = make_optimizer(again.parameters())
+    schedule_again = make_schedule(optimizer_again)
+    again.load_state_dict(state.weights)
+    optimizer_again.load_state_dict(state.optimizer)
+    if schedule_again is not None:
+        schedule_again.load_state_dict(state.lr_schedule)
+    train(again, optimizer_again, schedule_again, range(4, 8))
+    assert bits(again.state_dict()) == bits(model.state_dict())
+    assert optimizer_again.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+
+
+def test_every_kind_of_state_comes_back_equal(tmp_path):
+    optimizer = {
+        "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(2, 3), "none": None}, 7: {}},
+        "param_groups": [
+            {"params": [0, 7], "betas": (0.9, 0.1 + 0.2), "foreach": None, "nesterov": True, "lr": 1e-310}
+        ],
+    }
+    schedule = {"best": float("inf"), "worst": float("-inf"), "milestones": {3: 1}, "text": "é∇", "$tuple": 1}
+    progress = {"losses": [1.5, 0.1], "best": {"score": None, "epoch": 3}, "nested": [[1, 2], []]}
+    weights = {"w": torch.arange(6).reshape(2, 3).t(), "b": torch.tensor(2.0, dtype=torch.bfloat16), "e": torch.ones(0)}
+    saved = Checkpoint(
+        epoch=3, weights=weights, optimizer=optimizer, lr_schedule=schedule, progress=progress, spec="gcn"
+    )
+    loaded = load(save(tmp_path, saved))
+    assert (loaded.epoch, loaded.spec, loaded.progress, loaded.lr_schedule) == (3, "gcn", progress, schedule)
+    assert loaded.optimizer["param_groups"] == optimizer["param_groups"]
+    assert loaded.optimizer["state"][7] == {}
+    assert loaded.optimizer["state"][0]["none"] is None
+    assert torch.equal(loaded.optimizer["state"][0]["exp_avg"], optimizer["state"][0]["exp_avg"])
+    assert loaded.optimizer["state"][0]["step"].shape == ()
+    assert list(loaded.weights) == ["w", "b", "e"]
+    assert all(torch.equal(loaded.weights[name], weights[name]) for name in weights)
+    assert all(loaded.weights[name].dtype == weights[name].dtype for name in weights)
+
+
+def test_what_is_loaded_may_be_changed_in_place(tmp_path):
+    state = load(save(tmp_path, plain(1)))
+    state.weights["w"].add_(1)
+    assert state.weights["w"].tolist() == [2.0, 2.0]
+
+
+def test_parameters_that_share_memory_are_saved_each(tmp_path):
+    shared = torch.ones(4)
+    state = Checkpoint(epoch=1, weights={"a": shared, "b": shared, "c": shared[1:3]}, optimizer={})
+    assert list(load(save(tmp_path, state)).weights) == ["a", "b", "c"]
+
+
+def test_state_that_no_file_can_hold_is_refused_and_leaves_nothing(tmp_path):
+    state = Checkpoint(epoch=1, weights={}, optimizer={}, lr_schedule={"f": lambda e: e})
+    with pytest.raises(CheckpointError, match=r"lr_schedule\.f is a function"):
+        save(tmp_path, state)
+    assert list(tmp_path.iterdir()) == []
+
+
+def plain(epoch, value=1.0, spec=""):
+    weights = {"w": torch.full((2,), value), "b": torch.zeros(3)}
+    return Checkpoint(epoch=epoch, weights=weights, optimizer={"state": {}, "param_groups": []}, spec=spec)
+
+
+def test_a_checkpoint_is_three_files_in_a_folder_named_for_its_epoch(tmp_path):
+    path = save(tmp_path, plain(120))
+    assert path == tmp_path / "epoch-000120"
+    assert sorted(file.name for file in path.iterdir()) == [
+        "optimizer.safetensors",
+        "state.json",
+        "weights.safetensors",
+    ]
+
+
+def test_no_json_reader_stumbles_over_the_state(tmp_path):
+    state = Checkpoint(epoch=1, weights={}, optimizer={}, progress={"best": float("nan")})
+    text = (save(tmp_path, state) / "state.json").read_text()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_the_latest_is_that_of_the_highest_epoch_even_past_a_million(tmp_path):
+    for epoch in (9, 1_000_000, 10):
+        save(tmp_path, plain(epoch))
+    assert latest(tmp_path) == tmp_path / "epoch-1000000"
+
+
+def test_there_is_no_latest_where_there_are_none(tmp_path):
+    (tmp_path / "notes").mkdir()
+    assert latest(tmp_path) is None
+    assert latest(tmp_path / "nowhere") is None
+
+
+def test_loading_a_folder_loads_the_latest(tmp_path):
+    for epoch in (1, 2):
+        save(tmp_path, plain(epoch))
+    assert load(tmp_path).epoch == 2
+
+
+def test_loading_where_there_is_none_says_so(tmp_path):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .*train again from the beginning"):
+        load(tmp_path)
+
+
+def test_pruning_keeps_the_last_two(tmp_path):
+    for epoch in (1, 2, 3, 4):
+        save(tmp_path, plain(epoch))
+    prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
+
+
+def test_best_models_that_a_checkpoint_left_may_ask_for_are_kept(tmp_path):
+    for epoch in (10, 30, 50, 60):
+        save(tmp_path, plain(epoch))
+    prune_before(tmp_path, 49)  # a run that goes on from epoch 49 had its best at 30
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000030", "epoch-000050", "epoch-000060"]
+    prune_before(tmp_path, 5)
+    assert oldest(tmp_path) == at_epoch(tmp_path, 30)
+
+
+def test_saving_an_epoch_again_replaces_it(tmp_path):
+    save(tmp_path, plain(1, 1.0))
+    save(tmp_path, plain(1, 2.0))
+    assert load(tmp_path).weights["w"].tolist() == [2.0, 2.0]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_crash_left_half_written_is_never_picked_up_and_swept_at_the_next_save(tmp_path):
+    half = tmp_path / f"{durable.PARTIAL}123-epoch-000009"
+    half.mkdir()
+    (half / "weights.safetensors").write_bytes(b"half")
+    assert latest(tmp_path) is None
+    save(tmp_path, plain(1))
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch-000001"]
+
+
+@pytest.mark.parametrize("calls", range(1, 7))
+def test_a_failure_at_any_step_of_saving_leaves_the_checkpoint_before(tmp_path, monkeypatch, calls):
+    save(tmp_path, plain(1))
+    fail_at_call(monkeypatch, calls)
+    with pytest.raises(CheckpointError, match=r"No space left.*resume from the checkpoint before"):
+        save(tmp_path, plain(2))
+    monkeypatch.undo()
+    assert load(tmp_path).epoch == 1 or (calls == 6 and load(tmp_path).epoch == 2)
+    assert not list(tmp_path.glob(f"{durable.PARTIAL}*"))
+
+
+def fail_at_call(monkeypatch, number):
+    """Makes the disk full at the n-th fsync or rename."""
+    left = [number]
+
+    def failing(real):
+        def call(*arguments):
+            left[0] -= 1
+            if left[0] == 0:
+                raise OSError(28, "No space left on device")
+            return real(*arguments)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", failing(os.fsync))
+    monkeypatch.setattr(os, "replace", failing(os.replace))
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "empty"])
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, file, damage):
+    save(tmp_path, plain(1))
+    damaged = save(tmp_path, plain(2)) / file
+    hurt(damaged, damage)
+    with pytest.raises(
+        CheckpointError, match=r"epoch-000002 is damaged: .*Remove that folder to go on from epoch-000001"
+    ):
+        load(tmp_path)
+
+
+def hurt(file: Path, damage: str) -> None:
+    content = bytearray(file.read_bytes())
+    match damage:
+        case "truncated":
+            file.write_bytes(content[:-3])
+        case "flipped":
+            at = content.index(b"epoch") + 9 if file.name == "state.json" else len(content) - 1
+            content[at] ^= 1
+            file.write_bytes(content)
+        case "missing":
+            file.unlink()
+        case "empty":
+            file.write_bytes(b"")
+
+
+def test_a_damaged_only_checkpoint_says_that_there_is_no_other(tmp_path):
+    hurt(save(tmp_path, plain(2)) / "weights.safetensors", "truncated")
+    with pytest.raises(CheckpointError, match="no older one"):
+        load(tmp_path)
+
+
+def test_a_checkpoint_of_a_newer_format_is_refused(tmp_path):
+    file = save(tmp_path, plain(1)) / "state.json"
+    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
+    with pytest.raises(CheckpointError, match="its format is 2, and this version of Dorylus reads 1"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"w": torch.ones(3)}, r"its parameter w is float32 \[2\], and this model's is float32 \[3\]"),
+        ({"w": torch.ones(2, dtype=torch.float64)}, r"and this model's is float64 \[2\]"),
+        ({"extra": torch.ones(1)}, r"it lacks the parameter extra \(float32 \[1\]\)"),
+        ({"w": None}, r"it has the parameter w \(float32 \[2\]\), which this model has not"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_with_the_parameter_that_differs(tmp_path, change, says):
+    save(tmp_path, plain(1))
+    weights = {name: tensor for name, tensor in {**plain(1).weights, **change}.items() if tensor is not None}
+    with pytest.raises(CheckpointError, match=f"another model: .*{says}"):
+        load(tmp_path, fingerprint(weights, ""))
+
+
+def test_a_checkpoint_of_a_model_described_otherwise_is_refused(tmp_path):
+    save(tmp_path, plain(1, spec="gcn dropout=0.5"))
+    with pytest.raises(CheckpointError, match=r"described as .gcn dropout=0\.5., and this one is .gcn dropout=0\.6."):
+        load(tmp_path, fingerprint(plain(1).weights, "gcn dropout=0.6"))
+
+
+def test_the_same_parameters_in_another_order_are_another_model(tmp_path):
+    save(tmp_path, plain(1))
+    with pytest.raises(CheckpointError, match="in another order"):
+        load(tmp_path, fingerprint(dict(reversed(plain(1).weights.items())), ""))
+
+
+def test_the_same_model_is_let_through(tmp_path):
+    state = plain(1, spec="gcn")
+    save(tmp_path, state)
+    assert load(tmp_path, copy.deepcopy(state).fingerprint).epoch == 1

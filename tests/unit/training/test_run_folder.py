@@ -1,0 +1,126 @@
+import json
+import tomllib
+
+import pytest
+
+from dorylus.errors import ConfigError, DataError
+from dorylus.training.config import RunConfig
+from dorylus.training.run_folder import RunFolder, RunSpec, check_free, read_run_toml
+
+SPEC = RunSpec(
+    graph={"source": "cora", "root": "/data", "row_normalise": True}, model={"name": "gcn", "hidden": [16, 8]}
+)
+CONFIG = RunConfig(epochs=3, weight_decay={"*.bias": 0.5}, optimizer_options={"betas": (0.5, 0.9)}, patience=4)
+
+
+def test_a_run_opens_with_what_it_was_created_with(tmp_path):
+    made = RunFolder.create(tmp_path / "deep" / "run", SPEC, CONFIG)
+    assert RunFolder.open(tmp_path / "deep" / "run") == made
+    assert made.config.run_dir == str(tmp_path / "deep" / "run")
+    assert made.config.weight_decay == {"*.bias": 0.5}
+
+
+def test_every_resolved_setting_is_written_down(tmp_path):
+    written = tomllib.loads((RunFolder.create(tmp_path, SPEC, CONFIG).path / "run.toml").read_text())
+    assert written["graph"] == SPEC.graph
+    assert written["model"] == SPEC.model
+    given = {name for name, value in CONFIG.to_dict().items() if value is not None}
+    assert set(written["training"]) == given
+
+
+def test_a_run_that_was_moved_knows_its_new_place(tmp_path):
+    RunFolder.create(tmp_path / "old", SPEC, CONFIG).path.rename(tmp_path / "new")
+    assert RunFolder.open(tmp_path / "new").config.run_dir == str(tmp_path / "new")
+
+
+def test_a_run_of_python_objects_writes_no_empty_sections(tmp_path):
+    run = RunFolder.create(tmp_path, None, RunConfig())
+    assert "[graph]" not in (run.path / "run.toml").read_text()
+    assert RunFolder.open(tmp_path).spec == RunSpec()
+
+
+def test_nothing_but_the_settings_is_left_by_creating_a_run(tmp_path):
+    RunFolder.create(tmp_path / "run", SPEC, CONFIG)
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.toml"]
+
+
+def test_a_folder_with_another_run_is_refused_with_both_cures(tmp_path):
+    RunFolder.create(tmp_path, SPEC, CONFIG)
+    with pytest.raises(ConfigError, match=r"already holds a run: go on with it by `dorylus resume .*another run_dir"):
+        RunFolder.create(tmp_path, SPEC, RunConfig())
+    assert RunFolder.open(tmp_path).config.epochs == 3
+
+
+def test_a_folder_that_is_there_without_a_run_may_be_used(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    check_free(tmp_path)
+    assert RunFolder.create(tmp_path, SPEC, CONFIG).path == tmp_path
+
+
+def test_a_file_is_no_run_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is a file, but a run is a folder"):
+        RunFolder.create(tmp_path / "file", SPEC, CONFIG)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        RunFolder.create(tmp_path / "file" / "run", SPEC, CONFIG)
+
+
+def test_opening_a_folder_that_is_no_run_says_why(tmp_path):
+    with pytest.raises(ConfigError, match=r"holds no run \(it has no run.toml\)"):
+        RunFolder.open(tmp_path)
+    with pytest.raises(ConfigError, match="does not exist: give the run_dir"):
+        RunFolder.open(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        ("epochs = ", DataError, "is not TOML"),
+        ("[trainin]\nepochs = 3", ConfigError, "unknown section 'trainin'.*Did you mean 'training'"),
+        ("training = 3", ConfigError, r"write its settings under a line \[training\]"),
+        ("format = 9", DataError, "has format 9, and this version of Dorylus reads 1"),
+    ],
+)
+def test_a_bad_run_toml_is_refused_with_the_cure(tmp_path, text, error, says):
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(error, match=says):
+        read_run_toml(tmp_path / "run.toml")
+
+
+def test_an_unknown_setting_in_a_run_toml_is_refused_with_the_nearest(tmp_path):
+    (tmp_path / "run.toml").write_text("[training]\nepoch = 3")
+    with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_run_toml_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"cannot read .*No such file"):
+        read_run_toml(tmp_path / "run.toml")
+
+
+def test_metrics_are_none_until_they_are_written_and_null_where_not_finite(tmp_path):
+    run = RunFolder.create(tmp_path, SPEC, CONFIG)
+    assert run.read_metrics() is None
+    run.write_metrics({"test_accuracy": 0.5, "losses": (1.0, float("nan"))})
+    assert run.read_metrics() == {"test_accuracy": 0.5, "losses": [1.0, None]}
+    assert json.loads(run.metrics.read_text())["test_accuracy"] == 0.5
+    assert not list(tmp_path.glob(".partial-*"))
+
+
+def test_a_run_that_does_not_name_its_graph_asks_for_it():
+    with pytest.raises(ConfigError, match=r"which graph.*write source .* into the section \[graph\]"):
+        RunSpec().load_graph()
+
+
+def test_a_run_that_does_not_name_its_model_asks_for_it():
+    with pytest.raises(ConfigError, match=r"which model.*write name"):
+        RunSpec(model={"hidden": 3}).build_model()
+
+
+def test_the_model_is_built_again_from_its_name_and_options():
+    recipe = RunSpec(model={"name": "gcn", "hidden": 24}).build_model()
+    assert (recipe.name, recipe.options["hidden"]) == ("gcn", 24)
