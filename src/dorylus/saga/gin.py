@@ -33,6 +33,7 @@ class GIN(Layer):
     ) -> None:
         super().__init__(in_columns, out_columns, **finish)
         hidden = hidden or out_columns
+        self.first_eps, self.train_eps = eps, train_eps  # plain, so that describe() tells them
         self.nn = nn.Sequential(nn.Linear(in_columns, hidden), nn.ReLU(), nn.Linear(hidden, out_columns))
         if train_eps:
             self.eps = nn.Parameter(torch.tensor([eps]))

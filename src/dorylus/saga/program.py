@@ -16,13 +16,12 @@ class Program(nn.Module):
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
-        if not layers:
-            raise ConfigError("Program([]) has no layers: give it at least one.")
+        if not isinstance(layers, Sequence) or not layers:
+            raise ConfigError(
+                "a Program is made of a list of layers, at least one; a builder's recipe needs none around it."
+            )
         for index, layer in enumerate(layers):
-            if not isinstance(layer, Layer):
-                raise ConfigError(
-                    f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer."
-                )
+            _check_layer(index, layer)
             if index and layer.in_columns != layers[index - 1].out_columns:
                 raise ConfigError(
                     f"layer {index} takes {layer.in_columns} columns but layer {index - 1} gives "
@@ -66,6 +65,21 @@ class Program(nn.Module):
     def describe(self) -> str:
         """One line that two programs share exactly when they are built alike (weights aside)."""
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
+
+
+# Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
+_IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
+
+
+def _check_layer(index: int, layer: object) -> None:
+    if not isinstance(layer, Layer):
+        raise ConfigError(f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer.")
+    for name, part in layer.named_modules():
+        if isinstance(part, _IMPURE):
+            raise ConfigError(
+                f"layer {index} holds {name!r}, a {type(part).__name__}: bodies must be pure functions of the layer's "
+                "weights and rows. Use dropout= of the layer for dropout, and LayerNorm (layer_norm=True) as a norm."
+            )
 
 
 def _describe(layer: Layer) -> str:

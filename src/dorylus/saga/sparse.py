@@ -59,5 +59,7 @@ def linear(x: Tensor | SparseRows, weight: Tensor, bias: Tensor | None = None) -
     """x @ weightᵀ + bias, for dense rows or sparse ones."""
     if isinstance(x, Tensor):
         return f.linear(x, weight, bias)
+    if x.num_columns != weight.shape[1]:  # the kernel would read beyond the weights
+        raise ValueError(f"rows of {x.num_columns} columns cannot be multiplied by weights for {weight.shape[1]}")
     product: Tensor = _SparseProduct.apply(weight, x)  # type: ignore[no-untyped-call]
     return product if bias is None else product + bias

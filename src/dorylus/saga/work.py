@@ -47,6 +47,8 @@ def measure(plan: Plan, edges_into: Callable[[Layer, int], int], edges: Callable
             continue
         needed = edges_into(layer, output.level)
         done += needed * output.columns * (1 + output.needs_grad)
+        if backward and not output.needs_grad:
+            saved.append(f"layer {number} gathers features, which need no gradient")
         if output.columns < layer.plain_gather_columns:
             saved.append(f"layer {number} gathers {output.columns} columns instead of {layer.plain_gather_columns}")
         if needed < 0.995 * every:

@@ -73,7 +73,7 @@ class GraphServer:
             if stage.output.source == "static":
                 self._bench.matrices.put(stage.inputs[0], self._features.dense())
                 each_interval(lambda interval, gather=gather: gather.forward(interval, 0))  # type: ignore[misc]
-                self._bench.matrices.release([stage.inputs[0]])
+                self._bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
                 return {stage.output.layer: self._bench.values(stage.output)}
         return {}
 
@@ -159,13 +159,13 @@ class GraphServer:
         if task.kind is Kind.APPLY_VERTEX:
             assert isinstance(stage, ApplyVertex)
             for slot, rows in zip(stage.outputs, reply.outputs, strict=True):
-                self._pending[slot, interval] = rows.numpy()
+                self._pending[slot, interval] = rows.contiguous().numpy()
                 if not slot.gathered:
                     self._publish(slot, interval, task.epoch)
             return
         for slot, grad in zip(stage.inputs, reply.input_grads, strict=True):
             if grad is not None:
-                self._own_grads[slot, interval].append(grad.numpy())
+                self._own_grads[slot, interval].append(grad.contiguous().numpy())
 
     def finished(self, task: Task) -> None:
         """Book a finished task: matrices nobody reads any more are given back."""
@@ -344,5 +344,8 @@ class _Frees:
                 self._matrices.release([name, *self._extras(name)])
 
     def _extras(self, name: Any) -> list[Any]:
-        slot = name.slot if isinstance(name, Grad) else None
-        return [] if slot is None else [Extra(slot, what) for what in ("lse", "a_pos", "out_pos", "delta", "ties")]
+        """What a gather kept for its gradient goes with the cotangent; where there is none, with the rows."""
+        if isinstance(name, Slot) and Grad(name) in self._counts:
+            return []
+        slot = name.slot if isinstance(name, Grad) else name
+        return [Extra(slot, what) for what in ("lse", "a_pos", "out_pos", "delta", "ties")]

@@ -37,7 +37,7 @@ class ParameterServer:
     def __init__(self, program: nn.Module, optimizer: Optimizer | None = None) -> None:
         self.optimizer = optimizer
         self.version = 0
-        self._parameters = dict(program.named_parameters())
+        self._parameters = dict(program.named_parameters(remove_duplicate=False))  # layers may share weights
         self._lock = threading.Lock()
         self._sums: dict[int, _Ordered] = {}
         self._pulled: Mapping[str, Tensor] | None = None
@@ -76,10 +76,10 @@ class ParameterServer:
         """A copy of the weights of the current version."""
         return {name: weight.detach().clone() for name, weight in self._parameters.items()}
 
-    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """Continue from saved weights."""
+    def load(self, weights: Mapping[str, Tensor], version: int | None = None) -> None:
+        """Hold these weights, under the number of their version where it is another."""
         with torch.no_grad():
             for name, weight in weights.items():
                 self._parameters[name].copy_(weight)
-        self.version = version
+        self.version = self.version if version is None else version
         self._pulled = None

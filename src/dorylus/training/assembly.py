@@ -1,6 +1,7 @@
 """From graph, program and settings to the parts that run: layout, shard, plans."""
 
 import os
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,7 +31,7 @@ class Assembly:
 
 
 def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
-    """The program a model becomes on this graph; refuses one that does not fit it."""
+    """The program a model becomes on this graph, a copy where it was one already; refuses one that does not fit."""
     if isinstance(model, Recipe):
         if graph.num_features == 0:
             raise GraphError(f"graph {graph.name!r} has no features: a model needs at least one column of them.")
@@ -45,7 +46,7 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
             raise ConfigError(
                 f"the model is made for {wants} {what}, but graph {graph.name!r} has {has}: build the model for {has}."
             )
-    return model
+    return deepcopy(model)
 
 
 def check_trainable(graph: Graph) -> None:

@@ -1,6 +1,8 @@
 """The trainer: epochs, evaluations, checkpoints, and when to stop."""
 
 from collections.abc import Iterable
+from copy import deepcopy
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -53,7 +55,7 @@ class Trainer:
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
         self._set_up(graph, model, config, optimizer_factory, schedule_factory)
-        self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, config)
+        self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, self.config)
         self._start_log(sinks, resumed_from=None)
 
     @classmethod
@@ -96,7 +98,6 @@ class Trainer:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
         check_trainable(graph)
-        self.graph, self.config = graph, config
         self.program = bind(model, graph, config.seed)
         self._name = model.name if isinstance(model, Recipe) else "program"
         made = make_optimizer(config, self.program.named_parameters(), optimizer)
@@ -104,6 +105,9 @@ class Trainer:
         self._parameters = ParameterServer(self.program, made)
         self._optimizer = made
         self._assembly = assemble(graph, self.program, config)
+        # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
+        intervals = self._assembly.shard.layout.num_intervals
+        self.graph, self.config = graph, replace(config, intervals=intervals, threads=threads_of(config))
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
         self._cluster: LocalCluster | None = None
@@ -152,12 +156,15 @@ class Trainer:
 
     def result(self) -> Result:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
-        if self._best is not None and self.config.keep == "best":
-            self._parameters.load(self._best, self._parameters.version)
+        last = self._parameters.weights()
+        if self._best is not None:
+            self._parameters.load(self._best)
         metrics = evaluate(self.graph, self._running().logits())
+        model = deepcopy(self.program)
+        self._parameters.load(last)  # a result may be asked for in the middle of a run
         progress = self._progress
         result = Result(
-            model=self.program,
+            model=model,
             losses=list(progress.losses),
             epoch_seconds=list(progress.epoch_seconds),
             metrics=metrics,
@@ -276,7 +283,7 @@ class Trainer:
         if self._progress.stopped == "interrupted":
             self._progress.stopped = None
         self.program.load_state_dict(state.weights)
-        self._parameters.load({}, state.epoch)
+        self._parameters.load(self._weights_of(state.weights), state.epoch)
         self._optimizer.load_state_dict(state.optimizer)
         if self._schedule is not None and state.lr_schedule is not None:
             self._schedule.load_state_dict(state.lr_schedule)
@@ -287,7 +294,11 @@ class Trainer:
         assert self._folder is not None
         assert self._progress.best_epoch is not None
         saved = checkpoint.load(checkpoint.at_epoch(self._folder.best, self._progress.best_epoch))
-        return {name: saved.weights[name] for name, _ in self.program.named_parameters()}
+        return self._weights_of(saved.weights)
+
+    def _weights_of(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Those of a state that are trained; the rest are buffers."""
+        return {name: state[name] for name, _ in self.program.named_parameters()}
 
 
 def train(graph: Graph, model: Model, **settings: Any) -> Result:
