@@ -185,3 +185,16 @@ def test_dropout_without_ids_is_refused() -> None:
     z, s = case.matrix(5, 4), case.matrix(5, 2)
     with pytest.raises(TypeError, match="ids"):
         kernels.attention(case.indptr, case.indices, z, s, s, z.copy(), 0, 5, heads=2, drop=Dropout(0.5, 0, 0, 0))
+
+
+@pytest.mark.parametrize("heads", [1, 8])
+def test_the_exponential_is_exact_to_float_rounding(heads: int) -> None:
+    n = 40_000
+    scores = np.linspace(-87, 88, n * heads, dtype=np.float32).reshape(n, heads)
+    zeros, ones = np.zeros((1, heads), np.float32), np.ones((1, heads), np.float32)
+    indptr, indices = np.arange(n + 1, dtype=np.int64), np.zeros(n, np.int32)  # one edge a source: dz is its weight
+    dz, ds_src = np.zeros_like(scores), np.zeros_like(scores)
+    kernels.attention_grad_src(
+        indptr, indices, scores, scores, zeros, zeros, zeros, ones, dz, ds_src, 0, n, heads=heads, slope=1.0
+    )
+    np.testing.assert_allclose(dz, np.exp(scores.astype(np.float64)), rtol=2e-7)

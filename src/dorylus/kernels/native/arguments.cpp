@@ -10,10 +10,12 @@ GraphRows::GraphRows(nb::handle indptr, nb::handle indices, int64_t begin, int64
   csr.indices = indices_.required<int32_t>(-1);
   num_edges = indices_.rows();
   if (csr.indptr[range.end] > num_edges)
-    bad_value("indptr reaches edge " + std::to_string(csr.indptr[range.end]) + ", but indices has " + std::to_string(num_edges));
+    bad_value("indptr reaches edge " + std::to_string(csr.indptr[range.end]) + ", but indices has " +
+              std::to_string(num_edges));
 }
 
-GraphRows::GraphRows(nb::handle indptr, int64_t begin, int64_t end) : indptr_(indptr, "indptr"), indices_(nb::none(), "indices") {
+GraphRows::GraphRows(nb::handle indptr, int64_t begin, int64_t end)
+    : indptr_(indptr, "indptr"), indices_(nb::none(), "indices") {
   read_indptr(begin, end);
   num_edges = csr.indptr[range.end] - csr.indptr[range.begin];
 }

@@ -38,7 +38,8 @@ struct Target {
   bool bf16;
 };
 
-// A dropout and the original ids it is keyed by; None drops nothing. Comes as (p, seed, epoch, layer) from the Python face.
+// A dropout and the original ids it is keyed by; None drops nothing. Comes as (p, seed, epoch, layer) from the Python
+// face.
 class Drop {
  public:
   Drop(nb::handle drop, nb::handle ids, int64_t num_ids);

@@ -13,7 +13,13 @@ DORYLUS_INLINE float leaky(float x, float slope) { return x > 0 ? x : x * slope;
 // Working memory of attention: heads-many sums, batch-many weights, and the row being summed.
 struct AttentionScratch {
   AttentionScratch(int64_t heads, int64_t width)
-      : weights(kBatch * heads), positive(kBatch * heads), total(heads), total_pos(heads), shift(heads), sum(width), sum_pos(width) {}
+      : weights(kBatch * heads),
+        positive(kBatch * heads),
+        total(heads),
+        total_pos(heads),
+        shift(heads),
+        sum(width),
+        sum_pos(width) {}
   Scratch<float> weights, positive;
   Scratch<float> total, total_pos;  // per head: sums of weights (forward) or of weights * delta (backward)
   Scratch<float> shift;
@@ -43,7 +49,8 @@ template <bool Backward, class Column, int W, int N>
                                    const AttentionScratch& t, Block<W, N> block) {
   float *totals = t.total.data() + block.start, *totals_pos = t.total_pos.data() + block.start;
   F32<W> total[N], total_pos[N];  // all are read before any is stored: an overlapping vector counts its heads twice
-  for (int i = 0; i < N; ++i) total[i] = load<W>(totals + block.at(i)), total_pos[i] = load<W>(totals_pos + block.at(i));
+  for (int i = 0; i < N; ++i)
+    total[i] = load<W>(totals + block.at(i)), total_pos[i] = load<W>(totals_pos + block.at(i));
   for (int i = 0; i < N; ++i) {
     const int64_t h = block.start + block.at(i);
     const F32<W> own = load<W>(s.own + h), row_shift = Backward ? F32<W>{} : load<W>(s.row_shift + h);
@@ -69,8 +76,8 @@ template <bool Backward, class Column, int W, int N>
 }
 
 // One head: edges in the lanes.
-template <bool Backward, class Column>
-[[gnu::noinline]] void weigh_edges(const Scores& s, Column column, int64_t first, int64_t count, const AttentionScratch& t) {
+template <bool Backward, class Column> [[gnu::noinline]] void weigh_edges(const Scores& s, Column column, int64_t first,
+                                                                          int64_t count, const AttentionScratch& t) {
   constexpr int W = kLanes;
   alignas(64) float score[kBatch], shift[kBatch], delta[kBatch];
   for (int64_t k = 0; k < count; ++k) {
@@ -87,7 +94,8 @@ template <bool Backward, class Column>
   F32<W> total = {}, total_pos = {};
   for (int64_t k = 0; k < padded; k += W) {
     const F32<W> x = splat<W>(*s.own) + load<W>(score + k);
-    const F32<W> weight = exp_of<W>(leaky<W>(x, s.slope) - load<W>(shift + k)), positive = x > F32<W>{} ? weight : F32<W>{};
+    const F32<W> weight = exp_of<W>(leaky<W>(x, s.slope) - load<W>(shift + k)),
+                 positive = x > F32<W>{} ? weight : F32<W>{};
     store(t.weights.data() + k, weight);
     store(t.positive.data() + k, positive);
     total += weight * load<W>(delta + k);
@@ -97,8 +105,9 @@ template <bool Backward, class Column>
 }
 
 // Fills the weights of edges first .. first + count - 1 and adds them (times delta, backward) to the totals.
-template <bool Backward, class Column>
-DORYLUS_INLINE void weigh(const Scores& s, Column column, int64_t first, int64_t count, int64_t heads, const AttentionScratch& t) {
+template <bool Backward, class Column> DORYLUS_INLINE void weigh(const Scores& s, Column column, int64_t first,
+                                                                 int64_t count, int64_t heads,
+                                                                 const AttentionScratch& t) {
   if (heads == 1) return weigh_edges<Backward>(s, column, first, count, t);
   over_columns<4>(heads, [&](auto block) { weigh_heads<Backward>(s, column, first, count, heads, t, block); });
 }

@@ -6,11 +6,11 @@
 
 namespace dorylus::DORYLUS_ISA {
 
-// The mask of a row's edges. The row is the destination in the forward pass, the source in the backward pass; the mask is the
-// same, because its counter is (destination, source).
+// The mask of a row's edges. The row is the destination in the forward pass, the source in the backward pass; the mask
+// is the same, because its counter is (destination, source).
 struct EdgeMask {
   const DropStream& stream;
-  Lanes own;             // the row's id
+  Lanes own;              // the row's id
   const uint32_t* other;  // the ids of the batch's columns, in the order of lanes
   bool backward;
 
@@ -29,13 +29,15 @@ template <int W> DORYLUS_INLINE void multiply(float* to, F32<W> factor) { store(
 // One head: a counter serves one edge.
 DORYLUS_INLINE void drop_one_head(const EdgeMask& mask, int64_t count, const AttentionScratch& t) {
   for (int64_t k = 0; k < count; k += kCounters) {
-    const F32<kCounters> factor = mask.factor<kCounters>(__builtin_convertvector(mask.words(k, 0).w[0], U32<kCounters>));
+    const F32<kCounters> factor =
+        mask.factor<kCounters>(__builtin_convertvector(mask.words(k, 0).w[0], U32<kCounters>));
     multiply<kCounters>(t.weights.data() + k, factor);
     multiply<kCounters>(t.positive.data() + k, factor);
   }
 }
 
-// Several heads: a counter serves four of them. The words come out as [edge][4 heads], four heads of kLanes / 4 edges a vector.
+// Several heads: a counter serves four of them. The words come out as [edge][4 heads], four heads of kLanes / 4 edges a
+// vector.
 DORYLUS_INLINE void drop_heads(const EdgeMask& mask, int64_t count, int64_t heads, const AttentionScratch& t) {
   for (int64_t k = 0; k < count; k += kCounters)
     for (int64_t head = 0; head < heads; head += 4) {
@@ -51,15 +53,16 @@ DORYLUS_INLINE void drop_heads(const EdgeMask& mask, int64_t count, int64_t head
           multiply<4>(t.positive.data() + at, load<4>(factor + 4 * i));
           continue;
         }
-        for (int64_t h = 0; h < used; ++h) t.weights[at + h] *= factor[4 * i + h], t.positive[at + h] *= factor[4 * i + h];
+        for (int64_t h = 0; h < used; ++h)
+          t.weights[at + h] *= factor[4 * i + h], t.positive[at + h] *= factor[4 * i + h];
       }
     }
 }
 
 // Weights of dropped edges become 0, the others grow by 1 / (1 - p).
 template <bool Backward, class Column>
-[[gnu::noinline]] void drop_weights(const DropStream& stream, const int32_t* ids, int64_t row, Column column, int64_t first,
-                                    int64_t count, int64_t heads, const AttentionScratch& t) {
+[[gnu::noinline]] void drop_weights(const DropStream& stream, const int32_t* ids, int64_t row, Column column,
+                                    int64_t first, int64_t count, int64_t heads, const AttentionScratch& t) {
   alignas(64) uint32_t other[kBatch + kCounters] = {};
   for (int64_t k = 0; k < count; ++k) {
     const int64_t edge = k % kCounters, lane = heads == 1 ? edge : lane_of_group(edge);

@@ -10,9 +10,9 @@ void check_slope(double slope) {
   if (!(slope >= 0)) bad_value("slope must be at least 0: a leaky ReLU that falls has its largest logit elsewhere");
 }
 
-void py_attention(nb::handle indptr, nb::handle indices, nb::handle z_, nb::handle s_src_, nb::handle s_dst_, nb::handle out_,
-                  int64_t begin, int64_t end, int64_t heads, double slope, nb::handle lse_, nb::handle out_pos_, nb::handle a_pos_,
-                  nb::handle drop_, nb::handle ids_) {
+void py_attention(nb::handle indptr, nb::handle indices, nb::handle z_, nb::handle s_src_, nb::handle s_dst_,
+                  nb::handle out_, int64_t begin, int64_t end, int64_t heads, double slope, nb::handle lse_,
+                  nb::handle out_pos_, nb::handle a_pos_, nb::handle drop_, nb::handle ids_) {
   GraphRows graph(indptr, indices, begin, end);
   Array z(z_, "z"), s_src(s_src_, "s_src"), s_dst(s_dst_, "s_dst"), out(out_, "out", true), lse(lse_, "lse", true),
       out_pos(out_pos_, "out_pos", true), a_pos(a_pos_, "a_pos", true);
@@ -43,11 +43,12 @@ void py_attention(nb::handle indptr, nb::handle indices, nb::handle z_, nb::hand
 }
 
 void py_attention_grad_src(nb::handle indptr, nb::handle indices, nb::handle z_, nb::handle s_src_, nb::handle s_dst_,
-                           nb::handle lse_, nb::handle delta_, nb::handle dout_, nb::handle dz_, nb::handle ds_src_, int64_t begin,
-                           int64_t end, int64_t heads, double slope, nb::handle drop_, nb::handle ids_, bool accumulate) {
+                           nb::handle lse_, nb::handle delta_, nb::handle dout_, nb::handle dz_, nb::handle ds_src_,
+                           int64_t begin, int64_t end, int64_t heads, double slope, nb::handle drop_, nb::handle ids_,
+                           bool accumulate) {
   GraphRows graph(indptr, indices, begin, end);
-  Array z(z_, "z"), s_src(s_src_, "s_src"), s_dst(s_dst_, "s_dst"), lse(lse_, "lse"), delta(delta_, "delta"), dout(dout_, "dout"),
-      dz(dz_, "dz", true), ds_src(ds_src_, "ds_src", true);
+  Array z(z_, "z"), s_src(s_src_, "s_src"), s_dst(s_dst_, "s_dst"), lse(lse_, "lse"), delta(delta_, "delta"),
+      dout(dout_, "dout"), dz(dz_, "dz", true), ds_src(ds_src_, "ds_src", true);
   Source own(z, end), incoming(dout, 0, own.width);
   check_heads(heads, own.width, "z");
   check_slope(slope);
@@ -77,8 +78,8 @@ void py_attention_grad_src(nb::handle indptr, nb::handle indices, nb::handle z_,
 
 void py_attention_grad_dst(nb::handle out_, nb::handle out_pos_, nb::handle a_pos_, nb::handle dout_, nb::handle delta_,
                            nb::handle ds_dst_, int64_t begin, int64_t end, int64_t heads, double slope) {
-  Array out(out_, "out"), out_pos(out_pos_, "out_pos"), a_pos(a_pos_, "a_pos"), dout(dout_, "dout"), delta(delta_, "delta", true),
-      ds_dst(ds_dst_, "ds_dst", true);
+  Array out(out_, "out"), out_pos(out_pos_, "out_pos"), a_pos(a_pos_, "a_pos"), dout(dout_, "dout"),
+      delta(delta_, "delta", true), ds_dst(ds_dst_, "ds_dst", true);
   Rows<float> rows = out.required<float>(0, -1);
   int64_t width = out.cols();
   check_heads(heads, width, "out");
@@ -102,10 +103,11 @@ void py_attention_grad_dst(nb::handle out_, nb::handle out_pos_, nb::handle a_po
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  m.def("attention", &py_attention, "indptr"_a, "indices"_a, "z"_a, "s_src"_a, "s_dst"_a, "out"_a, "begin"_a, "end"_a, "heads"_a,
-        "slope"_a, "lse"_a.none(), "out_pos"_a.none(), "a_pos"_a.none(), "drop"_a.none(), "ids"_a.none());
-  m.def("attention_grad_src", &py_attention_grad_src, "indptr_t"_a, "indices_t"_a, "z"_a, "s_src"_a, "s_dst"_a, "lse"_a, "delta"_a,
-        "dout"_a, "dz"_a, "ds_src"_a, "begin"_a, "end"_a, "heads"_a, "slope"_a, "drop"_a.none(), "ids"_a.none(), "accumulate"_a);
+  m.def("attention", &py_attention, "indptr"_a, "indices"_a, "z"_a, "s_src"_a, "s_dst"_a, "out"_a, "begin"_a, "end"_a,
+        "heads"_a, "slope"_a, "lse"_a.none(), "out_pos"_a.none(), "a_pos"_a.none(), "drop"_a.none(), "ids"_a.none());
+  m.def("attention_grad_src", &py_attention_grad_src, "indptr_t"_a, "indices_t"_a, "z"_a, "s_src"_a, "s_dst"_a, "lse"_a,
+        "delta"_a, "dout"_a, "dz"_a, "ds_src"_a, "begin"_a, "end"_a, "heads"_a, "slope"_a, "drop"_a.none(),
+        "ids"_a.none(), "accumulate"_a);
   m.def("attention_grad_dst", &py_attention_grad_dst);
 }
 

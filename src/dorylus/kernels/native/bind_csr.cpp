@@ -51,7 +51,8 @@ nb::tuple py_csr_build(nb::handle rows_, nb::handle cols_, int64_t num_rows, int
   return to_python(make(rows, cols, weights, num_rows, num_cols));
 }
 
-nb::tuple py_csr_transpose(nb::handle indptr, nb::handle indices, int64_t num_cols, nb::handle values, nb::handle keep_) {
+nb::tuple py_csr_transpose(nb::handle indptr, nb::handle indices, int64_t num_cols, nb::handle values,
+                           nb::handle keep_) {
   GraphArguments graph(indptr, indices, values);
   Array keep(keep_, "keep_rows");
   const bool* keep_rows = keep.vector<bool>(graph.csr.num_rows);
@@ -79,12 +80,10 @@ bool py_csr_is_symmetric(nb::handle indptr, nb::handle indices, nb::handle value
 }  // namespace
 
 void bind_csr(nb::module_& m) {
-  m.def("csr_build", &py_csr_build, "rows"_a, "cols"_a, "num_rows"_a, "num_cols"_a,
-        "values"_a.none());
-  m.def("csr_transpose", &py_csr_transpose, "indptr"_a, "indices"_a, "num_cols"_a,
-        "values"_a.none(), "keep_rows"_a.none());
-  m.def("csr_permute", &py_csr_permute, "indptr"_a, "indices"_a, "order"_a, "values"_a.none(),
-        "self_loops"_a);
+  m.def("csr_build", &py_csr_build, "rows"_a, "cols"_a, "num_rows"_a, "num_cols"_a, "values"_a.none());
+  m.def("csr_transpose", &py_csr_transpose, "indptr"_a, "indices"_a, "num_cols"_a, "values"_a.none(),
+        "keep_rows"_a.none());
+  m.def("csr_permute", &py_csr_permute, "indptr"_a, "indices"_a, "order"_a, "values"_a.none(), "self_loops"_a);
   m.def("csr_coalesce", &py_csr_coalesce, "indptr"_a, "indices"_a, "values"_a.none());
   m.def("csr_is_symmetric", &py_csr_is_symmetric, "indptr"_a, "indices"_a, "values"_a.none());
 }

@@ -23,8 +23,8 @@ void py_dropout(nb::handle x_, nb::handle out_, nb::handle ids, int64_t begin, i
   (target.bf16 ? chosen().dropout_bf16 : chosen().dropout)(a);
 }
 
-void py_dropout_csr(nb::handle indptr, nb::handle indices, nb::handle values_, nb::handle out_, nb::handle ids, int64_t begin,
-                    int64_t end, nb::handle drop_) {
+void py_dropout_csr(nb::handle indptr, nb::handle indices, nb::handle values_, nb::handle out_, nb::handle ids,
+                    int64_t begin, int64_t end, nb::handle drop_) {
   GraphRows graph(indptr, indices, begin, end);
   Array values(values_, "values"), out(out_, "out_values", true);
   Drop drop(drop_, ids, end);

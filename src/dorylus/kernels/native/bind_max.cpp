@@ -22,8 +22,8 @@ void py_spmm_max(nb::handle indptr, nb::handle indices, nb::handle x_, nb::handl
   (source.bf16 ? chosen().spmm_max_bf16 : chosen().spmm_max)(a);
 }
 
-void py_spmm_max_grad(nb::handle indptr, nb::handle indices, nb::handle x_, nb::handle out_, nb::handle dout_, nb::handle dx_,
-                      int64_t begin, int64_t end, bool accumulate) {
+void py_spmm_max_grad(nb::handle indptr, nb::handle indices, nb::handle x_, nb::handle out_, nb::handle dout_,
+                      nb::handle dx_, int64_t begin, int64_t end, bool accumulate) {
   GraphRows graph(indptr, indices, begin, end);
   Array x(x_, "x"), out(out_, "out"), dout(dout_, "dout_per_tie"), dx(dx_, "dx", true);
   Source source(x, end);
@@ -41,7 +41,8 @@ void py_spmm_max_grad(nb::handle indptr, nb::handle indices, nb::handle x_, nb::
   (source.bf16 ? chosen().spmm_max_grad_bf16 : chosen().spmm_max_grad)(a);
 }
 
-void py_segment_max(nb::handle indptr, nb::handle messages_, nb::handle out_, nb::handle ties_, int64_t begin, int64_t end) {
+void py_segment_max(nb::handle indptr, nb::handle messages_, nb::handle out_, nb::handle ties_, int64_t begin,
+                    int64_t end) {
   GraphRows graph(indptr, begin, end);
   Array messages(messages_, "messages"), out(out_, "out", true), ties(ties_, "ties", true);
   Rows<float> rows = messages.required<float>(graph.num_edges, -1);
@@ -56,10 +57,11 @@ void py_segment_max(nb::handle indptr, nb::handle messages_, nb::handle out_, nb
   chosen().spmm_max(a);
 }
 
-void py_segment_max_grad(nb::handle indptr, nb::handle messages_, nb::handle out_, nb::handle dout_, nb::handle dmessages_,
-                         int64_t begin, int64_t end) {
+void py_segment_max_grad(nb::handle indptr, nb::handle messages_, nb::handle out_, nb::handle dout_,
+                         nb::handle dmessages_, int64_t begin, int64_t end) {
   GraphRows graph(indptr, begin, end);
-  Array messages(messages_, "messages"), out(out_, "out"), dout(dout_, "dout_per_tie"), dmessages(dmessages_, "dmessages", true);
+  Array messages(messages_, "messages"), out(out_, "out"), dout(dout_, "dout_per_tie"),
+      dmessages(dmessages_, "dmessages", true);
   Rows<float> rows = messages.required<float>(graph.num_edges, -1);
   MaxGradArgs a{.csr = graph.csr,
                 .x = rows.data,

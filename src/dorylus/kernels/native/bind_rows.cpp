@@ -11,7 +11,8 @@ const int32_t* checked_index(const Array& index, int64_t num_rows) {
   const int32_t* numbers = index.required<int32_t>(-1);
   for (int64_t k = 0; k < index.rows(); ++k)
     if (numbers[k] < 0 || numbers[k] >= num_rows)
-      bad_value("index[" + std::to_string(k) + "] is " + std::to_string(numbers[k]) + ", outside " + std::to_string(num_rows) + " rows");
+      bad_value("index[" + std::to_string(k) + "] is " + std::to_string(numbers[k]) + ", outside " +
+                std::to_string(num_rows) + " rows");
   return numbers;
 }
 

@@ -6,8 +6,8 @@ namespace dorylus {
 
 namespace {
 
-void py_segment_sum(nb::handle indptr, nb::handle messages_, nb::handle out_, int64_t begin, int64_t end, nb::handle row_scale_,
-                    bool accumulate) {
+void py_segment_sum(nb::handle indptr, nb::handle messages_, nb::handle out_, int64_t begin, int64_t end,
+                    nb::handle row_scale_, bool accumulate) {
   GraphRows graph(indptr, begin, end);
   Array messages(messages_, "messages"), out(out_, "out", true), row_scale(row_scale_, "row_scale");
   SegmentArgs a{.indptr = graph.csr.indptr,
@@ -36,8 +36,8 @@ void py_segment_spread(nb::handle indptr, nb::handle dout_, nb::handle dmessages
   chosen().segment_spread(a);
 }
 
-void py_segment_softmax(nb::handle indptr, nb::handle scores_, nb::handle messages_, nb::handle out_, nb::handle lse_, int64_t begin,
-                        int64_t end, int64_t heads) {
+void py_segment_softmax(nb::handle indptr, nb::handle scores_, nb::handle messages_, nb::handle out_, nb::handle lse_,
+                        int64_t begin, int64_t end, int64_t heads) {
   GraphRows graph(indptr, begin, end);
   Array scores(scores_, "scores"), messages(messages_, "messages"), out(out_, "out", true), lse(lse_, "lse", true);
   Rows<float> rows = messages.required<float>(graph.num_edges, -1);
@@ -52,12 +52,12 @@ void py_segment_softmax(nb::handle indptr, nb::handle scores_, nb::handle messag
   chosen().attention(a);
 }
 
-void py_segment_softmax_grad(nb::handle indptr, nb::handle scores_, nb::handle messages_, nb::handle out_, nb::handle lse_,
-                             nb::handle dout_, nb::handle dscores_, nb::handle dmessages_, int64_t begin, int64_t end,
-                             int64_t heads) {
+void py_segment_softmax_grad(nb::handle indptr, nb::handle scores_, nb::handle messages_, nb::handle out_,
+                             nb::handle lse_, nb::handle dout_, nb::handle dscores_, nb::handle dmessages_,
+                             int64_t begin, int64_t end, int64_t heads) {
   GraphRows graph(indptr, begin, end);
-  Array scores(scores_, "scores"), messages(messages_, "messages"), out(out_, "out"), lse(lse_, "lse"), dout(dout_, "dout"),
-      dscores(dscores_, "dscores", true), dmessages(dmessages_, "dmessages", true);
+  Array scores(scores_, "scores"), messages(messages_, "messages"), out(out_, "out"), lse(lse_, "lse"),
+      dout(dout_, "dout"), dscores(dscores_, "dscores", true), dmessages(dmessages_, "dmessages", true);
   Rows<float> rows = messages.required<float>(graph.num_edges, -1);
   int64_t width = messages.cols();
   check_heads(heads, width, "messages");
@@ -81,7 +81,8 @@ void py_segment_softmax_grad(nb::handle indptr, nb::handle scores_, nb::handle m
 void bind_segment(nb::module_& m) {
   m.def("segment_sum", &py_segment_sum, "indptr"_a, "messages"_a, "out"_a, "begin"_a, "end"_a, "row_scale"_a.none(),
         "accumulate"_a);
-  m.def("segment_spread", &py_segment_spread, "indptr"_a, "dout"_a, "dmessages"_a, "begin"_a, "end"_a, "row_scale"_a.none());
+  m.def("segment_spread", &py_segment_spread, "indptr"_a, "dout"_a, "dmessages"_a, "begin"_a, "end"_a,
+        "row_scale"_a.none());
   m.def("segment_softmax", &py_segment_softmax);
   m.def("segment_softmax_grad", &py_segment_softmax_grad);
 }

@@ -63,9 +63,11 @@ template <class T> Rows<T> Array::matrix(int64_t num_rows, int64_t num_cols) con
   if (!holds<T>()) wrong_type(ElementOf<T>::name);
   need_dims(2, "matrix");
   if (rows() < num_rows)
-    bad_value(std::string(name_) + " must have at least " + std::to_string(num_rows) + " rows, not " + std::to_string(rows()));
+    bad_value(std::string(name_) + " must have at least " + std::to_string(num_rows) + " rows, not " +
+              std::to_string(rows()));
   if (num_cols >= 0 && cols() != num_cols)
-    bad_value(std::string(name_) + " must have " + std::to_string(num_cols) + " columns, not " + std::to_string(cols()));
+    bad_value(std::string(name_) + " must have " + std::to_string(num_cols) + " columns, not " +
+              std::to_string(cols()));
   constexpr int64_t size = sizeof(T);
   bool packed = cols() <= 1 || view_.strides[1] == size;
   bool stepped = rows() <= 1 || (view_.strides[0] % size == 0 && view_.strides[0] >= cols() * size);
@@ -99,8 +101,8 @@ DORYLUS_ELEMENT(bool)
 
 Range checked_range(int64_t begin, int64_t end, int64_t num_rows) {
   if (begin < 0 || begin > end || end > num_rows)
-    bad_value("rows " + std::to_string(begin) + ":" + std::to_string(end) + " are not a range of " + std::to_string(num_rows) +
-              " rows");
+    bad_value("rows " + std::to_string(begin) + ":" + std::to_string(end) + " are not a range of " +
+              std::to_string(num_rows) + " rows");
   return {begin, end};
 }
 
@@ -110,7 +112,9 @@ template <class T> void* Fresh<T>::allocate(int64_t bytes) {
   int64_t unit = huge ? kHugePage : 64;
   void* data = std::aligned_alloc(unit, (bytes / unit + 1) * unit);
   if (data == nullptr) throw std::bad_alloc();
+#if defined(MADV_HUGEPAGE)
   if (huge) madvise(data, bytes, MADV_HUGEPAGE);
+#endif
   return data;
 }
 

@@ -15,11 +15,26 @@ using namespace nb::literals;
 
 // The element types the kernels know, and how NumPy spells them.
 template <class T> struct ElementOf;
-template <> struct ElementOf<float> { static constexpr const char* name = "float32"; static constexpr const char* codes = "f"; };
-template <> struct ElementOf<uint16_t> { static constexpr const char* name = "uint16"; static constexpr const char* codes = "H"; };
-template <> struct ElementOf<int32_t> { static constexpr const char* name = "int32"; static constexpr const char* codes = "il"; };
-template <> struct ElementOf<int64_t> { static constexpr const char* name = "int64"; static constexpr const char* codes = "lq"; };
-template <> struct ElementOf<bool> { static constexpr const char* name = "bool"; static constexpr const char* codes = "?"; };
+template <> struct ElementOf<float> {
+  static constexpr const char* name = "float32";
+  static constexpr const char* codes = "f";
+};
+template <> struct ElementOf<uint16_t> {
+  static constexpr const char* name = "uint16";
+  static constexpr const char* codes = "H";
+};
+template <> struct ElementOf<int32_t> {
+  static constexpr const char* name = "int32";
+  static constexpr const char* codes = "il";
+};
+template <> struct ElementOf<int64_t> {
+  static constexpr const char* name = "int64";
+  static constexpr const char* codes = "lq";
+};
+template <> struct ElementOf<bool> {
+  static constexpr const char* name = "bool";
+  static constexpr const char* codes = "?";
+};
 
 // A borrowed view of one array argument; None is allowed and reads as absent.
 class Array {

@@ -79,8 +79,8 @@ void check_indptr(const int64_t* indptr, int64_t num_rows, int64_t num_edges) {
     if (indptr[r + 1] < indptr[r]) bad_value("indptr falls at row " + str(r) + ": offsets may not decrease");
 }
 
-template <class Row, class Col>
-OwnedCsr csr_build(const Row* rows, const Col* cols, const float* values, int64_t num_edges, int64_t num_rows, int64_t num_cols) {
+template <class Row, class Col> OwnedCsr csr_build(const Row* rows, const Col* cols, const float* values,
+                                                   int64_t num_edges, int64_t num_rows, int64_t num_cols) {
   // Sorted by column first, then (by the transpose) by row: two stable passes leave the columns of a row ascending.
   OwnedCsr by_column = allocate(num_cols, num_edges, values != nullptr);
   std::fill_n(by_column.indptr.data(), num_cols + 1, 0);

@@ -1,4 +1,5 @@
-// Building and reshaping compressed sparse rows. Everything is a counting sort: O(rows + edges), stable, no comparisons.
+// Building and reshaping compressed sparse rows. Everything is a counting sort: O(rows + edges), stable, no
+// comparisons.
 #pragma once
 
 #include <optional>
@@ -25,8 +26,8 @@ struct CsrView {
 // Offsets that start at 0, never fall and end at num_edges; anything else would send a kernel out of bounds.
 void check_indptr(const int64_t* indptr, int64_t num_rows, int64_t num_edges);
 
-template <class Row, class Col>
-OwnedCsr csr_build(const Row* rows, const Col* cols, const float* values, int64_t num_edges, int64_t num_rows, int64_t num_cols);
+template <class Row, class Col> OwnedCsr csr_build(const Row* rows, const Col* cols, const float* values,
+                                                   int64_t num_edges, int64_t num_rows, int64_t num_cols);
 OwnedCsr csr_transpose(const CsrView& csr, int64_t num_cols, const bool* keep_rows);
 OwnedCsr csr_permute(const CsrView& csr, const int32_t* order, bool self_loops);
 OwnedCsr csr_coalesce(const CsrView& csr);

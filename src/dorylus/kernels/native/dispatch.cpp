@@ -10,8 +10,8 @@ std::vector<const Table*> tables() {
   std::vector<const Table*> found;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq");
+  bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   bool fma = __builtin_cpu_supports("fma");
   if (wide && fma) found.push_back(&avx512::table);
   if (__builtin_cpu_supports("avx2") && fma) found.push_back(&avx2::table);

@@ -8,7 +8,7 @@
 
 namespace dorylus {
 
-std::vector<std::string> available();   // best first
-bool choose(const std::string& name);   // false when this processor (or this build) has no such set
+std::vector<std::string> available();  // best first
+bool choose(const std::string& name);  // false when this processor (or this build) has no such set
 
 }  // namespace dorylus

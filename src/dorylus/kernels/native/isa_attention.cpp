@@ -1,4 +1,5 @@
-// Attention forward: two passes over the edges of a row, the first for the largest score, the second for weights and sums.
+// Attention forward: two passes over the edges of a row, the first for the largest score, the second for weights and
+// sums.
 #include <math.h>
 
 #include "attention_drop.h"
@@ -8,9 +9,9 @@ namespace dorylus::DORYLUS_ISA {
 
 namespace {
 
-template <class Column, int W, int N>
-DORYLUS_INLINE void largest_of_heads(Rows<const float> scores, Column column, int64_t first, int64_t last, float* largest,
-                                     Block<W, N> block) {
+template <class Column, int W, int N> DORYLUS_INLINE void largest_of_heads(Rows<const float> scores, Column column,
+                                                                           int64_t first, int64_t last, float* largest,
+                                                                           Block<W, N> block) {
   scores = scores.from(block.start);
   F32<W> best[N];
   for (int i = 0; i < N; ++i) best[i] = load<W>(scores[column(first)] + block.at(i));
@@ -22,7 +23,8 @@ DORYLUS_INLINE void largest_of_heads(Rows<const float> scores, Column column, in
   for (int i = 0; i < N; ++i) store(largest + block.start + block.at(i), best[i]);
 }
 
-template <class Column> DORYLUS_INLINE float largest_of_one(Rows<const float> scores, Column column, int64_t first, int64_t last) {
+template <class Column>
+DORYLUS_INLINE float largest_of_one(Rows<const float> scores, Column column, int64_t first, int64_t last) {
   float best[4];  // four chains hide the latency of a comparison
   for (float& b : best) b = *scores[column(first)];
   int64_t e = first;
@@ -34,8 +36,8 @@ template <class Column> DORYLUS_INLINE float largest_of_one(Rows<const float> sc
 }
 
 // Leaves in shift the largest logit of every head: leaky ReLU does not fall, so it is that of the largest score.
-template <class Column>
-DORYLUS_INLINE void find_shift(const AttentionArgs& a, const float* own, Column column, int64_t first, int64_t last, float* shift) {
+template <class Column> DORYLUS_INLINE void find_shift(const AttentionArgs& a, const float* own, Column column,
+                                                       int64_t first, int64_t last, float* shift) {
   if (a.heads == 1) *shift = largest_of_one(a.s_src, column, first, last);
   else over_columns<4>(a.heads, [&](auto block) { largest_of_heads(a.s_src, column, first, last, shift, block); });
   for (int64_t h = 0; h < a.heads; ++h) shift[h] = leaky(own[h] + shift[h], a.slope);
@@ -78,8 +80,8 @@ template <bool Positive, class In, class Column> void attend(const AttentionArgs
       const int64_t count = least(kBatch, last - e);
       weigh<false>(scores, column, e, count, a.heads, t);
       if (a.drop != nullptr) drop_weights<false>(*a.drop, a.ids, v, column, e, count, a.heads, t);
-      add_weighted<Positive>(x, column, {e, count, t.weights.data(), t.positive.data()}, heads, t.sum.data(), t.sum_pos.data(),
-                             a.width);
+      add_weighted<Positive>(x, column, {e, count, t.weights.data(), t.positive.data()}, heads, t.sum.data(),
+                             t.sum_pos.data(), a.width);
     }
     store_row(a, heads, t, v);
   }

@@ -1,7 +1,8 @@
-// Attention backward. Weights are computed again from the scores and lse; the two sums of the forward pass, over all edges and
-// over those of positive score, give every gradient through the leaky ReLU:
+// Attention backward. Weights are computed again from the scores and lse; the two sums of the forward pass, over all
+// edges and over those of positive score, give every gradient through the leaky ReLU:
 //   ds_src[u] = sum_e alpha_e (keep_e <dout[v], z[u]> - delta[v]) leaky'_e = <z[u], G> - D,
-// with leaky' = slope + (1 - slope) [score > 0], so that G and D need only be summed over the edges, never taken per edge.
+// with leaky' = slope + (1 - slope) [score > 0], so that G and D need only be summed over the edges, never taken per
+// edge.
 #include "attention_drop.h"
 #include "isa.h"
 
@@ -15,7 +16,8 @@ template <class In> void project(const AttentionGradArgs& a, const AttentionScra
   const float rise = 1.0f - a.slope;
   for (int64_t h = 0; h < a.heads; ++h) {
     const int64_t c = h * columns;
-    const float inner = a.slope * dot(t.sum.data() + c, z + c, columns) + rise * dot(t.sum_pos.data() + c, z + c, columns);
+    const float inner =
+        a.slope * dot(t.sum.data() + c, z + c, columns) + rise * dot(t.sum_pos.data() + c, z + c, columns);
     const float result = inner - (a.slope * t.total[h] + rise * t.total_pos[h]);
     a.ds_src[u][h] = a.accumulate ? a.ds_src[u][h] + result : result;
   }
@@ -36,8 +38,8 @@ template <class In> void attend_back(const AttentionGradArgs& a) {
       const int64_t count = least(kBatch, last - e);
       weigh<true>(scores, column, e, count, a.heads, t);
       if (a.drop != nullptr) drop_weights<true>(*a.drop, a.ids, u, column, e, count, a.heads, t);
-      add_weighted<true>(dout, column, {e, count, t.weights.data(), t.positive.data()}, heads, t.sum.data(), t.sum_pos.data(),
-                         a.width);
+      add_weighted<true>(dout, column, {e, count, t.weights.data(), t.positive.data()}, heads, t.sum.data(),
+                         t.sum_pos.data(), a.width);
     }
     (a.z_bf16 ? project<uint16_t> : project<float>)(a, t, u);
     scale_heads(t.sum.data(), ones.data(), a.dz[u], heads, a.width, a.accumulate);

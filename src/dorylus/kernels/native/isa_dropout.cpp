@@ -1,4 +1,5 @@
-// Dropout whose mask is a function of (seed, epoch, layer, original vertex, column): it does not depend on how the work is cut.
+// Dropout whose mask is a function of (seed, epoch, layer, original vertex, column): it does not depend on how the work
+// is cut.
 #include "isa.h"
 #include "philox.h"
 

@@ -34,7 +34,8 @@ void segment_spread(const SegmentArgs& a) {
   });
 }
 
-// dscores[e] = alpha_e (<dout[v], message[e]> - <dout[v], out[v]>), dmessages[e] = alpha_e dout[v], alpha_e = exp(score - lse).
+// dscores[e] = alpha_e (<dout[v], message[e]> - <dout[v], out[v]>), dmessages[e] = alpha_e dout[v], alpha_e = exp(score
+// - lse).
 void segment_softmax_grad(const SoftmaxGradArgs& a) {
   const int64_t base = a.indptr[a.range.begin], columns = a.width / a.heads;
   const Heads heads(a.heads, a.width);

@@ -24,7 +24,8 @@ DORYLUS_INLINE float row_factor(const SpmmArgs& a, int64_t v, int64_t degree) {
   return a.mean && degree > 0 ? factor / float(degree) : factor;
 }
 
-template <int W, int N> DORYLUS_INLINE void finish(float* out, Block<W, N> block, const F32<W>* sum, float factor, bool accumulate) {
+template <int W, int N>
+DORYLUS_INLINE void finish(float* out, Block<W, N> block, const F32<W>* sum, float factor, bool accumulate) {
   F32<W> result[N];
   for (int i = 0; i < N; ++i) result[i] = factor * sum[i];
   if (accumulate)
@@ -40,7 +41,9 @@ template <bool Values, bool Scaled, class In, int W, int N>
     const int64_t first = a.csr.indptr[v], last = a.csr.indptr[v + 1];
     F32<W> sum[N] = {};
     for (int64_t e = first; e < last; ++e) {
-      prefetch(x[column.ahead(e, kAheadOf<W, N>)], block);
+      const int64_t next = column.ahead(e, kAheadOf<W, N>);
+      prefetch(x[next], block);
+      if constexpr (Scaled) __builtin_prefetch(s.col_scale + next);
       const int64_t u = column(e);
       const In* row = x[u];
       if constexpr (Values || Scaled) {
@@ -54,10 +57,18 @@ template <bool Values, bool Scaled, class In, int W, int N>
   }
 }
 
+// Wide rows take several passes. Where sources are read many times, every row makes one pass before any makes the next:
+// a block of columns of all sources stays in the last-level cache far longer than whole rows would (2.3x at 46,000 x
+// 602). Where most are read once, a few rows make all their passes: what one pass fetched is near for the next.
+int64_t rows_a_pass(const SpmmArgs& a) {
+  const int64_t reads = a.csr.indptr[a.range.end] - a.csr.indptr[a.range.begin];
+  return reads >= a.num_sources ? kAllRows : kFewRows;
+}
+
 template <class In, bool Values, bool Scaled> void spmm_weighted(const SpmmArgs& a) {
   const Source<In> source{{static_cast<const In*>(a.x), a.x_stride}, a.values, a.col_scale};
-  over_rows_and_columns<kRegisters>(a.range, a.width,
-                                    [&](Range rows, auto block) { sum_rows<Values, Scaled>(a, source, rows, block); });
+  const auto sum = [&](Range rows, auto block) { sum_rows<Values, Scaled>(a, source, rows, block); };
+  over_rows_and_columns<kRegisters>(a.range, a.width, sum, rows_a_pass(a));
 }
 
 template <class In> void spmm_of(const SpmmArgs& a) {
@@ -86,7 +97,8 @@ template <int W, int N> [[gnu::noinline]] float read_rows(const SpmmArgs& a, Ran
 // The loads of spmm and nothing else: what memory permits.
 double gather_limit(const SpmmArgs& a) {
   double total = 0;
-  over_rows_and_columns<kRegisters>(a.range, a.width, [&](Range rows, auto block) { total += read_rows(a, rows, block); });
+  const auto read = [&](Range rows, auto block) { total += read_rows(a, rows, block); };
+  over_rows_and_columns<kRegisters>(a.range, a.width, read, rows_a_pass(a));
   return total;
 }
 

@@ -1,4 +1,5 @@
-// What every instruction set offers: the arguments of each kernel, and the table of functions one of which is chosen at run time.
+// What every instruction set offers: the arguments of each kernel, and the table of functions one of which is chosen at
+// run time.
 #pragma once
 
 #include "types.h"
@@ -9,7 +10,7 @@ namespace dorylus {
 struct SpmmArgs {
   Csr csr;
   const void* x;
-  int64_t x_stride;
+  int64_t x_stride, num_sources;
   Rows<float> out;
   int64_t width;
   Range range;
@@ -49,17 +50,18 @@ struct OuterArgs {
   Range range;
 };
 
-// One pass of softmax-weighted gathering. Forward: rows are destinations; backward: rows are sources, and rows_in is dout.
+// One pass of softmax-weighted gathering. Forward: rows are destinations; backward: rows are sources, and rows_in is
+// dout.
 struct AttentionArgs {
-  Csr csr;  // indices null: edge e reads row e - indptr[range.begin]
+  Csr csr;              // indices null: edge e reads row e - indptr[range.begin]
   const void* rows_in;  // z, or messages
   int64_t rows_in_stride;
   int64_t width, heads;
   Range range;
   float slope;
-  Rows<const float> s_src, s_dst;  // s_dst null: zeros
+  Rows<const float> s_src, s_dst;        // s_dst null: zeros
   Rows<float> out, lse, out_pos, a_pos;  // the last two null in evaluation, lse too
-  const DropStream* drop;  // null: none
+  const DropStream* drop;                // null: none
   const int32_t* ids;
 };
 
@@ -107,7 +109,8 @@ struct SoftmaxGradArgs {
   Range range;
 };
 
-struct RowsArgs {  // gather: out[k] = x[index[k]]; scatter: out[index[k]] += x[k]; conversions: no index, rows of the range
+struct RowsArgs {  // gather: out[k] = x[index[k]]; scatter: out[index[k]] += x[k]; conversions: no index, rows of the
+                   // range
   const void* x;
   int64_t x_stride;
   void* out;
@@ -136,34 +139,34 @@ struct DropoutCsrArgs {
   DropStream stream;
 };
 
-// X(result, name, arguments): every kernel, in one list that declares, defines and fills the tables. The suffix _bf16 marks
-// the twin whose x (or out, for dropout and to_bf16) is bfloat16.
-#define DORYLUS_KERNELS(X)                         \
-  X(void, spmm, SpmmArgs)                          \
-  X(void, spmm_bf16, SpmmArgs)                     \
-  X(double, gather_limit, SpmmArgs)                \
-  X(void, spmm_max, MaxArgs)                       \
-  X(void, spmm_max_bf16, MaxArgs)                  \
-  X(void, spmm_max_grad, MaxGradArgs)              \
-  X(void, spmm_max_grad_bf16, MaxGradArgs)         \
-  X(void, segment_max_grad, MaxGradArgs)           \
-  X(void, spmm_outer, OuterArgs)                   \
-  X(void, attention, AttentionArgs)                \
-  X(void, attention_bf16, AttentionArgs)           \
-  X(void, attention_grad_src, AttentionGradArgs)   \
-  X(void, attention_grad_src_bf16, AttentionGradArgs) \
-  X(void, attention_grad_dst, AttentionGradDstArgs) \
+// X(result, name, arguments): every kernel, in one list that declares, defines and fills the tables. The suffix _bf16
+// marks the twin whose x (or out, for dropout and to_bf16) is bfloat16.
+#define DORYLUS_KERNELS(X)                               \
+  X(void, spmm, SpmmArgs)                                \
+  X(void, spmm_bf16, SpmmArgs)                           \
+  X(double, gather_limit, SpmmArgs)                      \
+  X(void, spmm_max, MaxArgs)                             \
+  X(void, spmm_max_bf16, MaxArgs)                        \
+  X(void, spmm_max_grad, MaxGradArgs)                    \
+  X(void, spmm_max_grad_bf16, MaxGradArgs)               \
+  X(void, segment_max_grad, MaxGradArgs)                 \
+  X(void, spmm_outer, OuterArgs)                         \
+  X(void, attention, AttentionArgs)                      \
+  X(void, attention_bf16, AttentionArgs)                 \
+  X(void, attention_grad_src, AttentionGradArgs)         \
+  X(void, attention_grad_src_bf16, AttentionGradArgs)    \
+  X(void, attention_grad_dst, AttentionGradDstArgs)      \
   X(void, attention_grad_dst_bf16, AttentionGradDstArgs) \
-  X(void, segment_sum, SegmentArgs)                \
-  X(void, segment_spread, SegmentArgs)             \
-  X(void, segment_softmax_grad, SoftmaxGradArgs)   \
-  X(void, gather_rows, RowsArgs)                   \
-  X(void, gather_rows_bf16, RowsArgs)              \
-  X(void, scatter_add_rows, RowsArgs)              \
-  X(void, to_bf16, RowsArgs)                       \
-  X(void, from_bf16, RowsArgs)                     \
-  X(void, dropout, DropoutArgs)                    \
-  X(void, dropout_bf16, DropoutArgs)               \
+  X(void, segment_sum, SegmentArgs)                      \
+  X(void, segment_spread, SegmentArgs)                   \
+  X(void, segment_softmax_grad, SoftmaxGradArgs)         \
+  X(void, gather_rows, RowsArgs)                         \
+  X(void, gather_rows_bf16, RowsArgs)                    \
+  X(void, scatter_add_rows, RowsArgs)                    \
+  X(void, to_bf16, RowsArgs)                             \
+  X(void, from_bf16, RowsArgs)                           \
+  X(void, dropout, DropoutArgs)                          \
+  X(void, dropout_bf16, DropoutArgs)                     \
   X(void, dropout_csr, DropoutCsrArgs)
 
 struct Table {

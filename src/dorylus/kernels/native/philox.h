@@ -46,8 +46,8 @@ struct ColumnWords {
   U32<kLanes> half[2];
 };
 
-// Lane 2b serves group b of four columns of the first vector, lane 2b + 1 group b of the second: interleaving the words of
-// neighbouring lanes, which stays inside 128 bits, then yields columns in order.
+// Lane 2b serves group b of four columns of the first vector, lane 2b + 1 group b of the second: interleaving the words
+// of neighbouring lanes, which stays inside 128 bits, then yields columns in order.
 DORYLUS_INLINE int64_t lane_of_group(int64_t group) {
   constexpr int64_t kHalf = kCounters / 2;
   return group < kHalf ? 2 * group : 2 * (group - kHalf) + 1;

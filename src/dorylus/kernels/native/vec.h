@@ -31,7 +31,9 @@ constexpr int kLanes = 4;
 #endif
 constexpr int kRegisters = 8;  // accumulators that stay in registers beside operands, on every instruction set
 
-template <class T, int W> struct VecOf { typedef T type __attribute__((vector_size(W * sizeof(T)))); };
+template <class T, int W> struct VecOf {
+  typedef T type __attribute__((vector_size(W * sizeof(T))));
+};
 template <int W> using F32 = typename VecOf<float, W>::type;
 template <int W> using I32 = typename VecOf<int32_t, W>::type;
 template <int W> using U32 = typename VecOf<uint32_t, W>::type;

@@ -1,4 +1,5 @@
-// The weighted sum of rows under several heads: column c of a row is weighted by its head's weight, head = c / (width / heads).
+// The weighted sum of rows under several heads: column c of a row is weighted by its head's weight, head = c / (width /
+// heads).
 #pragma once
 
 #include "edges.h"
@@ -31,8 +32,9 @@ template <bool Uniform, int W> struct Spread {
   }
 };
 
-// One batch: weights[i * heads + h] belongs to edge first + i. `positive` are the weights of the edges whose score, before the
-// leaky ReLU, was positive; their sum is kept apart because every gradient through the leaky ReLU follows from the two sums.
+// One batch: weights[i * heads + h] belongs to edge first + i. `positive` are the weights of the edges whose score,
+// before the leaky ReLU, was positive; their sum is kept apart because every gradient through the leaky ReLU follows
+// from the two sums.
 struct Batch {
   int64_t first, count;
   const float* weights;
@@ -40,8 +42,8 @@ struct Batch {
 };
 
 template <bool Positive, bool Uniform, class In, class Column, int W, int N>
-[[gnu::noinline]] void add_block(Rows<const In> x, Column column, const Batch& batch, const Heads& heads, float* sum, float* sum_pos,
-                                 Block<W, N> block) {
+[[gnu::noinline]] void add_block(Rows<const In> x, Column column, const Batch& batch, const Heads& heads, float* sum,
+                                 float* sum_pos, Block<W, N> block) {
   x = x.from(block.start), sum += block.start, sum_pos += block.start;
   Spread<Uniform, W> spread[N];
   F32<W> all[N], positive[N];
@@ -68,8 +70,9 @@ template <bool Positive, bool Uniform, class In, class Column, int W, int N>
 }
 
 // Adds the batch's weighted rows to sum, and (Positive) those of positive score to sum_pos.
-template <bool Positive, class In, class Column>
-void add_weighted(Rows<const In> x, Column column, const Batch& batch, const Heads& heads, float* sum, float* sum_pos, int64_t width) {
+template <bool Positive, class In, class Column> void add_weighted(Rows<const In> x, Column column, const Batch& batch,
+                                                                   const Heads& heads, float* sum, float* sum_pos,
+                                                                   int64_t width) {
   over_columns<kRegisters / 2>(width, [&](auto block) {
     if (heads.uniform()) add_block<Positive, true>(x, column, batch, heads, sum, sum_pos, block);
     else add_block<Positive, false>(x, column, batch, heads, sum, sum_pos, block);
@@ -77,7 +80,8 @@ void add_weighted(Rows<const In> x, Column column, const Batch& batch, const Hea
 }
 
 // to[c] = (accumulate ? to[c] : 0) + factor[head of c] * from[c].
-inline void scale_heads(const float* from, const float* factor, float* to, const Heads& heads, int64_t width, bool accumulate) {
+inline void scale_heads(const float* from, const float* factor, float* to, const Heads& heads, int64_t width,
+                        bool accumulate) {
   over_columns<kRegisters / 2>(width, [&]<int W, int N>(Block<W, N> block) {
     F32<W> result[N];
     for (int i = 0; i < N; ++i) {
