@@ -4,7 +4,6 @@ Sparse tasks (GA, SC and their gradients) run here; for dense ones it makes the 
 stay in matrices that all intervals share; what passes from one task of an interval to the next waits in ``_pending``.
 """
 
-import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,12 +20,13 @@ from dorylus.pipeline import Kind, Task
 from dorylus.saga.dense import Call, Kept, Mode, Reply, Targets
 from dorylus.saga.layer import Rows
 from dorylus.saga.lower import Plan
-from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import Steps
 from dorylus.servers.edges import EdgeGather
 from dorylus.servers.gathers import Bench, Extra, Gatherer, Grad, row_gatherer
-from dorylus.servers.matrices import Arena, Matrices, writable_alias
+from dorylus.servers.input_rows import InputRows
+from dorylus.servers.lifetimes import Lifetimes
+from dorylus.servers.matrices import Arena, Matrices
 
 Matrix = NDArray[Any]
 
@@ -57,7 +57,7 @@ class GraphServer:
         self._own_grads: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
         self._kept: dict[tuple[object, int], Kept] = {}
-        self._features = _Features(self._bench, plan)
+        self._features = InputRows(self._bench, plan)
         self._gathers: dict[Gather, Gatherer] = {}
         self._edges: dict[ApplyEdge, EdgeGather] = {}
         for stage in plan.stages:
@@ -65,7 +65,7 @@ class GraphServer:
                 self._edges[stage.over] = EdgeGather(stage, self._bench)
             elif isinstance(stage, Gather):
                 self._gathers[stage] = row_gatherer(stage, self._bench)
-        self._frees = _Frees(steps, layout.num_intervals, self._bench.matrices)
+        self._lifetimes = Lifetimes(steps, layout.num_intervals, self._bench.matrices)
 
     def gather_static(self, each_interval: Callable[[Callable[[int], None]], None]) -> dict[int, Matrix]:
         """Make the gather that needs making only once, if the plan has one; {layer: all its rows}."""
@@ -169,7 +169,7 @@ class GraphServer:
 
     def finished(self, task: Task) -> None:
         """Book a finished task: matrices nobody reads any more are given back."""
-        self._frees.finished(task.step)
+        self._lifetimes.finished(task.step)
 
     def _accept_edges(self, stage: ApplyEdge, task: Task, reply: Reply) -> None:
         edges = self._edges[stage]
@@ -262,90 +262,3 @@ def _sum(parts: list[Matrix]) -> Matrix:
         if part is not longest:
             total[: len(part)] += part
     return total
-
-
-class _Features:
-    """The rows of the input slot: dense or sparse, with or without dropout."""
-
-    def __init__(self, bench: Bench, plan: Plan) -> None:
-        self._bench = bench
-        self._slot = plan.features
-        self._sparse = bench.shard.sparse_features() if plan.sparse_features else None
-        self._dropped = None
-        if self._sparse is not None and self._slot.dropout > 0:
-            self._dropped = np.empty_like(self._sparse.values)
-        if self._slot.gathered and self._slot.dropout == 0:
-            self._publish_once()
-
-    def dense(self) -> Matrix:
-        """All rows."""
-        return writable_alias(self._bench.shard.dense_features())
-
-    def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
-        """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""
-        drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer) if slot.dropout > 0 else None
-        if self._sparse is not None:
-            return self._sparse_rows(begin, end, drop)
-        rows = self.dense()[begin:end]
-        if drop is not None:
-            out = np.empty_like(rows)
-            kernels.dropout(rows, out, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
-            rows = out
-        return torch.from_numpy(rows)
-
-    def _sparse_rows(self, begin: int, end: int, drop: Dropout | None) -> SparseRows:
-        x = self._sparse
-        assert x is not None
-        values = x.values
-        if drop is not None:
-            assert self._dropped is not None
-            values = self._dropped
-            kernels.dropout_csr(x.indptr, x.indices, x.values, values, self._bench.shard.ids, begin, end, drop=drop)
-        return SparseRows(x.indptr[begin : end + 1], x.indices, values, x.num_columns)
-
-    def _publish_once(self) -> None:
-        rows = self.dense()
-        if self._bench.gathered_dtype == np.float32:
-            self._bench.matrices.put(self._slot, rows)
-        else:
-            self._bench.store(rows, self._bench.values(self._slot), 0, len(rows))
-
-
-class _Frees:
-    """Counts, for every matrix, the tasks that will still read it this epoch."""
-
-    def __init__(self, steps: Steps, num_intervals: int, matrices: Matrices) -> None:
-        self._matrices = matrices
-        self._lock = threading.Lock()
-        counts: dict[Any, int] = {}
-        self._reads: dict[int, list[Any]] = defaultdict(list)
-        for slot, readers in steps.readers.items():
-            if slot.source == "computed" or slot.dropout > 0:
-                self._note(slot, readers, num_intervals, counts)
-        for slot, readers in steps.grad_readers.items():
-            self._note(Grad(slot), readers, num_intervals, counts)
-        self._counts = counts
-        self._left = dict(counts)
-
-    def _note(self, name: Any, readers: frozenset[int], num_intervals: int, counts: dict[Any, int]) -> None:
-        counts[name] = len(readers) * num_intervals
-        for step in readers:
-            self._reads[step].append(name)
-
-    def finished(self, step: int) -> None:
-        """One task of this step is done."""
-        for name in self._reads.get(step, ()):
-            with self._lock:
-                self._left[name] -= 1
-                last = self._left[name] == 0
-                if last:
-                    self._left[name] = self._counts[name]
-            if last:
-                self._matrices.release([name, *self._extras(name)])
-
-    def _extras(self, name: Any) -> list[Any]:
-        """What a gather kept for its gradient goes with the cotangent; where there is none, with the rows."""
-        if isinstance(name, Slot) and Grad(name) in self._counts:
-            return []
-        slot = name.slot if isinstance(name, Grad) else name
-        return [Extra(slot, what) for what in ("lse", "a_pos", "out_pos", "delta", "ties")]

@@ -1,0 +1,65 @@
+"""The rows of the input slot: the graph's features, dense or sparse, with or without dropout."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from dorylus import kernels
+from dorylus.kernels import Dropout
+from dorylus.saga.layer import Rows
+from dorylus.saga.lower import Plan
+from dorylus.saga.sparse import SparseRows
+from dorylus.saga.stages import Slot
+from dorylus.servers.gathers import Bench
+from dorylus.servers.matrices import writable_alias
+
+Matrix = NDArray[Any]
+
+
+class InputRows:
+    """What the first stages of a plan read."""
+
+    def __init__(self, bench: Bench, plan: Plan) -> None:
+        self._bench = bench
+        self._slot = plan.features
+        self._sparse = bench.shard.sparse_features() if plan.sparse_features else None
+        self._dropped = None
+        if self._sparse is not None and self._slot.dropout > 0:
+            self._dropped = np.empty_like(self._sparse.values)
+        if self._slot.gathered and self._slot.dropout == 0:
+            self._publish_once()
+
+    def dense(self) -> Matrix:
+        """All rows."""
+        return writable_alias(self._bench.shard.dense_features())
+
+    def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
+        """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""
+        drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer) if slot.dropout > 0 else None
+        if self._sparse is not None:
+            return self._sparse_rows(begin, end, drop)
+        rows = self.dense()[begin:end]
+        if drop is not None:
+            out = np.empty_like(rows)
+            kernels.dropout(rows, out, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
+            rows = out
+        return torch.from_numpy(rows)
+
+    def _sparse_rows(self, begin: int, end: int, drop: Dropout | None) -> SparseRows:
+        x = self._sparse
+        assert x is not None
+        values = x.values
+        if drop is not None:
+            assert self._dropped is not None
+            values = self._dropped
+            kernels.dropout_csr(x.indptr, x.indices, x.values, values, self._bench.shard.ids, begin, end, drop=drop)
+        return SparseRows(x.indptr[begin : end + 1], x.indices, values, x.num_columns)
+
+    def _publish_once(self) -> None:
+        rows = self.dense()
+        if self._bench.gathered_dtype == np.float32:
+            self._bench.matrices.put(self._slot, rows)
+        else:
+            self._bench.store(rows, self._bench.values(self._slot), 0, len(rows))
