@@ -122,7 +122,7 @@ def test_the_loss_of_an_epoch_is_that_of_the_weights_before_its_step(graph):
     program = dorylus.gcn(dropout=0.0).build(graph.num_features, graph.num_classes, seed=5)
     with torch.no_grad():
         before = float(reference.loss_of(program, graph))
-    one = dorylus.train(graph, program, epochs=1, lr=0.1, threads=1)  # trains the program it is given
+    one = dorylus.train(graph, program, epochs=1, lr=0.1, threads=1)
     with torch.no_grad():
         after = float(reference.loss_of(one.model, graph))
     assert one.losses == pytest.approx([before], rel=1e-5)

@@ -74,7 +74,7 @@ def test_options_are_remembered_by_name():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("gnc", {}, r"unknown model 'gnc': the known ones are gat, gcn, gin, sage\. Did you mean 'gcn'"),
+        ("gcnn", {}, r"unknown model 'gcnn': the known ones are gat, gcn, gin, sage\. Did you mean 'gcn'"),
         ("gcn", {"heads": 3}, "unknown option of gcn 'heads'"),
         ("gcn", {"hiden": 3}, "Did you mean 'hidden'"),
         ("gcn", {"num_layers": 0}, "at least one layer"),

@@ -3,6 +3,7 @@ import torch
 from torch import nn
 
 import dorylus
+from dorylus.errors import ConfigError
 from dorylus.saga import GCN, Savings, lower
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter
 
@@ -17,10 +18,11 @@ def lowered(recipe, widths=(40, 4), *, sparse=False, training=True, savings=None
 def stages(plan):
     """The plan's stages in short: AV, SC, GA@columns (* when made once), AE, loss."""
     names = {ApplyVertex: "AV", Scatter: "SC", Loss: "loss", ApplyEdge: "AE"}
-    return " ".join(
-        f"GA@{stage.output.columns}{'*' * (stage.output.source == 'static')}" if type(stage) is Gather else names[type(stage)]
-        for stage in plan.stages
-    )  # fmt: skip
+    return " ".join(names[type(stage)] if type(stage) in names else _gather(stage) for stage in plan.stages)
+
+
+def _gather(stage):
+    return f"GA@{stage.output.columns}{'*' if stage.output.source == 'static' else ''}"
 
 
 def gathers(plan):
@@ -159,3 +161,23 @@ def test_bodies_name_their_weights_as_the_program_does():
     program = dorylus.gcn(num_layers=3, layer_norm=True, dropout=0.5).build(40, 4)
     named = {n for s in lowered(program).stages if isinstance(s, ApplyVertex | Loss) for n in s.body.weight_names}
     assert named == {name for name, _ in program.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ({"reduce": "median"}, "reduce.*'median'"),
+        ({"reduce": "softmax"}, "apply_edge"),
+        ({"reduce": "attention"}, "attention"),
+        ({"own": "self"}, "own.*'self'"),
+        ({"norm": "rows"}, "norm.*'rows'"),
+        ({"reduce": "softmax", "apply_edge": lambda self, source, destination, weight: source}, "score"),
+        ({"reduce": "softmax", "heads": 3, "apply_edge": lambda self, s, d, w: (s, w)}, "3 .*score"),
+        ({"apply_edge": lambda self, source, destination, weight: (source, weight)}, "one tensor|softmax"),
+    ],
+    ids=["reduce", "softmax of rows", "attention", "own", "norm", "no score", "heads", "two messages"],
+)
+def test_a_layer_that_asks_for_what_does_not_exist_is_refused_before_it_is_run(attributes, says):
+    layer = type("Odd", (dorylus.Layer,), attributes)
+    with pytest.raises(ConfigError, match=says):
+        lowered(dorylus.Program([GCN(6, 6), layer(6, 6)]))

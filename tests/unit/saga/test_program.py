@@ -7,9 +7,31 @@ from dorylus.errors import ConfigError
 from dorylus.saga import GAT, GCN, GIN, SAGE
 
 
-def test_a_program_needs_a_layer():
-    with pytest.raises(ConfigError, match="has no layers: give it at least one"):
-        dorylus.Program([])
+@pytest.mark.parametrize("layers", [[], dorylus.gcn(), GCN(3, 4)], ids=["none", "recipe", "layer"])
+def test_a_program_is_made_of_a_list_of_layers(layers):
+    with pytest.raises(ConfigError, match="a list of layers, at least one"):
+        dorylus.Program(layers)
+
+
+class Own(dorylus.Layer):
+    """A user's layer with some part in it."""
+
+    def __init__(self, part):
+        super().__init__(4, 4)
+        self.inner = nn.Sequential(nn.Linear(4, 4), part)
+
+    def apply_vertex(self, own, gathered):
+        return self.inner(gathered)
+
+
+@pytest.mark.parametrize("part", [nn.Dropout(0.5), nn.BatchNorm1d(4), nn.RReLU()], ids=lambda part: type(part).__name__)
+def test_a_body_that_is_no_pure_function_of_its_rows_is_refused(part):
+    with pytest.raises(ConfigError, match=r"layer 1 holds 'inner\.1', a .*bodies must be pure functions"):
+        dorylus.Program([GCN(4, 4), Own(part)])
+
+
+def test_a_layer_norm_is_a_pure_function_of_its_rows():
+    assert dorylus.Program([Own(nn.LayerNorm(4))]).num_layers == 1
 
 
 def test_every_layer_derives_from_layer():

@@ -1,0 +1,104 @@
+"""Every test leaves the process as it found it: threads, environment, signal handlers, working folder.
+
+Also what several folders of tests need: an embedded cluster, assembled as the trainer does it.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+
+# Examples are timed by nobody: the machine may be busy.
+hypothesis.settings.register_profile("dorylus", deadline=None)
+hypothesis.settings.load_profile("dorylus")
+
+_NOT_OURS = {".hypothesis", ".pytest_cache", "__pycache__"}
+_NOT_OUR_VARIABLES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Warnings are errors, but not the one that PyG draws from torch when it is imported."""
+    config.addinivalue_line("filterwarnings", "ignore:`torch.jit.script:DeprecationWarning")
+
+
+def engine_threads() -> list[str]:
+    """The names of the engine's threads that are alive."""
+    return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("dorylus-"))
+
+
+def environment() -> dict[str, str]:
+    """The environment, less what pytest and torch themselves write there."""
+    return {name: value for name, value in os.environ.items() if name not in _NOT_OUR_VARIABLES}
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left_behind() -> Iterator[None]:
+    """Fails a test after which one of the engine's threads is still alive."""
+    before = engine_threads()
+    yield
+    left = [name for name in engine_threads() if name not in before]
+    assert not left, f"the test left threads behind: {left}. Close the trainer, cluster or engine it made."
+
+
+@pytest.fixture(autouse=True)
+def environment_is_left_alone() -> Iterator[None]:
+    """Fails a test that changes the environment, the working folder or what Ctrl-C does."""
+    before, folder, handler = environment(), os.getcwd(), signal.getsignal(signal.SIGINT)
+    yield
+    after = environment()
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    assert not changed, f"the test changed the environment: {changed}. Use monkeypatch.setenv."
+    assert os.getcwd() == folder, "the test changed the working folder. Use monkeypatch.chdir."
+    assert signal.getsignal(signal.SIGINT) is handler, "the test left another handler for Ctrl-C behind."
+
+
+@pytest.fixture(autouse=True)
+def no_file_is_left_in_the_working_folder() -> Iterator[None]:
+    """Fails a test that writes into the folder the tests are run from."""
+    folder = os.getcwd()
+    before = set(os.listdir(folder))
+    yield
+    new = sorted(set(os.listdir(folder)) - before - _NOT_OURS)
+    assert not new, f"the test left {new} in {folder}. Write under tmp_path."
+
+
+@pytest.fixture
+def make_cluster() -> Iterator[Callable[..., Any]]:
+    """Makes embedded clusters ready to train, and closes them: (graph, model, pool=..., deadline_s=..., settings)."""
+    import torch
+
+    from dorylus.cluster import LocalCluster
+    from dorylus.pools import ThreadsPool
+    from dorylus.servers import ParameterServer
+    from dorylus.training.assembly import assemble, bind
+    from dorylus.training.config import RunConfig
+
+    made = []
+
+    def make(graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, **settings: Any) -> LocalCluster:
+        config = RunConfig.of(**({"threads": 2, "intervals": 4, "deadline_s": 60} | settings))
+        program = bind(model, graph, config.seed)
+        parts = assemble(graph, program, config)
+        parameters = ParameterServer(program, torch.optim.Adam(program.parameters(), lr=lr))
+        cluster = LocalCluster(
+            parts.shard,
+            parameters,
+            pool or ThreadsPool(),
+            parts.evaluation,
+            mode=config.mode,
+            threads=config.threads,
+            deadline_s=config.deadline_s,
+            bf16=config.precision == "bf16",
+        )
+        made.append(cluster)
+        keep_graph = not config.rematerialize
+        cluster.prepare_training(parts.training, parts.targets, seed=config.seed, keep_graph=keep_graph, first_epoch=0)
+        return cluster
+
+    yield make
+    for cluster in made:
+        cluster.close()

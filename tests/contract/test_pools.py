@@ -1,0 +1,207 @@
+"""What every pool of dense tasks promises: those that ship, and one that answers late and out of order."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+import dorylus
+from dorylus.errors import TrainingError
+from dorylus.pipeline import Kind, Task
+from dorylus.pools import POOLS, ThreadsPool
+from dorylus.saga import dense
+from dorylus.saga.dense import Call, Mode
+from dorylus.saga.stages import Body
+
+DEADLINE_S = 30.0
+
+
+class LatePool:
+    """Answers from threads of its own, the newest call first."""
+
+    def __init__(self):
+        self._threads = ThreadPoolExecutor(3, thread_name_prefix="dorylus-pool")
+        self._calls = []
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def submit(self, call, done, failed):
+        with self._lock:
+            self._calls.append((call, done, failed))
+        self._threads.submit(self._answer_the_newest)
+
+    def close(self):
+        self._closed = True
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    def _answer_the_newest(self):
+        with self._lock:
+            call, done, failed = self._calls.pop()
+        try:
+            reply = dense.run(call)
+        except Exception as error:
+            failed(error)
+        else:
+            if not self._closed:
+                done(reply)
+
+
+IMPLEMENTATIONS = {**POOLS, "late": LatePool}
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
+def pool(request):
+    made = IMPLEMENTATIONS[request.param]()
+    yield made
+    made.close()
+
+
+class Answers:
+    """Collects what a pool answers; waits until so many answers are there."""
+
+    def __init__(self):
+        self.done = []
+        self.failed = []
+        self._changed = threading.Condition()
+
+    def take(self, call, kind):
+        def note(answer):
+            with self._changed:
+                getattr(self, kind).append((call.task, answer))
+                self._changed.notify_all()
+
+        return note
+
+    def submit(self, pool, call):
+        pool.submit(call, self.take(call, "done"), self.take(call, "failed"))
+
+    def wait(self, count):
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.done) + len(self.failed) >= count, DEADLINE_S)
+
+
+class Refuses(nn.Module):
+    def forward(self, x):
+        raise ArithmeticError("this body refuses")
+
+
+torch.manual_seed(0)
+BODY = Body(nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)))
+WEIGHTS = {name: p.detach().clone().requires_grad_() for name, p in BODY.module.named_parameters()}
+
+
+def a_call(interval, mode=Mode.FORWARD, body=BODY):
+    torch.manual_seed(interval)
+    task = Task(epoch=0, phase=0, interval=interval, step=0, kind=Kind.APPLY_VERTEX)
+    weights = WEIGHTS if body is BODY else {}
+    cotangents = (torch.randn(6, 3),) if mode is Mode.GRADIENT else ()
+    return Call(task, mode, body, weights, (torch.randn(6, 4),), wanted=(True,), cotangents=cotangents)
+
+
+def test_every_call_is_answered_exactly_once(pool):
+    answers = Answers()
+    for interval in range(40):
+        answers.submit(pool, a_call(interval))
+    answers.wait(40)
+    pool.close()
+    assert sorted(task.interval for task, _ in answers.done) == list(range(40))
+    assert answers.failed == []
+
+
+@pytest.mark.parametrize("mode", [Mode.FORWARD, Mode.GRADIENT])
+def test_an_answer_is_what_the_call_gives_to_the_last_bit(pool, mode):
+    answers = Answers()
+    for interval in range(10):
+        answers.submit(pool, a_call(interval, mode))
+    answers.wait(10)
+    for task, reply in answers.done:
+        expected = dense.run(a_call(task.interval, mode))
+        assert all(torch.equal(a, b) for a, b in zip(reply.outputs, expected.outputs, strict=True))
+        assert reply.weight_grads.keys() == expected.weight_grads.keys()
+        assert all(torch.equal(reply.weight_grads[name], grad) for name, grad in expected.weight_grads.items())
+        if mode is Mode.GRADIENT:
+            assert torch.equal(reply.input_grads[0], expected.input_grads[0])
+
+
+def test_an_error_of_a_body_goes_to_failed_and_others_are_not_touched(pool):
+    answers = Answers()
+    for interval in range(10):
+        answers.submit(pool, a_call(interval, body=Body(Refuses()) if interval == 3 else BODY))
+    answers.wait(10)
+    assert [(task.interval, str(error)) for task, error in answers.failed] == [(3, "this body refuses")]
+    assert isinstance(answers.failed[0][1], ArithmeticError)
+    assert len(answers.done) == 9
+
+
+def test_nothing_is_answered_after_close(pool):
+    answers = Answers()
+    for interval in range(20):
+        answers.submit(pool, a_call(interval))
+    pool.close()
+    count = len(answers.done)
+    assert count == len({task for task, _ in answers.done})
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dorylus-")]
+    assert len(answers.done) == count
+
+
+def test_a_pool_may_be_closed_twice(pool):
+    pool.close()
+    pool.close()
+
+
+class Gate(dorylus.Layer):
+    """A user's layer with a dense ApplyEdge."""
+
+    reduce = "softmax"
+
+    def __init__(self, in_columns, out_columns, **finish):
+        super().__init__(in_columns, out_columns, **finish)
+        self.message = nn.Linear(2 * in_columns + 1, out_columns)
+        self.score = nn.Linear(out_columns, 1)
+
+    def apply_edge(self, source, destination, weight):
+        message = torch.tanh(self.message(torch.cat([source, destination, weight], 1)))
+        return message, self.score(message)
+
+
+def gates(num_features, num_classes):
+    torch.manual_seed(0)
+    return dorylus.Program([Gate(num_features, 5), Gate(5, num_classes, dropout=0.5)])
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dorylus.communities(num_vertices=150, num_classes=3, num_features=6, average_degree=5, seed=0)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+@pytest.mark.parametrize("model", ["gcn", "gat", "sage", "gates"])
+def test_training_through_the_pool_gives_the_same_to_the_last_bit(pool, graph, make_cluster, model, rematerialize):
+    def run(through):
+        recipe = gates(6, 3) if model == "gates" else getattr(dorylus, model)(dropout=0.5)
+        cluster = make_cluster(graph, recipe, pool=through, intervals=7, rematerialize=rematerialize)
+        return [cluster.train_epoch().loss for _ in range(3)], cluster.logits()
+
+    losses, logits = run(pool)
+    expected_losses, expected_logits = run(ThreadsPool())
+    assert losses == expected_losses
+    assert (logits == expected_logits).all()
+
+
+class Breaks(dorylus.Layer):
+    """Fails on a cut of the rows, not on the two rows a plan is made with."""
+
+    def apply_vertex(self, own, gathered):
+        if len(own) > 2:
+            raise ArithmeticError("too many rows")
+        return gathered
+
+
+def test_a_run_through_the_pool_ends_with_the_bodys_error_and_the_tasks_name(pool, graph, make_cluster):
+    cluster = make_cluster(
+        graph, dorylus.Program([Breaks(6, 6), dorylus.gcn(num_layers=1).build(6, 3).layer(0)]), pool=pool
+    )
+    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: ArithmeticError: too many rows"):
+        cluster.train_epoch()

@@ -1,0 +1,190 @@
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import dorylus
+from dorylus.cluster import EpochReport
+from dorylus.cluster.engine import Span
+from dorylus.errors import TrainingError
+from dorylus.pipeline import Kind, Task
+from dorylus.saga import GCN, SAGE, dense, reference
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dorylus.communities(num_vertices=150, num_classes=3, num_features=6, average_degree=5, seed=0)
+
+
+class Gate(dorylus.Layer):
+    """A user's layer with a dense ApplyEdge."""
+
+    def __init__(self, in_columns, out_columns, **finish):
+        super().__init__(in_columns, out_columns, **finish)
+        self.gate = nn.Linear(2 * in_columns + 1, out_columns)
+
+    def apply_edge(self, source, destination, weight):
+        return torch.tanh(self.gate(torch.cat([source, destination, weight], 1)))
+
+
+def model(name):
+    if name != "gates":
+        return getattr(dorylus, name)(dropout=0.5)
+    torch.manual_seed(0)
+    return dorylus.Program([Gate(6, 5), Gate(5, 3, dropout=0.5)])
+
+
+def trained(make_cluster, graph, name, **settings):
+    cluster = make_cluster(graph, model(name), **settings)
+    return [cluster.train_epoch().loss for _ in range(4)], cluster.logits()
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "sage", "gin", "gates"])
+@pytest.mark.parametrize("other", [{"threads": 1}, {"threads": 3}, {"mode": "no_pipe"}], ids=str)
+def test_neither_threads_nor_the_schedule_change_a_single_bit(make_cluster, graph, name, other):
+    losses, logits = trained(make_cluster, graph, name, intervals=9)
+    other_losses, other_logits = trained(make_cluster, graph, name, intervals=9, **other)
+    assert losses == other_losses
+    np.testing.assert_array_equal(logits, other_logits)
+
+
+def test_a_report_has_a_span_for_every_task(make_cluster, graph):
+    report = make_cluster(graph, dorylus.gcn(dropout=0.5), intervals=3).train_epoch()
+    kinds = [span.task.kind for span in report.spans]
+    assert kinds.count(Kind.LOSS) == 3
+    assert kinds.count(Kind.WEIGHT_UPDATE) == 1
+    assert report.seconds > 0
+    assert report.seconds_by_kind().keys() == {str(kind) for kind in kinds}
+
+
+def test_spans_are_added_up_by_kind_and_written_relative_to_the_first():
+    spans = [
+        Span(Task(0, 0, 1, 2, Kind.GATHER), 0, 10.0, 10.5),
+        Span(Task(0, 0, 3, 2, Kind.GATHER), 1, 10.25, 10.5),
+        Span(Task(0, 0, 0, 4, Kind.WEIGHT_UPDATE), 0, 11.0, 12.0),
+    ]
+    report = EpochReport(loss=0.5, seconds=2.0, spans=spans)
+    assert report.seconds_by_kind() == {"GA": 0.75, "WU": 1.0}
+    assert report.rows() == [["GA", 2, 1, 0, 0.0, 0.5], ["GA", 2, 3, 1, 0.25, 0.5], ["WU", 4, 0, 0, 1.0, 2.0]]
+    assert EpochReport(0.0, 0.0, []).rows() == []
+
+
+def test_logits_are_in_the_graphs_own_order(make_cluster, graph):
+    recipe = dorylus.gcn(dropout=0.5)
+    logits = make_cluster(graph, recipe, reorder="rcm").logits()
+    with torch.no_grad():
+        expected = reference.forward(recipe.build(6, 3, seed=0), graph)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-6)
+
+
+def matches_reference(make_cluster, graph, program, epochs=4):
+    """Whether training a program equals the plain reference."""
+    expected = reference.train_reference(graph, program, epochs=epochs, lr=0.05)
+    cluster = make_cluster(graph, program, intervals=5)
+    losses = [cluster.train_epoch().loss for _ in range(epochs)]
+    assert losses == pytest.approx(expected.losses, rel=1e-4)
+    np.testing.assert_allclose(cluster.logits(), expected.logits, rtol=1e-3, atol=1e-4)
+
+
+class Sums(dorylus.Layer):
+    """Its gradients are one number, expanded to a row."""
+
+    def apply_vertex(self, own, gathered):
+        return own.sum(1, keepdim=True).expand(-1, self.out_columns) + gathered.sum(1, keepdim=True)
+
+
+class Ignores(dorylus.Layer):
+    """Its output does not depend on what it gathered."""
+
+    def apply_vertex(self, own, gathered):
+        return own
+
+
+class Transposes(dorylus.Layer):
+    """Its gradients are laid out by columns."""
+
+    def prepare(self, x):
+        return x.t().contiguous().t()
+
+    def apply_vertex(self, own, gathered):
+        return (own.t().contiguous() + gathered.t().contiguous()).t()
+
+
+class Passes(dorylus.Layer):
+    """Hands rows and cotangents through as they are."""
+
+    own = "none"
+
+    def prepare(self, x):
+        return x
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+@pytest.mark.parametrize("layer", [Sums, Ignores, Transposes, Passes])
+def test_any_body_autograd_can_differentiate_is_trained_exactly(make_cluster, graph, layer, dropout):
+    torch.manual_seed(0)
+    program = dorylus.Program([GCN(6, 4, activation="tanh"), layer(4, 4, dropout=dropout), GCN(4, 3, dropout=dropout)])
+    matches_reference(make_cluster, graph, program)
+
+
+def test_a_program_of_which_nothing_can_be_learned_but_the_last_layer(make_cluster, graph):
+    torch.manual_seed(0)
+    program = dorylus.Program([GCN(6, 4, activation="tanh"), GCN(4, 3)])
+    for parameter in program.layer(0).parameters():
+        parameter.requires_grad_(False)
+    frozen = program.layer(0).lin.weight.clone()
+    matches_reference(make_cluster, graph, program)
+    assert torch.equal(program.layer(0).lin.weight, frozen)
+
+
+def test_layers_may_share_their_weights(make_cluster, graph):
+    torch.manual_seed(0)
+    shared = GCN(4, 4, activation="tanh")
+    matches_reference(make_cluster, graph, dorylus.Program([GCN(6, 4), shared, shared, GCN(4, 3)]))
+
+
+class Averages(dorylus.Layer):
+    """A body that looks at all rows of its cut at once: it gives one row for many."""
+
+    def apply_vertex(self, own, gathered):
+        return gathered.mean(0, keepdim=True)
+
+
+def test_a_body_that_gives_another_number_of_rows_is_refused(make_cluster, graph):
+    cluster = make_cluster(graph, dorylus.Program([Averages(6, 6), SAGE(6, 3, aggregator="max")]))
+    with pytest.raises(TrainingError, match=r"AV of interval .* rows"):
+        cluster.train_epoch()
+
+
+def test_a_pool_that_never_answers_misses_the_deadline(make_cluster, graph):
+    class Silent:
+        def submit(self, call, done, failed):
+            pass
+
+        def close(self):
+            pass
+
+    cluster = make_cluster(graph, dorylus.gcn(), pool=Silent(), deadline_s=0.2)
+    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: .*deadline_s=0\.2"):
+        cluster.train_epoch()
+
+
+def test_a_reply_that_makes_no_sense_fails_its_task_also_when_it_comes_from_elsewhere(make_cluster, graph):
+    class Confused:
+        """Answers from a thread of its own, with too few outputs."""
+
+        def __init__(self):
+            self.threads = ThreadPoolExecutor(1)
+
+        def submit(self, call, done, failed):
+            self.threads.submit(lambda: done(replace(dense.run(call), outputs=())))
+
+        def close(self):
+            self.threads.shutdown()
+
+    cluster = make_cluster(graph, dorylus.gcn(), pool=Confused(), deadline_s=1.0)
+    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: ValueError"):
+        cluster.train_epoch()

@@ -1,0 +1,49 @@
+import threading
+
+import pytest
+
+from dorylus.errors import ConfigError
+from dorylus.pools import ThreadsPool, make_pool
+from dorylus.saga import dense
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """What a call is answered with, and in which thread it was carried out."""
+    seen = []
+    monkeypatch.setattr(dense, "run", lambda call: seen.append(threading.get_ident()) or f"reply to {call}")
+    return seen
+
+
+def test_a_call_runs_at_once_in_the_thread_that_submits_it(answered):
+    replies = []
+    ThreadsPool().submit("call", replies.append, pytest.fail)
+    assert replies == ["reply to call"]
+    assert answered == [threading.get_ident()]
+
+
+def test_an_error_goes_to_failed(monkeypatch):
+    def refuse(call):
+        raise ArithmeticError(call)
+
+    monkeypatch.setattr(dense, "run", refuse)
+    errors = []
+    ThreadsPool().submit("call", pytest.fail, errors.append)
+    assert [type(error) for error in errors] == [ArithmeticError]
+
+
+def test_an_error_of_whoever_takes_the_reply_is_not_the_calls(answered):
+    def refuse(reply):
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        ThreadsPool().submit("call", refuse, pytest.fail)
+
+
+def test_a_pool_is_made_by_its_name():
+    assert isinstance(make_pool("threads"), ThreadsPool)
+
+
+def test_an_unknown_pool_lists_the_known_ones():
+    with pytest.raises(ConfigError, match="unknown pool 'thread': the known ones are threads"):
+        make_pool("thread")

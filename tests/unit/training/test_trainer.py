@@ -1,0 +1,406 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import dorylus
+from dorylus.errors import CheckpointError, ConfigError, GraphError
+from dorylus.observe import MemorySink
+from dorylus.training import checkpoint
+from dorylus.training.interrupt import Interrupt
+from dorylus.training.run_folder import RunFolder
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=0)
+
+
+@pytest.fixture
+def trainer(graph):
+    """Makes trainers and closes them."""
+    made = []
+
+    def make(model=None, graph=graph, **settings):
+        made.append(dorylus.Trainer(graph, model or dorylus.gcn(), **({"threads": 1, "epochs": 12} | settings)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def resumed(graph):
+    """Goes on with runs, and closes them."""
+    made = []
+
+    def resume(folder, model=None, **more):
+        made.append(dorylus.Trainer.resume(folder, graph, model or dorylus.gcn(), **more))
+        return made[-1]
+
+    yield resume
+    for each in made:
+        each.close()
+
+
+def state(result):
+    return {name: value.clone() for name, value in result.model.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_run_can_be_taken_in_parts(trainer):
+    whole, parts = trainer(), trainer()
+    whole.run()
+    parts.run(5)
+    assert parts.epoch == 5
+    parts.run(4).run(100)
+    assert parts.epoch == 12
+    assert parts.result().losses == whole.result().losses
+    assert same(state(parts.result()), state(whole.result()))
+
+
+def test_a_result_in_the_middle_does_not_touch_the_run(trainer):
+    asked, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
+    early = asked.run(5).result()
+    before = state(early)
+    asked.run()
+    left_alone.run()
+    assert early.stopped == "not yet"
+    assert len(early.losses) == 5
+    assert same(state(early), before)
+    assert asked.result().losses == left_alone.result().losses
+
+
+def test_the_seed_decides_everything(graph):
+    settings = {"epochs": 5, "threads": 1}
+    first, again, other = (dorylus.train(graph, dorylus.gcn(), seed=seed, **settings) for seed in (3, 3, 4))
+    assert first.losses == again.losses
+    assert same(state(first), state(again))
+    assert first.losses != other.losses
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "adamw", torch.optim.RMSprop, lambda groups: torch.optim.SGD(groups, lr=0.5)]
+)
+def test_any_optimiser_of_torch_steps_the_weights(graph, optimizer):
+    result = dorylus.train(graph, dorylus.gcn(dropout=0.0), optimizer=optimizer, epochs=10, lr=0.05, threads=1)
+    assert result.losses[-1] < result.losses[0]
+
+
+def test_a_learning_rate_schedule_is_stepped_once_an_epoch(graph):
+    rates = []
+
+    class Noted(torch.optim.SGD):
+        def step(self, closure=None):
+            rates.append(self.param_groups[0]["lr"])
+            return super().step(closure)
+
+    options = {"lr_schedule": "StepLR", "lr_schedule_options": {"step_size": 2, "gamma": 0.5}}
+    dorylus.train(graph, dorylus.gcn(), optimizer=Noted, lr=1.0, epochs=6, threads=1, **options)
+    assert rates == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_a_learning_rate_schedule_may_be_a_callable(graph):
+    made = []
+
+    def schedule(optimizer):
+        made.append(torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.0))
+        return made[-1]
+
+    result = dorylus.train(graph, dorylus.gcn(dropout=0.0), lr_schedule=schedule, epochs=3, threads=1)
+    assert len(set(result.losses)) == 1  # the rate is 0 from the start
+
+
+def test_evaluations_come_as_often_as_asked(trainer):
+    log = MemorySink()
+    trainer(eval_every=5, sinks=[log]).run().result()
+    assert [record["epoch"] for record in log.of_kind("evaluation")] == [5, 10]
+    assert {"train_accuracy", "val_micro_f1", "test_macro_f1"} <= log.of_kind("evaluation")[0].keys()
+
+
+def test_the_log_tells_the_run_from_beginning_to_end(trainer):
+    log = MemorySink()
+    run = trainer(epochs=3, trace_epochs=2, eval_every=0, sinks=[log])
+    result = run.run().result()
+    kinds = [record["kind"] for record in log.records]
+    assert kinds == ["run", "epoch", "spans", "epoch", "spans", "epoch", "stop", "result"]
+    assert [record["loss"] for record in log.of_kind("epoch")] == result.losses
+    assert [record["epoch"] for record in log.of_kind("epoch")] == [1, 2, 3]
+    assert log.of_kind("run")[0]["graph"]["vertices"] == 200
+    assert log.of_kind("result")[0]["test_accuracy"] == round(result.test_accuracy, 6)
+    run.close()
+    assert log.closed
+
+
+def scores(monkeypatch, values):
+    """Lets evaluations give these validation accuracies, the last one for ever."""
+    given = iter(values)
+    last = {}
+
+    def evaluate(graph, logits):
+        last["val_accuracy"] = next(given, last.get("val_accuracy"))
+        return dict(last)
+
+    monkeypatch.setattr("dorylus.training.trainer.evaluate", evaluate)
+
+
+def test_patience_counts_evaluations_without_a_better_score(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.6, 0.6, 0.4, 0.7])
+    run = trainer(eval_every=1, patience=2).run()
+    assert run.epoch == 4
+    assert run.result().stopped == "patience"
+
+
+def test_a_better_score_gives_new_patience(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.4, 0.6, 0.5, 0.5])
+    run = trainer(eval_every=2, patience=2, epochs=40).run()
+    assert run.epoch == 10
+
+
+def test_a_target_ends_the_run_when_it_is_reached(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.75, 0.9])
+    run = trainer(eval_every=2, target_accuracy=0.75).run()
+    assert run.epoch == 4
+    assert run.result().stopped == "target_accuracy"
+
+
+def test_a_run_that_was_not_stopped_ended_with_its_epochs(trainer):
+    assert trainer().run().result().stopped == "epochs"
+
+
+def test_the_best_weights_are_those_of_the_best_evaluation(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.9, 0.6])
+    kept = trainer(eval_every=2, keep="best", epochs=8).run().result()
+    until_then = trainer(epochs=4, eval_every=0).run().result()
+    assert same(state(kept), state(until_then))
+
+
+def test_the_last_weights_are_kept_unless_asked_otherwise(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.9, 0.6])
+    assert same(state(trainer(eval_every=2).run().result()), state(trainer(eval_every=0).run().result()))
+
+
+def test_a_run_without_a_folder_writes_nothing(trainer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer().run().result()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_folder_holds_settings_log_checkpoints_and_metrics(trainer, tmp_path):
+    result = trainer(run_dir=tmp_path / "run", checkpoint_every=4).run().result()
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"run.toml", "log.jsonl", "checkpoints", "metrics.json"} <= names
+    folder = RunFolder.open(tmp_path / "run")
+    assert folder.config.epochs == 12
+    assert [path.name for path in sorted(folder.checkpoints.iterdir())] == ["epoch-000008", "epoch-000012"]
+    assert folder.read_metrics()["final_loss"] == result.losses[-1]
+    first, *_, last = [json.loads(line) for line in folder.log.read_text().splitlines()]
+    assert (first["kind"], last["kind"]) == ("run", "result")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"optimizer": "sgd", "optimizer_options": {"momentum": 0.9}},
+        {"lr_schedule": "CosineAnnealingLR", "lr_schedule_options": {"T_max": 12}},
+    ],
+)
+def test_a_resumed_run_ends_as_an_uninterrupted_one_to_the_last_bit(trainer, resumed, tmp_path, settings):
+    settings = {"checkpoint_every": 3, "intervals": 3, **settings}
+    whole = trainer(**settings).run().result()
+    trainer(run_dir=tmp_path / "run", **settings).run(7).close()  # nothing was saved after epoch 6
+    again = resumed(tmp_path / "run")
+    assert again.epoch == 6
+    result = again.run().result()
+    assert result.losses == whole.losses
+    assert same(state(result), state(whole))
+    assert len(result.epoch_seconds) == 12
+
+
+def test_intervals_that_were_chosen_are_kept_when_a_run_is_resumed(trainer, tmp_path):
+    trainer(run_dir=tmp_path / "run").run(1)
+    assert RunFolder.open(tmp_path / "run").config.intervals is not None
+
+
+@pytest.mark.parametrize("stop", [2, 7, 9])
+def test_a_resumed_run_knows_the_best_weights_so_far(trainer, resumed, tmp_path, monkeypatch, stop):
+    values = [0.5, 0.6, 0.9, 0.7, 0.6, 0.95, 0.2]
+    settings = {"eval_every": 1, "checkpoint_every": 4, "keep": "best", "epochs": 10}
+    scores(monkeypatch, values)
+    whole = trainer(**settings).run().result()
+    scores(monkeypatch, values)
+    trainer(run_dir=tmp_path / "run", **settings).run(stop).close()
+    scores(monkeypatch, values[stop // 4 * 4 :] or values[-1:])
+    assert same(state(resumed(tmp_path / "run").run().result()), state(whole))
+
+
+def test_patience_is_remembered_over_a_pause(trainer, resumed, tmp_path, monkeypatch):
+    scores(monkeypatch, [0.5, 0.4])
+    trainer(run_dir=tmp_path / "run", eval_every=1, patience=3, checkpoint_every=2).run(2).close()
+    scores(monkeypatch, [0.4, 0.4, 0.4, 0.9])
+    run = resumed(tmp_path / "run").run()
+    assert run.epoch == 4
+    assert run.result().stopped == "patience"
+
+
+def test_a_run_stopped_by_patience_stays_stopped(trainer, resumed, tmp_path, monkeypatch):
+    scores(monkeypatch, [0.5, 0.4, 0.4])
+    trainer(run_dir=tmp_path / "run", eval_every=1, patience=2).run().close()
+    run = resumed(tmp_path / "run").run()
+    assert run.epoch == 3
+    assert run.result().stopped == "patience"
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(trainer, resumed, tmp_path):
+    trainer(run_dir=tmp_path / "run", checkpoint_every=10).run(3).close()
+    again = resumed(tmp_path / "run")
+    assert again.epoch == 0
+    assert again.run().result().losses == trainer().run().result().losses
+
+
+def test_a_finished_run_gives_its_result_again(trainer, resumed, tmp_path):
+    first = trainer(run_dir=tmp_path / "run").run().result()
+    again = resumed(tmp_path / "run").run().result()
+    assert again.losses == first.losses
+    assert same(state(again), state(first))
+    assert again.stopped == "epochs"
+
+
+def test_a_checkpoint_of_another_model_is_refused(trainer, tmp_path, graph):
+    trainer(run_dir=tmp_path / "run").run().close()
+    with pytest.raises(CheckpointError, match="is of another model"):
+        dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=5))
+
+
+def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):
+    trainer(run_dir=tmp_path / "run").run().close()
+    with pytest.raises(ConfigError, match=r"does not say which graph it is about: give graph=\.\.\."):
+        dorylus.resume(tmp_path / "run")
+
+
+def ctrl_c(monkeypatch, at):
+    """Presses Ctrl-C in so many epochs' time."""
+    epochs = []
+
+    class Pressed(Interrupt):
+        @property
+        def asked(self):
+            epochs.append(1)
+            return len(epochs) >= at
+
+        @asked.setter
+        def asked(self, value):
+            pass
+
+    monkeypatch.setattr("dorylus.training.trainer.Interrupt", Pressed)
+
+
+def test_ctrl_c_finishes_the_epoch_and_saves(trainer, resumed, tmp_path, monkeypatch):
+    run = trainer(run_dir=tmp_path / "run")
+    with monkeypatch.context() as patch:
+        ctrl_c(patch, at=5)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+    run.close()
+    assert checkpoint.latest(tmp_path / "run" / "checkpoints").name == "epoch-000005"
+    again = resumed(tmp_path / "run")
+    assert again.epoch == 5
+    assert again.run().result().losses == trainer().run().result().losses
+    assert again.result().stopped == "epochs"
+
+
+def test_ctrl_c_in_the_epoch_in_which_the_run_stops_does_not_undo_that(trainer, resumed, tmp_path, monkeypatch):
+    scores(monkeypatch, [0.5, 0.8, 0.6])
+    run = trainer(run_dir=tmp_path / "run", eval_every=1, target_accuracy=0.75)
+    with monkeypatch.context() as patch:
+        ctrl_c(patch, at=2)
+        with pytest.raises(KeyboardInterrupt):
+            run.run()
+    run.close()
+    again = resumed(tmp_path / "run").run()
+    assert again.epoch == 2
+    assert again.result().stopped == "target_accuracy"
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        ({"train_mask": None}, GraphError, "empty train_mask: mark at least one labelled vertex"),
+        ({"labels": None, "train_mask": None, "val_mask": None, "test_mask": None}, GraphError, "has no labels"),
+        ({"features": None}, GraphError, "has no features"),
+    ],
+)
+def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, change, error, says):
+    fields = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
+    poor = dorylus.Graph(**({name: getattr(graph, name) for name in fields} | change))
+    with pytest.raises(error, match=says):
+        dorylus.train(poor, dorylus.gcn(), epochs=1, run_dir=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("model", "settings", "says"),
+    [
+        (dorylus.gcn().build(7, 3), {}, "made for 7 features, but graph 'communities' has 6"),
+        (dorylus.gcn().build(6, 4), {}, "made for 4 classes, but graph 'communities' has 3"),
+        (torch.nn.Linear(6, 3), {}, "model is a Linear: use dorylus.gcn"),
+        (dorylus.gcn().build(6, 3).double(), {}, "float32"),
+        (dorylus.gcn(), {"intervals": 201}, "use at most 200"),
+        (dorylus.gcn(), {"loss": "bce"}, "have one label each: use loss='auto'"),
+        (dorylus.gcn(), {"optimizer": "adma"}, "unknown optimizer 'adma'"),
+        (dorylus.gcn(), {"epoch": 3}, "Did you mean 'epochs'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(graph, tmp_path, model, settings, says):
+    with pytest.raises(ConfigError, match=says):
+        dorylus.train(graph, model, run_dir=tmp_path / "run", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("graph", ["cora", None])
+def test_what_is_no_graph_is_refused_with_the_way_to_get_one(graph):
+    with pytest.raises(ConfigError, match=r"dorylus\.load"):
+        dorylus.train(graph, dorylus.gcn())
+
+
+class Plain(dorylus.Layer):
+    """A layer without weights."""
+
+
+def test_a_model_without_weights_is_refused_by_that_name(graph):
+    with pytest.raises(ConfigError, match="no weights"):
+        dorylus.train(graph, dorylus.Program([Plain(6, 3)]), epochs=1)
+
+
+def test_many_labels_are_trained_and_scored(tmp_path):
+    many = dorylus.communities(num_vertices=200, num_classes=4, num_features=6, multilabel=True, seed=0)
+    result = dorylus.train(many, dorylus.gcn(dropout=0.0), epochs=30, lr=0.05, threads=1)
+    assert result.losses[0] == pytest.approx(math.log(2), rel=0.5)
+    assert result.losses[-1] < result.losses[0]
+    assert result.predict("classes").shape == (200, 4)
+    assert set(np.unique(result.predict("classes"))) <= {0, 1}
+    assert result.config.loss == "auto"
+
+
+@pytest.mark.parametrize("savings", [{"cache_first_gather": False}, {"narrow_gather": False}, {"prune_rows": False}])
+def test_savings_change_the_work_and_not_the_losses(graph, savings):
+    settings = {"epochs": 4, "threads": 1, "intervals": 2}
+    saved = dorylus.train(graph, dorylus.gcn(hidden=4, dropout=0.0), **settings)
+    plain = dorylus.train(graph, dorylus.gcn(hidden=4, dropout=0.0), **settings, **savings)
+    assert saved.losses == pytest.approx(plain.losses, rel=1e-4)
+    assert plain.work.done >= saved.work.done
+
+
+def test_the_model_handed_in_is_left_as_it_was(graph):
+    program = dorylus.gcn().build(6, 3, seed=1)
+    before = {name: value.clone() for name, value in program.state_dict().items()}
+    result = dorylus.train(graph, program, epochs=2, threads=1)
+    assert same(before, program.state_dict())
+    assert not same(state(result), before)
