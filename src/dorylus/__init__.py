@@ -18,9 +18,9 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from dorylus.graph import Graph, SparseFeatures, communities, load, ring, rmat
-    from dorylus.saga import Layer, Program
+    from dorylus.saga import GAT, GCN, GIN, SAGE, Layer, Program
     from dorylus.saga.builders import gat, gcn, gin, sage
-    from dorylus.training import Result, RunConfig, Trainer, predict, resume, train
+    from dorylus.training import Result, RunConfig, Trainer, predict, predict_from, resume, train
 
 __version__ = "0.1.0"
 
@@ -29,16 +29,16 @@ _HOMES = {
         "CheckpointError", "ConfigError", "DataError", "DorylusError", "GraphError", "TrainingError",
     ),
     "dorylus.graph": ("Graph", "SparseFeatures", "communities", "load", "ring", "rmat"),
-    "dorylus.saga": ("Layer", "Program"),
+    "dorylus.saga": ("GAT", "GCN", "GIN", "SAGE", "Layer", "Program"),
     "dorylus.saga.builders": ("gat", "gcn", "gin", "sage"),
-    "dorylus.training": ("Result", "RunConfig", "Trainer", "predict", "resume", "train"),
+    "dorylus.training": ("Result", "RunConfig", "Trainer", "predict", "predict_from", "resume", "train"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022  (by subject)
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
-    "gcn", "gat", "sage", "gin", "Program", "Layer",
-    "train", "resume", "predict", "Trainer", "Result", "RunConfig",
+    "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
+    "train", "resume", "predict", "predict_from", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 ]  # fmt: skip
 

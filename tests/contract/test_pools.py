@@ -22,7 +22,10 @@ class LatePool:
     """Answers from threads of its own, the newest call first."""
 
     def __init__(self):
-        self._threads = ThreadPoolExecutor(3, thread_name_prefix="dorylus-pool")
+        # One call, one thread: torch's own threads would cut sums differently, and change their last bits.
+        self._threads = ThreadPoolExecutor(
+            3, thread_name_prefix="dorylus-pool", initializer=torch.set_num_threads, initargs=(1,)
+        )
         self._calls = []
         self._lock = threading.Lock()
         self._closed = False

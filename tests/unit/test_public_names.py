@@ -11,8 +11,8 @@ from dorylus.saga import reference
 
 NAMES = {
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
-    "gcn", "gat", "sage", "gin", "Program", "Layer",
-    "train", "resume", "predict", "Trainer", "Result", "RunConfig",
+    "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
+    "train", "resume", "predict", "predict_from", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 }  # fmt: skip
 

@@ -67,6 +67,8 @@ class Engine:
                 self._scheduler, self._execute, self._spans = scheduler, execute, []
                 self._failure, self._over = None, False
                 self._handle(Permit(epoch), taken_here=1)
+                if not self._ready and not self._over:  # nothing would ever happen: do not wait for it
+                    raise TrainingError(f"epoch {epoch} has no task to start: it is over already, or has none at all.")
             self._work(0)
         finally:
             with self._changed:

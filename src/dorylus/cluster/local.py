@@ -139,13 +139,17 @@ class LocalCluster:
 
         def execute(task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
             def accept(reply: Reply) -> None:
-                server.accept(task, reply)
-                if task.kind in (Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE):
-                    parameters.push(task.step, task.interval, reply.weight_grads)
-                if task.kind is Kind.LOSS:
-                    self._losses[task.interval] = reply.loss
-                server.finished(task)
-                done()
+                try:  # a pool may answer from a thread of its own, where nobody would hear of the error
+                    server.accept(task, reply)
+                    if task.kind in (Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE):
+                        parameters.push(task.step, task.interval, reply.weight_grads)
+                    if task.kind is Kind.LOSS:
+                        self._losses[task.interval] = reply.loss
+                    server.finished(task)
+                except Exception as error:
+                    failed(error)
+                else:
+                    done()
 
             if task.kind in DENSE:
                 pool.submit(server.call(task, parameters.pull()), accept, failed)

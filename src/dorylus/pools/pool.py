@@ -7,7 +7,11 @@ from dorylus.saga.dense import Call, Reply
 
 
 class TensorPool(Protocol):
-    """Runs dense tasks somewhere. Every call given is answered exactly once: by ``done``, or by ``failed``."""
+    """Runs dense tasks somewhere. Every call given is answered exactly once: by ``done``, or by ``failed``.
+
+    A call runs on one thread of torch's (``torch.set_num_threads(1)``): with more, sums come out in another order, and
+    runs that should agree to the last bit do not.
+    """
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Take a call; may answer before it returns (in the calling thread) or later (from a thread of its own)."""

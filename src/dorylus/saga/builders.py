@@ -10,6 +10,7 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
 from dorylus.saga.layer import Layer
+from dorylus.saga.options import WHOLE, checked
 from dorylus.saga.program import Program, Recipe
 from dorylus.saga.sage import SAGE
 
@@ -43,7 +44,7 @@ def _stack(
 def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int, int], list[tuple[int, int]]]:
     if num_layers < 1:
         raise ConfigError(f"num_layers={num_layers}: a program has at least one layer.")
-    inner = [hidden] * (num_layers - 1) if isinstance(hidden, int) else list(hidden)
+    inner = list(hidden) if isinstance(hidden, Sequence) else [hidden] * (num_layers - 1)
     if len(inner) != num_layers - 1:
         raise ConfigError(
             f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them."
@@ -72,7 +73,7 @@ def gcn(
 
     ``dropout`` is applied to every layer's input, ``input_dropout`` to the features in its stead where it is given.
     """
-    options = dict(locals())
+    options = checked(dict(locals()))
     widths = _plain_widths(hidden, num_layers)
     return _stack("gcn", options, widths, lambda _, wide, out, common: GCN(wide, out, **common))
 
@@ -89,7 +90,7 @@ def sage(
     layer_norm: bool = False,
 ) -> Recipe:
     """GraphSAGE with a mean, max or sum aggregator."""
-    options = dict(locals())
+    options = checked(dict(locals()))
     widths = _plain_widths(hidden, num_layers)
     return _stack(
         "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)
@@ -109,7 +110,7 @@ def gin(
     layer_norm: bool = False,
 ) -> Recipe:
     """Graph isomorphism network, a two-layer perceptron per layer."""
-    options = dict(locals())
+    options = checked(dict(locals()))
     widths = _plain_widths(hidden, num_layers)
     return _stack(
         "gin", options, widths, lambda _, wide, out, common: GIN(wide, out, eps=eps, train_eps=train_eps, **common)
@@ -134,7 +135,7 @@ def gat(
 
     ``attention_dropout`` is that of the attention coefficients; it is ``dropout`` unless given.
     """
-    options = dict(locals())
+    options = checked(dict(locals()), hidden=WHOLE)
     if min(hidden, heads, output_heads) < 1:
         raise ConfigError(f"hidden={hidden}, heads={heads}, output_heads={output_heads}: each must be at least 1.")
     widths = _plain_widths(hidden * heads, num_layers)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dorylus.errors import ConfigError
+from dorylus.saga.gat import GAT
 from dorylus.saga.layer import Layer
 from dorylus.saga.program import Program
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
@@ -126,6 +128,18 @@ def _transform_first(layer: Layer, first: bool, sparse: bool, savings: Savings) 
     return layer.prepared_columns * (2 if first else 1) < layer.in_columns
 
 
+def _check_messages(index: int, layer: Layer, parts: tuple[Tensor, ...]) -> None:
+    if layer.reduce == "softmax" and (len(parts) != 2 or parts[1].shape[1] != layer.heads):
+        raise ConfigError(
+            f"layer {index} reduces by softmax: its apply_edge must return (message, score), with {layer.heads} "
+            "columns of scores, one a head."
+        )
+    if layer.reduce != "softmax" and len(parts) != 1:
+        raise ConfigError(
+            f"apply_edge of layer {index} returns {len(parts)} tensors: return one tensor, or reduce by 'softmax'."
+        )
+
+
 class _Lowering:
     def __init__(self, layers: list[Layer], sparse: bool, training: bool, savings: Savings, keep_rows: bool) -> None:
         self.layers = layers
@@ -185,6 +199,8 @@ class _Lowering:
 
     def _gather(self, index: int, x: Slot) -> Slot:
         layer = self.layers[index]
+        if layer.reduce == "attention" and not isinstance(layer, GAT):
+            raise ConfigError(f"layer {index} reduces by attention, which only GAT does: use 'softmax' in its stead.")
         static = index == 0 and self.static
         needs_grad = any(slot.needs_grad for slot in self.prepared) or layer.has_apply_edge
         output = Slot(
@@ -203,6 +219,7 @@ class _Lowering:
                 torch.zeros(2, source.columns), torch.zeros(2, destination.columns), torch.ones(2, 1)
             )
         parts = probe if isinstance(probe, tuple) else (probe,)
+        _check_messages(index, layer, parts)
         stage = ApplyEdge(body, layer, source, destination, tuple(part.shape[1] for part in parts), index + 1)
         self.stages.append(stage)
         return stage

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.layer import Layer
 
 
@@ -67,6 +67,11 @@ class Program(nn.Module):
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
 
 
+_KNOWN = {
+    "reduce": ("sum", "mean", "max", "softmax", "attention"),
+    "norm": ("symmetric", "mean", "none"),
+    "own": ("input", "prepared", "none"),
+}
 # Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
 _IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
 
@@ -74,6 +79,11 @@ _IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RRe
 def _check_layer(index: int, layer: object) -> None:
     if not isinstance(layer, Layer):
         raise ConfigError(f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer.")
+    for what, known in _KNOWN.items():
+        if getattr(layer, what) not in known:
+            raise ConfigError(f"layer {index}: " + unknown_name(what, str(getattr(layer, what)), known))
+    if layer.reduce == "softmax" and not layer.has_apply_edge:
+        raise ConfigError(f"layer {index} reduces by softmax: write an apply_edge that returns (message, score).")
     for name, part in layer.named_modules():
         if isinstance(part, _IMPURE):
             raise ConfigError(

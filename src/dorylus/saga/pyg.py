@@ -39,8 +39,9 @@ def from_pyg(program: Program, convs: Sequence[nn.Module]) -> Program:
                     f"convolution {index} has {name!r} of shape {list(value.shape)}, layer {index} has {found}: "
                     "build the program with the same kinds of layers and widths."
                 )
-        with torch.no_grad():
-            program.layer(index).load_state_dict({**own, **conv.state_dict()})
+    with torch.no_grad():
+        for index, conv in enumerate(convs):
+            program.layer(index).load_state_dict({**program.layer(index).state_dict(), **conv.state_dict()})
     return program
 
 

@@ -158,7 +158,13 @@ class GraphServer:
         assert isinstance(stage, ApplyVertex | Loss)
         if task.kind is Kind.APPLY_VERTEX:
             assert isinstance(stage, ApplyVertex)
+            begin, end = self._layout.rows(stage.level, interval)
             for slot, rows in zip(stage.outputs, reply.outputs, strict=True):
+                if rows.shape != (end - begin, slot.columns):
+                    raise ValueError(
+                        f"a body gave {list(rows.shape)} for {end - begin} rows of {slot.columns} columns: "
+                        "it maps each row to one row."
+                    )
                 self._pending[slot, interval] = rows.contiguous().numpy()
                 if not slot.gathered:
                     self._publish(slot, interval, task.epoch)

@@ -38,19 +38,32 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
         return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
     if not isinstance(model, Program):
         raise ConfigError(f"model is a {type(model).__name__}: use dorylus.gcn(...) or another builder, or a Program.")
-    for what, has, wants in (
-        ("features", graph.num_features, model.in_columns),
-        ("classes", graph.num_classes, model.out_columns),
-    ):
-        if has != wants:
-            raise ConfigError(
-                f"the model is made for {wants} {what}, but graph {graph.name!r} has {has}: build the model for {has}."
-            )
+    check_features(model, graph)
+    _check_width(graph, "classes", graph.num_classes, model.out_columns)
+    for name, weight in model.named_parameters():
+        if weight.dtype != torch.float32:
+            raise ConfigError(f"{name} of the model is {weight.dtype}: weights are float32, so call .float() on it.")
     return deepcopy(model)
 
 
+def check_features(program: Program, graph: Graph) -> None:
+    """Refuse a graph whose vertices or features a program cannot take."""
+    if graph.num_vertices == 0:
+        raise GraphError(f"graph {graph.name!r} has no vertices: there is nothing to compute.")
+    _check_width(graph, "features", graph.num_features, program.in_columns)
+
+
+def _check_width(graph: Graph, what: str, has: int, wants: int) -> None:
+    if has != wants:
+        raise ConfigError(
+            f"the model is made for {wants} {what}, but graph {graph.name!r} has {has}: build the model for {has}."
+        )
+
+
 def check_trainable(graph: Graph) -> None:
-    """Refuse a graph there is nothing to learn from."""
+    """Refuse what is no graph, and a graph there is nothing to learn from."""
+    if not isinstance(graph, Graph):
+        raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
     if graph.labels is None or graph.num_classes == 0:
         raise GraphError(f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask.")
     if not graph.train_mask.any():

@@ -38,7 +38,7 @@ class RunConfig:
     )
     mode: str = choice("pipe", ("pipe", "no_pipe"), "pipe overlaps tasks of different kinds; both give exact results.")
     pool: str = choice("threads", ("threads",), "Where dense tasks run.")
-    threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1)))
+    threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1, 4096)))
     precision: str = choice("float32", ("float32", "bf16"), "Number format of activations; bf16 is an approximation.")
     reorder: str = choice("none", ("none", "degree", "bfs", "rcm"), "Order vertices are stored in; results keep yours.")
     rematerialize: bool = setting(

@@ -14,7 +14,7 @@ from dorylus.pools import make_pool
 from dorylus.saga import Program, Recipe, lower
 from dorylus.servers import ParameterServer
 from dorylus.training import checkpoint
-from dorylus.training.assembly import bind, make_shard, savings_of, threads_of
+from dorylus.training.assembly import bind, check_features, make_shard, savings_of, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import classes_of
 from dorylus.training.fingerprint import fingerprint
@@ -30,6 +30,7 @@ def predict(
     if what not in WHAT:
         raise ConfigError(unknown_name("prediction", what, WHAT))
     output = _hidden(program, layer) if what == "embeddings" else program.num_layers - 1
+    check_features(program, graph)
     config = config or RunConfig()
     everyone = np.ones(graph.num_vertices, np.bool_)
     shard = make_shard(graph, program, config, everyone)

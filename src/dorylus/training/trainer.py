@@ -1,5 +1,6 @@
 """The trainer: epochs, evaluations, checkpoints, and when to stop."""
 
+import math
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.cluster import LocalCluster
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import make_pool
@@ -99,6 +101,8 @@ class Trainer:
         memory.reset_peak()
         check_trainable(graph)
         self.program = bind(model, graph, config.seed)
+        if not any(True for _ in self.program.parameters()):
+            raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
         made = make_optimizer(config, self.program.named_parameters(), optimizer)
         self._schedule = make_lr_schedule(config, made, lr_schedule)
@@ -147,7 +151,8 @@ class Trainer:
             while self.epoch < until and self._progress.stopped is None:
                 self._one_epoch()
                 if interrupt.asked:
-                    self._stop("interrupted")
+                    if self._progress.stopped is None:
+                        self._stop("interrupted")
                     self._save()
                     raise KeyboardInterrupt
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
@@ -217,6 +222,11 @@ class Trainer:
 
     def _one_epoch(self) -> None:
         report = self._running().train_epoch()
+        if not math.isfinite(report.loss):
+            raise TrainingError(
+                f"the loss of epoch {self.epoch + 1} is {report.loss}: training diverged. Use a smaller lr, or "
+                "row-normalised features; the last checkpoint, where there is one, is from before."
+            )
         self._progress.losses.append(report.loss)
         self._progress.epoch_seconds.append(report.seconds)
         step_lr_schedule(self._schedule, report.loss)

@@ -1,0 +1,43 @@
+"""What the options of a builder may be: they come from Python, a file or a command line."""
+
+from collections.abc import Callable, Mapping
+from numbers import Integral, Real
+from typing import Any
+
+from dorylus.errors import ConfigError
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_widths(value: object) -> bool:
+    return _is_whole(value) or (isinstance(value, list | tuple) and all(map(_is_whole, value)))
+
+
+Kind = tuple[str, Callable[[Any], bool]]
+WHOLE: Kind = ("a whole number", _is_whole)
+_NUMBER: Kind = ("a number", _is_number)
+_OPTIONAL: Kind = ("a number, or left out", lambda value: value is None or _is_number(value))
+_SWITCH: Kind = ("true or false", lambda value: isinstance(value, bool))
+_NAME: Kind = ("a name", lambda value: isinstance(value, str))
+_KINDS: Mapping[str, Kind] = {
+    "hidden": ("a whole number, or a list of them", _is_widths),
+    "num_layers": WHOLE, "heads": WHOLE, "output_heads": WHOLE,
+    "dropout": _NUMBER, "input_dropout": _OPTIONAL, "attention_dropout": _OPTIONAL, "slope": _NUMBER, "eps": _NUMBER,
+    "residual": _SWITCH, "layer_norm": _SWITCH, "train_eps": _SWITCH,
+    "activation": _NAME, "aggregator": _NAME,
+}  # fmt: skip
+
+
+def checked(options: dict[str, Any], **kinds: Kind) -> dict[str, Any]:
+    """The options, each of the kind it must be: they may come from a file or a command line."""
+    for name, value in options.items():
+        kind, fits = kinds.get(name, _KINDS[name])
+        if not fits(value):
+            raise ConfigError(f"{name}={value!r}, but {name} is {kind}: give it as that.")
+    return options
