@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import subprocess
 import sys
 import tempfile
 import time
@@ -35,7 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rows += compete(list(entries(name, model, options)), Path(temporary), recipe, options, origin)
     table.show(table.HEADINGS, table.cells(rows), f"{options.threads} threads, dropout {options.dropout}, median epoch")
     table.write(options.results, options.name, rows, "python -m benchmarks " + " ".join(sys.argv[1:]))
-    return 1 if any(row.note.startswith("failed") for row in rows) else 0
+    failed = any(row.note.startswith("failed") for row in rows)
+    return 1 if failed or not (options.without_spmm or sparse_product(options.threads)) else 0
+
+
+def sparse_product(threads: int) -> bool:
+    """Print the sparse product's table as well, from a process of its own; whether it went well."""
+    command = [sys.executable, "-m", "benchmarks.spmm", "--threads", str(threads)]
+    return subprocess.run(command).returncode == 0
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -48,6 +56,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="leave out the peers that need many GiB and half a minute")
     parser.add_argument("--peers", action="store_true", help="measure the peers only")
+    parser.add_argument("--without-spmm", action="store_true", help="leave the sparse product's own table out")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of cora.npz and pubmed.npz")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--name", default="epochs", help="file name of the results")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError, GraphError
 from dorylus.graph import Graph, order
-from dorylus.partition import Shard, check_intervals, choose_intervals, make_layout, needed_levels
+from dorylus.partition import Shard, check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
 from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
 from dorylus.saga.dense import IGNORED, Targets
 from dorylus.saga.work import Work, measure
@@ -100,7 +100,8 @@ def make_shard(graph: Graph, program: Program, config: RunConfig, wanted: NDArra
     """The graph in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
     layers = program.num_layers
     if config.prune_rows:
-        deepest = needed_levels(graph.indptr, graph.indices, wanted, layers)
+        needed = needed_levels(graph.indptr, graph.indices, wanted, layers)
+        deepest = settle_levels(needed, graph.in_degrees(), layers)
     else:
         deepest = np.full(graph.num_vertices, layers, np.int8)
     intervals = config.intervals or _intervals(graph, program, deepest, threads_of(config))

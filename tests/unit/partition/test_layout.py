@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from random_graphs import dense_matrix, graphs
 
 from dorylus.errors import ConfigError
-from dorylus.partition import check_intervals, choose_intervals, make_layout, needed_levels
+from dorylus.partition import check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
 from dorylus.partition.layout import VERTEX_WORK
 
 
@@ -121,3 +121,15 @@ def test_more_intervals_than_vertices_are_refused_with_the_cure():
 )
 def test_the_number_of_intervals_follows_the_work(rows, edges, threads, intervals):
     assert choose_intervals(rows, edges, threads) == intervals
+
+
+def test_a_level_that_leaves_out_almost_no_edge_takes_every_vertex():
+    degrees = np.array([50, 46, 3, 1], np.int64)
+    deepest = np.array([2, 1, -1, 0], np.int8)  # edges into level 2: 50 %, level 1: 96 %
+    assert settle_levels(deepest, degrees, 2).tolist() == [2, 1, 1, 1]
+
+
+def test_levels_that_leave_out_many_edges_stay_as_they_are():
+    degrees = np.array([50, 30, 10, 10], np.int64)
+    deepest = np.array([2, 1, -1, 0], np.int8)
+    assert settle_levels(deepest, degrees, 2).tolist() == deepest.tolist()
