@@ -17,6 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,7 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"preparing {shape} ...", file=sys.stderr)
         csr = makers[shape]()
         lines += [line(shape, csr, width, options) for width in options.widths]
-    table.show(HEADINGS, lines, f"{options.threads} threads, {kernels.isa()}, median of {options.rounds}")
+    title = f"{options.threads} threads, {kernels.isa()}, median of {options.rounds}"
+    table.show(HEADINGS, lines, title)
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "spmm.md").write_text(
+        f"`python -m benchmarks.spmm`, {title}\n\n" + table.markdown(HEADINGS, lines)
+    )
     return 0
 
 
@@ -81,6 +88,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--patience", type=int, default=5, help="times a turn is tried until the machine is quiet")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--without-torch", action="store_true")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     return parser.parse_args(arguments)
 
 
