@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
-
 from pathlib import Path
 
 import numpy as np

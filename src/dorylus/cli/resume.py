@@ -1,5 +1,6 @@
 """``dorylus resume``: goes on with a run that was stopped, from its last checkpoint."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -19,5 +20,6 @@ def resume(
     import dorylus
     from dorylus.report.terminal import TerminalProgress
 
-    with tell_how_to_go_on(str(run_dir)):
-        dorylus.resume(run_dir, sinks=[TerminalProgress(progress=not quiet)])
+    with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(str(run_dir)):
+        progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
+        dorylus.resume(run_dir, sinks=[progress])

@@ -1,5 +1,6 @@
 """``dorylus train``: trains a model on a graph, shows how it goes, and leaves a run folder."""
 
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,13 +57,15 @@ def train(
 def run(spec: RunSpec, config: RunConfig, *, quiet: bool) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
-    graph = spec.load_graph()
 
     import dorylus
     from dorylus.report.terminal import TerminalProgress
 
-    with tell_how_to_go_on(config.run_dir):
-        dorylus.train(graph, recipe, sinks=[TerminalProgress(progress=not quiet)], spec=spec, **config.to_dict())
+    with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(config.run_dir):
+        progress.wait(f"loading {spec.graph['source']}")
+        graph = spec.load_graph()
+        progress.wait("laying out the graph")
+        dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.status import Status
 
 from dorylus.observe.sink import Record
 from dorylus.report import units
@@ -27,6 +28,11 @@ class TerminalProgress:
         self._view: _Bar | _Lines | None = None
         if progress:
             self._view = _Bar(self.console) if self.console.is_terminal else _Lines(self.console)
+
+    def wait(self, what: str) -> None:
+        """Says what is being done before the first record comes: a large graph takes its time to load."""
+        if self._view is not None:
+            self._view.wait(what)
 
     def write(self, record: Record) -> None:
         """Takes a record and brings what is shown up to date."""
@@ -50,6 +56,9 @@ class _Lines:
         self._console = console
         self._last_epoch: int | None = None
         self._last_t = 0.0
+
+    def wait(self, what: str) -> None:
+        self._print(f"{what} ...")
 
     def show(self, record: Record, summary: Summary) -> None:
         if record["kind"] == "run":
@@ -80,8 +89,20 @@ class _Bar:
         columns = [BarColumn(bar_width=None), TextColumn("{task.description}", markup=False)]
         self._progress = Progress(*columns, console=console, transient=True, expand=True)
         self._task: Any = None
+        self._status: Status | None = None
+
+    def wait(self, what: str) -> None:
+        self._stop_waiting()
+        self._status = self._console.status(what)
+        self._status.start()
+
+    def _stop_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def show(self, record: Record, summary: Summary) -> None:
+        self._stop_waiting()
         if record["kind"] == "run":
             self._console.print(opening_line(summary), markup=False, highlight=False)
             self._task = self._progress.add_task("", total=summary.num_epochs, completed=summary.epoch)
@@ -92,6 +113,7 @@ class _Bar:
             self._progress.update(self._task, completed=summary.epoch, description=text)
 
     def close(self) -> None:
+        self._stop_waiting()
         self._progress.stop()
 
 
