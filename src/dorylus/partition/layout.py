@@ -50,7 +50,7 @@ def choose_intervals(num_rows: int, num_edges: int, threads: int) -> int:
     Enough to keep the threads busy and their tasks in cache, few enough that a task outweighs its own cost.
     """
     wanted = max(num_rows / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
-    return 1 if wanted <= 1 else min(256, max(2 * threads, round(wanted)))
+    return 1 if wanted <= 2 else min(256, max(2 * threads, round(wanted)))
 
 
 def check_intervals(intervals: int, num_vertices: int) -> None:

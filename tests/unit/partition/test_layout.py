@@ -115,7 +115,8 @@ def test_more_intervals_than_vertices_are_refused_with_the_cure():
         (2_708, 10_000, 2, 1),  # small work is not cut
         (100_000, 1_000, 2, 12),  # by rows
         (10_000, 20_000_000, 2, 20),  # by edges
-        (10_000, 1_000, 16, 32),  # enough for the threads
+        (10_000, 1_000, 16, 1),  # nor is this: a task costs more than it would save
+        (20_000, 1_000, 16, 32),  # enough for the threads
         (100_000_000, 10, 2, 256),  # not more than pays
     ],
 )
