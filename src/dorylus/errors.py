@@ -43,9 +43,9 @@ class TrainingError(DorylusError):
     exit_code = 1
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
     """The sentence for a name nobody knows: lists the known ones and the nearest."""
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(str(name), names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     return f"unknown {what} {name!r}: the known ones are {', '.join(names)}.{hint}"

@@ -206,5 +206,8 @@ def test_a_run_through_the_pool_ends_with_the_bodys_error_and_the_tasks_name(poo
     cluster = make_cluster(
         graph, dorylus.Program([Breaks(6, 6), dorylus.gcn(num_layers=1).build(6, 3).layer(0)]), pool=pool
     )
-    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: ArithmeticError: too many rows"):
+    with pytest.raises(
+        TrainingError,
+        match=r"^apply_vertex of layer 0 \(Breaks\).* failed on interval \d in epoch 1: ArithmeticError: too many rows",
+    ):
         cluster.train_epoch()

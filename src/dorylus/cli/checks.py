@@ -104,9 +104,9 @@ def check_bf16(run: Any = None) -> Check:
 def check_optional() -> Check:
     """The packages that some commands and converters need."""
     there = [package for package in OPTIONAL if importlib.util.find_spec(package)]
-    absent = [f"dorylus[{extra}]" for package, extra in OPTIONAL.items() if package not in there]
+    absent = ",".join(extra for package, extra in OPTIONAL.items() if package not in there)
     found = ", ".join(there) or "none"
-    return Check("extras", "ok", found + (f"; to add: pip install {' '.join(absent)}" if absent else ""))
+    return Check("extras", "ok", found + (f'; to add: pip install "dorylus[{absent}]"' if absent else ""))
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (

@@ -22,12 +22,12 @@ def predict(
     """Write logits, classes or embeddings of every vertex, in the graph's own order."""
     if what not in KINDS:
         raise ConfigError(f"--what {what}: " + unknown_name("prediction", what, KINDS))
+    RunFolder.open(run_dir)
     target = output or run_dir / f"{what}.npy"
 
     from dorylus.training.prediction_file import check_target, write
 
     check_target(target)
-    RunFolder.open(run_dir)
 
     from dorylus.training import predict_from
 

@@ -35,6 +35,9 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option(help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER")
     ] = None,
+    no_download: Annotated[
+        bool, typer.Option("--no-download", help="Refuse a data set whose files are not there, rather than fetch them.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
     *,
     settings: dict[str, Any],
@@ -51,10 +54,10 @@ def train(
     folder = run_dir or default_run_dir(spec, datetime.now())
     checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
     check_free(folder)
-    run(spec, checked, quiet=quiet)
+    run(spec, checked, download=not no_download, quiet=quiet)
 
 
-def run(spec: RunSpec, config: RunConfig, *, quiet: bool) -> None:
+def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
 
@@ -63,7 +66,7 @@ def run(spec: RunSpec, config: RunConfig, *, quiet: bool) -> None:
 
     with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(config.run_dir):
         progress.wait(f"loading {spec.graph['source']}")
-        graph = spec.load_graph()
+        graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
         dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
 
@@ -76,8 +79,13 @@ def default_run_dir(spec: RunSpec, now: datetime) -> Path:
 
 
 def _graph_asked(spec: RunSpec, source: str | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The file's graph with the flags' options; another graph leaves root and reader's options of the file's behind."""
     if source is not None:
-        return {**graph_section(source, None, None), **given}
+        named = graph_section(source, None, None)
+        other = named["source"] != spec.graph.get("source")
+        # Row normalisation is done to whatever graph was loaded: the file asks for it of any.
+        kept = {key: value for key, value in spec.graph.items() if key == "row_normalise" or not other}
+        return {**named, **kept, **given}
     if "source" not in spec.graph:
         raise ConfigError(
             "no graph is given: name one (dorylus train cora), or write source = ... into the section [graph] of the "

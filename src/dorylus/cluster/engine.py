@@ -156,7 +156,7 @@ class Engine:
 def _explained(task: Task, error: BaseException) -> DorylusError:
     if isinstance(error, DorylusError):
         return error
-    where = f"{task.kind} of interval {task.interval} in epoch {task.epoch}"
+    where = f"{task.kind} of interval {task.interval} in epoch {task.epoch + 1}"
     failure = TrainingError(f"{where} failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

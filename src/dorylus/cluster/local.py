@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.cluster.engine import Engine, Span
+from dorylus.errors import DorylusError, TrainingError
 from dorylus.partition import Shard
 from dorylus.pipeline import SCHEDULES, Kind, Reads, Scheduler, Step, Task, TaskTable
 from dorylus.pools import TensorPool
-from dorylus.saga.dense import Reply, Targets
+from dorylus.saga.dense import Call, Reply, Targets
 from dorylus.saga.lower import Plan
 from dorylus.saga.table import Steps, steps_of
 from dorylus.servers import Arena, GraphServer, ParameterServer
@@ -152,7 +153,8 @@ class LocalCluster:
                     done()
 
             if task.kind in DENSE:
-                pool.submit(server.call(task, parameters.pull()), accept, failed)
+                call = server.call(task, parameters.pull())
+                pool.submit(call, accept, lambda error: failed(_in_body(call, error)))
                 return
             if task.kind is Kind.WEIGHT_UPDATE:
                 parameters.update()
@@ -173,3 +175,13 @@ class LocalCluster:
             done()
 
         self._engine.run(once, 0, execute)
+
+
+def _in_body(call: Call, error: BaseException) -> BaseException:
+    """An error of a dense body, told in the words of whoever wrote the layer."""
+    if isinstance(error, DorylusError):
+        return error
+    where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
+    told = TrainingError(f"{call.body.label} failed {where}: {type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told

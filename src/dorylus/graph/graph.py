@@ -172,11 +172,23 @@ class Graph:
         return dgl.to_dgl(self)
 
     @classmethod
-    def from_networkx(cls, graph: networkx.Graph, **attributes: str) -> Graph:
-        """The graph of a NetworkX graph, vertices numbered in its node order."""
+    def from_networkx(
+        cls,
+        graph: networkx.Graph,
+        *,
+        features: str | None = None,
+        labels: str | None = None,
+        weight: str | None = None,
+    ) -> Graph:
+        """The graph of a NetworkX graph, vertices numbered in its node order.
+
+        ``features`` and ``labels`` name node attributes, ``weight`` an edge attribute. Left out, they are "x", "y" and
+        "weight" where the graph has those; a name that is given must be there. Masks are the node attributes
+        train_mask, val_mask and test_mask.
+        """
         from dorylus.graph.interop import networkx
 
-        return networkx.from_networkx(graph, **attributes)
+        return networkx.from_networkx(graph, features=features, labels=labels, weight=weight)
 
     def to_networkx(self) -> networkx.Graph:
         """A NetworkX ``Graph`` or ``DiGraph`` with node attributes x, y and the masks."""
@@ -211,7 +223,7 @@ class Graph:
         return ogb.to_ogb(self)
 
     def __repr__(self) -> str:
-        kind = "directed" if self.directed else "undirected"
+        kind = ("directed" if self.directed else "undirected") + ("" if self.edge_weight is None else ", weighted")
         columns = f"{self.num_features:,}{' sparse' if self.sparse_features else ''} features"
         classes = f"{self.num_classes:,} {'labels' if self.multilabel else 'classes'}"
         split = " / ".join(f"{int(getattr(self, name).sum()):,} {name.removesuffix('_mask')}" for name in MASKS)

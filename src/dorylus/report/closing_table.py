@@ -1,4 +1,4 @@
-"""The table a run ends with: held-out accuracy, seconds an epoch, where the time went, memory, work saved."""
+"""The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -32,8 +32,7 @@ def closing_table(run: Summary | Iterable[Record]) -> Table:
 def rows(summary: Summary) -> list[tuple[str, str]]:
     """The rows of the closing table: those for which there is something to tell."""
     told = [
-        ("test accuracy", units.percent(summary.score("test_accuracy"), 2)),
-        ("validation accuracy", units.percent(summary.score("val_accuracy"), 2)),
+        *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
         ("loss", units.number(_told(summary, "final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
@@ -43,6 +42,27 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         ("run folder", summary.run_dir or "–"),
     ]
     return [(name, value) for name, value in told if value != "–"]
+
+
+def _class_scores(summary: Summary) -> list[tuple[str, str]]:
+    return [
+        ("test accuracy", _score(summary, "test_accuracy")),
+        ("validation accuracy", _score(summary, "val_accuracy")),
+    ]
+
+
+def _label_scores(summary: Summary) -> list[tuple[str, str]]:
+    f1 = [_score(summary, f"test_{average}_f1") for average in ("micro", "macro")]
+    return [
+        ("test micro F1 / macro F1", "–" if f1 == ["–", "–"] else " / ".join(f1)),
+        ("validation micro F1", _score(summary, "val_micro_f1")),
+        ("test accuracy per label", _score(summary, "test_accuracy")),
+        ("validation accuracy per label", _score(summary, "val_accuracy")),
+    ]
+
+
+def _score(summary: Summary, name: str) -> str:
+    return units.percent(summary.score(name), 2)
 
 
 def _epochs(summary: Summary) -> str:

@@ -87,6 +87,11 @@ class Summary:
         others = [kind for kind in self.task_seconds if kind not in TASK_KINDS]
         return {kind: self.task_seconds[kind] / total for kind in (*known, *others) if total}
 
+    @property
+    def multilabel(self) -> bool:
+        """Whether a vertex may have several labels; most are absent, so F1 tells more than accuracy then."""
+        return bool(self.graph.get("multilabel"))
+
     def score(self, name: str) -> Any:
         """A score of the result, or of the last evaluation while there is no result."""
         found = (self.result or {}).get(name)

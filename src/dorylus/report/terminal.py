@@ -58,7 +58,7 @@ class _Lines:
         self._last_t = 0.0
 
     def wait(self, what: str) -> None:
-        self._print(f"{what} ...")
+        pass  # a file or a pipe has nobody waiting before it
 
     def show(self, record: Record, summary: Summary) -> None:
         if record["kind"] == "run":
@@ -66,7 +66,7 @@ class _Lines:
         elif record["kind"] == "epoch" and self._is_time(record, summary):
             self._last_epoch, self._last_t = summary.epoch, record.get("t", 0.0)
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
-            self._print(f"epoch {summary.epoch}{total}  " + "  ".join(figures(summary).values()))
+            self._print(f"epoch {summary.epoch}{total}  " + "  ".join(figures(summary, dated=True).values()))
 
     def _is_time(self, record: Record, summary: Summary) -> bool:
         if self._last_epoch is None or summary.epoch == summary.num_epochs:
@@ -82,7 +82,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar with epoch rate, time left, loss, validation accuracy and memory."""
+    """A bar with epoch rate, time left, loss, validation score and memory."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -128,13 +128,13 @@ def opening_line(summary: Summary) -> str:
     return f"{what}{known}{parameters}{resumed}"
 
 
-def figures(summary: Summary) -> dict[str, str]:
-    """The figures of the moment, by name, in the order they are shown."""
+def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:
+    """The figures of the moment, by name, in the order they are shown; ``dated`` tells the epoch of an older score."""
     recent = summary.epoch_seconds[-RECENT_EPOCHS:]
     mean_s = sum(recent) / len(recent) if recent else 0.0
     shown = {"loss": f"loss {units.number(summary.loss)}"}
-    if (accuracy := summary.evaluation.get("val_accuracy")) is not None:
-        shown["val"] = f"val {units.percent(accuracy)}"
+    if (score := _validation_score(summary)) is not None:
+        shown["val"] = score + (_age(summary) if dated else "")
     if mean_s:
         shown["rate"] = f"{units.number(1 / mean_s, 3)} epochs/s" if mean_s < 1 else f"{units.seconds(mean_s)}/epoch"
     if (left_s := summary.seconds_left) is not None:
@@ -142,3 +142,14 @@ def figures(summary: Summary) -> dict[str, str]:
     if summary.memory_bytes:
         shown["memory"] = units.size(summary.memory_bytes)
     return shown
+
+
+def _validation_score(summary: Summary) -> str | None:
+    name, word = ("val_micro_f1", "val micro F1") if summary.multilabel else ("val_accuracy", "val")
+    score = summary.evaluation.get(name)
+    return None if score is None else f"{word} {units.percent(score)}"
+
+
+def _age(summary: Summary) -> str:
+    epoch = summary.evaluation.get("epoch", summary.epoch)
+    return f" (epoch {epoch})" if epoch < summary.epoch else ""

@@ -41,13 +41,21 @@ def _stack(
     return Recipe(name, options, make)
 
 
+def _depth(hidden: int | Sequence[int], num_layers: int | None) -> int:
+    """The number of layers: as asked, else as many as the widths need, else two."""
+    if num_layers is not None:
+        return num_layers
+    return len(hidden) + 1 if isinstance(hidden, Sequence) else 2
+
+
 def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int, int], list[tuple[int, int]]]:
     if num_layers < 1:
         raise ConfigError(f"num_layers={num_layers}: a program has at least one layer.")
     inner = list(hidden) if isinstance(hidden, Sequence) else [hidden] * (num_layers - 1)
     if len(inner) != num_layers - 1:
         raise ConfigError(
-            f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them."
+            f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them: "
+            f"use num_layers={len(inner) + 1}, or leave it out."
         )
     if any(width < 1 for width in inner):
         raise ConfigError(f"hidden={hidden}: every width must be at least 1.")
@@ -61,7 +69,7 @@ def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int
 
 def gcn(
     hidden: int | Sequence[int] = 16,
-    num_layers: int = 2,
+    num_layers: int | None = None,
     dropout: float = 0.5,
     *,
     input_dropout: float | None = None,
@@ -74,13 +82,13 @@ def gcn(
     ``dropout`` is applied to every layer's input, ``input_dropout`` to the features in its stead where it is given.
     """
     options = checked(dict(locals()))
-    widths = _plain_widths(hidden, num_layers)
+    widths = _plain_widths(hidden, _depth(hidden, num_layers))
     return _stack("gcn", options, widths, lambda _, wide, out, common: GCN(wide, out, **common))
 
 
 def sage(
     hidden: int | Sequence[int] = 64,
-    num_layers: int = 2,
+    num_layers: int | None = None,
     dropout: float = 0.5,
     *,
     aggregator: Literal["mean", "max", "sum"] = "mean",
@@ -91,7 +99,7 @@ def sage(
 ) -> Recipe:
     """GraphSAGE with a mean, max or sum aggregator."""
     options = checked(dict(locals()))
-    widths = _plain_widths(hidden, num_layers)
+    widths = _plain_widths(hidden, _depth(hidden, num_layers))
     return _stack(
         "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)
     )
@@ -99,7 +107,7 @@ def sage(
 
 def gin(
     hidden: int | Sequence[int] = 64,
-    num_layers: int = 2,
+    num_layers: int | None = None,
     dropout: float = 0.5,
     *,
     eps: float = 0.0,
@@ -111,7 +119,7 @@ def gin(
 ) -> Recipe:
     """Graph isomorphism network, a two-layer perceptron per layer."""
     options = checked(dict(locals()))
-    widths = _plain_widths(hidden, num_layers)
+    widths = _plain_widths(hidden, _depth(hidden, num_layers))
     return _stack(
         "gin", options, widths, lambda _, wide, out, common: GIN(wide, out, eps=eps, train_eps=train_eps, **common)
     )
@@ -120,7 +128,7 @@ def gin(
 def gat(
     hidden: int = 8,
     heads: int = 8,
-    num_layers: int = 2,
+    num_layers: int | None = None,
     dropout: float = 0.6,
     *,
     output_heads: int = 1,
@@ -138,11 +146,12 @@ def gat(
     options = checked(dict(locals()), hidden=WHOLE)
     if min(hidden, heads, output_heads) < 1:
         raise ConfigError(f"hidden={hidden}, heads={heads}, output_heads={output_heads}: each must be at least 1.")
-    widths = _plain_widths(hidden * heads, num_layers)
+    depth = _depth(hidden, num_layers)
+    widths = _plain_widths(hidden * heads, depth)
     on_attention = dropout if attention_dropout is None else attention_dropout
 
     def layer(index: int, wide: int, out: int, common: dict[str, Any]) -> Layer:
-        last = index == num_layers - 1
+        last = index == depth - 1
         own_heads = output_heads if last else heads
         return GAT(wide, out, heads=own_heads, concat=not last, slope=slope, attention_dropout=on_attention, **common)
 

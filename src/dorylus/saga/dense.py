@@ -57,6 +57,7 @@ class Call:
     wanted: tuple[bool, ...] = ()  # which inputs' gradients are wanted
     cotangents: tuple[Tensor | None, ...] = ()
     targets: Targets | None = None
+    columns: tuple[int, ...] = ()  # the outputs' widths
     keep: bool = False
     kept: Kept | None = None
 
@@ -74,6 +75,8 @@ class Reply:
 
 def run(call: Call) -> Reply:
     """Carry out a call in this thread."""
+    if all(x.shape[0] == 0 for x in call.inputs):
+        return _nothing(call)
     if call.mode is Mode.FORWARD:
         return _forward(call)
     if call.mode is Mode.LOSS:
@@ -84,9 +87,31 @@ def run(call: Call) -> Reply:
 def _forward(call: Call) -> Reply:
     if not call.keep:
         with torch.no_grad():
-            return Reply(call.body(call.weights, call.inputs))
+            return Reply(_fresh(call.body(call.weights, call.inputs), call.inputs))
     kept = _trace(call)
-    return Reply(tuple(output.detach() for output in kept.outputs), kept=kept)
+    return Reply(_fresh(tuple(output.detach() for output in kept.outputs), call.inputs), kept=kept)
+
+
+def _nothing(call: Call) -> Reply:
+    """The reply to a call without rows: no body needs to know how to handle it."""
+    outputs = tuple(torch.zeros(0, width) for width in call.columns) if call.mode is Mode.FORWARD else ()
+    grads = tuple(torch.zeros(x.shape) if want else None for x, want in zip(call.inputs, call.wanted, strict=False))
+    return Reply(outputs, grads)
+
+
+def _fresh(made: tuple[Tensor, ...], given: tuple[object, ...]) -> tuple[Tensor, ...]:
+    """The same tensors, copied where they share memory with what was given or with each other.
+
+    A body may hand an argument through, and the gradient of a sum *is* its cotangent; but arguments lie in matrices
+    that others write to as soon as this task is done.
+    """
+    seen = {x.untyped_storage().data_ptr() for x in given if isinstance(x, Tensor)}
+    fresh = []
+    for tensor in made:
+        place = tensor.untyped_storage().data_ptr()
+        fresh.append(tensor.clone() if place in seen else tensor)
+        seen.add(place)
+    return tuple(fresh)
 
 
 def _gradient(call: Call) -> Reply:
@@ -124,7 +149,9 @@ def _differentiate(
     if not outputs or not sources:
         return Reply(input_grads=(None,) * len(call.inputs), loss=loss)
     grads = torch.autograd.grad(outputs, sources, cotangents, allow_unused=True)  # type: ignore[arg-type]
-    of_inputs = iter(grads[: len(inputs)])
+    found = [grad for grad in grads[: len(inputs)] if grad is not None]
+    own = iter(_fresh(tuple(found), (*call.cotangents, *call.inputs)))
+    of_inputs = iter([None if grad is None else next(own) for grad in grads[: len(inputs)]])
     input_grads = tuple(next(of_inputs) if wanted else None for wanted in call.wanted)
     of_weights = zip(names, grads[len(inputs) :], strict=True)
     return Reply((), input_grads, {name: grad for name, grad in of_weights if grad is not None}, loss)

@@ -1,5 +1,6 @@
 """Lowering: layers become stages, in the order that moves least; work that need not be done is left out."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -128,6 +129,27 @@ def _transform_first(layer: Layer, first: bool, sparse: bool, savings: Savings) 
     return layer.prepared_columns * (2 if first else 1) < layer.in_columns
 
 
+def _label(method: str, index: int, layer: Layer) -> str:
+    return f"{method} of layer {index} ({type(layer).__name__})"
+
+
+def _vertex_body(after: tuple[int, Layer] | None, before: tuple[int, Layer] | None, emit_row: bool) -> Body:
+    pair = (("apply_vertex", after), ("prepare", before))
+    label = " and ".join(_label(method, *part) for method, part in pair if part is not None)
+    return Body(VertexBody(after, before, emit_row), label)
+
+
+def _probe(label: str, body: Callable[..., Any], *columns: int) -> tuple[Tensor, ...]:
+    """What a body makes of two rows of these widths: its outputs' widths are what the plan needs to know."""
+    try:
+        with torch.no_grad():
+            made = body(*(torch.zeros(2, width) for width in columns))
+    except Exception as error:  # whatever a user's body raises
+        shape = " and ".join(f"[2, {width}]" for width in columns)
+        raise ConfigError(f"{label} fails on rows of shape {shape}: {type(error).__name__}: {error}") from error
+    return made if isinstance(made, tuple) else (made,)
+
+
 def _check_messages(index: int, layer: Layer, parts: tuple[Tensor, ...]) -> None:
     if layer.reduce == "softmax" and (len(parts) != 2 or parts[1].shape[1] != layer.heads):
         raise ConfigError(
@@ -171,9 +193,9 @@ class _Lowering:
         """The stages between a layer's input and its gather."""
         layer = self.layers[index]
         if layer.prepares:
-            body = VertexBody(None, (index, layer), emit_row=False)
+            body = _vertex_body(None, (index, layer), emit_row=False)
             self.prepared = self._prepared_slots(index)
-            self.stages.append(ApplyVertex(Body(body), (x,), self.prepared, index))
+            self.stages.append(ApplyVertex(body, (x,), self.prepared, index))
             self._scatter(self.prepared)
         else:
             self.prepared = (x,)
@@ -187,9 +209,7 @@ class _Lowering:
 
     def _prepared_slots(self, index: int) -> tuple[Slot, ...]:
         layer = self.layers[index]
-        with torch.no_grad():
-            probe = layer.prepare(torch.zeros(2, layer.in_columns))
-        parts = probe if isinstance(probe, tuple) else (probe,)
+        parts = _probe(_label("prepare", index, layer), layer.prepare, layer.in_columns)
         # By convention the last of several parts stays home: it is the destination's.
         kept = len(parts) - 1 if len(parts) > 1 else len(parts)
         return tuple(
@@ -213,12 +233,8 @@ class _Lowering:
 
     def _apply_edge(self, index: int) -> ApplyEdge:
         layer, source, destination = self.layers[index], self.prepared[0], self.prepared[-1]
-        body = Body(EdgeBody(index, layer))
-        with torch.no_grad():
-            probe = layer.apply_edge(
-                torch.zeros(2, source.columns), torch.zeros(2, destination.columns), torch.ones(2, 1)
-            )
-        parts = probe if isinstance(probe, tuple) else (probe,)
+        body = Body(EdgeBody(index, layer), _label("apply_edge", index, layer))
+        parts = _probe(body.label, layer.apply_edge, source.columns, destination.columns, 1)
         _check_messages(index, layer, parts)
         stage = ApplyEdge(body, layer, source, destination, tuple(part.shape[1] for part in parts), index + 1)
         self.stages.append(stage)
@@ -240,20 +256,20 @@ class _Lowering:
         emit_row = not fused or needs_input(following) or self.keep_rows
         self.rows.append(row if emit_row else None)
         if not fused:
-            self.stages.append(ApplyVertex(Body(VertexBody((index, layer), None, True)), inputs, (row,), index + 1))
+            self.stages.append(ApplyVertex(_vertex_body((index, layer), None, True), inputs, (row,), index + 1))
             self._open(index + 1, row)
             return row
         self.prepared = self._prepared_slots(index + 1)
-        body = VertexBody((index, layer), (index + 1, following), emit_row)
+        body = _vertex_body((index, layer), (index + 1, following), emit_row)
         outputs = ((row,) if emit_row else ()) + self.prepared
-        self.stages.append(ApplyVertex(Body(body), inputs, outputs, index + 1))
+        self.stages.append(ApplyVertex(body, inputs, outputs, index + 1))
         self._scatter(self.prepared)
         return row
 
     def _end(self, index: int, inputs: tuple[Slot, ...]) -> Slot:
         layer = self.layers[index]
         level = index + 1
-        body = Body(VertexBody((index, layer), None, True))
+        body = _vertex_body((index, layer), None, True)
         logits = Slot("logits", layer.out_columns, level, level)
         self.rows.append(None if self.training else logits)
         self.stages.append(Loss(body, inputs, level) if self.training else ApplyVertex(body, inputs, (logits,), level))

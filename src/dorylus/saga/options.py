@@ -27,7 +27,8 @@ _SWITCH: Kind = ("true or false", lambda value: isinstance(value, bool))
 _NAME: Kind = ("a name", lambda value: isinstance(value, str))
 _KINDS: Mapping[str, Kind] = {
     "hidden": ("a whole number, or a list of them", _is_widths),
-    "num_layers": WHOLE, "heads": WHOLE, "output_heads": WHOLE,
+    "num_layers": ("a whole number, or left out", lambda value: value is None or _is_whole(value)),
+    "heads": WHOLE, "output_heads": WHOLE,
     "dropout": _NUMBER, "input_dropout": _OPTIONAL, "attention_dropout": _OPTIONAL, "slope": _NUMBER, "eps": _NUMBER,
     "residual": _SWITCH, "layer_norm": _SWITCH, "train_eps": _SWITCH,
     "activation": _NAME, "aggregator": _NAME,

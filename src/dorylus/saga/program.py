@@ -51,7 +51,7 @@ class Program(nn.Module):
         return found
 
     def to_pyg(self) -> list[nn.Module]:
-        """PyG's convolutions with this program's weights, one a layer."""
+        """PyG's convolutions with this program's weights, one a layer; activations between them are yours to apply."""
         from dorylus.saga.pyg import to_pyg
 
         return to_pyg(self)

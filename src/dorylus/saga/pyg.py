@@ -16,10 +16,16 @@ from dorylus.saga.sage import SAGE
 
 
 def to_pyg(program: Program) -> list[nn.Module]:
-    """PyG's convolutions with this program's weights; activation, dropout, norm and residual stay outside, as there."""
+    """PyG's convolutions with this program's weights; activation and dropout stay outside, as they do there."""
     convs = []
     for index in range(program.num_layers):
         layer = program.layer(index)
+        for what, part in (("a layer norm", layer.norm_out), ("a residual", layer.residual)):
+            if part is not None:
+                raise ConfigError(
+                    f"layer {index} has {what}, for which PyG's convolutions have no place: build it in PyG yourself "
+                    "from state_dict(), or train without."
+                )
         conv = _convolution(layer)
         conv.load_state_dict({name: layer.state_dict()[name] for name in conv.state_dict()})
         convs.append(conv)
@@ -68,5 +74,5 @@ def _package() -> Any:
     try:
         import torch_geometric.nn
     except ImportError as error:
-        raise ConfigError("PyG is not installed: install it by `pip install dorylus[pyg]`.") from error
+        raise ConfigError('PyG is not installed: install it by `pip install "dorylus[pyg]"`.') from error
     return torch_geometric.nn

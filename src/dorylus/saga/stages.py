@@ -35,10 +35,13 @@ class Slot:
 
 
 class Body:
-    """A dense body: a pure function of weights and rows. Weights are named as in the program's ``state_dict``."""
+    """A dense body: a pure function of weights and rows. Weights are named as in the program's ``state_dict``.
 
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+    ``label`` says in the user's words what it runs, for errors.
+    """
+
+    def __init__(self, module: nn.Module, label: str = "a body") -> None:
+        self.module, self.label = module, label
         self.weight_names = tuple(name for name, _ in module.named_parameters())
         self._own = threading.local()
 

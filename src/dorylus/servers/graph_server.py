@@ -143,7 +143,9 @@ class GraphServer:
             wanted=self._wanted(stage),
             cotangents=self._cotangents(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
-            keep=self._keep_graph and mode is Mode.FORWARD,
+            columns=_columns(stage),
+            # Edges outnumber rows: keeping their graph would hold several rows an edge until the backward pass.
+            keep=self._keep_graph and mode is Mode.FORWARD and not isinstance(stage, ApplyEdge),
             kept=kept,
         )
 
@@ -257,6 +259,12 @@ class GraphServer:
         assert self._targets is not None
         begin, end = self._layout.rows(stage.level, interval)
         return Targets(self._targets.loss, self._targets.labels[begin:end], self._targets.total)
+
+
+def _columns(stage: ApplyVertex | Loss | ApplyEdge) -> tuple[int, ...]:
+    if isinstance(stage, ApplyEdge):
+        return stage.columns
+    return tuple(slot.columns for slot in stage.outputs) if isinstance(stage, ApplyVertex) else ()
 
 
 def _sum(parts: list[Matrix]) -> Matrix:

@@ -60,7 +60,7 @@ def _check_width(graph: Graph, what: str, has: int, wants: int) -> None:
         )
 
 
-def check_trainable(graph: Graph) -> None:
+def check_trainable(graph: Graph, config: RunConfig) -> None:
     """Refuse what is no graph, and a graph there is nothing to learn from."""
     if not isinstance(graph, Graph):
         raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
@@ -70,6 +70,15 @@ def check_trainable(graph: Graph) -> None:
         raise GraphError(
             f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training."
         )
+    if graph.val_mask.any():
+        return
+    asked = {"patience": config.patience, "target_accuracy": config.target_accuracy, "keep": config.keep}
+    for name, value in asked.items():
+        if value not in (None, "last"):
+            raise ConfigError(
+                f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
+                f"vertices for validation, or leave {name} out."
+            )
 
 
 def threads_of(config: RunConfig) -> int:

@@ -1,10 +1,14 @@
-"""Which model a checkpoint belongs to: its parameters' names, shapes and types in order, and how it was described."""
+"""Which model and which graph a checkpoint belongs to."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
 import torch
+
+from dorylus.graph import Graph, SparseFeatures
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,15 @@ def fingerprint(weights: Mapping[str, torch.Tensor], spec: str) -> Fingerprint:
     """The fingerprint of the model that has this state and description."""
     parts = [(name, tuple(w.shape), str(w.dtype).removeprefix("torch.")) for name, w in weights.items()]
     return Fingerprint(spec, tuple(parts))
+
+
+def graph_identity(graph: Graph) -> str:
+    """A line that two graphs share when all a run reads of them is equal: sizes, and a checksum of the arrays."""
+    features = graph.features
+    parts = [features.indptr, features.indices, features.values] if isinstance(features, SparseFeatures) else [features]
+    parts += [graph.indptr, graph.indices, graph.train_mask, graph.val_mask, graph.test_mask]
+    parts += [part for part in (graph.labels, graph.edge_weight) if part is not None]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data, checksum)
+    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {checksum:08x}"

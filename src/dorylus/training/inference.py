@@ -80,7 +80,7 @@ def predict_from(
 ) -> NDArray[Any]:
     """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's."""
     folder = RunFolder.open(run_dir)
-    graph = folder.spec.load_graph() if graph is None else graph
+    graph = folder.spec.load_graph(download=False) if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
     best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
     state = checkpoint.load(

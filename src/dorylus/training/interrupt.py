@@ -7,14 +7,18 @@ from typing import Any, Self
 
 
 class Interrupt:
-    """While it is open, the first Ctrl-C only sets ``asked``. Outside the main thread it changes nothing."""
+    """While it is open, the first Ctrl-C only sets ``asked``.
+
+    It changes nothing outside the main thread, nor in a process that was started to ignore Ctrl-C.
+    """
 
     def __init__(self) -> None:
         self.asked = False
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        if threading.current_thread() is threading.main_thread() and not ignored:
             self._before = signal.signal(signal.SIGINT, self._ask)
         return self
 

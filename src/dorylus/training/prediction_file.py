@@ -62,6 +62,6 @@ def _pyarrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise ConfigError(
-            "a .parquet file needs the package pyarrow: install it by `pip install dorylus[parquet]`, or write .npy."
+            'a .parquet file needs the package pyarrow: install it by `pip install "dorylus[parquet]"`, or write .npy.'
         ) from error
     return pyarrow

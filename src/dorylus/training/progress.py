@@ -14,6 +14,7 @@ class Progress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
+    graph: str = ""  # which graph it is, so that a run is not resumed on another
 
     def note(self, score: float, epoch: int) -> bool:
         """Take an evaluation's score; True when it is the best so far."""

@@ -44,14 +44,15 @@ class RunSpec:
     graph: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
 
-    def load_graph(self) -> "Graph":
-        """The graph, loaded again."""
+    def load_graph(self, *, download: bool = True) -> "Graph":
+        """The graph, loaded again; without ``download``, a data set whose files are not there is refused."""
         from dorylus.graph.datasets import load
 
         options = dict(self.graph)
         source = _taken(options, "graph", "source", "a name, a file or a store folder")
         normalise = options.pop("row_normalise", False)
-        graph = load(source, **options)
+        download = options.pop("download", True) and download
+        graph = load(source, download=download, **options)
         return graph.row_normalised() if normalise else graph
 
     def build_model(self) -> "Recipe":
@@ -172,6 +173,12 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _taken(options: dict[str, Any], section: str, name: str, example: str) -> str:
+    if not options:
+        raise ConfigError(
+            f"the run was started from Python with a {section} of its own, and does not say how to make it again: go "
+            "on in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
+            f"graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
+        )
     if name not in options:
         raise ConfigError(
             f"the run does not say which {section} it is about: give {section}=..., or write {name} ({example}) into "

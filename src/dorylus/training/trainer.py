@@ -11,7 +11,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.cluster import LocalCluster
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import CheckpointError, ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import make_pool
@@ -21,7 +21,7 @@ from dorylus.training import checkpoint, memory
 from dorylus.training.assembly import assemble, bind, check_trainable, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import evaluate, score_of
-from dorylus.training.fingerprint import fingerprint
+from dorylus.training.fingerprint import fingerprint, graph_identity
 from dorylus.training.interrupt import Interrupt
 from dorylus.training.optim import (
     OptimizerFactory,
@@ -58,6 +58,7 @@ class Trainer:
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
         self._set_up(graph, model, config, optimizer_factory, schedule_factory)
         self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, self.config)
+        self._progress.graph = "" if self._folder is None else graph_identity(graph)
         self._start_log(sinks, resumed_from=None)
 
     @classmethod
@@ -77,11 +78,12 @@ class Trainer:
         """
         folder = RunFolder.open(run_dir)
         trainer = cls.__new__(cls)
-        graph = folder.spec.load_graph() if graph is None else graph
+        graph = folder.spec.load_graph(download=False) if graph is None else graph
         model = folder.spec.build_model() if model is None else model
         trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
         trainer._folder = folder
         resumed_from = None
+        trainer._progress.graph = graph_identity(graph)
         if checkpoint.latest(folder.checkpoints) is not None:
             state = checkpoint.load(folder.checkpoints, fingerprint(trainer._weights(), trainer.program.describe()))
             trainer._restore(state)
@@ -99,7 +101,7 @@ class Trainer:
     ) -> None:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
-        check_trainable(graph)
+        check_trainable(graph, config)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
@@ -133,6 +135,7 @@ class Trainer:
                 "edges": graph.num_edges,
                 "features": graph.num_features,
                 "classes": graph.num_classes,
+                "multilabel": graph.multilabel,
             },
             model={"name": self._name, "parameters": sum(p.numel() for p in self.program.parameters())},
             resumed_from=resumed_from,
@@ -289,7 +292,13 @@ class Trainer:
         return {name: weight.detach() for name, weight in self.program.state_dict().items()}
 
     def _restore(self, state: checkpoint.Checkpoint) -> None:
+        given = self._progress.graph
         self._progress = Progress.from_dict(state.progress)
+        if self._progress.graph != given:
+            raise CheckpointError(
+                f"the run was started on another graph ({self._progress.graph}; this one: {given}). Give it the graph "
+                "it was started on, or train this one into another run_dir."
+            )
         if self._progress.stopped == "interrupted":
             self._progress.stopped = None
         self.program.load_state_dict(state.weights)

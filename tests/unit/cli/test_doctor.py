@@ -112,3 +112,8 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
     code, out, _ = dorylus_program("doctor")
     assert code == 1
     assert "gone" in out
+
+
+def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
+    assert checks.check_optional().found == 'networkx; to add: pip install "dorylus[parquet,pyg,ogb]"'

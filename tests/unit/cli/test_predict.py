@@ -40,7 +40,8 @@ def test_embeddings_of_a_layer_are_written_where_told(dorylus_program, run, tmp_
         (["run", "--what", "logit"], "Did you mean 'logits'"),
         (["run", "--output", "x.csv"], "ends in .npy or .parquet"),
         (["run", "--output", "no/x.npy"], "the folder no does not exist"),
-        (["nowhere", "--output", "x.npy"], "does not exist: give the run_dir"),
+        (["nowhere"], "the folder nowhere does not exist: give the run_dir"),
+        (["nowhere", "--output", "no/x.npy"], "the folder nowhere does not exist: give the run_dir"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_computed(dorylus_program, run, arguments, says):
@@ -48,3 +49,10 @@ def test_what_cannot_be_is_refused_before_anything_is_computed(dorylus_program, 
     assert code == 2
     assert says in err
     assert run == []
+
+
+def test_a_run_of_python_objects_says_how_to_predict_from_python(dorylus_program, tmp_path):
+    RunFolder.create(tmp_path / "run", None, RunConfig())
+    code, _, err = dorylus_program("predict", "run")
+    assert code == 2
+    assert "dorylus.predict_from(run_dir, graph=..., model=...)" in err

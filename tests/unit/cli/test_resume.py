@@ -25,3 +25,10 @@ def test_ctrl_c_says_how_to_go_on_again(dorylus_program, monkeypatch, tmp_path):
     RunFolder.create(tmp_path / "run", None, RunConfig())
     code, _, err = dorylus_program("resume", "run")
     assert (code, err) == (130, "interrupted; go on with: dorylus resume run\n")
+
+
+def test_a_run_of_python_objects_says_how_to_go_on_in_python(dorylus_program, tmp_path):
+    RunFolder.create(tmp_path / "run", None, RunConfig())
+    code, _, err = dorylus_program("resume", "run")
+    assert code == 2
+    assert "dorylus.resume(run_dir, graph, model)" in err

@@ -21,7 +21,7 @@ def trained(monkeypatch):
         calls.append(SimpleNamespace(graph=graph, model=model, **arguments))
 
     monkeypatch.setattr(dorylus, "train", train, raising=False)
-    monkeypatch.setattr(RunSpec, "load_graph", lambda spec: ("graph of", dict(spec.graph)))
+    monkeypatch.setattr(RunSpec, "load_graph", lambda spec, download: ("graph of", dict(spec.graph), download))
     return calls
 
 
@@ -29,7 +29,7 @@ def test_graph_and_model_are_made_from_the_arguments(dorylus_program, trained):
     code, _, _ = dorylus_program("train", "cora", "--model", "gat", "--hidden", "8", "--heads", "4", "--dropout", "0.6")
     assert code == 0
     (call,) = trained
-    assert call.graph == ("graph of", {"source": "cora"})
+    assert call.graph == ("graph of", {"source": "cora"}, True)
     assert (call.model.name, call.model.options["heads"], call.model.options["dropout"]) == ("gat", 4, 0.6)
     assert call.spec.model == {"name": "gat", "hidden": 8, "heads": 4, "dropout": 0.6}
 
@@ -103,7 +103,18 @@ def test_flags_override_the_file(dorylus_program, trained, config):
 
 def test_options_of_the_files_graph_and_model_are_not_given_to_others(dorylus_program, trained, config):
     dorylus_program("train", "ring", "--config", config, "--model", "gcn")
-    assert trained[0].spec == RunSpec({"source": "ring"}, {"name": "gcn"})
+    assert trained[0].spec == RunSpec({"source": "ring", "row_normalise": True}, {"name": "gcn"})
+
+
+def test_the_files_graph_named_again_keeps_its_options(dorylus_program, trained, config):
+    dorylus_program("train", "cora", "--config", config, "--no-row-normalise")
+    assert trained[0].spec.graph == {"source": "cora", "root": "/data", "row_normalise": False}
+
+
+def test_downloads_can_be_refused(dorylus_program, trained):
+    dorylus_program("train", "cora", "--no-download")
+    assert trained[0].graph == ("graph of", {"source": "cora"}, False)
+    assert trained[0].spec.graph == {"source": "cora"}
 
 
 def test_the_run_toml_of_a_run_does_the_same_again(dorylus_program, trained, tmp_path):
@@ -139,7 +150,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(dorylus_program, train
 
 
 def test_a_bad_graph_is_refused_before_anything_is_written(dorylus_program, trained, tmp_path, monkeypatch):
-    def broken(spec):
+    def broken(spec, download):
         raise GraphError("row 3 names vertex 99, but there are 10. Give the true number of vertices.")
 
     monkeypatch.setattr(RunSpec, "load_graph", broken)

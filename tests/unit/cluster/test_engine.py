@@ -98,7 +98,7 @@ def test_a_task_that_fails_ends_the_epoch_with_an_error_that_names_it(engine, th
         else:
             failed(ValueError("not today"))
 
-    with pytest.raises(TrainingError, match=r"^GA of interval 2 in epoch 0 failed: ValueError: not today$") as caught:
+    with pytest.raises(TrainingError, match=r"^GA of interval 2 in epoch 1 failed: ValueError: not today$") as caught:
         engine(threads).run(scheduler(), 0, execute)
     assert isinstance(caught.value.__cause__, ValueError)
 
@@ -117,7 +117,7 @@ def test_a_task_that_is_never_answered_misses_the_deadline_and_is_named(engine, 
         if task.interval != 3:
             done()
 
-    with pytest.raises(TrainingError, match=r"AV of interval 3 in epoch 0 failed: .*no answer within deadline_s=0\.2"):
+    with pytest.raises(TrainingError, match=r"AV of interval 3 in epoch 1 failed: .*no answer within deadline_s=0\.2"):
         engine(threads, deadline_s=0.2).run(scheduler(), 0, execute)
 
 

@@ -168,7 +168,7 @@ def test_a_pool_that_never_answers_misses_the_deadline(make_cluster, graph):
             pass
 
     cluster = make_cluster(graph, dorylus.gcn(), pool=Silent(), deadline_s=0.2)
-    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: .*deadline_s=0\.2"):
+    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 1 failed: .*deadline_s=0\.2"):
         cluster.train_epoch()
 
 
@@ -186,5 +186,5 @@ def test_a_reply_that_makes_no_sense_fails_its_task_also_when_it_comes_from_else
             self.threads.shutdown()
 
     cluster = make_cluster(graph, dorylus.gcn(), pool=Confused(), deadline_s=1.0)
-    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 0 failed: ValueError"):
+    with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 1 failed: ValueError"):
         cluster.train_epoch()

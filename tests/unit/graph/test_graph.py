@@ -78,6 +78,11 @@ def test_its_repr_is_one_line_that_a_person_can_read() -> None:
     )
 
 
+def test_its_repr_says_when_edges_have_weights() -> None:
+    graph = Graph.from_edges([0], [1], undirected=False, edge_weight=[0.5])
+    assert "1 directed edges (directed, weighted)" in repr(graph)
+
+
 def test_an_empty_graph_is_a_graph() -> None:
     graph = Graph(np.zeros(1, np.int64), np.zeros(0, np.int32))
     assert (graph.num_vertices, graph.num_edges) == (0, 0)

@@ -24,9 +24,10 @@ def epoch_record(epoch: int, seconds: float = 0.5, **others: Any) -> dict[str, A
     return record | {"memory_bytes": 2**20 * epoch, "tasks": tasks} | others
 
 
-def evaluation_record(epoch: int, val: float, test: float = 0.7) -> dict[str, Any]:
+def evaluation_record(epoch: int, val: float, test: float = 0.7, **others: Any) -> dict[str, Any]:
     """One evaluation."""
-    return {"kind": "evaluation", "epoch": epoch, "val_accuracy": val, "test_accuracy": test, "train_accuracy": 1.0}
+    scores = {"val_accuracy": val, "test_accuracy": test, "train_accuracy": 1.0}
+    return {"kind": "evaluation", "epoch": epoch} | scores | others
 
 
 def result_record(**others: Any) -> dict[str, Any]:

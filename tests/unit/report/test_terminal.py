@@ -1,11 +1,13 @@
 import io
 
-from log_of_a_run import epoch_record, evaluation_record, result_record, run_record
+from log_of_a_run import GRAPH, epoch_record, evaluation_record, result_record, run_record
 from rich.console import Console
 
 from dorylus.report.closing_table import closing_table, rows
 from dorylus.report.summary import summarise
 from dorylus.report.terminal import TerminalProgress
+
+MANY_LABELS = GRAPH | {"multilabel": True}
 
 
 def shown(records, *, terminal=False, progress=True):
@@ -33,11 +35,23 @@ def test_slow_epochs_get_a_line_every_half_minute():
 
 
 def test_a_line_tells_loss_accuracy_rate_time_left_and_memory():
-    records = [run_record(100), evaluation_record(1, val=0.625), epoch_record(2, 0.25, t=2.0)]
+    records = [run_record(100), evaluation_record(2, val=0.625), epoch_record(2, 0.25, t=2.0)]
     assert lines_of(records)[0] == "epoch 2/100  loss 0.5  val 62.5 %  4 epochs/s  2.0 MiB"
     assert shown([*records, epoch_record(12, 0.25, t=7.0)]).splitlines()[-1] == (
-        "epoch 12/100  loss 0.08333  val 62.5 %  4 epochs/s  44 s left  12.0 MiB"
+        "epoch 12/100  loss 0.08333  val 62.5 % (epoch 2)  4 epochs/s  44 s left  12.0 MiB"
     )
+
+
+def test_a_score_of_an_earlier_epoch_is_dated_in_a_pipe_and_not_on_a_terminal():
+    records = [run_record(200), epoch_record(190), evaluation_record(190, val=0.8), epoch_record(200)]
+    assert "val 80.0 % (epoch 190)" in lines_of(records)[-1]
+    assert "(epoch 190)" not in shown(records, terminal=True)
+
+
+def test_a_run_of_several_labels_a_vertex_is_told_in_f1():
+    records = [run_record(2, graph=MANY_LABELS), evaluation_record(1, val=0.9, val_micro_f1=0.25), epoch_record(1)]
+    assert "val micro F1 25.0 %" in lines_of(records)[0]
+    assert "90.0 %" not in lines_of(records)[0]
 
 
 def test_less_than_a_second_left_is_not_told_in_fractions():
@@ -97,6 +111,23 @@ def test_the_closing_table_tells_everything_a_run_came_to():
         "work": "22 % of naive edge-work",
         "run folder": "runs/cora-gcn",
     }
+
+
+def test_the_closing_table_of_several_labels_a_vertex_tells_f1_and_says_what_accuracy_is():
+    scores = {"test_micro_f1": 0.5, "test_macro_f1": 0.25, "val_micro_f1": 0.625}
+    told = table_rows(run_record(graph=MANY_LABELS), epoch_record(1), result_record(**scores))
+    assert list(told.items())[:4] == [
+        ("test micro F1 / macro F1", "50.00 % / 25.00 %"),
+        ("validation micro F1", "62.50 %"),
+        ("test accuracy per label", "81.50 %"),
+        ("validation accuracy per label", "79.00 %"),
+    ]
+    assert "test accuracy" not in told
+    assert "validation micro F1" not in table_rows(run_record(), result_record(**scores))
+
+
+def test_the_closing_table_of_several_labels_leaves_out_scores_there_are_not():
+    assert "test micro F1 / macro F1" not in table_rows(run_record(graph=MANY_LABELS), epoch_record(1))
 
 
 def test_the_closing_table_leaves_out_what_is_not_known():

@@ -78,7 +78,11 @@ def test_options_are_remembered_by_name():
         ("gcn", {"heads": 3}, "unknown option of gcn 'heads'"),
         ("gcn", {"hiden": 3}, "Did you mean 'hidden'"),
         ("gcn", {"num_layers": 0}, "at least one layer"),
-        ("gcn", {"hidden": [4, 4]}, "names 2 widths, but num_layers=2 has 1 between them"),
+        (
+            "gcn",
+            {"hidden": [4, 4], "num_layers": 2},
+            "names 2 widths, but num_layers=2 has 1 between them: use num_layers=3",
+        ),
         ("gcn", {"hidden": 0}, "every width must be at least 1"),
         ("gat", {"heads": 0}, "each must be at least 1"),
     ],
@@ -120,3 +124,8 @@ def test_an_option_of_the_wrong_kind_is_refused_by_name(name, options):
     (option,) = options
     with pytest.raises(ConfigError, match=option):
         build(name, **options).build(6, 3)
+
+
+def test_a_list_of_widths_sets_the_depth():
+    assert [dorylus.gcn(hidden=[8, 4]).build(6, 3).layer(k).out_columns for k in range(3)] == [8, 4, 3]
+    assert dorylus.gcn(hidden=8).build(6, 3).num_layers == 2

@@ -82,3 +82,10 @@ def test_a_users_layer_has_no_convolution():
 
     with pytest.raises(ConfigError, match="Own has no PyG convolution"):
         dorylus.Program([Own(3, 3)]).to_pyg()
+
+
+@pytest.mark.parametrize(("option", "what"), [("layer_norm", "a layer norm"), ("residual", "a residual")])
+def test_what_pyg_has_no_place_for_is_refused(option, what):
+    program = dorylus.gcn(**{option: True}).build(7, 4)
+    with pytest.raises(ConfigError, match=f"layer 0 has {what}, for which PyG's convolutions have no place"):
+        program.to_pyg()

@@ -6,6 +6,22 @@ import pytest
 from dorylus.training.interrupt import Interrupt
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_as_in_a_terminal():
+    """A job started in the background inherits a Ctrl-C that is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGINT)
+        assert not interrupt.asked
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
 def test_the_first_ctrl_c_is_a_request():
     with Interrupt() as interrupt:
         assert not interrupt.asked

@@ -113,7 +113,24 @@ def test_metrics_are_none_until_they_are_written_and_null_where_not_finite(tmp_p
 
 def test_a_run_that_does_not_name_its_graph_asks_for_it():
     with pytest.raises(ConfigError, match=r"which graph.*write source .* into the section \[graph\]"):
-        RunSpec().load_graph()
+        RunSpec({"root": "/data"}).load_graph()
+
+
+@pytest.mark.parametrize("make", [RunSpec.load_graph, RunSpec.build_model])
+def test_a_run_of_python_objects_says_to_give_them_again(make):
+    with pytest.raises(ConfigError, match=r"from Python.*dorylus\.resume\(run_dir, graph, model\).*predict_from"):
+        make(RunSpec())
+
+
+def test_a_data_set_is_not_fetched_where_that_is_not_wanted(tmp_path):
+    with pytest.raises(DataError, match="is missing and download=False"):
+        RunSpec({"source": "cora", "root": str(tmp_path)}).load_graph(download=False)
+    with pytest.raises(DataError, match="is missing and download=False"):
+        RunSpec({"source": "cora", "root": str(tmp_path), "download": False}).load_graph()
+
+
+def test_graphs_that_are_never_fetched_load_without_download():
+    assert RunSpec({"source": "ring:num_vertices=10"}).load_graph(download=False).num_vertices == 10
 
 
 def test_a_run_that_does_not_name_its_model_asks_for_it():

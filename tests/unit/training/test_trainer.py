@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 
@@ -281,7 +282,7 @@ def test_a_checkpoint_of_another_model_is_refused(trainer, tmp_path, graph):
 
 def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):
     trainer(run_dir=tmp_path / "run").run().close()
-    with pytest.raises(ConfigError, match=r"does not say which graph it is about: give graph=\.\.\."):
+    with pytest.raises(ConfigError, match=r"started from Python with a graph of its own"):
         dorylus.resume(tmp_path / "run")
 
 
@@ -404,3 +405,31 @@ def test_the_model_handed_in_is_left_as_it_was(graph):
     result = dorylus.train(graph, program, epochs=2, threads=1)
     assert same(before, program.state_dict())
     assert not same(state(result), before)
+
+
+def test_a_run_is_not_resumed_on_another_graph(trainer, graph, tmp_path):
+    trainer(run_dir=str(tmp_path / "run"), checkpoint_every=2).run(4)
+    other = dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=1)
+    with pytest.raises(CheckpointError, match=r"started on another graph .*Give it the graph it was started on"):
+        dorylus.resume(tmp_path / "run", other, dorylus.gcn())
+
+
+@pytest.mark.parametrize("settings", [{"patience": 3}, {"target_accuracy": 0.9}, {"keep": "best"}])
+def test_what_looks_at_validation_is_refused_without_any(trainer, graph, settings):
+    unvalidated = dataclasses.replace(graph, val_mask=np.zeros(200, np.bool_), trust="everything")
+    with pytest.raises(ConfigError, match=f"{next(iter(settings))}=.* has an empty val_mask"):
+        trainer(graph=unvalidated, **settings)
+
+
+def test_an_error_in_a_body_names_the_layer_and_the_method(trainer):
+    class Wrong(dorylus.Layer):
+        def __init__(self):
+            super().__init__(6, 3)
+            self.lin = torch.nn.Linear(99, 3)
+
+        def prepare(self, x):
+            return self.lin(x)
+
+    says = r"prepare of layer 0 \(Wrong\) fails on rows of shape \[2, 6\]: RuntimeError"
+    with pytest.raises(ConfigError, match=says):
+        trainer(dorylus.Program([Wrong()]))

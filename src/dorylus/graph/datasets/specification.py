@@ -23,7 +23,7 @@ def generate(name: str, arguments: str, options: dict[str, Any]) -> Graph:
 
 
 def _parse(name: str, arguments: str) -> dict[str, Any]:
-    """The key=value pairs of the text; a value is a Python number, True, False or a tuple of numbers."""
+    """The key=value pairs of the text; a value is a number, true, false or a tuple of numbers."""
     if not arguments.strip():
         return {}
     try:
@@ -31,9 +31,16 @@ def _parse(name: str, arguments: str) -> dict[str, Any]:
         assert isinstance(call, ast.Call)
         if call.args or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError("an argument has no name")
-        return {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
     except (AssertionError, SyntaxError, ValueError) as error:
         raise DataError(
             f"cannot read {name}:{arguments}. Write the arguments as name=number, separated by commas, for example "
             f"{name}:num_vertices=10000,seed=1."
         ) from error
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal; true and false may be spelt as TOML and the command line have them."""
+    if isinstance(node, ast.Name) and node.id in ("true", "false"):
+        return node.id == "true"
+    return ast.literal_eval(node)

@@ -13,24 +13,27 @@ from dorylus.graph.interop.packages import optional
 INSTALL = "pip install networkx"
 
 
-def from_networkx(graph: Any, *, features: str = "x", labels: str = "y", weight: str = "weight") -> Graph:
+def from_networkx(
+    graph: Any, *, features: str | None = None, labels: str | None = None, weight: str | None = None
+) -> Graph:
     """The graph of a NetworkX graph; ``features``, ``labels`` and ``weight`` name its node and edge attributes.
 
-    An attribute that no node or edge has is left out; one that only some have is refused. Masks are the node
-    attributes train_mask, val_mask and test_mask. Parallel edges are stored once.
+    Names left out are x, y and weight, and may be missing; a name that is given must be there. An attribute that only
+    some have is refused. Masks are the node attributes train_mask, val_mask and test_mask. Parallel edges are stored
+    once.
     """
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2)
     nodes = [(node, values) for node, values in graph.nodes(data=True)]
     edges = [((u, v), values) for u, v, values in graph.edges(data=True)]
-    attributes = {"features": features, "labels": labels, **{name: name for name in MASKS}}
-    columns = {field: _column(nodes, key, "node") for field, key in attributes.items()}
+    columns = {name: _column(nodes, None, name, "node") for name in MASKS}
+    columns |= {"features": _column(nodes, features, "x", "node"), "labels": _column(nodes, labels, "y", "node")}
     return Graph.from_edges(
         ends[:, 0],
         ends[:, 1],
         len(number),
         undirected=not graph.is_directed(),
-        edge_weight=_column(edges, weight, "edge"),
+        edge_weight=_column(edges, weight, "weight", "edge"),
         name=graph.name or "graph",
         **columns,
     )
@@ -60,10 +63,15 @@ def _node_columns(graph: Graph) -> dict[str, Any]:
     return columns
 
 
-def _column(items: list[tuple[Any, dict[str, Any]]], key: str, what: str) -> AnyArray | None:
-    """The attribute ``key`` of every item, None when nobody has it."""
-    having = sum(key in values for _, values in items)
-    if having == 0:
+def _column(items: list[tuple[Any, dict[str, Any]]], given: str | None, usual: str, what: str) -> AnyArray | None:
+    """The attribute ``given``, or else ``usual``, of every item; None when nobody has the usual one."""
+    key = usual if given is None else given
+    if not any(key in values for _, values in items):
+        if given is not None and items:
+            known = ", ".join(sorted({str(name) for _, values in items for name in values})) or "none"
+            raise GraphError(
+                f"no {what} has the attribute {key!r}; there are: {known}. Give one of those, or leave it out."
+            )
         return None
     for item, values in items:
         if key not in values:

@@ -21,6 +21,11 @@ def test_a_generator_takes_its_arguments_from_the_text() -> None:
     assert graph.multilabel
 
 
+@pytest.mark.parametrize(("text", "expected"), [("true", True), ("True", True), ("false", False), ("False", False)])
+def test_a_switch_may_be_spelt_small(text: str, expected: bool) -> None:
+    assert load(f"communities:num_vertices=300,average_degree=4,multilabel={text}").multilabel is expected
+
+
 def test_a_generator_takes_options_too() -> None:
     assert load("ring:num_vertices=10", num_classes=2).num_classes == 2
 

@@ -58,6 +58,20 @@ def test_an_attribute_only_some_nodes_have_is_refused() -> None:
         Graph.from_networkx(theirs)
 
 
+@pytest.mark.parametrize(("name", "what"), [("features", "node"), ("labels", "node"), ("weight", "edge")])
+def test_a_name_that_is_given_must_be_there(name: str, what: str) -> None:
+    theirs = nx.path_graph(3)
+    nx.set_node_attributes(theirs, 1, "club")
+    nx.set_edge_attributes(theirs, 1.0, "km")
+    there = "club" if what == "node" else "km"
+    with pytest.raises(GraphError, match=f"no {what} has the attribute 'clubs'; there are: {there}"):
+        Graph.from_networkx(theirs, **{name: "clubs"})
+
+
+def test_a_graph_without_edges_has_no_weights_to_miss() -> None:
+    assert Graph.from_networkx(nx.empty_graph(4), weight="km").edge_weight is None
+
+
 def test_vertices_without_edges_are_kept() -> None:
     assert Graph.from_networkx(nx.empty_graph(4)).num_vertices == 4
 
