@@ -262,3 +262,20 @@ def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments
 def test_arrays_of_the_wrong_shape_are_refused_in_python_too(fields, says):
     with pytest.raises(dorylus.GraphError, match=says):
         dorylus.Graph.from_edges([0, 1, 2], [1, 2, 3], 4, **fields)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["communities:num_vertices=300.5", "communities:num_vertices='a'", "rmat:scale=99", "ring:num_vertices=10.5"],
+)
+def test_a_generator_given_the_wrong_kind_of_number_is_refused(refused, spec):
+    assert spec.split(":")[0] in refused("train", spec, "--epochs", 1)
+
+
+@pytest.mark.parametrize("options", ["step_size=abc", "step_size=0"])
+def test_a_schedule_that_fails_in_use_ends_without_a_traceback(capsys, tmp_path, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        main(["train", "ring", "--epochs", "2", "--lr-schedule", "StepLR", "--lr-schedule-options", options])
+    assert end.value.code in (1, 2)
+    assert "lr_schedule_options" in capsys.readouterr().err

@@ -70,3 +70,13 @@ def test_a_layer_may_leave_an_interval_without_edges():
     program = dorylus.Program([Passes(8, 4), Passes(4, 2)])
     result = dorylus.train(graph, program, epochs=3, intervals=8)
     assert_same_run(result.losses, result.predict("logits"), train_reference(graph, program, epochs=3))
+
+
+def test_a_gradient_that_is_only_handed_through_survives_its_matrix():
+    # The residual's gradient is the cotangent itself, a view of a matrix that is given back before it is read.
+    graph = dorylus.communities(num_vertices=200, average_degree=8, num_classes=4, num_features=6)
+    torch.manual_seed(0)
+    program = dorylus.Program([GAT(6, 4), GAT(4, 4, heads=2, residual=True), GCN(4, 4)])
+    settings = {"epochs": 4, "lr": 0.05, "optimizer": torch.optim.SGD}
+    result = dorylus.train(graph, program, **settings)
+    assert_same_run(result.losses, result.predict("logits"), train_reference(graph, program, **settings))

@@ -19,6 +19,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DorylusError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
+    except MemoryError as error:
+        print(f"error: there is not enough memory for this: {error}. Use a smaller graph or model.", file=sys.stderr)
+        raise SystemExit(1) from error
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"error: {error.strerror or error}{where}. Make room, or choose another place, and run it again.",
+            file=sys.stderr,
+        )
+        raise SystemExit(1) from error
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         raise SystemExit(130) from None

@@ -86,8 +86,16 @@ def mask(values: Any, num_vertices: int, what: str) -> BoolArray:
 
 def mask_of(selected: Any, num_vertices: int) -> BoolArray:
     """The mask that selects the vertices numbered ``selected``."""
+    numbers = np.asarray(selected)
+    if numbers.size and not np.issubdtype(numbers.dtype, np.integer):
+        raise GraphError(f"a split is given as {numbers.dtype}: give the numbers of its vertices, as whole numbers.")
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= num_vertices):
+        bad = int(numbers[(numbers < 0) | (numbers >= num_vertices)][0])
+        raise GraphError(
+            f"a split names vertex {bad}, but vertices are numbered 0 to {num_vertices - 1}: mend the split."
+        )
     chosen = np.zeros(num_vertices, dtype=np.bool_)
-    chosen[np.asarray(selected, dtype=np.int64)] = True
+    chosen[numbers.astype(np.int64)] = True
     return chosen
 
 

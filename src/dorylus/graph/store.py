@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError, GraphError
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
@@ -214,6 +215,8 @@ def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
         trust="everything",  # checked before it was saved; bounds are checked again, as kernels rely on them
     )
     _check_counts(manifest, graph)
+    if graph.labels is not None:  # a pass over the vertices, not over edges or features
+        validate.check_labels(graph.labels, graph.num_vertices, graph.num_classes)
     return graph
 
 

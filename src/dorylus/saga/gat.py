@@ -40,6 +40,8 @@ class GAT(Layer):
             raise ConfigError(f"{heads} heads cannot share {out_columns} columns equally: use a multiple of the heads.")
         if not 0.0 <= attention_dropout < 1.0:
             raise ConfigError(f"attention_dropout={attention_dropout}: use a value in [0, 1).")
+        if not 0.0 <= slope < float("inf"):
+            raise ConfigError(f"slope={slope}: that of the leaky ReLU is 0 or more.")
         self.heads = heads
         self.concat = concat
         self.slope = slope

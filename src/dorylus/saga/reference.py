@@ -111,7 +111,7 @@ def _edge_messages(layer: Layer, parts: tuple[Tensor, ...], edges: Edges) -> Ten
         return edges.reduce(message, layer.reduce)
     message, score = message
     alpha = edges.softmax(score)[:, :, None]
-    return edges.reduce((message.view(len(message), layer.heads, -1) * alpha).flatten(1), "sum")
+    return edges.reduce((message.unflatten(1, (layer.heads, -1)) * alpha).flatten(1), "sum")
 
 
 def _mask(graph: Graph, x: Tensor, drop: Dropout) -> Tensor:

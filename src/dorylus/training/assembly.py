@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError, GraphError
-from dorylus.graph import Graph, order
+from dorylus.graph import Graph, SparseFeatures, order
 from dorylus.partition import Shard, check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
 from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
 from dorylus.saga.dense import IGNORED, Targets
@@ -79,6 +79,14 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
                 f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
                 f"vertices for validation, or leave {name} out."
             )
+
+
+def check_finite(graph: Graph) -> None:
+    """Refuse features that are not finite: a store's are not looked at until something went wrong."""
+    features = graph.features
+    values = features.values if isinstance(features, SparseFeatures) else features
+    if not np.isfinite(values).all():
+        raise GraphError(f"graph {graph.name!r} has features that are NaN or infinite: mend them, and store it again.")
 
 
 def threads_of(config: RunConfig) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, TrainingError, unknown_name
 from dorylus.training.config import RunConfig
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
@@ -67,10 +67,15 @@ def make_lr_schedule(
 
 def step_lr_schedule(schedule: LRScheduler | None, loss: float) -> None:
     """Moves the schedule on by one epoch; ``loss`` is what a schedule that watches a plateau looks at."""
-    if isinstance(schedule, ReduceLROnPlateau):
-        schedule.step(loss)
-    elif schedule is not None:
-        schedule.step()
+    try:
+        if isinstance(schedule, ReduceLROnPlateau):
+            schedule.step(loss)
+        elif schedule is not None:
+            schedule.step()
+    except Exception as error:  # a schedule may refuse its options only when it is used
+        raise TrainingError(
+            f"the schedule {type(schedule).__name__} failed: {error}. Mend lr_schedule_options and train again."
+        ) from error
 
 
 def _decay_groups(
@@ -125,7 +130,7 @@ def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
     """An instance, with torch's refusal of an option told as ours."""
     try:
         return cls(*arguments, **options)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # torch checks its arguments in many ways
         takes = [name for name in inspect.signature(cls).parameters if name not in ("params", "optimizer")]
         raise ConfigError(
             f"{cls.__name__} cannot be made: {error}. Mend {setting}; {cls.__name__} takes {', '.join(takes)}."

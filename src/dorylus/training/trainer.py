@@ -18,7 +18,7 @@ from dorylus.pools import make_pool
 from dorylus.saga import Program, Recipe
 from dorylus.servers import ParameterServer
 from dorylus.training import checkpoint, memory
-from dorylus.training.assembly import assemble, bind, check_trainable, threads_of
+from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
@@ -226,6 +226,7 @@ class Trainer:
     def _one_epoch(self) -> None:
         report = self._running().train_epoch()
         if not math.isfinite(report.loss):
+            check_finite(self.graph)
             raise TrainingError(
                 f"the loss of epoch {self.epoch + 1} is {report.loss}: training diverged. Use a smaller lr, or "
                 "row-normalised features; the last checkpoint, where there is one, is from before."

@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 
@@ -129,3 +131,12 @@ def test_an_option_of_the_wrong_kind_is_refused_by_name(name, options):
 def test_a_list_of_widths_sets_the_depth():
     assert [dorylus.gcn(hidden=[8, 4]).build(6, 3).layer(k).out_columns for k in range(3)] == [8, 4, 3]
     assert dorylus.gcn(hidden=8).build(6, 3).num_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [("gat", {"slope": -0.3}, "slope=-0.3: that of the leaky ReLU"), ("gin", {"eps": math.inf}, "eps must be finite")],
+)
+def test_values_no_layer_can_have_are_refused_when_it_is_made(name, options, says):
+    with pytest.raises(ConfigError, match=says):
+        build(name, **options).build(6, 3)

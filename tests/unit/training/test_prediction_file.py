@@ -31,7 +31,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 
 def test_parquet_without_pyarrow_is_refused_with_the_cure(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r"pip install dorylus\[parquet\]"):
+    with pytest.raises(ConfigError, match=r'pip install "dorylus\[parquet\]"'):
         check_target(tmp_path / "x.parquet")
 
 

@@ -19,7 +19,28 @@ def generate(name: str, arguments: str, options: dict[str, Any]) -> Graph:
     for key in values:
         if key not in known:
             raise DataError(unknown_name(f"argument of {name}", key, known))
-    return GENERATORS[name](**values)
+        values[key] = _of_its_kind(name, known[key], values[key])
+    try:
+        return GENERATORS[name](**values)
+    except (IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:  # of the wrong kind or size
+        given = ", ".join(f"{key}={value!r}" for key, value in values.items())
+        raise DataError(
+            f"{name} cannot be made with {given}: {error}. Use whole numbers that fit in memory."
+        ) from error
+
+
+def _of_its_kind(name: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """The value; a whole number where the generator counts with it."""
+    kind = str(parameter.annotation)
+    if "int" not in kind or "float" in kind or "tuple" in kind.lower() or value is None:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if not isinstance(value, int):
+        raise DataError(
+            f"{parameter.name}={value!r} of {name}, but {parameter.name} is a whole number: give it as one."
+        )
+    return value
 
 
 def _parse(name: str, arguments: str) -> dict[str, Any]:
@@ -32,7 +53,7 @@ def _parse(name: str, arguments: str) -> dict[str, Any]:
         if call.args or any(keyword.arg is None for keyword in call.keywords):
             raise ValueError("an argument has no name")
         return {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    except (AssertionError, SyntaxError, ValueError) as error:
+    except (AssertionError, SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise DataError(
             f"cannot read {name}:{arguments}. Write the arguments as name=number, separated by commas, for example "
             f"{name}:num_vertices=10000,seed=1."

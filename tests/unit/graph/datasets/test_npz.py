@@ -118,6 +118,15 @@ def test_an_edge_to_a_missing_vertex_is_named(tmp_path: Path) -> None:
         load(write(tmp_path / "a.npz", num_nodes=np.int64(2), edges=np.array([[0], [5]])))
 
 
-def test_a_split_beyond_the_vertices_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot read"):
-        load(write(tmp_path / "a.npz", num_nodes=np.int64(2), edges=np.array([[0], [1]]), train_idx=np.array([7])))
+@pytest.mark.parametrize(
+    ("split", "says"),
+    [
+        (np.array([7]), "names vertex 7, but vertices are numbered 0 to 1"),
+        (np.array([-1]), "names vertex -1"),
+        (np.array([0.7]), "whole numbers"),
+        (np.array([True, False]), "whole numbers"),
+    ],
+)
+def test_a_split_that_names_no_vertex_is_refused(tmp_path: Path, split: np.ndarray, says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        load(write(tmp_path / "a.npz", num_nodes=np.int64(2), edges=np.array([[0], [1]]), train_idx=split))
