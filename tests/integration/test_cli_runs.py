@@ -99,11 +99,17 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one_to_the_last_bit(run, tmp_pat
     assert first["test_accuracy"] == second["test_accuracy"]
 
 
+def heed_ctrl_c():
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_saves_says_how_to_go_on_and_the_rest_is_the_same(run, tmp_path):
     epochs = 600
     flags = [GRAPH, "--epochs", str(epochs), "--eval-every", "0", "--threads", "1", "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "dorylus.cli", "train", *flags, "--run-dir", "cut"]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # The tests may run where Ctrl-C is ignored (a background job), and children inherit that.
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": heed_ctrl_c}
+    process = subprocess.Popen(command, cwd=tmp_path, **pipes)
     try:
         wait_for(lambda: (tmp_path / "cut" / "log.jsonl").exists() and len(records(tmp_path / "cut", "epoch")) >= 3)
         process.send_signal(signal.SIGINT)
