@@ -152,6 +152,7 @@ def test_nothing_is_answered_after_close(pool):
 def test_a_pool_may_be_closed_twice(pool):
     pool.close()
     pool.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("dorylus-")]
 
 
 class Gate(dorylus.Layer):

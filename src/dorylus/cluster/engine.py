@@ -52,11 +52,11 @@ class Engine:
         self._over = True
         self._closed = False
         self._spans: list[Span] = []
-        self._helpers = [
+        self._others = [
             threading.Thread(target=self._help, args=(k,), name=f"dorylus-{k}", daemon=True) for k in range(1, threads)
         ]
-        for helper in self._helpers:
-            helper.start()
+        for other in self._others:
+            other.start()
 
     def run(self, scheduler: Scheduler, epoch: int, execute: Execute) -> list[Span]:
         """Run one epoch of the scheduler; gives when each task ran."""
@@ -85,8 +85,8 @@ class Engine:
         with self._changed:
             self._closed = self._over = True
             self._changed.notify_all()
-        for helper in self._helpers:
-            helper.join(self._deadline_s)
+        for other in self._others:
+            other.join(self._deadline_s)
 
     def _handle(self, event: Event, taken_here: int) -> None:
         """Tell the scheduler, carry out what it says; under the lock. ``taken_here``: tasks this thread takes next."""

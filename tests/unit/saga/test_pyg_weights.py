@@ -31,8 +31,10 @@ def test_weights_go_to_pyg_and_come_back(conv):
 @pytest.mark.parametrize("conv", RECIPES)
 def test_a_layers_state_loads_into_its_convolution_by_name(conv):
     program = RECIPES[conv].build(7, 4)
-    for index, each in enumerate(program.to_pyg()):
+    for index, each in enumerate(RECIPES[conv].build(7, 4, seed=9).to_pyg()):
         each.load_state_dict(program.layer(index).state_dict())
+        own = program.layer(index).state_dict()
+        assert all(torch.equal(value, own[name]) for name, value in each.state_dict().items())
 
 
 @pytest.mark.parametrize("train_eps", [False, True])

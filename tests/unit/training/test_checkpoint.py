@@ -161,7 +161,8 @@ def test_a_checkpoint_is_three_files_in_a_folder_named_for_its_epoch(tmp_path):
 def test_no_json_reader_stumbles_over_the_state(tmp_path):
     state = Checkpoint(epoch=1, weights={}, optimizer={}, progress={"best": float("nan")})
     text = (save(tmp_path, state) / "state.json").read_text()
-    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    read = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert read["content"]["epoch"] == 1
 
 
 def test_the_latest_is_that_of_the_highest_epoch_even_past_a_million(tmp_path):
