@@ -8,9 +8,19 @@ are trusted, except by the ``csr_`` functions, where raw input enters.
 """
 
 from dorylus.kernels._attention import attention, attention_grad_dst, attention_grad_src
-from dorylus.kernels._csr import csr_build, csr_coalesce, csr_is_symmetric, csr_permute, csr_transpose
+from dorylus.kernels._csr import (
+    csr_build,
+    csr_coalesce,
+    csr_count,
+    csr_is_symmetric,
+    csr_reach,
+    csr_select,
+    csr_select_transpose,
+    csr_transpose,
+)
 from dorylus.kernels._dropout import Dropout, dropout, dropout_csr
 from dorylus.kernels._isa import available_isas, isa, use_isa
+from dorylus.kernels._partition import partition_cuts, partition_deal, partition_merge, partition_place
 from dorylus.kernels._rows import from_bf16, gather_rows, scatter_add_rows, to_bf16
 from dorylus.kernels._segment import (
     segment_max,
@@ -30,8 +40,11 @@ __all__ = [
     "available_isas",
     "csr_build",
     "csr_coalesce",
+    "csr_count",
     "csr_is_symmetric",
-    "csr_permute",
+    "csr_reach",
+    "csr_select",
+    "csr_select_transpose",
     "csr_transpose",
     "dropout",
     "dropout_csr",
@@ -39,6 +52,10 @@ __all__ = [
     "gather_limit",
     "gather_rows",
     "isa",
+    "partition_cuts",
+    "partition_deal",
+    "partition_merge",
+    "partition_place",
     "scatter_add_rows",
     "segment_max",
     "segment_max_grad",

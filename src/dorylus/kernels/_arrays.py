@@ -18,6 +18,9 @@ Bf16: TypeAlias = npt.NDArray[np.uint16]
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 
+Levels: TypeAlias = npt.NDArray[np.int8]
+"""The deepest level each vertex is needed at, -1 for none."""
+
 Array: TypeAlias = npt.NDArray[Any]
 
 Csr: TypeAlias = tuple[Offsets, Ints, Floats | None]

@@ -1,10 +1,10 @@
-"""Building and reshaping compressed sparse rows: counting sorts, linear in rows plus edges, stable."""
+"""Building, reshaping and looking through compressed sparse rows: linear in rows plus edges, stable."""
 
 import numpy as np
 import numpy.typing as npt
 
 from dorylus.kernels import _native
-from dorylus.kernels._arrays import Bools, Csr, Floats, Ints, Offsets
+from dorylus.kernels._arrays import Bools, Csr, Floats, Ints, Levels, Offsets
 
 
 def csr_build(
@@ -35,14 +35,51 @@ def csr_transpose(
     return _native.csr_transpose(indptr, indices, num_cols, values, keep_rows)
 
 
-def csr_permute(
-    indptr: Offsets, indices: Ints, order: Ints, *, values: Floats | None = None, self_loops: bool = False
+def csr_select(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    columns: Ints,
+    num_columns: int,
+    *,
+    values: Floats | None = None,
+    self_loops: bool | Bools = False,
 ) -> Csr:
-    """The square matrix renumbered so that new vertex i is old vertex order[i]; columns ascend.
+    """The matrix whose row r is old row rows[r], old column c renumbered columns[c] (-1: dropped); columns ascend.
 
-    self_loops adds (v, v) with value 1 to the rows that have none; existing ones keep their value.
+    self_loops adds (r, r) with value 1 to rows that have none: to every such row, or to those marked in an array.
     """
-    return _native.csr_permute(indptr, indices, order, values, self_loops)
+    return _native.csr_select(indptr, indices, rows, columns, num_columns, values, self_loops)
+
+
+def csr_select_transpose(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    row_of: Ints,
+    num_rows: int,
+    *,
+    values: Floats | None = None,
+    self_loops: bool | Bools = False,
+) -> Csr:
+    """The transpose with chosen rows and columns: row row_of[c] is old column c, column p is old row rows[p].
+
+    -1 leaves a column out of row_of, and a column empty in rows. Columns ascend; self_loops as in csr_select.
+    """
+    return _native.csr_select_transpose(indptr, indices, rows, row_of, num_rows, values, self_loops)
+
+
+def csr_reach(indptr: Offsets, indices: Ints, levels: Levels, reached: Levels) -> None:
+    """Raises reached[c] to levels[r] for every edge (r, c) of a row whose level is not negative."""
+    _native.csr_reach(indptr, indices, levels, reached)
+
+
+def csr_count(
+    indptr: Offsets, indices: Ints, row_group: Ints, col_group: Ints, num_row_groups: int, num_col_groups: int
+) -> Offsets:
+    """int64 [num_row_groups, num_col_groups]: how many edges lead between groups of rows and columns (-1: in none)."""
+    counts = _native.csr_count(indptr, indices, row_group, col_group, num_row_groups, num_col_groups)
+    return counts.reshape(num_row_groups, num_col_groups)
 
 
 def csr_coalesce(indptr: Offsets, indices: Ints, *, values: Floats | None = None) -> Csr:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dorylus.kernels._arrays import Bools, Csr, Floats, Ints, Offsets
+from dorylus.kernels._arrays import Bools, Csr, Floats, Ints, Levels, Offsets
 
 _Matrix = npt.NDArray[Any]
 _Drop = tuple[float, int, int, int] | None
@@ -19,7 +19,28 @@ def csr_build(
 def csr_transpose(
     indptr: Offsets, indices: Ints, num_cols: int, values: Floats | None, keep_rows: Bools | None
 ) -> Csr: ...
-def csr_permute(indptr: Offsets, indices: Ints, order: Ints, values: Floats | None, self_loops: bool) -> Csr: ...
+def csr_select(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    columns: Ints,
+    num_columns: int,
+    values: Floats | None,
+    self_loops: bool | Bools,
+) -> Csr: ...
+def csr_select_transpose(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    row_of: Ints,
+    num_rows: int,
+    values: Floats | None,
+    self_loops: bool | Bools,
+) -> Csr: ...
+def csr_reach(indptr: Offsets, indices: Ints, levels: Levels, reached: Levels) -> None: ...
+def csr_count(
+    indptr: Offsets, indices: Ints, row_group: Ints, col_group: Ints, num_row_groups: int, num_col_groups: int
+) -> Offsets: ...
 def csr_coalesce(indptr: Offsets, indices: Ints, values: Floats | None) -> Csr: ...
 def csr_is_symmetric(indptr: Offsets, indices: Ints, values: Floats | None) -> bool: ...
 def spmm(
@@ -141,3 +162,29 @@ def dropout_csr(
     indptr: Offsets, indices: Ints, values: Floats, out_values: Floats, ids: Ints, begin: int, end: int, drop: _Drop, /
 ) -> None: ...
 def gather_limit(indptr: Offsets, indices: Ints, x: _Matrix, begin: int, end: int, /) -> float: ...
+def partition_merge(
+    indptr: Offsets,
+    indices: Ints,
+    starts: Offsets,
+    members: Ints,
+    labels: Ints,
+    vertex_room: int,
+    edge_room: int,
+    seed: int,
+    /,
+) -> int: ...
+def partition_place(
+    indptr: Offsets,
+    indices: Ints,
+    starts: Offsets,
+    members: Ints,
+    parts: Ints,
+    num_parts: int,
+    vertex_limit: int,
+    edge_limit: int,
+    steepness: int,
+    strict: bool,
+    /,
+) -> int: ...
+def partition_deal(indptr: Offsets, order: Ints, num_parts: int, vertex_limit: int, /) -> Ints: ...
+def partition_cuts(indptr: Offsets, indices: Ints, parts: Ints, num_parts: int, /) -> tuple[Offsets, Offsets]: ...

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dorylus.kernels._arrays import Array, Bools, Csr, Floats, Ints, Offsets
+from dorylus.kernels._arrays import Array, Bools, Csr, Floats, Ints, Levels, Offsets
 
 Row = list[tuple[int, float]]
 
@@ -46,18 +46,69 @@ def csr_transpose(
     return _from_lists(lists, values is not None)
 
 
-def csr_permute(
-    indptr: Offsets, indices: Ints, order: Ints, *, values: Floats | None = None, self_loops: bool = False
+def _add_loops(lists: list[Row], self_loops: bool | Bools) -> None:
+    for row, entries in enumerate(lists):
+        marked = self_loops if isinstance(self_loops, bool) else self_loops[row]
+        if marked and row not in [col for col, _ in entries]:
+            entries.append((row, 1.0))
+
+
+def csr_select(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    columns: Ints,
+    num_columns: int,
+    *,
+    values: Floats | None = None,
+    self_loops: bool | Bools = False,
 ) -> Csr:
-    """See :func:`dorylus.kernels.csr_permute`."""
+    """See :func:`dorylus.kernels.csr_select`."""
     old_rows = _lists(indptr, indices, values)
-    new_of = {old: new for new, old in enumerate(order.tolist())}
-    lists = [[(new_of[col], value) for col, value in old_rows[old]] for old in order.tolist()]
-    if self_loops:
-        for row, entries in enumerate(lists):
-            if row not in [col for col, _ in entries]:
-                entries.append((row, 1.0))
+    lists = [[(int(columns[c]), value) for c, value in old_rows[old] if columns[c] >= 0] for old in rows.tolist()]
+    _add_loops(lists, self_loops)
     return _from_lists(lists, values is not None)
+
+
+def csr_select_transpose(
+    indptr: Offsets,
+    indices: Ints,
+    rows: Ints,
+    row_of: Ints,
+    num_rows: int,
+    *,
+    values: Floats | None = None,
+    self_loops: bool | Bools = False,
+) -> Csr:
+    """See :func:`dorylus.kernels.csr_select_transpose`."""
+    old_rows = _lists(indptr, indices, values)
+    lists: list[Row] = [[] for _ in range(num_rows)]
+    for position, old in enumerate(rows.tolist()):
+        for col, value in old_rows[old] if old >= 0 else []:
+            if row_of[col] >= 0:
+                lists[row_of[col]].append((position, value))
+    kept = rows[:num_rows] >= 0
+    _add_loops(lists, kept if self_loops is True else kept & self_loops)
+    return _from_lists(lists, values is not None)
+
+
+def csr_reach(indptr: Offsets, indices: Ints, levels: Levels, reached: Levels) -> None:
+    """See :func:`dorylus.kernels.csr_reach`."""
+    for level, entries in zip(levels.tolist(), _lists(indptr, indices, None), strict=True):
+        for col, _ in entries if level >= 0 else []:
+            reached[col] = max(reached[col], level)
+
+
+def csr_count(
+    indptr: Offsets, indices: Ints, row_group: Ints, col_group: Ints, num_row_groups: int, num_col_groups: int
+) -> Offsets:
+    """See :func:`dorylus.kernels.csr_count`."""
+    counts = np.zeros((num_row_groups, num_col_groups), np.int64)
+    for group, entries in zip(row_group.tolist(), _lists(indptr, indices, None), strict=True):
+        for col, _ in entries:
+            if group >= 0 and col_group[col] >= 0:
+                counts[group, col_group[col]] += 1
+    return counts
 
 
 def csr_coalesce(indptr: Offsets, indices: Ints, *, values: Floats | None = None) -> Csr:

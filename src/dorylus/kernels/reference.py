@@ -18,8 +18,23 @@ from dorylus.kernels._reference_attention import (
     segment_spread,
     segment_sum,
 )
-from dorylus.kernels._reference_csr import csr_build, csr_coalesce, csr_is_symmetric, csr_permute, csr_transpose
+from dorylus.kernels._reference_csr import (
+    csr_build,
+    csr_coalesce,
+    csr_count,
+    csr_is_symmetric,
+    csr_reach,
+    csr_select,
+    csr_select_transpose,
+    csr_transpose,
+)
 from dorylus.kernels._reference_dropout import dropout, dropout_csr, kept_edges
+from dorylus.kernels._reference_partition import (
+    partition_cuts,
+    partition_deal,
+    partition_merge,
+    partition_place,
+)
 from dorylus.kernels._reference_rows import f64, maximum, nearest_bf16, rows_of, write
 
 __all__ = [
@@ -29,8 +44,11 @@ __all__ = [
     "attention_grad_src",
     "csr_build",
     "csr_coalesce",
+    "csr_count",
     "csr_is_symmetric",
-    "csr_permute",
+    "csr_reach",
+    "csr_select",
+    "csr_select_transpose",
     "csr_transpose",
     "dropout",
     "dropout_csr",
@@ -38,6 +56,10 @@ __all__ = [
     "gather_limit",
     "gather_rows",
     "kept_edges",
+    "partition_cuts",
+    "partition_deal",
+    "partition_merge",
+    "partition_place",
     "scatter_add_rows",
     "segment_max",
     "segment_max_grad",

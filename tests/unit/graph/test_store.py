@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.graph import Graph, SparseFeatures, communities
-from dorylus.graph import store as store_module
+from dorylus.graph import Graph, SparseFeatures, array_folder, communities
 
 
 def some_graph(**changes: Any) -> Graph:
@@ -98,14 +97,14 @@ def test_a_failure_while_writing_leaves_nothing_behind(
     path = tmp_path / "store"
     if existing:
         some_graph().save(path)
-    write = store_module._write
+    write = array_folder._write
 
     def full_disk(folder: Path, name: str, array: Any) -> Any:
         if name == "labels":
             raise OSError(28, "No space left on device")
         return write(folder, name, array)
 
-    monkeypatch.setattr(store_module, "_write", full_disk)
+    monkeypatch.setattr(array_folder, "_write", full_disk)
     with pytest.raises(DataError, match=r"No space left on device.*free space"):
         some_graph(name="new").save(path, overwrite=True)
     assert [entry.name for entry in tmp_path.iterdir()] == (["store"] if existing else [])
@@ -118,7 +117,7 @@ def test_the_old_store_comes_back_when_the_new_one_cannot_take_its_place(
 ) -> None:
     path = tmp_path / "store"
     some_graph().save(path)
-    rename, calls = store_module.os.rename, []
+    rename, calls = array_folder.os.rename, []
 
     def second_fails(source: Any, target: Any) -> None:
         calls.append(target)
@@ -126,7 +125,7 @@ def test_the_old_store_comes_back_when_the_new_one_cannot_take_its_place(
             raise OSError(5, "Input/output error")
         rename(source, target)
 
-    monkeypatch.setattr(store_module.os, "rename", second_fails)
+    monkeypatch.setattr(array_folder.os, "rename", second_fails)
     with pytest.raises(DataError, match="Input/output error"):
         some_graph(name="new").save(path, overwrite=True)
     assert Graph.open(path).name == "six"

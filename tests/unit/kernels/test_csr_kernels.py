@@ -47,17 +47,96 @@ def test_transpose_keeps_only_the_asked_rows(case: Case, weighted: bool, some: b
     )
 
 
+def some_of(case: Case, length: int, size: int) -> Any:
+    """int32 [length] of different numbers below ``size``, and -1 for about a third, where there are enough."""
+    numbers = case.rng.permutation(max(length, size))[:length].astype(np.int32)
+    return np.where((numbers < size) & (case.rng.random(length) < 0.7), numbers, np.int32(-1))
+
+
+def self_loops(case: Case, choice: str, num_rows: int) -> Any:
+    return {"none": False, "all": True, "marked": case.rng.random(num_rows) < 0.5}[choice]
+
+
+loop_choices = st.sampled_from(["none", "all", "marked"])
+
+
 @few
-@given(cases(square=True), st.booleans(), st.booleans())
-def test_permute_renumbers_rows_and_columns_and_adds_missing_self_loops(
-    case: Case, weighted: bool, loops: bool
+@given(cases(), st.booleans(), loop_choices)
+def test_a_selection_takes_rows_renumbers_columns_and_adds_missing_self_loops(
+    case: Case, weighted: bool, loops: str
 ) -> None:
     values = case.vector(case.num_edges) if weighted else None
+    rows = case.rng.integers(0, case.num_rows, case.rng.integers(0, 2 * case.num_rows)).astype(np.int32)
+    num_columns = max(case.num_cols, len(rows))
+    columns = some_of(case, case.num_cols, num_columns)
+    arguments = (case.indptr, case.indices, rows, columns, num_columns)
+    options = {"values": values, "self_loops": self_loops(case, loops, len(rows))}
+    same(kernels.csr_select(*arguments, **options), reference.csr_select(*arguments, **options))
+
+
+@few
+@given(cases(square=True), st.booleans(), loop_choices)
+def test_a_selection_of_every_row_in_another_order_is_a_permutation(case: Case, weighted: bool, loops: str) -> None:
+    values = case.vector(case.num_edges) if weighted else None
     order = case.rng.permutation(case.num_rows).astype(np.int32)
-    same(
-        kernels.csr_permute(case.indptr, case.indices, order, values=values, self_loops=loops),
-        reference.csr_permute(case.indptr, case.indices, order, values=values, self_loops=loops),
-    )
+    arguments = (case.indptr, case.indices, order, np.argsort(order).astype(np.int32), case.num_rows)
+    options = {"values": values, "self_loops": self_loops(case, loops, case.num_rows)}
+    same(kernels.csr_select(*arguments, **options), reference.csr_select(*arguments, **options))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("duplicates", [False, True])
+@pytest.mark.parametrize("num_columns", [700, 700_000, 80_000_000])
+def test_long_rows_are_put_in_order(weighted: bool, duplicates: bool, num_columns: int) -> None:
+    rng = np.random.default_rng(0)
+    lengths = [300, 0, 299, 1, 60]
+    picked = [rng.choice(300, length, replace=duplicates) for length in lengths]
+    indptr = np.cumsum([0, *lengths]).astype(np.int64)
+    indices = np.concatenate(picked).astype(np.int32)
+    values = rng.random(len(indices), dtype=np.float32) if weighted else None
+    columns = rng.choice(num_columns, 300, replace=False).astype(np.int32)
+    arguments = (indptr, indices, np.arange(5, dtype=np.int32), columns, num_columns)
+    same(kernels.csr_select(*arguments, values=values), reference.csr_select(*arguments, values=values))
+
+
+def test_a_selection_holds_no_more_memory_than_its_edges() -> None:
+    indptr, indices = np.array([0, 1_000_000], np.int64), np.zeros(1_000_000, np.int32)
+    nothing = kernels.csr_select(indptr, indices, np.zeros(1, np.int32), np.full(1, -1, np.int32), 1)
+    assert [part.size for part in nothing if part is not None] == [2, 0]
+
+
+@few
+@given(cases(), st.booleans(), loop_choices)
+def test_a_transposed_selection_lists_the_chosen_rows_of_every_column(case: Case, weighted: bool, loops: str) -> None:
+    values = case.vector(case.num_edges) if weighted else None
+    rows = some_of(case, int(case.rng.integers(case.num_rows, 3 * case.num_rows)), case.num_rows)
+    num_rows = int(case.rng.integers(0, case.num_rows + 1))
+    row_of = some_of(case, case.num_cols, num_rows)
+    arguments = (case.indptr, case.indices, rows, row_of, num_rows)
+    options = {"values": values, "self_loops": self_loops(case, loops, num_rows)}
+    same(kernels.csr_select_transpose(*arguments, **options), reference.csr_select_transpose(*arguments, **options))
+
+
+@few
+@given(cases())
+def test_reaching_raises_columns_to_the_level_of_their_rows(case: Case) -> None:
+    levels = case.rng.integers(-2, 4, case.num_rows).astype(np.int8)
+    before = case.rng.integers(-1, 4, case.num_cols).astype(np.int8)
+    mine, theirs = before.copy(), before.copy()
+    kernels.csr_reach(case.indptr, case.indices, levels, mine)
+    reference.csr_reach(case.indptr, case.indices, levels, theirs)
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@few
+@given(cases())
+def test_edges_are_counted_between_groups(case: Case) -> None:
+    rows = case.rng.integers(-1, 3, case.num_rows).astype(np.int32)
+    cols = case.rng.integers(-1, 4, case.num_cols).astype(np.int32)
+    arguments = (case.indptr, case.indices, rows, cols, 3, 4)
+    counts = kernels.csr_count(*arguments)
+    assert counts.shape == (3, 4)
+    np.testing.assert_array_equal(counts, reference.csr_count(*arguments))
 
 
 @few
@@ -105,10 +184,72 @@ def test_an_edge_outside_the_matrix_is_named(row: int, col: int) -> None:
         kernels.csr_build(np.array([0, row]), np.array([0, col]), 2, 3)
 
 
-def test_an_order_that_is_no_permutation_is_refused() -> None:
-    indptr, indices = np.array([0, 1, 1], np.int64), np.array([0], np.int32)
-    with pytest.raises(ValueError, match=r"order is not a permutation of 2 rows: order\[1\] is 1"):
-        kernels.csr_permute(indptr, indices, np.array([1, 1], np.int32))
+def ints(*numbers: int) -> Any:
+    return np.array(numbers, np.int32)
+
+
+TWO_ROWS = (np.array([0, 1, 3], np.int64), ints(1, 0, 2))  # two rows, three columns
+
+
+@pytest.mark.parametrize("select", [kernels.csr_select, kernels.csr_select_transpose])
+@pytest.mark.parametrize(
+    ("rows", "columns", "size", "loops", "message"),
+    [
+        (ints(0, 2), ints(0, 1, 2), 3, False, r"rows\[1\] is 2, outside -?[01]\.\.1"),
+        (ints(-2), ints(0, 1, 2), 3, False, r"rows\[0\] is -2"),
+        (ints(0, 1), ints(0, 3, 2), 3, False, r"(columns|row_of)\[1\] is 3, outside -1\.\.2"),
+        (ints(0, 1), ints(0, -2, 2), 3, False, r"(columns|row_of)\[1\] is -2"),
+        (ints(0, 1), ints(0, 1), 3, False, r"edge 2 is \(1, 2\), outside 2 rows and 2 columns"),
+        (ints(0, 1), ints(0, 1, 2), -1, False, "num_(columns|rows) must lie in"),
+        (ints(0, 1), ints(0, 1, 2), 3, np.ones(5, bool), "self_loops must have . elements, not 5"),
+    ],
+)
+def test_a_selection_out_of_bounds_is_refused(
+    select: Any, rows: Any, columns: Any, size: int, loops: Any, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        select(*TWO_ROWS, rows, columns, size, self_loops=loops)
+
+
+def test_only_a_transposed_selection_may_leave_a_column_empty() -> None:
+    empty = kernels.csr_select_transpose(*TWO_ROWS, ints(-1, 0), ints(0, 1, 2), 3)
+    assert (empty[0].tolist(), empty[1].tolist()) == ([0, 0, 1, 1], [1])
+    with pytest.raises(ValueError, match=r"rows\[0\] is -1"):
+        kernels.csr_select(*TWO_ROWS, ints(-1, 0), ints(0, 1, 2), 3)
+
+
+def test_self_loops_need_a_column_for_every_row() -> None:
+    with pytest.raises(ValueError, match="self loops of 2 rows do not fit in 1 columns"):
+        kernels.csr_select(*TWO_ROWS, ints(0, 1), ints(0, 0, 0), 1, self_loops=True)
+    with pytest.raises(ValueError, match="self loops of 3 rows do not fit in 2 columns"):
+        kernels.csr_select_transpose(*TWO_ROWS, ints(0, 1), ints(0, 1, 2), 3, self_loops=True)
+
+
+@pytest.mark.parametrize("select", [kernels.csr_select, kernels.csr_select_transpose])
+def test_a_selection_of_another_type_is_refused(select: Any) -> None:
+    for rows, columns in [(np.array([0]), ints(0, 1, 2)), (ints(0), np.array([0.0, 1.0, 2.0]))]:
+        with pytest.raises(TypeError, match=r"(rows|columns|row_of) must hold int32"):
+            select(*TWO_ROWS, rows, columns, 3)
+    with pytest.raises(TypeError, match="incompatible function arguments"):
+        select(*TWO_ROWS, None, ints(0, 1, 2), 3)
+    with pytest.raises(TypeError, match="self_loops must"):
+        select(*TWO_ROWS, ints(0), ints(0, 1, 2), 3, self_loops=1.5)
+
+
+def test_looking_through_edges_stays_inside_the_arrays() -> None:
+    levels = np.zeros(2, np.int8)
+    with pytest.raises(ValueError, match=r"edge 2 is \(1, 2\), outside 2 rows and 2 columns"):
+        kernels.csr_reach(*TWO_ROWS, levels, np.zeros(2, np.int8))
+    with pytest.raises(ValueError, match="levels must have 2 elements, not 3"):
+        kernels.csr_reach(*TWO_ROWS, np.zeros(3, np.int8), np.zeros(3, np.int8))
+    with pytest.raises(TypeError, match="levels must hold int8"):
+        kernels.csr_reach(*TWO_ROWS, levels.astype(np.int64), np.zeros(3, np.int8))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"edge 2 is \(1, 2\), outside 2 rows and 2 columns"):
+        kernels.csr_count(*TWO_ROWS, ints(0, 0), ints(0, 0), 1, 1)
+    with pytest.raises(ValueError, match=r"row_group\[1\] is 1, outside -1\.\.0"):
+        kernels.csr_count(*TWO_ROWS, ints(0, 1), ints(0, 0, 0), 1, 1)
+    with pytest.raises(ValueError, match="must lie in 0"):
+        kernels.csr_count(*TWO_ROWS, ints(0, 0), ints(0, 0, 0), -1, 1)
 
 
 def test_rows_out_of_order_are_refused_where_order_matters() -> None:

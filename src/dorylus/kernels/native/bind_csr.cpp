@@ -60,11 +60,51 @@ nb::tuple py_csr_transpose(nb::handle indptr, nb::handle indices, int64_t num_co
   return to_python(unlocked([&] { return csr_transpose(graph.csr, num_cols, keep_rows); }));
 }
 
-nb::tuple py_csr_permute(nb::handle indptr, nb::handle indices, nb::handle order_, nb::handle values, bool self_loops) {
+// The arguments of a selection; ``self_loops`` is a bool for all rows, or marks some.
+struct SelectionArguments {
+  SelectionArguments(nb::handle rows, nb::handle columns, const char* columns_name, int64_t num_columns,
+                     const char* count_name, nb::handle self_loops)
+      : rows_(rows, "rows"),
+        columns_(columns, columns_name),
+        marked_(is_flag(self_loops) ? nb::handle(Py_None) : self_loops, "self_loops") {
+    const int32_t* row_data = rows_.required<int32_t>(-1);
+    const int32_t* column_data = columns_.required<int32_t>(-1);
+    if (num_columns < 0 || num_columns > INT32_MAX)
+      bad_value(std::string(count_name) + " must lie in 0..2147483647");
+    chosen = {{row_data, size_t(rows_.rows())}, {column_data, size_t(columns_.rows())}, num_columns};
+    loops.all = is_flag(self_loops) && nb::cast<bool>(self_loops);
+  }
+
+  // Sizes of the new matrix: each row that may get a self loop must have a column of its number.
+  void read_marks(int64_t num_rows, int64_t num_columns) {
+    loops.marked = marked_.vector<bool>(num_rows);
+    if (!loops.none() && num_rows > num_columns)
+      bad_value("self loops of " + std::to_string(num_rows) + " rows do not fit in " + std::to_string(num_columns) +
+                " columns");
+  }
+
+  Selection chosen{};
+  Loops loops;
+
+ private:
+  static bool is_flag(nb::handle object) { return nb::isinstance<nb::bool_>(object); }
+  Array rows_, columns_, marked_;
+};
+
+nb::tuple py_csr_select(nb::handle indptr, nb::handle indices, nb::handle rows, nb::handle columns,
+                        int64_t num_columns, nb::handle values, nb::handle self_loops) {
   GraphArguments graph(indptr, indices, values);
-  Array order(order_, "order");
-  const int32_t* new_to_old = order.required<int32_t>(graph.csr.num_rows);
-  return to_python(unlocked([&] { return csr_permute(graph.csr, new_to_old, self_loops); }));
+  SelectionArguments a(rows, columns, "columns", num_columns, "num_columns", self_loops);
+  a.read_marks(std::ssize(a.chosen.rows), num_columns);
+  return to_python(unlocked([&] { return csr_select(graph.csr, a.chosen, a.loops); }));
+}
+
+nb::tuple py_csr_select_transpose(nb::handle indptr, nb::handle indices, nb::handle rows, nb::handle row_of,
+                                  int64_t num_rows, nb::handle values, nb::handle self_loops) {
+  GraphArguments graph(indptr, indices, values);
+  SelectionArguments a(rows, row_of, "row_of", num_rows, "num_rows", self_loops);
+  a.read_marks(num_rows, std::ssize(a.chosen.rows));
+  return to_python(unlocked([&] { return csr_select_transpose(graph.csr, a.chosen, a.loops); }));
 }
 
 nb::tuple py_csr_coalesce(nb::handle indptr, nb::handle indices, nb::handle values) {
@@ -77,13 +117,41 @@ bool py_csr_is_symmetric(nb::handle indptr, nb::handle indices, nb::handle value
   return unlocked([&] { return csr_is_symmetric(graph.csr); });
 }
 
+void py_csr_reach(nb::handle indptr, nb::handle indices, nb::handle levels_, nb::handle reached_) {
+  GraphArguments graph(indptr, indices, nb::none());
+  Array levels(levels_, "levels"), reached(reached_, "reached", true);
+  const int8_t* given = levels.required<int8_t>(graph.csr.num_rows);
+  std::span<int8_t> found(reached.required<int8_t>(-1), size_t(reached.rows()));
+  nb::gil_scoped_release released;
+  csr_reach(graph.csr, given, found);
+}
+
+nb::object py_csr_count(nb::handle indptr, nb::handle indices, nb::handle row_group, nb::handle col_group,
+                        int64_t num_row_groups, int64_t num_col_groups) {
+  GraphArguments graph(indptr, indices, nb::none());
+  Array rows(row_group, "row_group"), columns(col_group, "col_group");
+  if (num_row_groups < 0 || num_row_groups > INT32_MAX || num_col_groups < 0 || num_col_groups > INT32_MAX)
+    bad_value("num_row_groups and num_col_groups must lie in 0..2147483647");
+  const int32_t* row_data = rows.required<int32_t>(graph.csr.num_rows);
+  const int32_t* column_data = columns.required<int32_t>(-1);
+  Groups of_rows{{row_data, size_t(rows.rows())}, num_row_groups};
+  Groups of_columns{{column_data, size_t(columns.rows())}, num_col_groups};
+  return unlocked([&] { return csr_count(graph.csr, of_rows, of_columns); }).to_python();
+}
+
 }  // namespace
 
 void bind_csr(nb::module_& m) {
   m.def("csr_build", &py_csr_build, "rows"_a, "cols"_a, "num_rows"_a, "num_cols"_a, "values"_a.none());
   m.def("csr_transpose", &py_csr_transpose, "indptr"_a, "indices"_a, "num_cols"_a, "values"_a.none(),
         "keep_rows"_a.none());
-  m.def("csr_permute", &py_csr_permute, "indptr"_a, "indices"_a, "order"_a, "values"_a.none(), "self_loops"_a);
+  m.def("csr_select", &py_csr_select, "indptr"_a, "indices"_a, "rows"_a, "columns"_a, "num_columns"_a,
+        "values"_a.none(), "self_loops"_a);
+  m.def("csr_select_transpose", &py_csr_select_transpose, "indptr"_a, "indices"_a, "rows"_a, "row_of"_a, "num_rows"_a,
+        "values"_a.none(), "self_loops"_a);
+  m.def("csr_reach", &py_csr_reach, "indptr"_a, "indices"_a, "levels"_a, "reached"_a);
+  m.def("csr_count", &py_csr_count, "indptr"_a, "indices"_a, "row_group"_a, "col_group"_a, "num_row_groups"_a,
+        "num_col_groups"_a);
   m.def("csr_coalesce", &py_csr_coalesce, "indptr"_a, "indices"_a, "values"_a.none());
   m.def("csr_is_symmetric", &py_csr_is_symmetric, "indptr"_a, "indices"_a, "values"_a.none());
 }

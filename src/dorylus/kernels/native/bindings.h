@@ -12,5 +12,6 @@ void bind_attention(nanobind::module_& m);
 void bind_segment(nanobind::module_& m);
 void bind_rows(nanobind::module_& m);
 void bind_dropout(nanobind::module_& m);
+void bind_partition(nanobind::module_& m);
 
 }  // namespace dorylus

@@ -94,6 +94,7 @@ template <class T> Rows<T> Array::required(int64_t num_rows, int64_t num_cols) c
   template Rows<T> Array::required<T>(int64_t, int64_t) const;
 DORYLUS_ELEMENT(float)
 DORYLUS_ELEMENT(uint16_t)
+DORYLUS_ELEMENT(int8_t)
 DORYLUS_ELEMENT(int32_t)
 DORYLUS_ELEMENT(int64_t)
 DORYLUS_ELEMENT(bool)
@@ -116,6 +117,12 @@ template <class T> void* Fresh<T>::allocate(int64_t bytes) {
   if (huge) madvise(data, bytes, MADV_HUGEPAGE);
 #endif
   return data;
+}
+
+template <class T> void Fresh<T>::shrink(int64_t count) {
+  void* kept = std::realloc(data_, count * int64_t(sizeof(T)) + 1);
+  if (kept != nullptr) data_ = static_cast<T*>(kept);
+  count_ = count;
 }
 
 template <class T> void Fresh<T>::release(void* data) noexcept { std::free(data); }

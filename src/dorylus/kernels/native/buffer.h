@@ -23,6 +23,10 @@ template <> struct ElementOf<uint16_t> {
   static constexpr const char* name = "uint16";
   static constexpr const char* codes = "H";
 };
+template <> struct ElementOf<int8_t> {
+  static constexpr const char* name = "int8";
+  static constexpr const char* codes = "b";
+};
 template <> struct ElementOf<int32_t> {
   static constexpr const char* name = "int32";
   static constexpr const char* codes = "il";
@@ -86,6 +90,7 @@ template <class T> class Fresh {
   T* data() { return data_; }
   T& operator[](int64_t i) { return data_[i]; }
   int64_t size() const { return count_; }
+  void shrink(int64_t count);  // keeps the first elements and gives the rest of the memory back
   nb::object to_python();  // a NumPy vector that owns the memory
 
  private:

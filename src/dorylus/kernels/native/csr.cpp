@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "row_sort.h"
+
 namespace dorylus {
 
 namespace {
@@ -31,6 +33,11 @@ Fresh<int64_t> cursors_of(const int64_t* indptr, int64_t num_rows) {
   return cursors;
 }
 
+void shrink(OwnedCsr& csr, int64_t num_edges) {
+  csr.indices.shrink(num_edges);
+  if (csr.values) csr.values->shrink(num_edges);
+}
+
 CsrView view(OwnedCsr& csr) {
   return {csr.indptr.size() - 1, csr.indptr.data(), csr.indices.data(), csr.values ? csr.values->data() : nullptr};
 }
@@ -40,11 +47,6 @@ void put(OwnedCsr& csr, int64_t at, int32_t column, const float* value) {
   if (value != nullptr) (*csr.values)[at] = *value;
 }
 
-[[noreturn]] void bad_edge(int64_t edge, int64_t row, int64_t col, int64_t num_rows, int64_t num_cols) {
-  bad_value("edge " + str(edge) + " is (" + str(row) + ", " + str(col) + "), outside " + str(num_rows) + " rows and " +
-            str(num_cols) + " columns");
-}
-
 void need_ascending(const CsrView& csr) {
   for (int64_t r = 0; r < csr.num_rows; ++r)
     for (int64_t e = csr.indptr[r] + 1; e < csr.indptr[r + 1]; ++e)
@@ -52,24 +54,62 @@ void need_ascending(const CsrView& csr) {
         bad_value("row " + str(r) + " is not in ascending order of columns: build the graph with csr_build first");
 }
 
-Fresh<int32_t> inverse_of(const int32_t* order, int64_t num_rows) {
-  Fresh<int32_t> inverse(num_rows);
-  std::fill_n(inverse.data(), num_rows, -1);
-  for (int64_t r = 0; r < num_rows; ++r) {
-    int64_t old = order[r];
-    if (old < 0 || old >= num_rows || inverse[old] >= 0)
-      bad_value("order is not a permutation of " + str(num_rows) + " rows: order[" + str(r) + "] is " + str(old));
-    inverse[old] = int32_t(r);
-  }
-  return inverse;
+const float kOne = 1.0f;
+
+// What the column of an edge becomes; negative: it is dropped.
+int32_t mapped(const CsrView& csr, std::span<const int32_t> columns, int64_t edge, int64_t row) {
+  int64_t column = csr.indices[edge];
+  if (column < 0 || column >= std::ssize(columns)) bad_edge(edge, row, column, csr.num_rows, std::ssize(columns));
+  return columns[column];
 }
 
-bool has_self_loop(const CsrView& csr, int64_t row) {
-  const int32_t* last = csr.indices + csr.indptr[row + 1];
-  return std::find(csr.indices + csr.indptr[row], last, int32_t(row)) != last;
+// Chosen rows lie anywhere: without this, each would wait for memory twice. Always inline: a call without an effect on
+// values is left out.
+DORYLUS_INLINE void prefetch(const CsrView& csr, std::span<const int32_t> rows, int64_t at) {
+  constexpr int64_t kAhead = 8;
+  auto row = [&](int64_t ahead) { return std::max(rows[std::min(at + ahead, std::ssize(rows) - 1)], 0); };
+  __builtin_prefetch(csr.indptr + row(2 * kAhead));
+  __builtin_prefetch(csr.indices + csr.indptr[row(kAhead)]);
+}
+
+// Every edge of the chosen rows and a self loop each: as much as a selection can hold.
+OwnedCsr room_for(const CsrView& csr, const Selection& chosen, const Loops& loops) {
+  int64_t num_rows = std::ssize(chosen.rows), most = loops.none() ? 0 : num_rows;
+  for (int64_t old : chosen.rows) most += csr.indptr[old + 1] - csr.indptr[old];
+  return allocate(num_rows, most, csr.values != nullptr);
+}
+
+// Calls visit(new row, position, value) for every edge of a turned selection, positions never falling.
+template <class Visit> void each_turned(const CsrView& csr, const Selection& chosen, const Loops& loops, Visit visit) {
+  const float* weight_one = csr.values == nullptr ? nullptr : &kOne;
+  for (int64_t p = 0; p < std::ssize(chosen.rows); ++p) {
+    int64_t old = chosen.rows[p];
+    prefetch(csr, chosen.rows, p);
+    if (old < 0) continue;
+    bool lacks_loop = p < chosen.num_columns && loops(p);
+    for (int64_t e = csr.indptr[old]; e < csr.indptr[old + 1]; ++e) {
+      int32_t row = mapped(csr, chosen.columns, e, old);
+      if (row < 0) continue;
+      visit(row, p, csr.values == nullptr ? nullptr : csr.values + e);
+      lacks_loop &= row != p;
+    }
+    if (lacks_loop) visit(p, p, weight_one);
+  }
 }
 
 }  // namespace
+
+void bad_edge(int64_t edge, int64_t row, int64_t col, int64_t num_rows, int64_t num_cols) {
+  bad_value("edge " + str(edge) + " is (" + str(row) + ", " + str(col) + "), outside " + str(num_rows) + " rows and " +
+            str(num_cols) + " columns");
+}
+
+void need_within(std::span<const int32_t> numbers, const char* name, int64_t lowest, int64_t end) {
+  for (size_t i = 0; i < numbers.size(); ++i)
+    if (numbers[i] < lowest || numbers[i] >= end)
+      bad_value(std::string(name) + "[" + str(i) + "] is " + str(numbers[i]) + ", outside " + str(lowest) + ".." +
+                str(end - 1));
+}
 
 void check_indptr(const int64_t* indptr, int64_t num_rows, int64_t num_edges) {
   if (indptr[0] != 0 || indptr[num_rows] != num_edges)
@@ -120,27 +160,47 @@ OwnedCsr csr_transpose(const CsrView& csr, int64_t num_cols, const bool* keep_ro
   return result;
 }
 
-OwnedCsr csr_permute(const CsrView& csr, const int32_t* order, bool self_loops) {
-  Fresh<int32_t> inverse = inverse_of(order, csr.num_rows);
-  int64_t num_rows = csr.num_rows, extra = 0;
-  for (int64_t r = 0; self_loops && r < num_rows; ++r) extra += !has_self_loop(csr, r);
-  OwnedCsr renumbered = allocate(num_rows, csr.indptr[num_rows] + extra, csr.values != nullptr);
-  const float one = 1.0f, *weight_one = csr.values == nullptr ? nullptr : &one;
-  int64_t at = 0;
-  renumbered.indptr[0] = 0;
-  for (int64_t r = 0; r < num_rows; ++r) {
-    int64_t old = order[r];
+OwnedCsr csr_select(const CsrView& csr, const Selection& chosen, const Loops& loops) {
+  need_within(chosen.rows, "rows", 0, csr.num_rows);
+  need_within(chosen.columns, "columns", -1, chosen.num_columns);
+  OwnedCsr result = room_for(csr, chosen, loops);
+  RowSort sort(chosen.num_columns, csr.values != nullptr);
+  int64_t at = result.indptr[0] = 0;
+  for (int64_t r = 0; r < std::ssize(chosen.rows); ++r) {
+    int64_t old = chosen.rows[r], first = at;
+    bool ascending = true, lacks_loop = loops(r);
+    prefetch(csr, chosen.rows, r);
+    auto append = [&](int32_t column, const float* value) {
+      ascending &= at == first || result.indices[at - 1] <= column;
+      put(result, at++, column, value);
+    };
     for (int64_t e = csr.indptr[old]; e < csr.indptr[old + 1]; ++e) {
-      int64_t col = csr.indices[e];
-      if (col < 0 || col >= num_rows) bad_edge(e, old, col, num_rows, num_rows);
-      put(renumbered, at++, inverse[col], csr.values == nullptr ? nullptr : csr.values + e);
+      int32_t column = mapped(csr, chosen.columns, e, old);
+      if (column < 0) continue;
+      append(column, csr.values == nullptr ? nullptr : csr.values + e);
+      lacks_loop &= column != r;
     }
-    if (self_loops && !has_self_loop(csr, old)) put(renumbered, at++, int32_t(r), weight_one);
-    renumbered.indptr[r + 1] = at;
+    if (lacks_loop) append(int32_t(r), csr.values == nullptr ? nullptr : &kOne);
+    float* values = csr.values == nullptr ? nullptr : result.values->data() + first;
+    if (!ascending) sort(result.indices.data() + first, values, at - first);
+    result.indptr[r + 1] = at;
   }
-  // Transposing twice sorts the columns of every row.
-  OwnedCsr transposed = csr_transpose(view(renumbered), num_rows, nullptr);
-  return csr_transpose(view(transposed), num_rows, nullptr);
+  shrink(result, at);
+  return result;
+}
+
+OwnedCsr csr_select_transpose(const CsrView& csr, const Selection& chosen, const Loops& loops) {
+  need_within(chosen.rows, "rows", -1, csr.num_rows);
+  need_within(chosen.columns, "row_of", -1, chosen.num_columns);
+  Fresh<int64_t> counts = zeros(chosen.num_columns + 1);
+  each_turned(csr, chosen, loops, [&](int64_t row, int64_t, const float*) { ++counts[row + 1]; });
+  accumulate(counts.data(), chosen.num_columns);
+  OwnedCsr result = allocate(chosen.num_columns, counts[chosen.num_columns], csr.values != nullptr);
+  std::copy_n(counts.data(), chosen.num_columns + 1, result.indptr.data());
+  each_turned(csr, chosen, loops, [&](int64_t row, int64_t position, const float* value) {
+    put(result, counts[row]++, int32_t(position), value);
+  });
+  return result;
 }
 
 OwnedCsr csr_coalesce(const CsrView& csr) {

@@ -17,4 +17,5 @@ NB_MODULE(_native, m) {
   dorylus::bind_segment(m);
   dorylus::bind_rows(m);
   dorylus::bind_dropout(m);
+  dorylus::bind_partition(m);
 }

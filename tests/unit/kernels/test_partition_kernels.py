@@ -1,0 +1,162 @@
+"""The kernels that cut a graph: bit for bit what the reference states, and what they promise."""
+
+from typing import Any
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from kernel_cases import Array, Case, cases, few, large_case
+
+from dorylus import kernels
+from dorylus.kernels import reference
+
+
+def clusters(case: Case) -> tuple[Array, Array]:
+    """The vertices in random order, cut into random clusters."""
+    inner = np.flatnonzero(case.rng.random(case.num_rows - 1) < 0.6) + 1
+    starts = np.concatenate([[0], inner, [case.num_rows]]).astype(np.int64)
+    return starts, case.rng.permutation(case.num_rows).astype(np.int32)
+
+
+def one_label_a_cluster(starts: Array, members: Array, numbers: Array) -> Array:
+    labels = np.empty(len(members), np.int32)
+    for number, first, last in zip(numbers, starts[:-1], starts[1:], strict=True):
+        labels[members[first:last]] = number
+    return labels
+
+
+def same_in_place(name: str, inputs: list[Any], written: Array, *rest: Any, **options: Any) -> None:
+    mine, theirs = written.copy(), written.copy()
+    moved = getattr(kernels, name)(*inputs, mine, *rest, **options)
+    assert moved == getattr(reference, name)(*inputs, theirs, *rest, **options)
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@few
+@given(cases(square=True), st.integers(0, 8), st.integers(0, 40), st.integers(0, 2**63 - 1))
+def test_merging_gives_what_the_reference_gives(case: Case, vertex_room: int, edge_room: int, seed: int) -> None:
+    starts, members = clusters(case)
+    labels = one_label_a_cluster(starts, members, case.rng.integers(0, case.num_rows, len(starts) - 1))
+    rooms = {"vertex_room": vertex_room, "edge_room": edge_room, "seed": seed}
+    same_in_place("partition_merge", [case.indptr, case.indices, starts, members], labels, **rooms)
+
+
+@few
+@given(cases(square=True), st.integers(1, 5), st.integers(0, 6), st.booleans())
+def test_placing_gives_what_the_reference_gives(case: Case, num_parts: int, steepness: int, strict: bool) -> None:
+    starts, members = clusters(case)
+    parts = one_label_a_cluster(starts, members, case.rng.integers(-1, num_parts, len(starts) - 1))
+    how = {
+        "vertex_limit": -(-case.num_rows // num_parts),
+        "edge_limit": case.num_edges // num_parts,
+        "steepness": steepness,
+        "strict": strict,
+    }
+    same_in_place("partition_place", [case.indptr, case.indices, starts, members], parts, num_parts, **how)
+
+
+@few
+@given(cases(square=True), st.integers(1, 5), st.integers(0, 3))
+def test_dealing_gives_what_the_reference_gives(case: Case, num_parts: int, more: int) -> None:
+    order = case.rng.permutation(case.num_rows).astype(np.int32)
+    limit = -(-case.num_rows // num_parts) + more
+    mine = kernels.partition_deal(case.indptr, order, num_parts, vertex_limit=limit)
+    np.testing.assert_array_equal(mine, reference.partition_deal(case.indptr, order, num_parts, vertex_limit=limit))
+
+
+@few
+@given(cases(square=True), st.integers(1, 5))
+def test_cut_edges_and_ghosts_are_counted_as_the_reference_counts(case: Case, num_parts: int) -> None:
+    parts = case.rng.integers(0, num_parts, case.num_rows).astype(np.int32)
+    mine = kernels.partition_cuts(case.indptr, case.indices, parts, num_parts)
+    theirs = reference.partition_cuts(case.indptr, case.indices, parts, num_parts)
+    for a, b in zip(mine, theirs, strict=True):
+        assert a.dtype == np.int64
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_far_longer_than_what_is_fetched_ahead_are_seen_whole() -> None:
+    case = large_case()
+    starts, members = clusters(case)
+    parts = one_label_a_cluster(starts, members, case.rng.integers(-1, 3, len(starts) - 1))
+    how = {"vertex_limit": 100, "edge_limit": 3_000, "steepness": 1, "strict": True}
+    same_in_place("partition_place", [case.indptr, case.indices, starts, members], parts, 3, **how)
+    labels = one_label_a_cluster(starts, members, np.arange(len(starts) - 1))
+    rooms = {"vertex_room": 20, "edge_room": 600, "seed": 5}
+    same_in_place("partition_merge", [case.indptr, case.indices, starts, members], labels, **rooms)
+
+
+def test_merged_clusters_keep_to_their_room() -> None:
+    case = large_case()
+    vertices = np.arange(case.num_rows, dtype=np.int32)
+    labels, degrees = vertices.copy(), np.diff(case.indptr)
+    singles = np.arange(case.num_rows + 1, dtype=np.int64)
+    room = {"vertex_room": 10, "edge_room": 400}
+    moved = kernels.partition_merge(case.indptr, case.indices, singles, vertices, labels, **room, seed=0)
+    grown = np.bincount(labels) > 1
+    assert moved > 0
+    assert np.bincount(labels).max() <= 10
+    assert np.bincount(labels, weights=degrees)[grown].max() <= 400
+
+
+def test_the_seed_decides_between_labels_seen_equally_often() -> None:
+    """A star whose middle sees every leaf once."""
+    indptr = np.array([0, 20, *[20] * 20], np.int64)
+    indices = np.arange(1, 21, dtype=np.int32)
+    members, starts = np.arange(21, dtype=np.int32), np.arange(22, dtype=np.int64)
+    chosen = set()
+    for seed in range(40):
+        labels = members.copy()
+        kernels.partition_merge(indptr, indices, starts, members, labels, vertex_room=5, edge_room=30, seed=seed)
+        chosen.add(int(labels[0]))
+    assert len(chosen) > 5
+
+
+MERGE = {
+    "indptr": np.array([0, 1, 2], np.int64),
+    "indices": np.array([1, 0], np.int32),
+    "starts": np.array([0, 1, 2], np.int64),
+    "members": np.array([0, 1], np.int32),
+    "labels": np.array([0, 1], np.int32),
+    "vertex_room": 2,
+    "edge_room": 2,
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"labels": np.array([0, 2], np.int32)}, r"labels\[1\] is 2, outside 0..1"),
+        ({"labels": np.array([-1, 0], np.int32)}, r"labels\[0\] is -1, outside 0..1"),
+        ({"members": np.array([0, 7], np.int32)}, r"members\[1\] is 7, outside 0..1"),
+        ({"members": np.array([0], np.int32)}, "members must have 2 elements, not 1"),
+        ({"starts": np.array([0, 2, 2], np.int64)}, "a cluster holds at least one vertex"),
+        ({"starts": np.array([0, 1], np.int64)}, "starts must rise from 0 to the 2 members"),
+        ({"starts": np.zeros(0, np.int64)}, "starts must have one more element"),
+        ({"indptr": np.zeros(0, np.int64)}, "indptr must have one more element"),
+    ],
+)
+def test_what_would_lead_out_of_bounds_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kernels.partition_merge(**(MERGE | wrong))
+
+
+def test_wrong_parts_and_limits_are_refused() -> None:
+    graph = (MERGE["indptr"], MERGE["indices"])
+    with pytest.raises(ValueError, match=r"parts\[1\] is 3, outside 0..2"):
+        kernels.partition_cuts(*graph, np.array([0, 3], np.int32), 3)
+    with pytest.raises(ValueError, match="vertex_limit 0 leaves some of the 2 vertices without a part"):
+        kernels.partition_deal(graph[0], np.array([0, 1], np.int32), 2, vertex_limit=0)
+    with pytest.raises(ValueError, match="num_parts must lie in"):
+        kernels.partition_cuts(*graph, np.array([0, 0], np.int32), 0)
+    with pytest.raises(TypeError, match="parts must hold int32"):
+        kernels.partition_cuts(*graph, np.array([0, 0], np.int64), 1)
+
+
+def test_prices_that_would_overflow_are_refused() -> None:
+    inputs = [MERGE[name] for name in ("indptr", "indices", "starts", "members")]
+    how = {"vertex_limit": 1, "edge_limit": 1, "strict": True}
+    with pytest.raises(ValueError, match=r"steepness must lie in 0..6"):
+        kernels.partition_place(*inputs, np.array([0, 0], np.int32), 2, **how, steepness=7)
