@@ -35,6 +35,7 @@ HOMES_OF_OPTIONAL = {
     "networkx": {"networkx"},
     "ogb": {"ogb"},
     "pyarrow": {"prediction_file"},
+    "pymetis": {"metis"},
 }
 IMPORTERS = {"import_module", "optional"}  # functions that import the module their first argument names
 

@@ -7,8 +7,10 @@ import typer
 from dorylus.cli.convert import convert
 from dorylus.cli.doctor import doctor
 from dorylus.cli.info import info
+from dorylus.cli.partition import partition
 from dorylus.cli.predict import predict
 from dorylus.cli.resume import resume
+from dorylus.cli.timeline import timeline
 from dorylus.cli.train import train
 
 app = typer.Typer(
@@ -18,7 +20,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train graph neural networks on the whole graph.",
 )
-for command in (train, resume, predict, info, convert, doctor):
+for command in (train, resume, predict, timeline, info, convert, partition, doctor):
     app.command()(command)
 
 

@@ -15,7 +15,7 @@ from dorylus.report import units
 
 LOW_MEMORY_BYTES = 2**30
 TOLERANCE = 1e-5
-OPTIONAL = {"pyarrow": "parquet", "torch_geometric": "pyg", "networkx": "networkx", "ogb": "ogb"}
+OPTIONAL = {"pyarrow": "parquet", "torch_geometric": "pyg", "networkx": "networkx", "ogb": "ogb", "pymetis": "metis"}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus import kernels
 from dorylus.errors import ConfigError
 
 ROWS_PER_INTERVAL = 8192
@@ -53,13 +54,15 @@ def choose_intervals(num_rows: int, num_edges: int, threads: int) -> int:
     return 1 if wanted <= 2 else min(256, max(2 * threads, round(wanted)))
 
 
-def check_intervals(intervals: int, num_vertices: int) -> None:
-    """Refuse more intervals than vertices."""
-    if intervals > num_vertices:
-        raise ConfigError(
-            f"intervals={intervals}, but the graph has {num_vertices} vertices. "
-            f"An interval holds at least one vertex: use at most {num_vertices}."
-        )
+def check_intervals(intervals: int, num_vertices: int, server: int | None = None) -> None:
+    """Refuse more intervals than vertices, in the graph or in the shard of one of several servers."""
+    if intervals <= num_vertices:
+        return
+    where, cure = ("the graph", "") if server is None else (f"shard {server}", ", or fewer servers")
+    raise ConfigError(
+        f"intervals={intervals}, but {where} has {num_vertices} vertices. "
+        f"An interval holds at least one vertex: use at most {num_vertices}{cure}."
+    )
 
 
 def needed_levels(
@@ -69,12 +72,10 @@ def needed_levels(
 
     Level num_layers are the wanted vertices; level l adds the in-neighbours of level l+1.
     """
-    needed = wanted.copy()
-    deepest = np.where(needed, num_layers, -1).astype(np.int8)
-    degrees = np.diff(indptr)
+    deepest = np.where(wanted, num_layers, -1).astype(np.int8)
     for level in range(num_layers - 1, -1, -1):
-        needed |= _in_neighbours(indptr, indices, degrees, needed)
-        deepest[needed & (deepest < 0)] = level
+        readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # deeper ones had their turn
+        kernels.csr_reach(indptr, indices, readers, deepest)
     return deepest
 
 
@@ -88,18 +89,6 @@ def settle_levels(deepest: NDArray[np.int8], degrees: NDArray[np.int64], num_lay
         if degrees[deepest >= level].sum() >= ALMOST_ALL * degrees.sum():
             return np.maximum(deepest, np.int8(level))
     return deepest
-
-
-def _in_neighbours(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], degrees: NDArray[np.int64], rows: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    found = np.zeros(len(rows), np.bool_)
-    step = max(1, int(16_000_000 / max(1.0, len(indices) / max(1, len(rows)))))
-    for begin in range(0, len(rows), step):  # a slice of the edges at a time
-        end = min(begin + step, len(rows))
-        edges = np.repeat(rows[begin:end], degrees[begin:end])
-        found[indices[indptr[begin] : indptr[end]][edges]] = True
-    return found
 
 
 def make_layout(

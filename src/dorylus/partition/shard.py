@@ -1,86 +1,120 @@
-"""A shard: the part of a graph one graph server owns, in the order its tasks want it."""
+"""A shard: the vertices one graph server owns, their edges, and the remote vertices (ghosts) at the other ends.
 
-from collections.abc import Callable
-from typing import TypeVar
+A shard depends on the graph and on who owns what, not on any model: it can be saved and used by every run.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.graph import Adjacency, Graph, SparseFeatures, adjacency
-from dorylus.partition.layout import Layout
-from dorylus.pipeline import Reads
+from dorylus import kernels
+from dorylus.graph import Graph
+from dorylus.graph.adjacency import inverse
+from dorylus.graph.degrees import Degrees
 
-T = TypeVar("T")
+Ids: TypeAlias = NDArray[np.int32]
+Csr: TypeAlias = tuple[NDArray[np.int64], Ids, NDArray[np.float32] | None]
 
 
+@dataclass(frozen=True, eq=False)
 class Shard:
-    """The vertices of one server, renumbered by a layout; adjacencies are made when first asked for and kept."""
+    """One server's part of a graph. Vertices have the graph's numbers; ``ids`` are the own ones, ascending.
 
-    def __init__(self, graph: Graph, layout: Layout) -> None:
-        self.graph = graph
-        self.layout = layout
-        self.ids = layout.order
-        self._in_order = bool(np.array_equal(layout.order, np.arange(graph.num_vertices, dtype=np.int32)))
-        self._made: dict[object, object] = {}
+    In-ghosts are the remote sources of own vertices' in-edges, out-ghosts the remote destinations of their out-edges,
+    both sorted by (owner, number): those of server k are ``in_ghosts[in_owners[k]:in_owners[k + 1]]``. Undirected
+    graphs have one array for both.
 
-    @property
-    def num_vertices(self) -> int:
-        """How many vertices the shard owns."""
-        return self.graph.num_vertices
+    ``edges`` (indptr, indices, weights) are the in-edges of own vertices: row r is vertex ids[r]; columns count own
+    vertices first, then in-ghosts. ``out`` are their out-edges in the same form, with out-ghosts; None in undirected
+    graphs, where ``edges`` serve. Both are None where the whole graph is at hand: copying them would gain nothing.
+    """
 
-    def adjacency(self, norm: str, self_loops: bool) -> Adjacency:
-        """The shard's in-edges, weighted as asked."""
-        order = None if self._in_order else self.layout.order
-        make = lambda: adjacency(self.graph, order=order, norm=norm, self_loops=self_loops)  # type: ignore[arg-type]  # noqa: E731
-        return self._once(("adjacency", norm, self_loops), make)
+    server: int
+    num_servers: int
+    num_vertices: int  # of the whole graph
+    directed: bool
+    ids: Ids
+    in_ghosts: Ids
+    out_ghosts: Ids
+    in_owners: NDArray[np.int64]
+    out_owners: NDArray[np.int64]
+    degrees: Degrees  # of own vertices, then in-ghosts
+    out_degrees: Degrees  # of own vertices, then out-ghosts
+    edges: Csr | None = None
+    out: Csr | None = None
 
-    def transpose(self, norm: str, self_loops: bool, level: int | None = None) -> Adjacency:
-        """The same edges from their sources; with a level, only those that end in a row needed there."""
-        forward = self.adjacency(norm, self_loops)
-        if level is None or self.layout.num_rows(level) == self.num_vertices:
-            return self._once(("transpose", norm, self_loops), forward.transpose)
-        make = lambda: forward.transpose(keep_rows=self._needed(level))  # noqa: E731
-        return self._once(("transpose", norm, self_loops, level), make)
 
-    def _needed(self, level: int) -> NDArray[np.bool_]:
-        rows = np.zeros(self.num_vertices, np.bool_)
-        for interval in range(self.layout.num_intervals):
-            rows[slice(*self.layout.rows(level, interval))] = True
-        return rows
+def whole_shard(graph: Graph) -> Shard:
+    """The shard of a single server: the graph itself, nothing copied."""
+    ids, nobody = np.arange(graph.num_vertices, dtype=np.int32), np.zeros(0, np.int32)
+    degrees, owners = Degrees.of(graph), np.zeros(2, np.int64)
+    sizes = (0, 1, graph.num_vertices, graph.directed)
+    return Shard(*sizes, ids, nobody, nobody, owners, owners, degrees, degrees, _edges_of(graph))
 
-    def dense_features(self) -> NDArray[np.float32]:
-        """The features in the shard's order, dense."""
-        features = self.graph.features
-        if isinstance(features, SparseFeatures):
-            return self._once("dense", lambda: features.to_dense(self.layout.order))
-        if self._in_order:
-            return features
-        return self._once("dense", lambda: features[self.layout.order])
 
-    def sparse_features(self) -> SparseFeatures:
-        """The features in the shard's order, sparse as the graph has them."""
-        features = self.graph.features
-        assert isinstance(features, SparseFeatures)
-        return features if self._in_order else self._once("sparse", lambda: features.permute(self.layout.order))
+def cut_shard(graph: Graph, parts: Ids, server: int, *, edges: bool = True, degrees: Degrees | None = None) -> Shard:
+    """The shard of one server when vertex v belongs to server ``parts[v]``.
 
-    def forget_features(self) -> None:
-        """Drop the reordered features: nothing will ask for them again."""
-        self._made.pop("dense", None)
+    Takes the shard's own size and a few numbers a vertex. Without ``edges`` the shard only says whose they are, for
+    servers that share the graph's memory. ``degrees`` of the whole graph save counting them again for every server.
+    """
+    ids = np.flatnonzero(parts == server).astype(np.int32)
+    sources = _by_owner(_sources(graph, parts, server), parts, server)
+    targets = _by_owner(_targets(graph, parts, server), parts, server) if graph.directed else sources
+    degrees = degrees or Degrees.of(graph)
+    near = degrees.of_vertices(np.concatenate([ids, sources]))
+    bounds = np.arange(int(parts.max()) + 2)
+    held, out = _edges(graph, ids, sources, targets) if edges else (None, None)
+    return Shard(
+        server,
+        num_servers=bounds.size - 1,
+        num_vertices=graph.num_vertices,
+        directed=graph.directed,
+        ids=ids,
+        in_ghosts=sources,
+        out_ghosts=targets,
+        in_owners=np.searchsorted(parts[sources], bounds),
+        out_owners=np.searchsorted(parts[targets], bounds),
+        degrees=near,
+        out_degrees=degrees.of_vertices(np.concatenate([ids, targets])) if graph.directed else near,
+        edges=held,
+        out=out,
+    )
 
-    def reads(self) -> Reads:
-        """Which intervals each interval gathers from, whatever weights its edges carry."""
-        made = [value for key, value in self._made.items() if isinstance(key, tuple) and key[0] == "adjacency"]
-        edges = made[0] if made else self.adjacency("none", False)
-        assert isinstance(edges, Adjacency)
-        intervals = self.layout.num_intervals
-        place = np.repeat(np.arange(intervals, dtype=np.int32), np.diff(self.layout.bounds))
-        sources = []
-        for begin, end in zip(self.layout.bounds[:-1], self.layout.bounds[1:], strict=True):
-            read = place[edges.indices[edges.indptr[begin] : edges.indptr[end]]]
-            sources.append(frozenset(np.flatnonzero(np.bincount(read, minlength=intervals)).tolist()))
-        return Reads.of(sources)
 
-    def _once(self, key: object, make: Callable[[], T]) -> T:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]  # type: ignore[return-value]
+def _edges_of(graph: Graph) -> Csr:
+    return graph.indptr, graph.indices, graph.edge_weight
+
+
+def _edges(graph: Graph, ids: Ids, sources: Ids, targets: Ids) -> tuple[Csr, Csr | None]:
+    size, arrays, weights = graph.num_vertices, (graph.indptr, graph.indices), graph.edge_weight
+    columns = np.concatenate([ids, sources])
+    near = kernels.csr_select(*arrays, ids, inverse(columns, size), columns.size, values=weights)
+    if not graph.directed:
+        return near, None
+    rows = np.concatenate([ids, targets])
+    return near, kernels.csr_select_transpose(*arrays, rows, inverse(ids, size), ids.size, values=weights)
+
+
+def _by_owner(found: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
+    """The remote vertices among those found, sorted by (owner, number)."""
+    numbers = np.flatnonzero(found & (parts != server)).astype(np.int32)
+    return numbers[np.argsort(parts[numbers], kind="stable")]
+
+
+def _sources(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
+    """Who has an edge to one of the server's vertices."""
+    own = np.where(parts == server, 1, -1).astype(np.int8)
+    found = np.zeros(graph.num_vertices, np.int8)
+    kernels.csr_reach(graph.indptr, graph.indices, own, found)
+    return found.astype(np.bool_)
+
+
+def _targets(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
+    """Who has an edge from one of the server's vertices."""
+    size, everyone = graph.num_vertices, np.arange(graph.num_vertices, dtype=np.int32)
+    own = np.where(parts == server, 0, -1).astype(np.int32)
+    counts = kernels.csr_count(graph.indptr, graph.indices, everyone, own, size, 1)
+    return counts.ravel().astype(np.bool_)

@@ -116,4 +116,4 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
 
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
-    assert checks.check_optional().found == 'networkx; to add: pip install "dorylus[parquet,pyg,ogb]"'
+    assert checks.check_optional().found == 'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis]"'

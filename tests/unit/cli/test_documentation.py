@@ -17,7 +17,7 @@ def test_every_setting_is_documented(name):
 
 def test_every_command_is_documented():
     names = [each.callback.__name__ for each in app.registered_commands if each.callback]
-    assert len(names) == 6
+    assert "train" in names
     assert [name for name in names if f"| `dorylus {name}" not in PAGE.read_text()] == []
 
 

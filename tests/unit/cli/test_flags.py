@@ -1,6 +1,8 @@
+import inspect
+
 import pytest
 
-from dorylus.cli.flags import settings_of, table, value_of
+from dorylus.cli.flags import settings_of, table, value_of, with_settings
 from dorylus.errors import ConfigError
 from dorylus.training.config import RunConfig
 
@@ -9,6 +11,18 @@ from dorylus.training.config import RunConfig
 def test_every_setting_is_a_flag_of_train(dorylus_program, name):
     _, out, _ = dorylus_program("train", "--help")
     assert f"--{name.replace('_', '-')} " in out
+
+
+def test_a_command_may_have_flags_for_some_settings_only():
+    given = []
+
+    def command(name, *, settings):
+        given.append((name, settings))
+
+    wrapped = with_settings(command, only=("servers", "lr"))
+    assert list(inspect.signature(wrapped).parameters) == ["name", "lr", "servers"]  # as the settings are ordered
+    wrapped(name="x", lr=None, servers=3)
+    assert given == [("x", {"servers": 3})]
 
 
 def test_flags_that_were_not_given_are_left_out():

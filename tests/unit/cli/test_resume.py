@@ -1,5 +1,8 @@
+import pytest
+
 import dorylus
-from dorylus.training.config import RunConfig
+from dorylus.cli.flags import dashed
+from dorylus.training.config import RECUT, RunConfig
 from dorylus.training.run_folder import RunFolder
 
 
@@ -9,6 +12,36 @@ def test_a_run_is_resumed_from_its_folder(dorylus_program, monkeypatch, tmp_path
     RunFolder.create(tmp_path / "run", None, RunConfig())
     assert dorylus_program("resume", tmp_path / "run")[0] == 0
     assert resumed == [(tmp_path / "run", 1)]
+
+
+@pytest.fixture
+def resumed(monkeypatch, tmp_path):
+    """A run to go on with, and the settings that it was gone on with."""
+    given = []
+    monkeypatch.setattr(dorylus, "resume", lambda run_dir, sinks, **settings: given.append(settings), raising=False)
+    RunFolder.create(tmp_path / "run", None, RunConfig(servers=2))
+    return given
+
+
+@pytest.mark.parametrize("name", RECUT)
+def test_every_setting_that_may_change_is_a_flag(dorylus_program, name):
+    assert f"--{dashed(name)} " in dorylus_program("resume", "--help")[1]
+
+
+@pytest.mark.parametrize("name", sorted(set(RunConfig.names()) - set(RECUT)))
+def test_no_other_setting_is_a_flag(dorylus_program, name):
+    assert f"--{dashed(name)} " not in dorylus_program("resume", "--help")[1]
+
+
+def test_the_cut_may_be_said_anew(dorylus_program, resumed):
+    assert dorylus_program("resume", "run", "--servers", 3, "--partition", "hash", "--intervals", 4)[0] == 0
+    assert resumed == [{"servers": 3, "partition": "hash", "intervals": 4}]
+
+
+def test_a_bad_cut_is_refused_before_anything_is_loaded(dorylus_program, resumed):
+    code, _, err = dorylus_program("resume", "run", "--servers", 0)
+    assert (code, resumed) == (2, [])
+    assert "use servers=1 or more" in err
 
 
 def test_a_folder_without_a_run_is_refused(dorylus_program, tmp_path):

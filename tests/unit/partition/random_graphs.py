@@ -1,12 +1,18 @@
-"""Random small graphs: empty rows, self loops, hubs, isolated vertices."""
+"""Random small graphs, whole and cut: empty rows, self loops, hubs, isolated vertices, any parts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dorylus
+from dorylus.partition import Arrangement, Cut, cut_shard, make_cut, needed_levels, settle_levels
 
 
 @st.composite
@@ -42,3 +48,93 @@ def dense_matrix(graph: dorylus.Graph) -> NDArray[np.float64]:
     source, destination = graph.edge_list()
     out[destination, source] = 1.0 if graph.edge_weight is None else graph.edge_weight
     return out
+
+
+def random_parts(rng: np.random.Generator, num_vertices: int, servers: int) -> NDArray[np.int32]:
+    """Parts that look at no edge, large and small ones, none empty."""
+    shares = rng.dirichlet(np.full(servers, 0.7))
+    parts = rng.choice(servers, num_vertices, p=shares).astype(np.int32)
+    parts[rng.permutation(num_vertices)[:servers]] = np.arange(servers)
+    return parts
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A graph cut for several servers, and the arrangement of each."""
+
+    graph: dorylus.Graph
+    cut: Cut
+    servers: list[Arrangement]
+    rng: np.random.Generator
+
+    def pairs(self) -> Iterator[tuple[Arrangement, Arrangement]]:
+        """Every server with every other."""
+        return ((a, b) for a in self.servers for b in self.servers if a is not b)
+
+
+@st.composite
+def clusters(
+    draw: st.DrawFn, *, weighted: bool = False, directed: bool | None = None, needed: float | None = None
+) -> Cluster:
+    """Up to seven servers, whose shards hold their edges or leave them in the graph.
+
+    ``needed`` is the share of vertices the loss reads.
+    """
+    graph = draw(graphs(weighted=weighted).filter(lambda graph: directed in (None, graph.directed)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    servers, layers = draw(st.integers(1, min(7, graph.num_vertices))), draw(st.integers(1, 3))
+    wanted = rng.random(graph.num_vertices) < (rng.choice([0.1, 0.5, 1.0]) if needed is None else needed)
+    return cut_graph(graph, servers, layers, wanted, rng, edges=draw(st.booleans()))
+
+
+def cut_graph(
+    graph: dorylus.Graph,
+    servers: int,
+    layers: int,
+    wanted: NDArray[np.bool_],
+    rng: np.random.Generator,
+    *,
+    edges: bool = False,
+) -> Cluster:
+    """A graph cut at random for a model of so many layers whose loss reads the wanted vertices."""
+    size, degrees = graph.num_vertices, graph.in_degrees()
+    parts = random_parts(rng, size, servers)
+    deepest = settle_levels(needed_levels(graph.indptr, graph.indices, wanted, layers), degrees, layers)
+    intervals = [int(rng.integers(1, count + 1)) for count in np.bincount(parts, minlength=servers)]
+    order = rng.permutation(size).astype(np.int32)
+    cut = make_cut(degrees, order, parts, servers, deepest, layers, intervals)
+    shards = [cut_shard(graph, parts, server, edges=edges) for server in range(servers)]
+    return Cluster(graph, cut, [Arrangement(shard, cut, graph) for shard in shards], rng)
+
+
+def large_graph(num_vertices: int, degree: int, *, directed: bool) -> dorylus.Graph:
+    """A graph made without large temporaries: vertices that leave the same remainder are linked, each to itself too."""
+    step = num_vertices // degree
+    indices = np.empty((num_vertices, degree), np.int32)
+    np.add(np.arange(num_vertices)[:, None] % step, np.arange(degree) * step, out=indices, casting="unsafe")
+    indptr = np.arange(num_vertices + 1, dtype=np.int64) * degree
+    return dorylus.Graph(indptr, indices.ravel(), directed=directed, trust="everything")
+
+
+class Peak:
+    """How many bytes more than before were resident at the worst moment of a block."""
+
+    grown = 0
+
+
+@contextmanager
+def peak_memory() -> Iterator[Peak]:
+    """Measures a block of code; skips the test where the system does not tell."""
+    reset = Path("/proc/self/clear_refs")
+    try:
+        reset.write_text("5")  # the high-water mark starts again from what is resident now
+    except OSError:
+        pytest.skip("this system does not tell how much memory was used at most")
+    before, peak = _resident("VmRSS"), Peak()
+    yield peak
+    peak.grown = _resident("VmHWM") - before
+
+
+def _resident(what: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) * 1024

@@ -1,137 +1,126 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import dense_matrix, graphs
-from scipy.sparse import csr_array
+from random_graphs import dense_matrix, graphs, large_graph, peak_memory, random_parts
 
 import dorylus
-from dorylus.graph import SparseFeatures
-from dorylus.partition import Layout, Shard, make_layout
-
-norms = st.sampled_from(["symmetric", "mean", "none"])
+from dorylus.graph.degrees import Degrees
+from dorylus.partition import cut_shard, whole_shard
 
 
 @st.composite
-def shards(draw, *, weighted=False):
+def cut_graphs(draw, *, weighted=False):
+    """(graph, parts, all shards)."""
     graph = draw(graphs(weighted=weighted))
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    order = rng.permutation(graph.num_vertices).astype(np.int32)
-    deepest = rng.integers(-1, 3, graph.num_vertices).astype(np.int8)
-    intervals = draw(st.integers(1, graph.num_vertices))
-    return Shard(graph, make_layout(graph.in_degrees(), order, deepest, 2, intervals))
+    servers = draw(st.integers(1, min(7, graph.num_vertices)))
+    parts = random_parts(np.random.default_rng(draw(st.integers(0, 2**32))), graph.num_vertices, servers)
+    return graph, parts, [cut_shard(graph, parts, server) for server in range(servers)]
 
 
-def in_given_order(graph: dorylus.Graph, intervals: int = 2) -> Shard:
-    """A shard whose vertices stay where they are."""
-    n = graph.num_vertices
-    bounds = np.linspace(0, n, intervals + 1).astype(np.int64)
-    ends = np.broadcast_to(bounds[1:], (3, intervals))
-    return Shard(graph, Layout(np.arange(n, dtype=np.int32), bounds, ends))
+def rows_by_vertex(shard, edges, ghosts) -> np.ndarray:
+    """A shard's edges as a dense matrix with a column for every vertex of the graph."""
+    indptr, indices, weight = edges
+    names = np.concatenate([shard.ids, ghosts])
+    out = np.zeros((len(shard.ids), shard.num_vertices))
+    rows = np.repeat(np.arange(len(shard.ids)), np.diff(indptr))
+    out[rows, names[indices]] = 1.0 if weight is None else weight
+    return out
 
 
-def as_matrix(edges) -> np.ndarray:
-    """The matrix an adjacency stands for."""
-    values = np.ones(edges.num_edges) if edges.values is None else edges.values
-    matrix = csr_array((values, edges.indices, edges.indptr), shape=(edges.num_vertices,) * 2).toarray()
-    if edges.row_scale is not None:
-        matrix = matrix * edges.row_scale[:, None]
-    if edges.col_scale is not None:
-        matrix = matrix * edges.col_scale[None, :]
-    return matrix
+@given(cut_graphs())
+def test_every_vertex_is_in_the_shard_of_its_owner(case):
+    _, parts, shards = case
+    for server, shard in enumerate(shards):
+        assert (shard.server, shard.num_servers, shard.num_vertices) == (server, len(shards), len(parts))
+        np.testing.assert_array_equal(shard.ids, np.flatnonzero(parts == server))
 
 
-def weighted_matrix(graph: dorylus.Graph, norm: str, self_loops: bool) -> np.ndarray:
-    """The same by definition, in the graph's own order."""
+@given(cut_graphs(weighted=True))
+def test_a_shard_holds_the_in_edges_of_its_vertices(case):
+    graph, _, shards = case
+    for shard in shards:
+        expected = dense_matrix(graph)[shard.ids]
+        np.testing.assert_array_equal(rows_by_vertex(shard, shard.edges, shard.in_ghosts), expected)
+
+
+@given(cut_graphs(weighted=True))
+def test_a_shard_of_a_directed_graph_holds_the_out_edges_of_its_vertices(case):
+    graph, _, shards = case
+    for shard in shards:
+        if graph.directed:
+            expected = dense_matrix(graph).T[shard.ids]
+            np.testing.assert_array_equal(rows_by_vertex(shard, shard.out, shard.out_ghosts), expected)
+        else:
+            assert shard.out is None
+            assert shard.out_ghosts is shard.in_ghosts
+            assert shard.out_degrees is shard.degrees
+
+
+@given(cut_graphs())
+def test_columns_ascend_in_every_row(case):
+    for shard in case[2]:
+        for edges in filter(None, (shard.edges, shard.out)):
+            rows = np.split(edges[1], edges[0][1:-1])
+            assert all((np.diff(row) > 0).all() for row in rows)
+
+
+@given(cut_graphs())
+def test_ghosts_are_the_remote_ends_by_owner_and_number(case):
+    graph, parts, shards = case
+    matrix = dense_matrix(graph) != 0
+    for shard in shards:
+        for ghosts, owners, reached in (
+            (shard.in_ghosts, shard.in_owners, matrix[shard.ids].any(axis=0)),
+            (shard.out_ghosts, shard.out_owners, matrix.T[shard.ids].any(axis=0)),
+        ):
+            remote = np.flatnonzero(reached & (parts != shard.server))
+            assert ghosts.tolist() == sorted(remote, key=lambda v: (parts[v], v))
+            for owner in range(shard.num_servers):
+                assert (parts[ghosts[owners[owner] : owners[owner + 1]]] == owner).all()
+            assert (owners[0], owners[-1]) == (0, len(ghosts))
+
+
+@given(cut_graphs(weighted=True))
+def test_a_shard_knows_the_degrees_of_its_vertices_and_ghosts(case):
+    graph, _, shards = case
     matrix = dense_matrix(graph)
-    if self_loops:
-        loops = np.diag(matrix).copy()
-        np.fill_diagonal(matrix, np.where(loops == 0, 1.0, loops))
-    if norm == "mean":
-        return matrix / np.maximum((matrix != 0).sum(axis=1), 1)[:, None]
-    if norm == "symmetric":
-        degrees = matrix.sum(axis=1)
-        scale = np.where(degrees > 0, 1 / np.sqrt(np.maximum(degrees, 1e-30)), 0.0)
-        return matrix * scale[:, None] * scale[None, :]
-    return matrix
+    for shard in shards:
+        for ghosts, degrees in ((shard.in_ghosts, shard.degrees), (shard.out_ghosts, shard.out_degrees)):
+            known = np.concatenate([shard.ids, ghosts])
+            np.testing.assert_array_equal(degrees.counts, (matrix != 0).sum(axis=1)[known])
+            np.testing.assert_array_equal(degrees.loops, np.diag(matrix)[known] != 0)
+            np.testing.assert_allclose(degrees.weights, matrix.sum(axis=1)[known], rtol=1e-12)
 
 
-@given(shards(weighted=True), norms, st.booleans())
-def test_the_adjacency_is_the_graphs_in_the_shards_order(shard, norm, self_loops):
-    expected = weighted_matrix(shard.graph, norm, self_loops)[np.ix_(shard.ids, shard.ids)]
-    np.testing.assert_allclose(as_matrix(shard.adjacency(norm, self_loops)), expected, rtol=1e-5, atol=1e-7)
+@given(cut_graphs())
+def test_a_shard_without_edges_says_the_same_of_everything_else(case):
+    graph, parts, shards = case
+    degrees = Degrees.of(graph)
+    for shard in shards:
+        outline = cut_shard(graph, parts, shard.server, edges=False, degrees=degrees)
+        assert (outline.edges, outline.out) == (None, None)
+        for name in ("ids", "in_ghosts", "out_ghosts", "in_owners", "out_owners"):
+            np.testing.assert_array_equal(getattr(outline, name), getattr(shard, name))
+        np.testing.assert_array_equal(outline.degrees.counts, shard.degrees.counts)
 
 
-@given(shards(weighted=True), norms, st.booleans())
-def test_the_transpose_has_the_same_edges_from_their_sources(shard, norm, self_loops):
-    forward = as_matrix(shard.adjacency(norm, self_loops))
-    np.testing.assert_allclose(as_matrix(shard.transpose(norm, self_loops)), forward.T, rtol=1e-6)
-
-
-@given(shards(), norms, st.booleans(), st.integers(0, 2))
-def test_a_pruned_transpose_keeps_only_edges_into_rows_needed_at_its_level(shard, norm, self_loops, level):
-    needed = np.zeros(shard.num_vertices, np.bool_)
-    for interval in range(shard.layout.num_intervals):
-        begin, end = shard.layout.rows(level, interval)
-        needed[begin:end] = True
-    forward = as_matrix(shard.adjacency(norm, self_loops))
-    expected = np.where(needed[:, None], forward, 0.0).T
-    np.testing.assert_allclose(as_matrix(shard.transpose(norm, self_loops, level)), expected, rtol=1e-6)
-
-
-@given(shards(), st.booleans())
-def test_reads_are_the_intervals_that_edges_come_from(shard, made_before):
-    if made_before:
-        shard.adjacency("none", False)
-    matrix = dense_matrix(shard.graph)[np.ix_(shard.ids, shard.ids)] != 0
-    bounds = shard.layout.bounds
-    reads = shard.reads()
-    for i in range(shard.layout.num_intervals):
-        for j in range(shard.layout.num_intervals):
-            block = matrix[bounds[i] : bounds[i + 1], bounds[j] : bounds[j + 1]]
-            assert (j in reads.sources[i]) == bool(block.any())
-            assert (i in reads.readers[j]) == bool(block.any())
-
-
-def test_an_adjacency_is_made_once():
-    shard = in_given_order(dorylus.ring(num_vertices=8))
-    assert shard.adjacency("mean", True) is shard.adjacency("mean", True)
-    assert shard.transpose("mean", True) is shard.transpose("mean", True)
-    assert shard.transpose("mean", True, 1) is shard.transpose("mean", True)  # every row is needed: nothing to prune
-
-
-def test_a_symmetric_graph_shares_its_edges_with_its_transpose():
-    shard = in_given_order(dorylus.ring(num_vertices=8))
-    assert shard.transpose("symmetric", True).indices is shard.adjacency("symmetric", True).indices
-
-
-def test_features_of_vertices_that_stay_are_not_copied():
+def test_the_whole_graph_is_a_shard_of_the_same_arrays():
     graph = dorylus.ring(num_vertices=8)
-    assert in_given_order(graph).dense_features() is graph.features
+    shard = whole_shard(graph)
+    assert shard.edges[0] is graph.indptr
+    assert shard.edges[1] is graph.indices
+    assert shard.ids.tolist() == list(range(8))
+    assert (shard.num_servers, shard.in_ghosts.size, shard.out_ghosts.size) == (1, 0, 0)
 
 
-@given(shards())
-def test_features_are_in_the_shards_order(shard):
-    np.testing.assert_array_equal(shard.dense_features(), shard.graph.features[shard.ids])
-
-
-def test_sparse_features_stay_sparse_in_the_shards_order():
-    rng = np.random.default_rng(0)
-    x = rng.random((6, 20), dtype=np.float32) * (rng.random((6, 20)) < 0.2)
-    graph = dorylus.Graph.from_edges([0, 1], [1, 2], 6, features=SparseFeatures.from_dense(x))
-    order = rng.permutation(6).astype(np.int32)
-    shard = Shard(graph, make_layout(graph.in_degrees(), order, np.full(6, 1, np.int8), 1, 2))
-    assert isinstance(shard.sparse_features(), SparseFeatures)
-    np.testing.assert_array_equal(shard.sparse_features().to_dense(), x[shard.ids])
-    np.testing.assert_array_equal(shard.dense_features(), x[shard.ids])
-    assert in_given_order(graph).sparse_features() is graph.features
-
-
-def test_forgotten_features_come_back_when_they_are_asked_for_again():
-    graph = dorylus.ring(num_vertices=8)
-    order = np.arange(8, dtype=np.int32)[::-1].copy()
-    shard = Shard(graph, make_layout(graph.in_degrees(), order, np.full(8, 1, np.int8), 1, 1))
-    before = shard.dense_features()
-    assert shard.dense_features() is before
-    shard.forget_features()
-    assert shard.dense_features() is not before
-    np.testing.assert_array_equal(shard.dense_features(), before)
+@pytest.mark.parametrize("edges", [True, False])
+def test_cutting_takes_the_memory_of_a_shard_and_not_of_the_graph(edges):
+    graph = large_graph(32_000, 400, directed=True)  # 51 MB
+    parts = np.random.default_rng(0).permutation(np.arange(graph.num_vertices, dtype=np.int32) % 8)
+    cut_shard(dorylus.ring(num_vertices=8), np.zeros(8, np.int32), 0)  # whatever is loaded on first use
+    with peak_memory() as peak:
+        shard = cut_shard(graph, parts, 3, edges=edges)
+    assert (shard.ids.size, shard.in_ghosts.size) == (4_000, 28_000)
+    # In-edges and out-edges are an eighth each; counters and maps are a few numbers a vertex.
+    assert peak.grown < graph.indices.nbytes * (0.4 if edges else 0.1)

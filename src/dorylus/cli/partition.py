@@ -1,0 +1,143 @@
+"""``dorylus partition``: what dividing a graph among servers costs, by one method or all; saves shards."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
+from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.report import units
+from dorylus.training.run_folder import RunSpec
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from dorylus.graph.graph import Graph
+    from dorylus.partition import Partitioning, Quality
+
+ALL = "all"
+HEADINGS = ("method", "edge cut", "ghosts/vertex", "vertex balance", "edge balance", "seconds")
+EVEN = 1.05
+
+
+def partition(
+    graph: Annotated[
+        str, typer.Argument(metavar="GRAPH", help=f"{GRAPH_HELP} Or a folder of saved shards.", show_default=False)
+    ],
+    servers: Annotated[int, typer.Option(metavar="N", help="Servers to divide the vertices among.")],
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="hash, metis, range or stream; all compares them.")
+    ] = "stream",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Save the shards in this new folder.", show_default=False)
+    ] = None,
+    passes: Annotated[
+        int | None, typer.Option(metavar="N", help="Looks of stream at each level; 1 is the one-pass stream. [4]")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of metis and stream.")] = 0,
+    root: Root = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that are there already.")] = False,
+) -> None:
+    """Divide a graph's vertices among servers, and show what that costs."""
+    from rich.console import Console
+
+    methods = _methods(method, None if overwrite else out, saves=out is not None)
+    console = Console(highlight=False)
+    with Console(stderr=True).status("loading the graph") as status:
+        loaded = _loaded(graph, root)
+        table, remarks, made = _compare(loaded, servers, methods, seed, passes, status.update)
+        console.print(table)
+        for remark in remarks:
+            console.print(remark, markup=False, soft_wrap=True)
+        if out is not None and made is not None:
+            status.update(f"writing the shards to {out}")
+            _save(out, loaded, made, overwrite)
+
+
+def _methods(asked: str, new: Path | None, *, saves: bool) -> Sequence[str]:
+    from dorylus.partition import METHODS
+
+    if asked != ALL and asked not in METHODS:
+        raise ConfigError(unknown_name("partitioning method", asked, (*METHODS, ALL)))
+    if saves and asked == ALL:
+        raise ConfigError("--method all compares methods, and --out saves the shards of one: name that one.")
+    if new is not None and new.exists():
+        raise ConfigError(f"{new} exists already: give --overwrite to replace shards, or choose another folder.")
+    return METHODS if asked == ALL else (asked,)
+
+
+def _loaded(source: str, root: Path | None) -> "Graph":
+    """The graph; that of saved shards, its edges alone, where the source is a folder of such."""
+    from dorylus.partition import open_shards
+    from dorylus.partition.shard_store import SHARDS
+
+    if (Path(source) / SHARDS.manifest).is_file():
+        return open_shards(source).graph()
+    return RunSpec(graph_section(source, root, None)).load_graph()
+
+
+def _compare(
+    graph: "Graph", servers: int, methods: Sequence[str], seed: int, passes: int | None, show: Callable[[str], None]
+) -> "tuple[Table, list[str], Partitioning | None]":
+    """The table with a row a method, what is to be said beside it, and the last partitioning made.
+
+    Among several methods, one whose package is absent is left out with a remark, and only stream gets the passes.
+    """
+    table, remarks, made = _table(graph, servers), [], None
+    for name in methods:
+        alone = len(methods) == 1
+        try:
+            made, seconds = _timed(graph, servers, name, seed, passes if alone or name == "stream" else None, show)
+        except DataError as error:
+            if alone:
+                raise
+            remarks.append(f"without {name}: {error}")
+            continue
+        show(f"{name}: counting cut edges")
+        quality = made.quality(graph)
+        table.add_row(*_cells(name, quality, seconds))
+        remarks += _uneven(name, quality)
+    return table, remarks, made
+
+
+def _timed(
+    graph: "Graph", servers: int, method: str, seed: int, passes: int | None, show: Callable[[str], None]
+) -> "tuple[Partitioning, float]":
+    from dorylus.partition import make_partitioning
+
+    show(f"{method}: dividing the vertices")
+    start = time.perf_counter()
+    made = make_partitioning(graph, servers, method, seed, passes=passes, tell=lambda what: show(f"{method}: {what}"))
+    return made, time.perf_counter() - start
+
+
+def _table(graph: "Graph", servers: int) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    sizes = f"{graph.num_vertices:,} vertices, {graph.num_edges:,} directed edges"
+    table = Table(title=f"{graph.name}, {sizes}, {servers} servers", title_justify="left", box=box.ROUNDED)
+    for number, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _cells(name: str, quality: "Quality", seconds: float) -> tuple[str, ...]:
+    figures = (quality.ghosts_per_vertex, quality.vertex_balance, quality.edge_balance)
+    return (name, units.percent(quality.edge_cut), *(f"{figure:.3f}" for figure in figures), f"{seconds:.2f}")
+
+
+def _uneven(name: str, quality: "Quality") -> list[str]:
+    if name != "stream" or max(quality.edge_balance, quality.vertex_balance) <= EVEN:
+        return []
+    return ["stream: no division of this graph is within 5 %; this is as even as dealing by falling degree gets."]
+
+
+def _save(folder: Path, graph: "Graph", made: "Partitioning", overwrite: bool) -> None:
+    from dorylus.partition import save_shards
+
+    save_shards(folder, graph, made, overwrite=overwrite)
+    typer.echo(f"{made.num_parts} shards in {folder}")

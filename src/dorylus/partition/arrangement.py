@@ -1,0 +1,184 @@
+"""An arrangement: a shard in the order its tasks want it, for one model and one number of intervals.
+
+Rows are the server's own vertices by interval, needed ones first; in a matrix that is gathered from, rows of ghosts
+follow. Everything is made when first asked for and kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.graph import Adjacency, Graph, SparseFeatures
+from dorylus.graph.adjacency import inverse
+from dorylus.graph.degrees import Norm
+from dorylus.partition import edges
+from dorylus.partition.between import Between, in_edges_between, out_edges_between
+from dorylus.partition.cut import Cut
+from dorylus.partition.ghosts import Ghosts, SendList, make_ghosts
+from dorylus.partition.shard import Csr, Ids, Shard
+from dorylus.pipeline import Reads
+
+T = TypeVar("T")
+Scale = NDArray[np.float32] | None
+
+
+class Arrangement:
+    """One server's shard laid out by a cut. Features are the graph's, and so are edges where the shard holds none.
+
+    ``mine`` are the intervals it owns, ``ids`` the vertices of own rows and then of in-ghosts, ``ghosts`` and
+    ``out_ghosts`` where the rows of ghosts lie, forward and backward.
+    """
+
+    def __init__(self, shard: Shard, cut: Cut, graph: Graph) -> None:
+        self.shard, self.cut, self.graph = shard, cut, graph
+        self.server, self.mine = shard.server, cut.mine(shard.server)
+        self.layout = cut.layouts[shard.server]
+        self.ghosts = self._place(shard.in_ghosts, edges.needed_ghosts(shard, graph, cut.deepest))
+        self.out_ghosts = self._place(shard.out_ghosts, cut.deepest[shard.out_ghosts])
+        if not shard.directed:  # levels that need every row then share one adjacency with their gradient
+            self.out_ghosts = replace(self.out_ghosts, whole=self.ghosts.ids)
+        self.ids = self._with_own(self.ghosts.ids)
+        self._in_order = bool(np.array_equal(self.layout.order, np.arange(shard.num_vertices, dtype=np.int32)))
+        self._made: dict[object, object] = {}
+
+    @property
+    def num_vertices(self) -> int:
+        """How many vertices the server owns."""
+        return self.layout.order.size
+
+    @property
+    def num_intervals(self) -> int:
+        """How many intervals the whole cluster has."""
+        return self.cut.num_intervals
+
+    def out_ids(self, level: int | None = None) -> Ids:
+        """The vertices of own rows and then of out-ghosts, in the order they have at a level (None: all needed)."""
+        ghosts = self.out_ghosts.ids_at(level)
+        return self.ids if ghosts is self.ghosts.ids else self._once("out ids", lambda: self._with_own(ghosts))
+
+    def ghost_rows(self, level: int) -> tuple[int, int]:
+        """How many rows arrive in one exchange at a level: (forward, backward)."""
+        return self.ghosts.num_needed(level), self.out_ghosts.num_needed(level)
+
+    def adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
+        """The in-edges of own vertices, weighted as in the whole graph; columns are own rows, then in-ghosts."""
+        return self._once(("adjacency", norm, self_loops), lambda: self._adjacency(norm, self_loops))
+
+    def transpose(self, norm: Norm, self_loops: bool, level: int | None = None) -> Adjacency:
+        """The out-edges of own vertices, weighted as forward; columns are own rows, then out-ghosts.
+
+        With a level only edges that end in a row needed there, and out-ghosts in the order they have there.
+        """
+        level = None if self._needed(level).all() else level
+        return self._once(("transpose", norm, self_loops, level), lambda: self._transpose(norm, self_loops, level))
+
+    def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> NDArray[np.float32]:
+        """The features of own vertices, and of in-ghosts if asked, dense; ``keep`` them for whoever asks next."""
+        features, ids = self.graph.features, self.ids if ghosts else self.layout.order
+        if self._in_order and not isinstance(features, SparseFeatures):
+            return features
+        kept = self._made.get("dense")
+        if not isinstance(kept, np.ndarray) or len(kept) < len(ids):
+            kept = features.to_dense(ids) if isinstance(features, SparseFeatures) else features[ids]
+            if keep:
+                self._made["dense"] = kept
+        return kept if len(kept) == len(ids) else kept[: len(ids)]
+
+    def sparse_features(self) -> SparseFeatures:
+        """The features of own vertices, sparse as the graph has them."""
+        features = self.graph.features
+        assert isinstance(features, SparseFeatures)
+        return features if self._in_order else self._once("sparse", lambda: features.permute(self.layout.order))
+
+    def forget_features(self) -> None:
+        """Drop the reordered features: nothing will ask for them again."""
+        self._made.pop("dense", None)
+
+    def reads(self) -> Reads:
+        """Which intervals each own interval gathers from and which gather from it, itself always among them."""
+        sources = self._neighbours(self.edges_between())
+        return Reads(self.mine, sources, self._neighbours(self.out_edges_between()) if self.shard.directed else sources)
+
+    def edges_between(self, level: int = -1) -> Between:
+        """For each own interval: the intervals its in-edges come from, and how many come from each.
+
+        With a level, of the edges that end in a row needed there.
+        """
+        return self._once(("between", level), lambda: in_edges_between(self.shard, self.graph, self.cut, level))
+
+    def out_edges_between(self, level: int = -1) -> Between:
+        """For each own interval: the intervals its out-edges go to, and how many go to each; likewise."""
+        return self._once(("out between", level), lambda: out_edges_between(self.shard, self.graph, self.cut, level))
+
+    def send_list(self, ghosts: Ghosts) -> SendList:
+        """Which own rows go to a peer that has these ghosts."""
+        first, last = (int(ghosts.first[end]) for end in (self.mine.start, self.mine.stop))
+        rows = {id(ids): self._rows_of(ids[first:last]) for ids in (ghosts.ids, ghosts.whole)}
+        orders = tuple(rows[id(ghosts.ids_at(level))] for level in range(len(ghosts.ends)))
+        return SendList(ghosts, first, rows[id(ghosts.ids)], orders)
+
+    def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
+        symmetric = not self.shard.directed and self.shard.num_servers == 1
+        row_scale, col_scale = self._scales(norm, self_loops, self.ids, out=False)
+        return Adjacency(*self._edges(self_loops), self._own(row_scale), col_scale, symmetric=symmetric)
+
+    def _transpose(self, norm: Norm, self_loops: bool, level: int | None) -> Adjacency:
+        row_scale, col_scale = self._scales(norm, self_loops, self.out_ids(level), out=True)
+        return Adjacency(*self._out_edges(self_loops, level), self._own(col_scale), row_scale)
+
+    def _edges(self, self_loops: bool) -> Csr:
+        if self._in_order and not self_loops:
+            return edges.source_of(self.shard, self.graph)[0]
+        make = partial(edges.in_edges, self.shard, self.graph, self.layout.order, self.ids, self_loops)
+        return self._once(("edges", self_loops), make)
+
+    def _out_edges(self, self_loops: bool, level: int | None) -> Csr:
+        shard, columns, needed = self.shard, self.out_ids(level), self._needed(level)
+        if shard.directed:
+            make = partial(edges.out_edges, shard, self.graph, self.layout.order, columns, needed, self_loops)
+        elif level is None:
+            return self._edges(self_loops)
+        else:
+            make = partial(edges.only_into, self._edges(self_loops), self.ids, columns, needed, shard.num_vertices)
+        return self._once(("out edges", self_loops, level), make)
+
+    def _needed(self, level: int | None) -> NDArray[np.bool_]:
+        """Which columns of a level's transpose stand for rows needed there."""
+        ids = self.out_ids(level)
+        return np.ones(ids.size, np.bool_) if level is None else self.cut.deepest[ids] >= level
+
+    def _scales(self, norm: Norm, self_loops: bool, ids: Ids, *, out: bool) -> tuple[Scale, Scale]:
+        shard = self.shard
+        ghosts, degrees = (shard.out_ghosts, shard.out_degrees) if out else (shard.in_ghosts, shard.degrees)
+        place = inverse(np.concatenate([shard.ids, ghosts]), shard.num_vertices)
+        return degrees.of_vertices(place[ids]).scales(norm, self_loops, ids)
+
+    def _own(self, scale: Scale) -> Scale:
+        return scale if scale is None or len(scale) == self.num_vertices else scale[: self.num_vertices]
+
+    def _neighbours(self, between: Between) -> tuple[frozenset[int], ...]:
+        """The intervals at the other ends and the own one; equal sets are one object, as most are in dense graphs."""
+        sets: dict[frozenset[int], frozenset[int]] = {}
+        found = (frozenset([own, *others.tolist()]) for own, (others, _) in zip(self.mine, between, strict=True))
+        return tuple(sets.setdefault(each, each) for each in found)
+
+    def _place(self, ghosts: Ids, level: NDArray[np.int8]) -> Ghosts:
+        cut = self.cut
+        return make_ghosts(ghosts, cut.interval[ghosts], level, cut.num_intervals, cut.num_layers)
+
+    def _with_own(self, ghosts: Ids) -> Ids:
+        return np.concatenate([self.layout.order, ghosts]) if ghosts.size else self.layout.order
+
+    def _rows_of(self, vertices: Ids) -> Ids:
+        shard = self.shard
+        rows = self._once("rows", lambda: inverse(edges.positions(shard, self.layout.order), shard.ids.size))
+        return rows[edges.positions(shard, vertices)]
+
+    def _once(self, key: object, make: Callable[[], T]) -> T:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]  # type: ignore[return-value]

@@ -1,0 +1,58 @@
+"""metis: METIS through pymetis, an optional package; the best known cuts, for graphs that fit memory several times."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dorylus.errors import ConfigError
+from dorylus.graph import Graph
+from dorylus.graph.arrays import IdArray, OffsetArray
+from dorylus.graph.edges import csr_from_edges
+from dorylus.graph.interop.packages import optional
+
+INSTALL = 'pip install "dorylus[metis]"'
+
+
+def metis_parts(graph: Graph, servers: int, seed: int, tell: Callable[[str], None]) -> IdArray:
+    """int32 [N]. A vertex weighs its in-edges + 1, so that edges are even; vertices are as they fall.
+
+    Edge weights are not looked at: what crosses servers is a row, whatever its weight. Directed edges count as links in
+    both directions.
+    """
+    pymetis = optional("pymetis", INSTALL)
+    number = pymetis.zero_copy_dtype()
+    _check_size(graph, np.iinfo(number).max)
+    tell("metis is at work")
+    indptr, indices = _links(graph)
+    try:
+        found = pymetis.part_graph(
+            servers,
+            pymetis.CSRAdjacency(indptr.astype(number, copy=False), indices.astype(number, copy=False)),
+            vweights=(graph.in_degrees() + 1).astype(number),
+            options=pymetis.Options(seed=seed % (2**31 - 1) + 1),  # C's srand takes 0 for 1
+        )
+    except RuntimeError as error:
+        raise ConfigError(
+            f"METIS could not cut {graph.name} into {servers} parts: {error}. Use the method 'stream', which needs "
+            "little memory."
+        ) from error
+    return np.array(found.vertex_part, dtype=np.int32)
+
+
+def _check_size(graph: Graph, largest: int) -> None:
+    links = graph.num_edges * (2 if graph.directed else 1)
+    if max(links, graph.num_edges + graph.num_vertices) > largest:
+        raise ConfigError(
+            f"METIS counts links and their weights up to {largest:,} here, but {graph.name} has {links:,} links. Use "
+            "the method 'stream', which has no such limit."
+        )
+
+
+def _links(graph: Graph) -> tuple[OffsetArray, IdArray]:
+    """Who is linked to whom in either direction, without self loops, which METIS does not know."""
+    source, destination = graph.edge_list()
+    proper = source != destination
+    if not graph.directed and proper.all():
+        return graph.indptr, graph.indices
+    indptr, indices, _ = csr_from_edges(source[proper], destination[proper], graph.num_vertices, undirected=True)
+    return indptr, indices
