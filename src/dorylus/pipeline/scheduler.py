@@ -1,113 +1,154 @@
-"""The pure scheduler: counts what every task still waits for, and starts it when that is nothing."""
+"""The pure scheduler: lets intervals into epochs as the bound permits, and starts tasks when nothing holds them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
-from dorylus.errors import TrainingError
-from dorylus.pipeline.messages import Action, EpochFinished, Event, Finished, Permit, Start
-from dorylus.pipeline.tasks import Need, Reads, Scope, TaskTable
+from dorylus.errors import ConfigError, TrainingError
+from dorylus.pipeline.frontier import Frontier
+from dorylus.pipeline.messages import (
+    Action,
+    Arrived,
+    EpochFinished,
+    Event,
+    Finished,
+    PeerFinished,
+    Permit,
+    Report,
+    Start,
+    StepFinished,
+    Waiting,
+)
+from dorylus.pipeline.plan import Plan
+from dorylus.pipeline.progress import Progress
+from dorylus.pipeline.schedules import Schedule
+from dorylus.pipeline.tasks import Reads, Task
 
 
 class Scheduler:
-    """Starts every task exactly once, when all it waits for is finished; deterministic given the order of events.
+    """Decides for the intervals of one server; what the peers do it hears by events.
 
-    Epochs run one after the other: an epoch opens when it is permitted and the one before is finished.
+    Every task is started exactly once, when all it waits for is finished. Several epochs are open at once, each
+    interval in one of them. Deterministic given the order of events. The peers' reports may overtake each other and
+    come before their epoch is open here, if ghosts keep the newer of two rows; the driver's events come in order.
     """
 
-    def __init__(self, table: TaskTable, reads: Reads, *, first_epoch: int = 0) -> None:
-        self._table = table
-        self._reads = reads
-        self._plan = _Plan(table, reads)
-        self._epoch = first_epoch - 1  # the newest epoch opened
-        self._permitted = first_epoch - 1
-        self._running: set[tuple[int, int]] = set()
-        self._unmet: list[list[int]] = []
-        self._unfinished: list[int] = []
-        self._left = 0
+    def __init__(
+        self, schedule: Schedule, reads: Reads, *, server: int, bounds: Sequence[int], first_epoch: int = 0
+    ) -> None:
+        _check(reads, server, bounds)
+        self._exact = Plan(schedule.exact, reads, server, bounds)
+        self._relaxed = Plan(schedule.relaxed, reads, server, bounds)
+        self._staleness = schedule.staleness
+        self._server = server
+        self._num_servers = len(bounds) - 1
+        self._first_epoch = first_epoch
+        self._exact_from: int | None = None  # since a Synchronise
+        self._permitted = self._newest = first_epoch - 1
+        self._frontier = Frontier(first_epoch, self._num_servers, len(self._exact.arrivals))
+        self._open: dict[int, Progress] = {}
+        self._idle = dict.fromkeys(reads.mine, first_epoch)  # intervals between two epochs, and the next one
+        self._waiting: set[int] = set()  # those of them of which Waiting was said
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that follow from one event."""
+        # Not a match statement: this is called thousands of times a second, under the engine's lock.
+        if isinstance(event, Finished):
+            return self._finished(event.task)
+        if isinstance(event, Arrived):
+            return self._arrived(event)
+        if isinstance(event, PeerFinished):
+            return self._peer_finished(event)
         if isinstance(event, Permit):
             self._permitted = max(self._permitted, event.epoch)
-            return self._open_epoch() if self._left == 0 else []
-        return self._finish(event)
+            return self._admit(self._idle)
+        return self._synchronise(event.epoch)
 
-    def _open_epoch(self) -> list[Action]:
-        if self._epoch >= self._permitted:
-            return []
-        self._epoch += 1
-        self._unmet = [list(row) for row in self._plan.unmet]
-        self._unfinished = [len(row) for row in self._unmet]
-        self._left = sum(self._unfinished)
-        ready = [(s, i) for s, row in enumerate(self._unmet) for i, count in enumerate(row) if count == 0]
-        return [self._start(step, interval) for step, interval in ready]
-
-    def _finish(self, event: Finished) -> list[Action]:
-        step, interval = event.task.step, event.task.interval
-        if event.task.epoch != self._epoch or (step, interval) not in self._running:
-            raise TrainingError(f"{event.task} was reported finished but is not running: a task finishes exactly once.")
-        self._running.remove((step, interval))
-        self._unfinished[step] -= 1
-        self._left -= 1
-        actions: list[Action] = []
-        for waiting_step, waiting in self._plan.released_by(step, interval, self._unfinished[step] == 0):
-            self._unmet[waiting_step][waiting] -= 1
-            if self._unmet[waiting_step][waiting] == 0:
-                actions.append(self._start(waiting_step, waiting))
-        if self._left == 0:
-            actions.append(EpochFinished(self._epoch))
-            actions.extend(self._open_epoch())
+    def _finished(self, task: Task) -> list[Action]:
+        progress = self._open.get(task.epoch)
+        ready = None if progress is None else progress.finish(task.step, task.interval)
+        if progress is None or ready is None:
+            raise TrainingError(f"{task} was reported finished but is not running: a task finishes exactly once.")
+        actions = self._start(task.epoch, progress.plan, ready)
+        if task.step in progress.plan.announced and progress.step_is_finished(task.step, self._server):
+            actions.append(StepFinished(task.epoch, task.step))
+        if progress.interval_is_finished(task.interval):
+            actions += self._leave(task.epoch, task.interval)
         return actions
 
-    def _start(self, step: int, interval: int) -> Start:
-        self._running.add((step, interval))
-        return Start(self._table.task(self._epoch, step, interval))
+    def _leave(self, epoch: int, interval: int) -> list[Action]:
+        """An own interval is done with an epoch: the next one, if it may."""
+        self._idle[interval] = epoch + 1
+        if not self._open[epoch].is_finished:
+            return self._admit((interval,))
+        del self._open[epoch]
+        moved = self._frontier.hear(epoch, PeerFinished(self._server, epoch))
+        return [EpochFinished(epoch), *self._admit(self._idle if moved else (interval,))]
 
+    def _arrived(self, event: Arrived) -> list[Action]:
+        task = event.task
+        if (task.step, task.interval) not in self._exact.arrivals:
+            return []  # nobody here reads it
+        return self._heard(task.epoch, event)
 
-class _Plan:
-    """The table turned round: for every step, who waits for it. Made once, used every epoch.
+    def _peer_finished(self, event: PeerFinished) -> list[Action]:
+        if event.server == self._server or not 0 <= event.server < self._num_servers:
+            raise TrainingError(f"{event} names no peer of server {self._server} of {self._num_servers}.")
+        return self._heard(event.epoch, event)
 
-    ``unmet[step][interval]`` is how many finishes that task waits for. A need for *every* interval counts as one
-    (the last finish), also where an interval happens to read from all of them: dense graphs then cost no
-    quadratic book-keeping.
-    """
+    def _heard(self, epoch: int, report: Report) -> list[Action]:
+        """A peer reports: of an epoch that is not open yet, it is looked up when it opens."""
+        moved = self._frontier.hear(epoch, report)
+        progress = self._open.get(epoch)
+        actions = [] if progress is None else self._start(epoch, progress.plan, progress.hear(report))
+        return actions + self._admit(self._idle) if moved else actions
 
-    def __init__(self, table: TaskTable, reads: Reads) -> None:
-        self._num_intervals = reads.num_intervals
-        self.unmet = [[0] * (1 if step.once else reads.num_intervals) for step in table.steps]
-        self._each: list[dict[int, list[tuple[int, int]]]] = [{} for _ in table.steps]
-        self._last: list[list[tuple[int, int]]] = [[] for _ in table.steps]
-        for index, step in enumerate(table.steps):
-            for need in step.needs:
-                self._add(table, reads, index, need)
-
-    def _add(self, table: TaskTable, reads: Reads, index: int, need: Need) -> None:
-        everyone = len(self.unmet[need.step])
-        for interval in range(len(self.unmet[index])):
-            awaited = _awaited(need.scope, interval, reads, table.steps[need.step].once)
-            if need.scope is Scope.EVERY or (len(awaited) == everyone and need.step != index):
-                self._last[need.step].append((index, interval))
-                self.unmet[index][interval] += 1
+    def _admit(self, intervals: Iterable[int]) -> list[Action]:
+        """Let idle intervals into their next epoch, lowest first; say which only the bound holds."""
+        actions: list[Action] = []
+        for interval in sorted(intervals):
+            epoch = self._idle[interval]
+            if epoch > self._permitted:
                 continue
-            for other in awaited:
-                self._each[need.step].setdefault(other, []).append((index, interval))
-                self.unmet[index][interval] += 1
+            if self._frontier.over >= self._bound(epoch):
+                actions += self._enter(epoch, interval)
+            elif interval not in self._waiting:
+                self._waiting.add(interval)
+                actions.append(Waiting(interval, epoch))
+        return actions
 
-    def released_by(self, step: int, interval: int, last: bool) -> Iterator[tuple[int, int]]:
-        """The (step, interval) pairs that wait for one thing less; ``last`` when the whole step is now finished."""
-        yield from self._each[step].get(interval, ())
-        if last:
-            yield from self._last[step]
+    def _bound(self, epoch: int) -> int:
+        """The epoch that must be over everywhere before an interval may start this one."""
+        return epoch - 1 - (0 if self._is_exact(epoch) or self._is_exact(epoch - 1) else self._staleness)
+
+    def _is_exact(self, epoch: int) -> bool:
+        return epoch <= self._first_epoch or (self._exact_from is not None and epoch >= self._exact_from)
+
+    def _enter(self, epoch: int, interval: int) -> list[Action]:
+        del self._idle[interval]
+        self._waiting.discard(interval)
+        if epoch not in self._open:
+            self._newest = epoch
+            self._open[epoch] = Progress(self._exact if self._is_exact(epoch) else self._relaxed)
+            for report in self._frontier.heard(epoch):
+                self._open[epoch].hear(report)  # starts nothing: no interval has entered
+        progress = self._open[epoch]
+        return self._start(epoch, progress.plan, progress.enter(interval))
+
+    def _start(self, epoch: int, plan: Plan, ready: Iterable[int]) -> list[Action]:
+        return [Start(plan.task(epoch, number)) for number in ready]
+
+    def _synchronise(self, epoch: int) -> list[Action]:
+        if epoch <= self._newest:
+            raise TrainingError(
+                f"epochs from {epoch} on were to be exact, but epoch {self._newest} was started already: synchronise "
+                "before permitting the first exact epoch."
+            )
+        self._exact_from = epoch if self._exact_from is None else min(self._exact_from, epoch)
+        return []  # who waits now waits still: the bound has become no wider
 
 
-def _awaited(scope: Scope, interval: int, reads: Reads, once: bool) -> list[int]:
-    if once:
-        return [0]
-    if scope is Scope.OWN:
-        return [interval]
-    if scope is Scope.SOURCES:
-        return sorted(reads.sources[interval])
-    if scope is Scope.READERS:
-        return sorted(reads.readers[interval])
-    if scope is Scope.PREVIOUS:
-        return [interval - 1] if interval else []
-    return []
+def _check(reads: Reads, server: int, bounds: Sequence[int]) -> None:
+    if not 0 <= server < len(bounds) - 1 or reads.mine != range(bounds[server], bounds[server + 1]) or not reads.mine:
+        raise ConfigError(
+            f"server {server} of {len(bounds) - 1} with the intervals {list(reads.mine)}, but bounds={list(bounds)}: a "
+            "server owns the intervals bounds[server] up to bounds[server + 1], at least one."
+        )

@@ -1,25 +1,73 @@
-"""Schedules: how much of the task table's freedom is used. Each turns a table into a stricter or equal one."""
+"""Schedules: how much of the task table's freedom is used, and how far intervals may drift apart.
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+Each turns a task table into a :class:`Schedule`. The scheduler reads tables and a bound; it knows no modes.
+"""
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dorylus.errors import ConfigError, unknown_name
 from dorylus.pipeline.tasks import Need, Scope, TaskTable
 
-Schedule = Callable[[TaskTable], TaskTable]
+MODES = ("pipe", "no_pipe", "async")
 
 
-def pipe(table: TaskTable) -> TaskTable:
+@dataclass(frozen=True)
+class Schedule:
+    """What tasks wait for in exact epochs and in relaxed ones (the same steps, fewer needs), and the staleness bound.
+
+    An interval may start a relaxed epoch e, itself preceded by a relaxed one, when every interval everywhere has
+    finished epoch e - 1 - ``staleness``; around an exact epoch, when every one has finished epoch e - 1. The first
+    epoch a scheduler runs is always exact: no values are there yet.
+    """
+
+    exact: TaskTable
+    relaxed: TaskTable
+    staleness: int = 0
+
+    def __post_init__(self) -> None:
+        if self.staleness < 0:
+            raise ConfigError(f"staleness={self.staleness}: an interval is 0 or more epochs ahead of the slowest one.")
+
+
+MakeSchedule = Callable[[TaskTable], Schedule]
+
+
+def pipe(table: TaskTable) -> Schedule:
     """A task starts as soon as the values it reads are there: exact, and intervals overlap."""
-    return table
+    return Schedule(table, table)
 
 
-def no_pipe(table: TaskTable) -> TaskTable:
+def no_pipe(table: TaskTable) -> Schedule:
     """Each step finishes everywhere before the next begins: exact, nothing overlaps (the paper's baseline)."""
     steps = [table.steps[0]]
     for index, step in enumerate(table.steps[1:], start=1):
-        kept = tuple(need for need in step.needs if need.scope is Scope.PREVIOUS)
-        steps.append(replace(step, needs=(Need(index - 1, Scope.EVERY), *kept)))
-    return TaskTable(tuple(steps))
+        # The table's own needs stay: a peer that has finished is no proof that its rows are here.
+        needs = dict.fromkeys((Need(index - 1, Scope.EVERY), *step.needs))
+        steps.append(replace(step, needs=tuple(needs)))
+    return pipe(TaskTable(tuple(steps)))
 
 
-SCHEDULES: Mapping[str, Schedule] = {"pipe": pipe, "no_pipe": no_pipe}
+def bounded(staleness: int) -> MakeSchedule:
+    """After an exact first epoch, a task waits for its own interval only and reads whatever values are there.
+
+    Values it reads of other intervals are at most ``staleness`` + 1 epochs old, and at most ``staleness`` ahead.
+    """
+
+    def schedule(table: TaskTable) -> Schedule:
+        return Schedule(table, TaskTable(tuple(replace(step, needs=step.own_needs) for step in table.steps)), staleness)
+
+    return schedule
+
+
+def make_schedule(mode: str, staleness: int = 0) -> MakeSchedule:
+    """The schedule of a mode: ``pipe``, ``no_pipe``, or ``async``, the only one that takes a staleness."""
+    if mode not in MODES:
+        raise ConfigError(unknown_name("mode", mode, MODES))
+    if mode == "async":
+        return bounded(staleness)
+    if staleness:
+        raise ConfigError(
+            f"staleness={staleness} with mode={mode!r}, in which no value is stale: use mode='async', or staleness=0."
+        )
+    return pipe if mode == "pipe" else no_pipe

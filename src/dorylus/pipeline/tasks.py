@@ -6,8 +6,10 @@ A need names an earlier step and whose part of it must be finished:
     OWN          the same interval's
     SOURCES      every interval this one gathers from (edges lead from there to here)
     READERS      every interval that gathers from this one (edges lead from here to there)
-    EVERY        all intervals'
-    PREVIOUS     the interval before this one (the same step: accumulation in a fixed order)
+    EVERY        all intervals' on all servers
+    PREVIOUS     the interval before this one on the same server (the same step: accumulation in a fixed order)
+
+Intervals are numbered over the whole cluster; a server owns a range of them.
 """
 
 from collections.abc import Sequence
@@ -33,6 +35,11 @@ class Kind(StrEnum):
     WEIGHT_UPDATE = "WU"
 
 
+DENSE = frozenset(
+    {Kind.APPLY_VERTEX, Kind.APPLY_EDGE, Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE}
+)  # what runs on the pool
+
+
 class Scope(Enum):
     """Whose part of an earlier step a task waits for."""
 
@@ -52,15 +59,16 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One row of the task table. ``phase`` orders layers: forward ones count up, then backward ones.
-
-    A step with ``once`` has a single task an epoch (interval 0) instead of one per interval.
-    """
+    """One row of the task table. ``phase`` orders layers: forward ones count up, then backward ones."""
 
     kind: Kind
     phase: int
     needs: tuple[Need, ...] = ()
-    once: bool = False
+
+    @property
+    def own_needs(self) -> tuple[Need, ...]:
+        """The needs that look at no other interval."""
+        return tuple(need for need in self.needs if need.scope is Scope.OWN)
 
 
 class Task(NamedTuple):
@@ -99,26 +107,31 @@ class TaskTable:
 
 @dataclass(frozen=True)
 class Reads:
-    """Which intervals each interval gathers from: ``sources[i]`` holds i's sources, ``readers[i]`` the reverse."""
+    """Who reads from whom on one server, whose intervals are ``mine``.
 
+    ``sources[i - mine.start]`` are the intervals that interval i gathers from, on whatever server they are, and
+    ``readers[i - mine.start]`` those that gather from i.
+    """
+
+    mine: range
     sources: tuple[frozenset[int], ...]
     readers: tuple[frozenset[int], ...]
 
     @property
     def num_intervals(self) -> int:
-        """How many intervals there are."""
-        return len(self.sources)
+        """How many intervals the server has."""
+        return len(self.mine)
 
     @classmethod
     def of(cls, sources: Sequence[frozenset[int]]) -> "Reads":
-        """The relation and its reverse from the sources of every interval."""
+        """The relation and its reverse from the sources of every interval, all of them on one server."""
         readers: list[set[int]] = [set() for _ in sources]
         for reader, read in enumerate(sources):
             for source in read:
                 readers[source].add(reader)
-        return cls(tuple(sources), tuple(frozenset(r) for r in readers))
+        return cls(range(len(sources)), tuple(sources), tuple(frozenset(r) for r in readers))
 
     @classmethod
     def complete(cls, num_intervals: int) -> "Reads":
-        """Every interval gathers from every other: what a dense graph looks like."""
+        """Every interval gathers from every other: what a dense graph on one server looks like."""
         return cls.of([frozenset(range(num_intervals))] * num_intervals)

@@ -1,17 +1,23 @@
-"""The tables that real programs become, through the same scheduler."""
-
-import random
+"""The tables that real programs become, through the same properties."""
 
 import pytest
+import torch
+from clusters import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from task_tables import World, awaited, cells_of, relations
+from pipeline_properties import (
+    PROPERTIES,
+    every_task_runs_exactly_once,
+    exact_epochs_read_values_of_their_own,
+    nothing_hangs,
+)
 from torch import Tensor, nn
 
 import dorylus
-from dorylus.pipeline import SCHEDULES, Kind, Scheduler
+from dorylus.pipeline import Kind, Scheduler, Scope
 from dorylus.saga import Savings, lower
 from dorylus.saga.table import steps_of
+from dorylus.servers.stash import Stash
 
 
 class Edgy(dorylus.Layer):
@@ -22,8 +28,6 @@ class Edgy(dorylus.Layer):
         self.lin = nn.Linear(2 * in_columns + 1, out_columns)
 
     def apply_edge(self, source: Tensor, destination: Tensor, weight: Tensor) -> Tensor:
-        import torch
-
         return self.lin(torch.cat([source, destination, weight], 1))
 
 
@@ -35,48 +39,57 @@ PROGRAMS = {
     "gat": dorylus.gat(num_layers=3, residual=True).build(9, 4),
     "edges": dorylus.Program([Edgy(9, 5), Edgy(5, 4)]),
 }
-TABLES = {
-    (name, backward): steps_of(
-        lower(program, sparse_features=False, training=backward, savings=Savings()), backward=backward
-    ).table
-    for name, program in PROGRAMS.items()
-    for backward in (True, False)
-}
 
 
-@settings(max_examples=40)
-@given(
-    st.sampled_from(sorted(TABLES)),
-    relations(max_intervals=6),
-    st.sampled_from(sorted(SCHEDULES)),
-    st.integers(0, 2**32),
+def table_of(name: str, backward: bool):
+    plan = lower(PROGRAMS[name], sparse_features=False, training=backward, savings=Savings())
+    return steps_of(plan, backward=backward).table
+
+
+TRAINING = {name: table_of(name, backward=True) for name in PROGRAMS}
+FORWARD = {name: table_of(name, backward=False) for name in PROGRAMS}
+
+
+@pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
+@settings(max_examples=30)
+@given(case=cases(tables=st.sampled_from(list(TRAINING.values()))))
+def test_of_training(holds, case):
+    holds(case, Scheduler, Stash)
+
+
+@pytest.mark.parametrize(
+    "holds",
+    [every_task_runs_exactly_once, nothing_hangs, exact_epochs_read_values_of_their_own],
+    ids=lambda holds: holds.__name__,
 )
-def test_every_program_runs_to_its_end_in_any_order_of_events(which, reads, mode, seed):
-    table = TABLES[which]
-    world = World(Scheduler(SCHEDULES[mode](table), reads))
-    world.permit(1)
-    world.run(random.Random(seed).choice)
-    assert world.epochs_over == [0, 1]
-    assert len(world.started()) == 2 * len(cells_of(table, reads))
-    for task in world.started():
-        done = {(t.step, t.interval) for t in world.finished_before_start_of(task) if t.epoch == task.epoch}
-        assert awaited(table, reads, (task.step, task.interval)) <= done
+@settings(max_examples=20)
+@given(case=cases(tables=st.sampled_from(list(FORWARD.values())), staleness=st.none()))
+def test_of_forward_passes(holds, case):
+    holds(case, Scheduler, Stash)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_training_epoch_ends_in_one_weight_update(name):
-    kinds = [step.kind for step in TABLES[name, True].steps]
+def test_an_interval_ends_its_epoch_with_its_part_of_the_weight_update(name):
+    steps = TRAINING[name].steps
+    kinds = [step.kind for step in steps]
     assert kinds[-1] is Kind.WEIGHT_UPDATE
     assert kinds.count(Kind.WEIGHT_UPDATE) == kinds.count(Kind.LOSS) == 1
+    assert steps[-1].needs == steps[-1].own_needs
+    assert steps[-1].needs
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_step_of_a_program_waits_for_every_interval(name):
+    assert not [need for step in TRAINING[name].steps for need in step.needs if need.scope is Scope.EVERY]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_forward_pass_has_no_loss_and_no_gradient(name):
     forward = {Kind.GATHER, Kind.APPLY_VERTEX, Kind.SCATTER, Kind.APPLY_EDGE}
-    assert {step.kind for step in TABLES[name, False].steps} <= forward
+    assert {step.kind for step in FORWARD[name].steps} <= forward
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_phases_never_go_back(name):
-    phases = [step.phase for step in TABLES[name, True].steps]
+    phases = [step.phase for step in TRAINING[name].steps]
     assert phases == sorted(phases)
