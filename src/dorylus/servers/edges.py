@@ -1,6 +1,11 @@
-"""Layers with an ApplyEdge: rows become edge tensors for the pool, messages become rows again."""
+"""Layers with an ApplyEdge: rows become edge tensors for the pool, messages become rows again.
 
-from typing import Any
+The gradient of an edge's source is pushed to it: added up where the edge is, then, for ghosts, sent to their owner.
+"""
+
+import threading
+from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,9 +14,15 @@ from torch import Tensor
 
 from dorylus import kernels
 from dorylus.saga.stages import Gather, Slot
-from dorylus.servers.gathers import Bench, Extra
+from dorylus.servers.bench import Bench, Grad, Matrix
 
-Matrix = NDArray[Any]
+
+class Sums(NamedTuple):
+    """What the edges of a peer's interval add to some rows of ours."""
+
+    interval: int
+    rows: NDArray[np.int32]
+    values: Matrix
 
 
 class EdgeGather:
@@ -23,6 +34,9 @@ class EdgeGather:
         self.edges = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
         self.messages: dict[int, tuple[Matrix, ...]] = {}
         self.grads: dict[int, tuple[Matrix | None, ...]] = {}  # of the edges' sources and destinations
+        self._ghosts: dict[int, NDArray[np.int32]] = {}
+        self._inbox: dict[int, list[Sums]] = defaultdict(list)
+        self._lock = threading.Lock()
 
     def inputs(self, interval: int) -> tuple[Tensor, Tensor, Tensor]:
         """What ApplyEdge reads: for each of the interval's in-edges its source row, destination row and weight."""
@@ -74,21 +88,67 @@ class EdgeGather:
             kernels.segment_spread(indptr, padded, d_message, begin, end, row_scale=self._scale())
         return (torch.from_numpy(d_message),)
 
-    def grad_scatter(self, interval: int, own: dict[Slot, Matrix]) -> None:
-        """∇SC: cotangents of the edges' two ends, added to their rows. Intervals come here one after the other.
+    def grad_scatter(self, interval: int, own: dict[Slot, Matrix]) -> tuple[NDArray[np.int32], Matrix]:
+        """∇SC: cotangents of the edges' two ends, added to their rows; gives (ghosts, sums) for the ghosts' owners.
 
-        ``own`` are the cotangents the interval's rows already have from elsewhere.
+        ``own`` are the cotangents the interval's rows already have from elsewhere. In exact epochs intervals come here
+        one after the other, so that a sum does not depend on who was first.
         """
         begin, end, first, last = self._range(interval)
         d_source, d_destination = self.grads.pop(interval)
-        for slot, part in own.items():
-            self.bench.cotangent(slot, zero=True)[begin : begin + len(part)] += part
-        if d_destination is not None:
-            into = self.bench.cotangent(self.over.destination, zero=True)
-            kernels.segment_sum(self.edges.indptr, d_destination, into, begin, end, accumulate=True)
-        if d_source is not None:
-            into = self.bench.cotangent(self.over.source, zero=True)
-            kernels.scatter_add_rows(d_source, self.edges.indices[first:last], into)
+        with self._lock:
+            for slot, part in own.items():
+                self._sums(slot)[begin : begin + len(part)] += part
+            if d_destination is not None:
+                into = self._sums(self.over.destination)
+                kernels.segment_sum(self.edges.indptr, d_destination, into, begin, end, accumulate=True)
+            ghosts = self.ghosts_of(interval)
+            sums = np.zeros((len(ghosts), self.over.source.columns), np.float32)
+            if d_source is not None:
+                into = self._sums(self.over.source)
+                kernels.scatter_add_rows(d_source, self.edges.indices[first:last], into)
+                kernels.gather_rows(into, ghosts + np.int32(self.bench.num_rows), sums)
+                into[ghosts + self.bench.num_rows] = 0  # they are the owner's now
+        return ghosts, sums
+
+    def ghosts_of(self, interval: int) -> NDArray[np.int32]:
+        """Which ghosts the interval's edges come from, ascending."""
+        if interval not in self._ghosts:
+            *_, first, last = self._range(interval)
+            sources = self.edges.indices[first:last]
+            ghosts = np.unique(sources[sources >= self.bench.num_rows]) - self.bench.num_rows
+            self._ghosts[interval] = ghosts.astype(np.int32)
+        return self._ghosts[interval]
+
+    def receive(self, sums: Sums) -> None:
+        """Take what a peer's edges add to our rows, until their intervals ask for it."""
+        starts = np.searchsorted(self.bench.layout.bounds, sums.rows, side="right") - 1
+        with self._lock:
+            for interval in np.unique(starts).tolist():
+                part = starts == interval
+                self._inbox[interval].append(Sums(sums.interval, sums.rows[part], sums.values[part]))
+
+    def take(self, slot: Slot, interval: int) -> Matrix:
+        """The cotangents added to an interval's rows since they were last taken: every one is taken exactly once."""
+        begin, end = self.bench.layout.rows(slot.level, interval)
+        with self._lock:
+            total = self._sums(slot)
+            if slot is self.over.source:
+                for _, rows, values in sorted(self._inbox.pop(interval, []), key=lambda sums: sums.interval):
+                    total[rows] += values
+            taken = total[begin:end].copy()
+            total[begin:end] = 0
+        return taken
+
+    def forget(self) -> None:
+        """Drop the cotangents that nobody has taken: they came too late for the epochs they are of."""
+        with self._lock:
+            self._inbox.clear()
+            self.bench.matrices.release([Grad(self.over.source), Grad(self.over.destination)])
+
+    def _sums(self, slot: Slot) -> Matrix:
+        rows = self.bench.num_rows + self.bench.ghosts.num_rows
+        return self.bench.matrices.get(Grad(slot), rows, slot.columns, zero=True)
 
     def _range(self, interval: int) -> tuple[int, int, int, int]:
         begin, end = self.bench.layout.rows(self.over.level, interval)
@@ -116,4 +176,4 @@ class EdgeGather:
         return (1.0 / np.maximum(degrees, 1)).astype(np.float32)
 
     def _kept(self, what: str, columns: int) -> Matrix:
-        return self.bench.matrices.get(Extra(self.stage.output, what), columns)
+        return self.bench.extra(self.stage.output, what, columns)

@@ -5,74 +5,35 @@ Each class answers the same calls, for the rows of one interval:
     forward          GA    rows of the sources -> gathered rows
     grad_scatter     ∇SC   the gathered rows' cotangent becomes visible to the sources' intervals
     grad_gather      ∇GA   those cotangents -> cotangents of the interval's own source rows
+
+What ∇SC makes visible is all that ∇GA reads of a destination: copied at that moment, so that it is of one epoch also
+where the destination has gone on to the next, and sent to the servers whose vertices it was gathered from.
 """
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dorylus import kernels
 from dorylus.graph import Adjacency
 from dorylus.kernels import Dropout
-from dorylus.partition import Layout, Shard
 from dorylus.saga.gat import GAT
 from dorylus.saga.stages import Gather, Slot
-from dorylus.servers.matrices import Matrices
-
-Matrix = NDArray[Any]
+from dorylus.servers.bench import Bench, Matrix
 
 
-@dataclass(frozen=True)
-class Grad:
-    """The name under which a slot's cotangent is held."""
+class Part(NamedTuple):
+    """One matrix that ∇SC makes visible; ``narrow``: it may be stored and sent in less than float32."""
 
-    slot: Slot
-
-
-@dataclass(frozen=True)
-class Extra:
-    """The name of a matrix a gather keeps for its own gradient."""
-
-    slot: Slot
     what: str
-
-
-@dataclass(frozen=True, eq=False)
-class Bench:
-    """What gathers work on: the shard, the matrices of this pass, and how gathered values are stored."""
-
-    shard: Shard
-    layout: Layout
-    matrices: Matrices
-    training: bool
-    seed: int
-    gathered_dtype: np.dtype[Any]
-
-    def values(self, slot: Slot) -> Matrix:
-        """The matrix of a slot."""
-        narrow = slot.gathered and not slot.exact
-        return self.matrices.get(slot, slot.columns, self.gathered_dtype if narrow else np.float32)
-
-    def cotangent(self, slot: Slot, *, zero: bool = False) -> Matrix:
-        """The matrix of a slot's cotangent, always float32."""
-        return self.matrices.get(Grad(slot), slot.columns, zero=zero)
-
-    def published(self, slot: Slot) -> Matrix:
-        """The matrix of a gathered row's cotangent as other intervals read it."""
-        return self.matrices.get(Grad(slot), slot.columns, self.gathered_dtype)
-
-    def store(self, source: Matrix, target: Matrix, begin: int, end: int) -> None:
-        """Write rows into a matrix, in its precision."""
-        if target.dtype == np.uint16:
-            kernels.to_bf16(source, target[begin:end], 0, end - begin)
-        else:
-            target[begin:end] = source
+    columns: int
+    narrow: bool
 
 
 class Gatherer(Protocol):
     """One gather of the program on this server."""
+
+    parts: tuple[Part, ...]
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
@@ -83,9 +44,14 @@ class Gatherer(Protocol):
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA; ``own`` are the cotangents the interval's rows already have from elsewhere."""
 
+    def published(self) -> list[Matrix]:
+        """What ∇SC made visible, in the order of ``parts``."""
+
 
 class _Rows:
-    """What gathers over rows share: their edges, and where the cotangent of the input goes."""
+    """What gathers over rows share: their edges, what their gradient publishes, where the input's cotangent goes."""
+
+    parts: tuple[Part, ...]
 
     def __init__(self, stage: Gather, bench: Bench) -> None:
         self.stage, self.bench = stage, bench
@@ -95,11 +61,17 @@ class _Rows:
         self.back = self.edges
         if bench.training and output.needs_grad:
             self.back = bench.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
+        self.parts = (Part("cotangent", output.columns, True),)
+
+    def published(self) -> list[Matrix]:
+        """What ∇SC made visible."""
+        output = self.stage.output
+        return [self.bench.published(output, what, columns, narrow=narrow) for what, columns, narrow in self.parts]
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """Write the interval's cotangents where ∇GA of other intervals reads them."""
         rows = self.bench.layout.rows(self.stage.output.level, interval)
-        self.bench.store(cotangent, self.bench.published(self.stage.output), *rows)
+        self.bench.store(cotangent, self.published()[0], *rows)
 
     def into(self, slot: Slot, interval: int, own: Matrix | None) -> tuple[Matrix, int, int, bool]:
         """The cotangent matrix of a source slot, the rows to fill, and whether they already hold their own part."""
@@ -125,9 +97,8 @@ class SumGather(_Rows):
         """∇GA."""
         back = self.back
         dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
-        dout = self.bench.published(self.stage.output)
-        weights = _weights(back)
-        kernels.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **weights)
+        (dout,) = self.published()
+        kernels.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **_weights(back))
 
 
 def _weights(edges: Adjacency) -> dict[str, Any]:
@@ -136,6 +107,11 @@ def _weights(edges: Adjacency) -> dict[str, Any]:
 
 class MaxGather(_Rows):
     """Column-wise maximum; ties share the gradient evenly."""
+
+    def __init__(self, stage: Gather, bench: Bench) -> None:
+        super().__init__(stage, bench)
+        columns = stage.output.columns
+        self.parts = (Part("share", columns, False), Part("out", columns, False))
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
@@ -147,19 +123,20 @@ class MaxGather(_Rows):
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: each of several equal maxima gets its share."""
         begin, end = self.bench.layout.rows(self.stage.output.level, interval)
-        np.divide(cotangent, self._ties()[begin:end], out=self.bench.cotangent(self.stage.output)[begin:end])
+        share, out = self.published()
+        np.divide(cotangent, self._ties()[begin:end], out=share[begin:end])
+        out[begin:end] = self.bench.values(self.stage.output)[begin:end]
 
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA."""
-        back, output = self.back, self.stage.output
+        back = self.back
         dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
-        x, out = self.bench.values(self.stage.inputs[0]), self.bench.values(output)
-        shares = self.bench.cotangent(output)
-        kernels.spmm_max_grad(back.indptr, back.indices, x, out, shares, dx, begin, end, accumulate=accumulate)
+        x = self.bench.values(self.stage.inputs[0])
+        share, out = self.published()
+        kernels.spmm_max_grad(back.indptr, back.indices, x, out, share, dx, begin, end, accumulate=accumulate)
 
     def _ties(self) -> Matrix:
-        output = self.stage.output
-        return self.bench.matrices.get(Extra(output, "ties"), output.columns)
+        return self.bench.extra(self.stage.output, "ties", self.stage.output.columns)
 
 
 class AttentionGather(_Rows):
@@ -170,6 +147,9 @@ class AttentionGather(_Rows):
         assert isinstance(stage.layer, GAT)
         self.layer = stage.layer
         self.shape: dict[str, Any] = {"heads": self.layer.heads, "slope": self.layer.slope}
+        per_head = [Part(what, self.layer.heads, False) for what in ("delta", "lse", "s_dst")]
+        self.parts = (*self.parts, *per_head)
+        self._out_ids = bench.shard.out_ids(stage.output.level)
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
@@ -184,7 +164,7 @@ class AttentionGather(_Rows):
                 "a_pos": self._heads("a_pos"),
                 "out_pos": self._extra("out_pos", columns),
             }
-        edges, drop = self.edges, self._drop(epoch)
+        edges, drop = self.edges, self._drop(epoch, self.bench.shard.ids)
         kernels.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, begin, end, **self.shape, **kept, **drop)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
@@ -193,35 +173,38 @@ class AttentionGather(_Rows):
         output, score = self.stage.output, self.stage.inputs[2]
         begin, end = self.bench.layout.rows(output.level, interval)
         out, a_pos, out_pos = self.bench.values(output), self._heads("a_pos"), self._extra("out_pos", output.columns)
-        dout, delta, ds_dst = self.bench.published(output), self._heads("delta"), self.bench.cotangent(score)
+        dout, delta, lse, s_dst = self.published()
+        ds_dst = self.bench.cotangent(score)
         kernels.attention_grad_dst(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
         ds_dst[end : self.bench.layout.rows(score.level, interval)[1]] = 0
+        lse[begin:end] = self._heads("lse")[begin:end]
+        s_dst[begin:end] = self.bench.values(score)[begin:end]
 
     def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
         """∇GA."""
         row, source, _ = self.stage.inputs
         dz, begin, end, accumulate = self.into(row, interval, own)
-        z, s_src, s_dst = (self.bench.values(slot) for slot in self.stage.inputs)
-        lse, delta, dout = self._heads("lse"), self._heads("delta"), self.bench.published(self.stage.output)
+        z, s_src = self.bench.values(row), self.bench.values(source)
+        dout, delta, lse, s_dst = self.published()
         ds_src = self.bench.cotangent(source)
         if accumulate:
             ds_src[begin:end] = 0
         kernels.attention_grad_src(
             self.back.indptr, self.back.indices, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
-            **self.shape, **self._drop(epoch), accumulate=accumulate,
+            **self.shape, **self._drop(epoch, self._out_ids), accumulate=accumulate,
         )  # fmt: skip
 
-    def _drop(self, epoch: int) -> dict[str, Any]:
+    def _drop(self, epoch: int, ids: Matrix) -> dict[str, Any]:
         p = self.layer.attention_dropout
         if not self.bench.training or p == 0:
             return {}
-        return {"drop": Dropout(p, self.bench.seed, epoch, self.stage.output.layer), "ids": self.bench.shard.ids}
+        return {"drop": Dropout(p, self.bench.seed, epoch, self.stage.output.layer), "ids": ids}
 
     def _heads(self, what: str) -> Matrix:
         return self._extra(what, self.layer.heads)
 
     def _extra(self, what: str, columns: int) -> Matrix:
-        return self.bench.matrices.get(Extra(self.stage.output, what), columns)
+        return self.bench.extra(self.stage.output, what, columns)
 
 
 def row_gatherer(stage: Gather, bench: Bench) -> Gatherer:

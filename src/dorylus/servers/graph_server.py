@@ -2,10 +2,12 @@
 
 Sparse tasks (GA, SC and their gradients) run here; for dense ones it makes the call and takes the reply. Values
 stay in matrices that all intervals share; what passes from one task of an interval to the next waits in ``_pending``.
+SC and ∇SC also post the interval's rows to the peers that have ghosts of them, as soon as they are there.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,19 @@ from torch import Tensor
 
 from dorylus import kernels
 from dorylus.kernels import Dropout
-from dorylus.partition import Layout, Shard
+from dorylus.partition import Arrangement
 from dorylus.pipeline import Kind, Task
 from dorylus.saga.dense import Call, Kept, Mode, Reply, Targets
 from dorylus.saga.layer import Rows
 from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import Steps
+from dorylus.servers.ages import Ages
+from dorylus.servers.bench import Bench, Extra, Grad
 from dorylus.servers.edges import EdgeGather
-from dorylus.servers.gathers import Bench, Extra, Gatherer, Grad, row_gatherer
+from dorylus.servers.exchange import Parcel
+from dorylus.servers.gathers import Gatherer, row_gatherer
+from dorylus.servers.ghosts import GhostExchange, Peers
 from dorylus.servers.input_rows import InputRows
 from dorylus.servers.lifetimes import Lifetimes
 from dorylus.servers.matrices import Arena, Matrices
@@ -31,28 +37,45 @@ from dorylus.servers.matrices import Arena, Matrices
 Matrix = NDArray[Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class PassSettings:
+    """How a pass is made: for training or evaluation, exactly or not, and in which precision.
+
+    ``asynchronous``: values of other epochs are read, so nothing is given back and ages are taken down. ``bf16``: what
+    is gathered is stored in it. ``ghost_bf16``: what travels, travels in it.
+    """
+
+    training: bool
+    seed: int = 0
+    bf16: bool = False
+    ghost_bf16: bool = False
+    keep_graph: bool = True
+    asynchronous: bool = False
+
+
 class GraphServer:
     """One pass (training or evaluation) over one shard."""
 
     def __init__(
         self,
-        shard: Shard,
-        layout: Layout,
+        shard: Arrangement,
         plan: Plan,
         steps: Steps,
         arena: Arena,
-        *,
-        training: bool,
+        peers: Peers,
+        settings: PassSettings,
         targets: Targets | None = None,
-        seed: int = 0,
-        bf16: bool = False,
-        keep_graph: bool = True,
     ) -> None:
-        self._layout, self._plan, self._steps = layout, plan, steps
-        self._targets = targets
-        self._keep_graph = keep_graph and training
-        dtype: np.dtype[Any] = np.dtype(np.uint16 if bf16 else np.float32)
-        self._bench = Bench(shard, layout, Matrices(shard.num_vertices, arena), training, seed, dtype)
+        training = settings.training
+        self.mine = shard.mine
+        self._plan, self._steps, self._targets = plan, steps, targets
+        self._keep_graph = settings.keep_graph and training
+        self._asynchronous = settings.asynchronous
+        self._layout = shard.layout if training else shard.layout.everything()
+        ghosts = (shard.ghosts, shard.out_ghosts)
+        ghosts = ghosts if training else (ghosts[0].everything(), ghosts[1].everything())
+        dtype: np.dtype[Any] = np.dtype(np.uint16 if settings.bf16 else np.float32)
+        self._bench = Bench(shard, self._layout, *ghosts, Matrices(arena), training, settings.seed, dtype)
         self._pending: dict[tuple[Slot, int], Matrix] = {}
         self._own_grads: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
@@ -65,14 +88,21 @@ class GraphServer:
                 self._edges[stage.over] = EdgeGather(stage, self._bench)
             elif isinstance(stage, Gather):
                 self._gathers[stage] = row_gatherer(stage, self._bench)
-        self._lifetimes = Lifetimes(steps, layout.num_intervals, self._bench.matrices)
+        self._sums = {slot: edges for stage, edges in self._edges.items() for slot in (stage.source, stage.destination)}
+        self._ghosts = GhostExchange(self._bench, peers, self._gathers, self._edges, narrow=settings.ghost_bf16)
+        intervals = self._layout.num_intervals
+        self._lifetimes = None if settings.asynchronous else Lifetimes(steps, intervals, self._bench.matrices)
+        self._ages = Ages(steps.table, shard, _levels_read(steps)) if settings.asynchronous else None
 
-    def gather_static(self, each_interval: Callable[[Callable[[int], None]], None]) -> dict[int, Matrix]:
-        """Make the gather that needs making only once, if the plan has one; {layer: all its rows}."""
+    def gather_static(self, each_interval: Callable[[int, Callable[[int], None]], None]) -> dict[int, Matrix]:
+        """Make the gather that needs making only once, if the plan has one; {layer: all its rows}.
+
+        ``each_interval(n, work)`` does some work for n intervals.
+        """
         for stage, gather in self._gathers.items():
             if stage.output.source == "static":
-                self._bench.matrices.put(stage.inputs[0], self._features.dense())
-                each_interval(lambda interval, gather=gather: gather.forward(interval, 0))  # type: ignore[misc]
+                self._bench.matrices.put(stage.inputs[0], self._features.with_ghosts(keep=False))
+                each_interval(self._layout.num_intervals, lambda k, gather=gather: gather.forward(k, 0))  # type: ignore[misc]
                 self._bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
                 return {stage.output.layer: self._bench.values(stage.output)}
         return {}
@@ -96,24 +126,39 @@ class GraphServer:
 
     def run(self, task: Task) -> None:
         """Carry out a sparse task."""
-        stage, interval = self._steps.stages[task.step], task.interval
+        stage, interval = self._place(task)
+        self._note_ages(task)
         if isinstance(stage, Scatter):
             for slot in stage.slots:
                 self._publish(slot, interval, task.epoch)
+            self._ghosts.post_rows(task, stage)
         elif task.kind is Kind.GATHER:
             assert isinstance(stage, Gather)
             gather = self._gathers[stage] if stage.over is None else self._edges[stage.over]
             gather.forward(interval, task.epoch)
         elif isinstance(stage, Gather):
-            self._run_grad(task, stage)
+            self._run_grad(task, stage, interval)
         else:
             assert isinstance(stage, ApplyEdge)
             slots = dict.fromkeys((stage.source, stage.destination))
             own = {slot: part for slot in slots if (part := self._take_own(slot, interval)) is not None}
-            self._edges[stage].grad_scatter(interval, own)
+            self._ghosts.post_sums(task, *self._edges[stage].grad_scatter(interval, own))
 
-    def _run_grad(self, task: Task, stage: Gather) -> None:
-        interval = task.interval
+    def receive(self, parcel: Parcel) -> None:
+        """Put the rows a peer posted into the ghosts they are for."""
+        self._ghosts.receive(parcel, self._steps.stages[parcel.task.step])
+        if self._ages is not None:
+            self._ages.written(parcel.task)
+
+    def _place(self, task: Task) -> tuple[Any, int]:
+        """The stage of a task, and the number of its interval on this server."""
+        return self._steps.stages[task.step], task.interval - self.mine.start
+
+    def _note_ages(self, task: Task) -> None:
+        if self._ages is not None:
+            self._ages.read(task)
+
+    def _run_grad(self, task: Task, stage: Gather, interval: int) -> None:
         if stage.over is None and task.kind is Kind.GRAD_GATHER:
             self._gathers[stage].grad_gather(interval, task.epoch, self._take_own(stage.inputs[0], interval))
             return
@@ -123,12 +168,14 @@ class GraphServer:
             cotangent = np.zeros((end - begin, stage.output.columns), np.float32)
         if stage.over is None:
             self._gathers[stage].grad_scatter(interval, cotangent)
+            self._ghosts.post_cotangents(task, stage)
         else:
             self._edge_grads[interval] = self._edges[stage.over].grad_gather(interval, cotangent)
 
     def call(self, task: Task, weights: Mapping[str, Tensor]) -> Call:
         """The call of a dense task."""
-        stage, interval = self._steps.stages[task.step], task.interval
+        stage, interval = self._place(task)
+        self._note_ages(task)
         assert isinstance(stage, ApplyVertex | Loss | ApplyEdge)
         backward = task.kind in (Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE)
         kept = self._kept.pop((stage, interval), None)
@@ -144,18 +191,25 @@ class GraphServer:
             cotangents=self._cotangents(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),
-            # Edges outnumber rows: keeping their graph would hold several rows an edge until the backward pass.
-            keep=self._keep_graph and mode is Mode.FORWARD and not isinstance(stage, ApplyEdge),
+            keep=mode is Mode.FORWARD and self._keeps(stage),
             kept=kept,
         )
 
+    def _keeps(self, stage: ApplyVertex | Loss | ApplyEdge) -> bool:
+        """Whether a body's autograd graph is kept for its gradient.
+
+        Edges outnumber rows: keeping theirs holds several rows an edge until the backward pass. But where rows may be
+        overwritten meanwhile, the gradient would be taken at others than those the message was made of.
+        """
+        return self._asynchronous if isinstance(stage, ApplyEdge) else self._keep_graph
+
     def accept(self, task: Task, reply: Reply) -> None:
         """Put the reply of a dense task where it belongs."""
-        stage, interval = self._steps.stages[task.step], task.interval
+        stage, interval = self._place(task)
         if reply.kept is not None:
             self._kept[stage, interval] = reply.kept
         if isinstance(stage, ApplyEdge):
-            self._accept_edges(stage, task, reply)
+            self._accept_edges(stage, task.kind, interval, reply)
             return
         assert isinstance(stage, ApplyVertex | Loss)
         if task.kind is Kind.APPLY_VERTEX:
@@ -177,14 +231,31 @@ class GraphServer:
 
     def finished(self, task: Task) -> None:
         """Book a finished task: matrices nobody reads any more are given back."""
-        self._lifetimes.finished(task.step)
+        if self._lifetimes is not None:
+            self._lifetimes.finished(task.step)
+        if self._ages is not None:
+            self._ages.written(task)
 
-    def _accept_edges(self, stage: ApplyEdge, task: Task, reply: Reply) -> None:
+    def synchronise(self) -> None:
+        """Make ready for exact epochs, with nothing in flight: what came too late for earlier ones counts for none."""
+        for edges in self._edges.values():
+            edges.forget()
+
+    def take_ages(self) -> dict[int, int]:
+        """How many values were read at each age since this was last asked; empty where all are of their own epoch."""
+        return {} if self._ages is None else self._ages.take()
+
+    @property
+    def traffic(self) -> Mapping[str, int]:
+        """Bytes posted to peers so far, by kind."""
+        return self._ghosts.traffic
+
+    def _accept_edges(self, stage: ApplyEdge, kind: Kind, interval: int, reply: Reply) -> None:
         edges = self._edges[stage]
-        if task.kind is Kind.APPLY_EDGE:
-            edges.messages[task.interval] = tuple(part.contiguous().numpy() for part in reply.outputs)
+        if kind is Kind.APPLY_EDGE:
+            edges.messages[interval] = tuple(part.contiguous().numpy() for part in reply.outputs)
         elif stage.source.needs_grad or stage.destination.needs_grad:
-            edges.grads[task.interval] = tuple(
+            edges.grads[interval] = tuple(
                 None if grad is None else grad.contiguous().numpy() for grad in reply.input_grads[:2]
             )
 
@@ -239,7 +310,11 @@ class GraphServer:
     def _cotangent(self, slot: Slot, interval: int, epoch: int) -> Matrix | None:
         begin, end = self._layout.rows(slot.level, interval)
         own = self._take_own(slot, interval)
-        if Grad(slot) in self._bench.matrices:
+        if slot in self._sums:
+            grad = self._sums[slot].take(slot, interval)
+            if own is not None:
+                grad[: len(own)] += own
+        elif Grad(slot) in self._bench.matrices:
             grad = self._bench.cotangent(slot)[begin:end]
             if own is not None:
                 grad[: len(own)] += own
@@ -258,7 +333,18 @@ class GraphServer:
     def _targets_of(self, stage: Loss, interval: int) -> Targets:
         assert self._targets is not None
         begin, end = self._layout.rows(stage.level, interval)
-        return Targets(self._targets.loss, self._targets.labels[begin:end], self._targets.total)
+        return self._targets.of(slice(begin, end))
+
+
+def _levels_read(steps: Steps) -> dict[int, int]:
+    """For each step that reads other intervals' rows, the level of the rows at whose edges it does."""
+    levels = {}
+    for step, row in enumerate(steps.table.steps):
+        for need in row.needs:
+            reader, writer = steps.stages[step], steps.stages[need.step]
+            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads what edges were sent back
+            levels[step] = at.output.level if isinstance(at, Gather) else getattr(at, "level", 0)
+    return levels
 
 
 def _columns(stage: ApplyVertex | Loss | ApplyEdge) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from dorylus.saga.layer import Rows
 from dorylus.saga.lower import Plan
 from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import Slot
-from dorylus.servers.gathers import Bench
+from dorylus.servers.bench import Bench
 from dorylus.servers.matrices import writable_alias
 
 Matrix = NDArray[Any]
@@ -32,8 +32,12 @@ class InputRows:
             self._publish_once()
 
     def dense(self) -> Matrix:
-        """All rows."""
+        """All own rows."""
         return writable_alias(self._bench.shard.dense_features())
+
+    def with_ghosts(self, *, keep: bool) -> Matrix:
+        """All own rows and those of ghosts, which never change and so need no sending."""
+        return writable_alias(self._bench.shard.dense_features(ghosts=True, keep=keep))
 
     def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
         """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""
@@ -58,7 +62,7 @@ class InputRows:
         return SparseRows(x.indptr[begin : end + 1], x.indices, values, x.num_columns)
 
     def _publish_once(self) -> None:
-        rows = self.dense()
+        rows = self.with_ghosts(keep=True)
         if self._bench.gathered_dtype == np.float32:
             self._bench.matrices.put(self._slot, rows)
         else:

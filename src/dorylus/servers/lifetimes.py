@@ -6,12 +6,16 @@ from typing import Any
 
 from dorylus.saga.stages import Slot
 from dorylus.saga.table import Steps
-from dorylus.servers.gathers import Extra, Grad
+from dorylus.servers.bench import Extra, Grad, Published
 from dorylus.servers.matrices import Matrices
+
+EXTRAS = ("lse", "a_pos", "out_pos", "ties")
+PUBLISHED = ("cotangent", "share", "out", "delta", "lse", "s_dst")
 
 
 class Lifetimes:
-    """Counts, for every matrix, the tasks that will still read it this epoch."""
+    """Counts, for every matrix, the tasks that will still read it this epoch. For exact epochs only: in others, values
+    of the epoch before are read too."""
 
     def __init__(self, steps: Steps, num_intervals: int, matrices: Matrices) -> None:
         self._matrices = matrices
@@ -40,11 +44,11 @@ class Lifetimes:
                 if last:
                     self._left[name] = self._counts[name]
             if last:
-                self._matrices.release([name, *self._extras(name)])
+                self._matrices.release([name, *self._companions(name)])
 
-    def _extras(self, name: Any) -> list[Any]:
-        """What a gather kept for its gradient goes with the cotangent; where there is none, with the rows."""
+    def _companions(self, name: Any) -> list[Any]:
+        """What a gather keeps and publishes for its gradient goes with the cotangent; where there is none, the rows."""
         if isinstance(name, Slot) and Grad(name) in self._counts:
             return []
         slot = name.slot if isinstance(name, Grad) else name
-        return [Extra(slot, what) for what in ("lse", "a_pos", "out_pos", "delta", "ties")]
+        return [*(Extra(slot, what) for what in EXTRAS), *(Published(slot, what) for what in PUBLISHED)]

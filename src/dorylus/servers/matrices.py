@@ -35,26 +35,27 @@ class Arena:
 
 
 class Matrices:
-    """Named matrices of equal row count, in memory from an arena."""
+    """Named matrices, in memory from an arena."""
 
-    def __init__(self, num_rows: int, arena: Arena) -> None:
-        self._num_rows = num_rows
+    def __init__(self, arena: Arena) -> None:
         self._arena = arena
         self._held: dict[Any, NDArray[Any]] = {}
         self._blocks: dict[Any, NDArray[np.uint8]] = {}
         self._lock = threading.Lock()
 
-    def get(self, name: Any, columns: int, dtype: DTypeLike = np.float32, *, zero: bool = False) -> NDArray[Any]:
-        """The matrix of this name, made if it is not held; ``zero`` only speaks of a new one."""
+    def get(
+        self, name: Any, rows: int, columns: int, dtype: DTypeLike = np.float32, *, zero: bool = False
+    ) -> NDArray[Any]:
+        """The matrix of this name, made if it is not held; shape, type and ``zero`` only speak of a new one."""
         held = self._held.get(name)
         if held is not None:
             return held
         with self._lock:
-            return self._held[name] if name in self._held else self._make(name, columns, np.dtype(dtype), zero)
+            return self._held[name] if name in self._held else self._make(name, (rows, columns), np.dtype(dtype), zero)
 
-    def _make(self, name: Any, columns: int, dtype: np.dtype[Any], zero: bool) -> NDArray[Any]:
-        block = self._blocks[name] = self._arena.take(max(1, self._num_rows * columns * dtype.itemsize))
-        matrix: NDArray[Any] = np.ndarray((self._num_rows, columns), dtype, buffer=block)
+    def _make(self, name: Any, shape: tuple[int, int], dtype: np.dtype[Any], zero: bool) -> NDArray[Any]:
+        block = self._blocks[name] = self._arena.take(max(1, shape[0] * shape[1] * dtype.itemsize))
+        matrix: NDArray[Any] = np.ndarray(shape, dtype, buffer=block)
         if zero:
             matrix.fill(0)
         self._held[name] = matrix

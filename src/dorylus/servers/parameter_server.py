@@ -1,85 +1,138 @@
-"""The parameter server: holds the weights, numbers their versions, applies optimiser steps."""
+"""One parameter server: a replica of all the weights, a slice of them to step, and a stash of versions in use.
 
-import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+A version is immutable: an optimiser steps the program's own parameters, and what readers get are copies made when the
+step is done. Nothing here is locked; :class:`dorylus.servers.parameter_servers.ParameterServers` is.
+"""
 
-import torch
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from dorylus.errors import ConfigError, TrainingError
+from dorylus.servers.optimizer_state import group_names, load_by_name, state_by_name
+from dorylus.servers.stash import Stash
+from dorylus.servers.updates import Update
 
-@dataclass
-class _Ordered:
-    """A sum over intervals that comes out the same to the last bit whatever order they arrive in."""
-
-    total: dict[str, Tensor] = field(default_factory=dict)
-    waiting: dict[int, Mapping[str, Tensor]] = field(default_factory=dict)
-    following: int = 0
-
-    def add(self, interval: int, grads: Mapping[str, Tensor]) -> None:
-        self.waiting[interval] = grads
-        while self.following in self.waiting:
-            for name, grad in self.waiting.pop(self.following).items():
-                if name in self.total:
-                    self.total[name] += grad
-                else:
-                    self.total[name] = grad.clone()
-            self.following += 1
+Weights = Mapping[str, Tensor]
+Aliases = Mapping[str, Sequence[str]]
 
 
 class ParameterServer:
-    """Weights of one program, stepped once an epoch from the sum of all intervals' gradients.
+    """One server of a group; without an optimiser it only serves.
 
-    Without an optimiser the weights only serve: evaluation and prediction.
+    ``owned`` is its slice of the program's parameters; ``aliases`` has, for every parameter of the program, all the
+    names under which layers share it.
     """
 
-    def __init__(self, program: nn.Module, optimizer: Optimizer | None = None) -> None:
-        self.optimizer = optimizer
+    def __init__(
+        self,
+        owned: Mapping[str, nn.Parameter],
+        aliases: Aliases,
+        optimizer: Optimizer | None = None,
+        schedule: LRScheduler | None = None,
+    ) -> None:
+        self.owned, self.optimizer, self.schedule = dict(owned), optimizer, schedule
         self.version = 0
-        self._parameters = dict(program.named_parameters(remove_duplicate=False))  # layers may share weights
-        self._lock = threading.Lock()
-        self._sums: dict[int, _Ordered] = {}
-        self._pulled: Mapping[str, Tensor] | None = None
-        self._pulled_lock = threading.Lock()
+        self.latest: Weights = {}
+        self.stash: Stash[Weights] = Stash()
+        self._aliases = aliases
+        self._names = {parameter: name for name, parameter in self.owned.items()}
+        if optimizer is not None:
+            self._check_own(optimizer)
 
-    def pull(self) -> Mapping[str, Tensor]:
-        """The weights of the current version, as leaves of an autograd graph of their own."""
-        with self._pulled_lock:
-            if self._pulled is None:
-                self._pulled = {
-                    name: weight.detach().requires_grad_(weight.requires_grad)
-                    for name, weight in self._parameters.items()
-                }
-            return self._pulled
+    def receive(self, version: int, values: Weights) -> None:
+        """Hold a new version: these values, and the ones there were of the parameters not among them."""
+        latest = dict(self.latest)
+        for name, value in values.items():
+            latest[name] = value
+            for alias in self._aliases[name][1:]:  # a leaf for each name, or gradients would be counted twice
+                latest[alias] = value.detach().requires_grad_(value.requires_grad)
+        self.version, self.latest = version, latest
 
-    def push(self, step: int, interval: int, grads: Mapping[str, Tensor]) -> None:
-        """Take one task's weight gradients; each task of a step pushes exactly once an epoch."""
-        with self._lock:
-            self._sums.setdefault(step, _Ordered()).add(interval, grads)
+    def step(self, update: Update) -> Weights:
+        """WU on its slice; gives the new values. Parameters that are frozen, or have no gradient, are left out."""
+        if self.optimizer is None:
+            return {}
+        for name, parameter in self.owned.items():
+            parameter.grad = update.grads.get(name) if parameter.requires_grad else None
+        try:
+            with _part_of_an_epoch(self.optimizer, update.parts):
+                self.optimizer.step()
+        finally:
+            for parameter in self.owned.values():
+                parameter.grad = None
+        return {name: published(each) for name, each in self.owned.items() if each.requires_grad}
 
-    def update(self) -> None:
-        """WU: one optimiser step from everything pushed since the last."""
-        for parameter in self._parameters.values():
-            parameter.grad = None
-        for step in sorted(self._sums):
-            for name, grad in self._sums[step].total.items():
-                parameter = self._parameters[name]
-                parameter.grad = grad if parameter.grad is None else parameter.grad + grad
-        self._sums.clear()
-        assert self.optimizer is not None
-        self.optimizer.step()
-        self.version += 1
-        self._pulled = None
+    def end_epoch(self, loss: float) -> None:
+        """Move the learning-rate schedule on; ``loss`` is what a schedule that watches a plateau looks at."""
+        try:
+            if isinstance(self.schedule, ReduceLROnPlateau):
+                self.schedule.step(loss)
+            elif self.schedule is not None:
+                self.schedule.step()
+        except Exception as error:  # a schedule may refuse its options only when it is used
+            raise TrainingError(
+                f"the schedule {type(self.schedule).__name__} failed: {error}. "
+                "Mend lr_schedule_options and train again."
+            ) from error
 
-    def weights(self) -> dict[str, Tensor]:
-        """A copy of the weights of the current version."""
-        return {name: weight.detach().clone() for name, weight in self._parameters.items()}
+    def group_names(self) -> list[list[str]]:
+        """The names of the parameters in each of its optimiser's groups."""
+        return [] if self.optimizer is None else group_names(self.optimizer, self._names)
 
-    def load(self, weights: Mapping[str, Tensor], version: int | None = None) -> None:
-        """Hold these weights, under the number of their version where it is another."""
-        with torch.no_grad():
-            for name, weight in weights.items():
-                self._parameters[name].copy_(weight)
-        self.version = self.version if version is None else version
-        self._pulled = None
+    def optimizer_state(self) -> dict[str, dict[str, Any]]:
+        """A copy of its optimiser's state, by parameter name."""
+        return {"state": {}, "groups": {}} if self.optimizer is None else state_by_name(self.optimizer, self._names)
+
+    def load_optimizer(self, saved: Mapping[str, Mapping[str, Any]], elsewhere: Sequence[str | None]) -> None:
+        """Take its slice's part of the state of all optimisers; see :func:`load_by_name`."""
+        if self.optimizer is not None:
+            load_by_name(self.optimizer, self._names, saved, elsewhere[: len(self.optimizer.param_groups)])
+
+    def _check_own(self, optimizer: Optimizer) -> None:
+        if any(parameter not in self._names for group in optimizer.param_groups for parameter in group["params"]):
+            raise ConfigError(
+                f"{type(optimizer).__name__} holds parameters it was not given: each parameter server steps its own "
+                "slice. Make the optimiser from the parameter groups that the callable is called with."
+            )
+
+
+def published(parameter: nn.Parameter) -> Tensor:
+    """A parameter's value as readers get it: a copy that stays, a leaf of an autograd graph."""
+    return parameter.detach().clone().requires_grad_(parameter.requires_grad)
+
+
+@contextmanager
+def _part_of_an_epoch(optimizer: Optimizer, parts: int) -> Iterator[None]:
+    """For a while, what is meant for a whole epoch is meant for one of so many parts of it.
+
+    Learning rates are divided; running means (``betas``) forget as much in so many steps as they did in one. Steps are
+    counted in epochs between updates and in parts of them during one, as the means' bias is corrected by their number.
+    """
+    scaled = ("lr", "betas")
+    groups = optimizer.param_groups if parts != 1 else []
+    before = [{name: group[name] for name in group if name in scaled} for group in groups]
+    for group in groups:
+        if "lr" in group:
+            group["lr"] = group["lr"] / parts
+        if "betas" in group:
+            group["betas"] = tuple(beta ** (1 / parts) for beta in group["betas"])
+    _count_steps(optimizer, groups, parts)
+    try:
+        yield
+    finally:
+        _count_steps(optimizer, groups, 1 / parts)
+        for group, values in zip(groups, before, strict=True):
+            group.update(values)
+
+
+def _count_steps(optimizer: Optimizer, groups: Sequence[dict[str, Any]], factor: float) -> None:
+    for group in groups:
+        for parameter in group["params"] if "betas" in group else ():
+            state = optimizer.state.get(parameter, {})
+            if "step" in state:
+                state["step"] = state["step"] * factor

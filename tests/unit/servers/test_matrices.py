@@ -14,89 +14,89 @@ def address(array):
 
 @pytest.fixture
 def matrices():
-    return Matrices(10, Arena())
+    return Matrices(Arena())
 
 
 def test_a_name_stands_for_one_matrix_until_it_is_released(matrices):
-    first = matrices.get("x", 4)
+    first = matrices.get("x", 10, 4)
     assert first.shape == (10, 4)
     assert first.dtype == np.float32
-    assert matrices.get("x", 4) is first
+    assert matrices.get("x", 10, 4) is first
     assert "x" in matrices
     matrices.release(["x"])
     assert "x" not in matrices
-    assert matrices.get("x", 4) is not first
+    assert matrices.get("x", 10, 4) is not first
 
 
 def test_names_that_are_not_held_may_be_released(matrices):
-    matrices.get("x", 4)
+    matrices.get("x", 10, 4)
     matrices.release(["nobody", "x", "x"])
     assert len(matrices) == 0
 
 
 def test_memory_given_back_is_used_again(matrices):
-    place = address(matrices.get("x", 4))
+    place = address(matrices.get("x", 10, 4))
     matrices.release(["x"])
-    assert address(matrices.get("y", 3)) == place
+    assert address(matrices.get("y", 10, 3)) == place
 
 
 def test_memory_in_use_is_never_given_out_twice(matrices):
-    first, second = matrices.get("x", 4), matrices.get("y", 4)
+    first, second = matrices.get("x", 10, 4), matrices.get("y", 10, 4)
     first[:], second[:] = 1, 2
     assert (first == 1).all()
     matrices.release(["x"])
-    third = matrices.get("z", 4)
+    third = matrices.get("z", 10, 4)
     third[:] = 3
     assert (second == 2).all()
 
 
 def test_small_matrices_do_not_sit_on_large_memory(matrices):
-    place = address(matrices.get("x", 100))
+    place = address(matrices.get("x", 10, 100))
     matrices.release(["x"])
-    assert address(matrices.get("y", 4)) != place
+    assert address(matrices.get("y", 10, 4)) != place
 
 
 def test_two_passes_share_an_arena_of_memory():
     arena = Arena()
-    training, evaluation = Matrices(10, arena), Matrices(10, arena)
-    place = address(training.get("x", 4))
+    training, evaluation = Matrices(arena), Matrices(arena)
+    place = address(training.get("x", 10, 4))
     training.release(["x"])
-    assert address(evaluation.get("x", 4)) == place
+    assert address(evaluation.get("x", 10, 4)) == place
 
 
 @given(st.integers(1, 50), st.integers(1, 70), st.sampled_from([np.float32, np.uint16]))
 def test_matrices_begin_at_a_cache_line(rows, columns, dtype):
-    matrix = Matrices(rows, Arena()).get("x", columns, dtype)
+    matrix = Matrices(Arena()).get("x", rows, columns, dtype)
     assert address(matrix) % 64 == 0
     assert matrix.flags.c_contiguous
     assert matrix.flags.writeable
 
 
 def test_a_new_matrix_can_be_zero_even_in_used_memory(matrices):
-    matrices.get("x", 4).fill(7)
+    matrices.get("x", 10, 4).fill(7)
     matrices.release(["x"])
-    fresh = matrices.get("x", 4, zero=True)
+    fresh = matrices.get("x", 10, 4, zero=True)
     assert (fresh == 0).all()
     fresh.fill(5)
-    assert (matrices.get("x", 4, zero=True) == 5).all()  # only a new one
+    assert (matrices.get("x", 10, 4, zero=True) == 5).all()  # only a new one
 
 
 def test_a_matrix_made_elsewhere_is_held_but_its_memory_is_not_ours(matrices):
     mine = np.ones((10, 4), np.float32)
     matrices.put("x", mine)
-    assert matrices.get("x", 4) is mine
+    assert matrices.get("x", 10, 4) is mine
     matrices.release(["x"])
-    assert address(matrices.get("y", 4)) != address(mine)
+    assert address(matrices.get("y", 10, 4)) != address(mine)
     assert (mine == 1).all()
 
 
 def test_no_rows_are_possible():
-    assert Matrices(0, Arena()).get("x", 4).shape == (0, 4)
+    assert Matrices(Arena()).get("x", 0, 4).shape == (0, 4)
 
 
 def test_threads_that_ask_at_once_get_the_same_matrix(matrices):
     with ThreadPoolExecutor(4) as threads:
-        found = list(threads.map(lambda _: matrices.get("x", 4), range(64)))
+        found = list(threads.map(lambda _: matrices.get("x", 10, 4), range(64)))
     assert all(each is found[0] for each in found)
 
 

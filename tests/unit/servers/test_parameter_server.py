@@ -1,137 +1,192 @@
-import random
-
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import nn
 
-from dorylus.servers import ParameterServer
+from dorylus.errors import ConfigError, TrainingError
+from dorylus.servers.parameter_server import ParameterServer, published
+from dorylus.servers.updates import Update
 
 
-def model():
+def parameters():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2))
-    net[1].bias.requires_grad_(False)
-    return net
-
-
-def server(net=None, lr=1.0):
-    net = net or model()
-    return ParameterServer(net, torch.optim.SGD(net.parameters(), lr=lr))
-
-
-def gradients(steps, intervals, seed=0):
-    """{(step, interval): gradients of some of the weights}, of very different sizes."""
-    torch.manual_seed(seed)
-    shapes = {"0.weight": (2, 3), "0.bias": (2,), "1.weight": (2, 2)}
-    return {
-        (step, interval): {
-            name: torch.randn(shape) * 10 ** random.Random(f"{step} {interval}").uniform(-6, 6)
-            for name, shape in shapes.items()
-            if name != "1.weight" or step % 2
-        }
-        for step in range(steps)
-        for interval in range(intervals)
+    return {name: nn.Parameter(torch.randn(2)) for name in ("w", "b", "frozen")} | {
+        "frozen": nn.Parameter(torch.randn(2), requires_grad=False)
     }
 
 
-@given(st.integers(1, 4), st.integers(1, 6), st.randoms(use_true_random=False))
-def test_the_step_is_the_same_to_the_last_bit_whatever_order_gradients_arrive_in(steps, intervals, shuffler):
-    parts = gradients(steps, intervals)
-    in_order, shuffled = server(), server()
-    for (step, interval), grads in parts.items():
-        in_order.push(step, interval, grads)
-    arrivals = list(parts)
-    shuffler.shuffle(arrivals)
-    for step, interval in arrivals:
-        shuffled.push(step, interval, parts[step, interval])
-    in_order.update()
-    shuffled.update()
-    for name, weight in in_order.weights().items():
-        assert torch.equal(weight, shuffled.weights()[name]), name
+ALIASES = {"w": ["w", "tied"], "b": ["b"], "frozen": ["frozen"]}
 
 
-def test_an_update_steps_by_the_sum_of_all_gradients():
-    net = model()
-    ours = server(net)
-    before = ours.weights()
-    for interval, value in enumerate((1.0, 2.0, 4.0)):
-        ours.push(5, interval, {"0.bias": torch.full((2,), value)})
-    ours.push(9, 0, {"0.bias": torch.full((2,), 8.0)})
-    ours.update()
-    assert torch.equal(ours.weights()["0.bias"], before["0.bias"] - 15)
-    assert torch.equal(ours.weights()["0.weight"], before["0.weight"])  # nobody pushed any
+def server(owned, make=lambda p: torch.optim.SGD(p, lr=1.0), **others):
+    made = ParameterServer(owned, ALIASES, make(list(owned.values())), **others)
+    made.receive(0, {name: published(each) for name, each in owned.items()})
+    return made
 
 
-def test_an_update_forgets_what_it_has_used():
-    ours = server()
-    ours.push(0, 0, {"0.bias": torch.ones(2)})
-    ours.update()
-    before = ours.weights()
-    ours.update()
-    assert torch.equal(ours.weights()["0.bias"], before["0.bias"])
+def test_a_step_gives_the_new_values_of_what_can_be_trained():
+    owned = parameters()
+    before = {name: each.detach().clone() for name, each in owned.items()}
+    values = server(owned).step(Update({"w": torch.ones(2), "b": torch.full((2,), 2.0)}))
+    assert values.keys() == {"w", "b"}
+    assert torch.equal(values["w"], before["w"] - 1)
+    assert torch.equal(values["b"], before["b"] - 2)
 
 
-def test_gradients_that_were_pushed_are_not_written_to():
-    grad, other = torch.ones(2), torch.ones(2)
-    ours = server()
-    ours.push(0, 0, {"0.bias": grad})
-    ours.push(0, 1, {"0.bias": other})
-    ours.update()
-    assert grad.tolist() == other.tolist() == [1, 1]
+def test_new_values_are_copies_that_the_next_step_leaves_alone():
+    owned = parameters()
+    ours = server(owned)
+    first = ours.step(Update({"w": torch.ones(2)}))["w"]
+    kept = first.detach().clone()
+    ours.step(Update({"w": torch.ones(2)}))
+    assert torch.equal(first, kept)
+    assert torch.equal(owned["w"], kept - 1)
 
 
-def test_every_update_has_the_next_version_number():
-    ours = server()
-    assert ours.version == 0
-    ours.update()
-    ours.update()
-    assert ours.version == 2
-    ours.load(ours.weights(), 7)
-    assert ours.version == 7
+def test_a_step_leaves_no_gradient_behind():
+    owned = parameters()
+    server(owned).step(Update({"w": torch.ones(2)}))
+    assert all(each.grad is None for each in owned.values())
 
 
-def test_pulled_weights_are_leaves_of_a_graph_of_their_own():
-    net = model()
-    pulled = server(net).pull()
-    assert pulled.keys() == dict(net.named_parameters()).keys()
-    for name, weight in net.named_parameters():
-        assert pulled[name].is_leaf
-        assert pulled[name] is not weight
-        assert pulled[name].requires_grad is weight.requires_grad
-        assert torch.equal(pulled[name], weight)
-    pulled["0.weight"].sum().backward()
-    assert net[0].weight.grad is None
+def test_frozen_parameters_stay_even_when_a_gradient_comes():
+    owned = parameters()
+    before = owned["frozen"].detach().clone()
+    values = server(owned).step(Update({"frozen": torch.ones(2)}))
+    assert torch.equal(owned["frozen"], before)
+    assert "frozen" not in values
 
 
-def test_a_version_is_pulled_once_and_for_all():
-    ours = server()
-    first = ours.pull()
-    assert ours.pull() is first
-    ours.push(0, 0, {"0.bias": torch.ones(2)})
-    ours.update()
-    assert ours.pull() is not first
-    assert torch.equal(ours.pull()["0.bias"], ours.weights()["0.bias"])
+def test_what_has_no_gradient_is_left_out_of_the_step():
+    owned = parameters()
+    before = owned["b"].detach().clone()
+    server(owned, lambda p: torch.optim.SGD(p, lr=1.0, weight_decay=0.5)).step(Update({"w": torch.ones(2)}))
+    assert torch.equal(owned["b"], before)  # a gradient of zero would have decayed it
 
 
-def test_copied_weights_do_not_change_with_the_next_update():
-    ours = server()
-    copy = ours.weights()
-    ours.push(0, 0, {"0.bias": torch.ones(2)})
-    ours.update()
-    assert not torch.equal(copy["0.bias"], ours.weights()["0.bias"])
+def test_what_is_received_makes_a_new_version_and_leaves_the_old_one_as_it_was():
+    ours = server(parameters())
+    old = ours.latest
+    ours.receive(1, {"b": torch.zeros(2, requires_grad=True)})
+    assert (ours.version, ours.latest["b"].tolist()) == (1, [0, 0])
+    assert ours.latest["w"] is old["w"]  # what did not change is not copied
+    assert old["b"].tolist() != [0, 0]
 
 
-def test_loaded_weights_are_the_ones_pulled_next():
-    ours = server()
-    ours.pull()
-    ours.load({"0.bias": torch.tensor([3.0, 4.0])}, 1)
-    assert ours.pull()["0.bias"].tolist() == [3, 4]
+def test_a_parameter_of_two_names_is_two_leaves_with_one_value():
+    ours = server(parameters())
+    weight, tied = ours.latest["w"], ours.latest["tied"]
+    assert weight is not tied
+    assert weight.data_ptr() == tied.data_ptr()
+    assert tied.is_leaf
+    assert tied.requires_grad
+    grads = torch.autograd.grad((2 * weight + 3 * tied).sum(), [weight, tied])
+    assert [grad.tolist() for grad in grads] == [[2, 2], [3, 3]]
 
 
-def test_a_server_without_an_optimiser_only_serves():
-    ours = ParameterServer(model())
-    assert set(ours.pull()) == set(ours.weights())
-    with pytest.raises(AssertionError):
-        ours.update()
+def test_the_learning_rate_is_divided_for_one_step_and_then_what_it_was():
+    owned = parameters()
+    ours = server(owned)
+    before = owned["w"].detach().clone()
+    ours.step(Update({"w": torch.ones(2)}, parts=4))
+    assert torch.equal(owned["w"], before - 0.25)
+    assert ours.optimizer.param_groups[0]["lr"] == 1.0
+
+
+def noting(cls):
+    """The optimiser, noting what it steps with, and failing where it is told to."""
+
+    class Noting(cls):
+        fails = False
+
+        def step(self, closure=None):
+            self.seen = [{name: group.get(name) for name in ("lr", "betas")} for group in self.param_groups]
+            if self.fails:
+                raise RuntimeError("no step today")
+            return super().step(closure)
+
+    return Noting
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("parts", [1, 4])
+def test_rates_and_running_means_are_an_epochs_part_for_one_step_and_then_what_they_were(parts, fails):
+    owned = parameters()
+    groups = [
+        {"params": [owned["w"]], "lr": 0.5, "betas": (0.9, 0.999)},
+        {"params": [owned["b"], owned["frozen"]], "lr": 0.1, "betas": (0.0, 0.5)},
+    ]
+    ours = ParameterServer(owned, ALIASES, noting(torch.optim.Adam)(groups))
+    ours.optimizer.fails = fails
+    if fails:
+        with pytest.raises(RuntimeError, match="no step today"):
+            ours.step(Update({"w": torch.ones(2)}, parts))
+    else:
+        ours.step(Update({"w": torch.ones(2)}, parts))
+    before = [{name: group[name] for name in ("lr", "betas")} for group in groups]
+    assert [{name: group[name] for name in ("lr", "betas")} for group in ours.optimizer.param_groups] == before
+    for seen, asked in zip(ours.optimizer.seen, before, strict=True):
+        assert seen["lr"] * parts == pytest.approx(asked["lr"])
+        assert [beta**parts for beta in seen["betas"]] == pytest.approx(asked["betas"])
+    assert all(each.grad is None for each in owned.values())
+
+
+def test_optimisers_without_running_means_are_given_none():
+    ours = server(parameters(), lambda p: noting(torch.optim.SGD)(p, lr=1.0, momentum=0.9))
+    ours.step(Update({"w": torch.ones(2)}, parts=4))
+    assert ours.optimizer.seen == [{"lr": 0.25, "betas": None}]
+    assert "betas" not in ours.optimizer.param_groups[0]
+
+
+def test_an_optimiser_that_fails_keeps_its_learning_rate_and_no_gradients():
+    owned = parameters()
+    ours = server(owned, lambda p: noting(torch.optim.SGD)(p, lr=1.0))
+    ours.optimizer.fails = True
+    with pytest.raises(RuntimeError, match="no step today"):
+        ours.step(Update({"w": torch.ones(2)}, parts=4))
+    assert (ours.optimizer.seen[0]["lr"], ours.optimizer.param_groups[0]["lr"]) == (0.25, 1.0)
+    assert all(each.grad is None for each in owned.values())
+
+
+def test_an_optimiser_of_somebody_elses_parameters_is_refused():
+    owned = parameters()
+    stranger = torch.optim.SGD([*owned.values(), nn.Parameter(torch.ones(1))], lr=1.0)
+    with pytest.raises(ConfigError, match=r"SGD holds parameters it was not given.*from the parameter groups"):
+        ParameterServer(owned, ALIASES, stranger)
+
+
+def test_a_server_without_an_optimiser_steps_nothing():
+    owned = parameters()
+    ours = ParameterServer(owned, ALIASES)
+    before = owned["w"].detach().clone()
+    assert ours.step(Update({"w": torch.ones(2)})) == {}
+    ours.end_epoch(1.0)
+    assert torch.equal(owned["w"], before)
+
+
+@pytest.mark.parametrize(
+    ("make", "rates"),
+    [
+        (lambda o: torch.optim.lr_scheduler.StepLR(o, 2, gamma=0.5), [1.0, 0.5, 0.5]),
+        (lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, factor=0.5), [1.0, 0.5, 0.25]),
+    ],
+)
+def test_an_epochs_end_moves_the_schedule_on(make, rates):
+    owned = parameters()
+    optimizer = torch.optim.SGD(owned.values(), lr=1.0)
+    ours = ParameterServer(owned, ALIASES, optimizer, make(optimizer))
+    found = []
+    for loss in (1.0, 2.0, 3.0):  # what a plateau sees
+        ours.step(Update({"w": torch.ones(2)}))
+        ours.end_epoch(loss)
+        found.append(optimizer.param_groups[0]["lr"])
+    assert found == rates
+
+
+def test_a_schedule_that_fails_in_use_is_told_with_the_cure():
+    owned = parameters()
+    optimizer = torch.optim.SGD(owned.values(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 0)  # nothing is a multiple of none
+    ours = ParameterServer(owned, ALIASES, optimizer, schedule)
+    ours.step(Update({}))
+    with pytest.raises(TrainingError, match=r"the schedule StepLR failed: .*lr_schedule_options"):
+        ours.end_epoch(1.0)

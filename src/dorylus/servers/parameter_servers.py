@@ -1,0 +1,215 @@
+"""The parameter servers of a run, as its cluster talks to them: pull weights, push gradients, finish."""
+
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from dorylus.errors import CheckpointError, ConfigError, TrainingError, unknown_name
+from dorylus.servers.ledger import Ledger
+from dorylus.servers.parameter_server import Aliases, ParameterServer, Weights, published
+from dorylus.servers.pins import Pins
+from dorylus.servers.ps_state import PSState, check_names, check_state, load_state, state_of
+from dorylus.servers.slices import cut_slices
+from dorylus.servers.updates import Gradients, Update, make_updates
+
+__all__ = ["PSState", "ParameterServers"]
+
+MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
+MakeSchedule = Callable[[Optimizer], LRScheduler | None]
+
+
+class ParameterServers:
+    """Weights of one program, replicated on all servers, each of which steps a slice of them.
+
+    The program's own parameters are the ones stepped, so they hold the latest weights. ``make_optimizer`` and
+    ``make_schedule`` are called once for each slice; without the first the weights only serve (evaluation, prediction).
+    ``update`` is "sync" (one step an epoch, from the sum of all ``num_intervals`` intervals' gradients) or "async" (one
+    step an interval); see :mod:`dorylus.servers.updates`. Methods may be called from any thread; none waits for longer
+    than an optimiser step takes.
+    """
+
+    def __init__(
+        self,
+        program: nn.Module,
+        num_servers: int = 1,
+        *,
+        make_optimizer: MakeOptimizer | None = None,
+        make_schedule: MakeSchedule | None = None,
+        update: str = "sync",
+        num_intervals: int = 1,
+    ) -> None:
+        if num_servers < 1:
+            raise ConfigError(f"num_servers={num_servers}: somebody has to hold the weights, so use 1 or more.")
+        self._parameters = dict(program.named_parameters())
+        aliases = _aliases(program, self._parameters)
+        self._names = {alias: name for name, its in aliases.items() for alias in its}
+        self._serves_only = make_optimizer is None
+        self.servers: list[ParameterServer] = []
+        for its in cut_slices({name: each.numel() for name, each in self._parameters.items()}, num_servers):
+            owned = {name: self._parameters[name] for name in its}
+            optimizer = make_optimizer(list(owned.items())) if make_optimizer is not None and owned else None
+            schedule = make_schedule(optimizer) if make_schedule is not None and optimizer is not None else None
+            self.servers.append(ParameterServer(owned, aliases, optimizer, schedule))
+        self.traffic = 0  # bytes of new values that servers sent each other
+        self._stepping = threading.Lock()  # held while optimisers step; taken before the other
+        self._lock = threading.Lock()  # held for moments: the latest version, pins, gradients
+        self._pins = Pins(self.servers)
+        self._update = update
+        self._updates = make_updates(update, Ledger(num_intervals), self._names)
+        self._publish(0)
+
+    @property
+    def version(self) -> int:
+        """The number of the latest version; every update and every load makes the next."""
+        return self.servers[0].version
+
+    @property
+    def stash_sizes(self) -> list[int]:
+        """How many pins each server holds."""
+        return [len(server.stash) for server in self.servers]
+
+    @property
+    def max_stash(self) -> int:
+        """The most pins there ever were at a time, over all servers."""
+        return self._pins.most
+
+    @property
+    def max_versions(self) -> int:
+        """The most versions that were ever pinned at a time."""
+        return self._pins.most_versions
+
+    def pull(self, interval: int, epoch: int) -> Weights:
+        """The weights an interval uses in an epoch: the latest when it first asks, the same ever after."""
+        with self._lock:
+            if (interval, epoch) not in self._pins:
+                self._updates.ledger.enter(interval, epoch)
+                self._pins.pin(interval, epoch)
+            return self._pins.weights(interval, epoch)
+
+    def latest(self) -> Weights:
+        """The latest version; later updates leave it as it is."""
+        return self.servers[0].latest
+
+    def push(self, interval: int, epoch: int, step: int, grads: Gradients) -> None:
+        """Take one dense task's weight gradients, each exactly once.
+
+        Every task of a step that has weights pushes, an empty table where it has no gradient; nobody writes to the
+        gradients afterwards.
+        """
+        self._check_trains()
+        with self._lock:
+            self._updates.push(interval, epoch, step, grads)
+
+    def finish(self, interval: int, epoch: int) -> None:
+        """WU of an interval, which has pushed all its gradients: steps if an update is due, then releases its pin."""
+        self._check_trains()
+        with self._stepping:
+            with self._lock:
+                due = self._updates.finish(interval, epoch)
+            try:
+                for update in due:
+                    self._step(update)
+            finally:
+                with self._lock:
+                    self._pins.release(interval, epoch)
+
+    def synchronise(self) -> None:
+        """From now on one update an epoch, asked for between epochs."""
+        with self._stepping, self._lock:
+            ledger = self._updates.ledger
+            if still_open := ledger.open_epochs():
+                raise TrainingError(
+                    f"updates become synchronous between epochs, but epoch {still_open[0]} is in progress: let every "
+                    "interval finish it first."
+                )
+            self._update, self._updates = "sync", make_updates("sync", ledger, self._names)
+
+    def end_epoch(self, loss: float) -> None:
+        """Move every learning-rate schedule on by an epoch."""
+        with self._stepping:
+            for server in self.servers:
+                server.end_epoch(loss)
+
+    def weights(self) -> dict[str, Tensor]:
+        """A copy of the latest weights."""
+        return {name: weight.detach().clone() for name, weight in self.latest().items()}
+
+    def load(self, weights: Weights) -> None:
+        """Hold these weights as a new version; optimisers and schedules stay as they are."""
+        self._check_fit(weights)
+        with self._stepping:
+            self._load(weights)
+
+    def state(self) -> PSState:
+        """A copy of everything a run needs to go on from here."""
+        with self._stepping:
+            return state_of(self.servers, self.weights())
+
+    def restore(self, state: PSState) -> None:
+        """Go on from a state, which may come from another number of servers; epochs in progress are forgotten.
+
+        Where the weights only serve, the state of optimisers is left out.
+        """
+        with self._stepping:
+            self._check_fit(state.weights)
+            check_names("the saved state", {self._names[name] for name in state.weights}, self._parameters)
+            if not self._serves_only:
+                check_state(self.servers, state)
+                load_state(self.servers, state)
+            self._load(state.weights)
+            with self._lock:
+                self._pins.clear()
+                ledger = Ledger(self._updates.ledger.num_intervals)
+                self._updates = make_updates(self._update, ledger, self._names)
+
+    def _step(self, update: Update) -> None:
+        """Every owner steps its slice and sends the new values to all others; then all have the next version."""
+        values: dict[str, Tensor] = {}
+        for server in self.servers:
+            values.update(server.step(update))
+        self.traffic += (len(self.servers) - 1) * sum(value.nbytes for value in values.values())
+        with self._lock:
+            self._receive(self.version + 1, values)
+
+    def _publish(self, version: int) -> None:
+        """Make a version of the program's parameters as they are."""
+        self._receive(version, {name: published(each) for name, each in self._parameters.items()})
+
+    def _receive(self, version: int, values: Weights) -> None:
+        for server in self.servers:
+            server.receive(version, values)
+
+    def _load(self, weights: Weights) -> None:
+        with torch.no_grad():
+            for name, weight in weights.items():
+                self._parameters[self._names[name]].copy_(weight)
+        with self._lock:
+            self._publish(self.version + 1)
+
+    def _check_trains(self) -> None:
+        if self._serves_only:
+            raise TrainingError("these weights only serve: give the parameter servers an optimiser to update them.")
+
+    def _check_fit(self, weights: Weights) -> None:
+        for name, weight in weights.items():
+            if name not in self._names:
+                raise CheckpointError(f"weights of another model: {unknown_name('parameter', name, self._names)}")
+            its = self._parameters[self._names[name]]
+            if its.shape != weight.shape:  # a copy would be broadcast
+                raise CheckpointError(
+                    f"weights of another model: their {name} is {list(weight.shape)}, and this model's is "
+                    f"{list(its.shape)}. Build the model they were trained with."
+                )
+
+
+def _aliases(program: nn.Module, parameters: dict[str, nn.Parameter]) -> Aliases:
+    """All names of each parameter, the one it is stepped under first: layers may share weights."""
+    first = {parameter: name for name, parameter in parameters.items()}
+    aliases: dict[str, list[str]] = {name: [] for name in parameters}
+    for alias, parameter in program.named_parameters(remove_duplicate=False):
+        aliases[first[parameter]].append(alias)
+    return aliases

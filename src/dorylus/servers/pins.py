@@ -1,0 +1,51 @@
+"""Which parameter server stashes the weights of which interval."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from dorylus.servers.parameter_server import ParameterServer, Weights
+
+
+class Pins:
+    """The homes of the intervals in flight: each is served by the one server it first talked to.
+
+    ``most`` and ``most_versions`` are the largest numbers of pins, and of different versions pinned, there ever were.
+    """
+
+    def __init__(self, servers: Sequence[ParameterServer]) -> None:
+        self._servers = servers
+        self._homes: dict[tuple[int, int], ParameterServer] = {}
+        self._versions: Counter[int] = Counter()
+        self.most = self.most_versions = 0
+
+    def __contains__(self, at: tuple[int, int]) -> bool:
+        return at in self._homes
+
+    def pin(self, interval: int, epoch: int) -> None:
+        """Pin the latest version on the server with the fewest pins, the first of those."""
+        home = min(self._servers, key=lambda server: len(server.stash))
+        home.stash.pin(interval, epoch, home.version, home.latest)
+        self._homes[interval, epoch] = home
+        self._versions[home.version] += 1
+        self.most = max(self.most, len(self._homes))
+        self.most_versions = max(self.most_versions, len(self._versions))
+
+    def weights(self, interval: int, epoch: int) -> Weights:
+        """The weights an interval has pinned."""
+        return self._homes[interval, epoch].stash.get(interval, epoch)[1]
+
+    def release(self, interval: int, epoch: int) -> None:
+        """Let go of an interval's version, if it has one: an interval without dense tasks never pulls."""
+        home = self._homes.pop((interval, epoch), None)
+        if home is None:
+            return
+        version, _ = home.stash.get(interval, epoch)
+        home.stash.release(interval, epoch)
+        self._versions[version] -= 1
+        if not self._versions[version]:
+            del self._versions[version]
+
+    def clear(self) -> None:
+        """Release all."""
+        for interval, epoch in list(self._homes):
+            self.release(interval, epoch)

@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from dorylus import kernels
+from dorylus.pipeline import Kind, Task
+from dorylus.servers.exchange import Parcel, packed, unpack
+
+MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
+ROWS = np.array([3, 0, 3], np.int32)
+
+
+def bf16(matrix):
+    out = np.empty(matrix.shape, np.uint16)
+    kernels.to_bf16(matrix, out, 0, len(matrix))
+    return out
+
+
+def test_rows_travel_as_they_are_unless_asked_otherwise():
+    found = packed(MATRIX, ROWS, narrow=False)
+    np.testing.assert_array_equal(found, MATRIX[ROWS])
+    assert found.dtype == np.float32
+
+
+def test_narrow_rows_travel_in_half_the_bytes():
+    found = packed(MATRIX, ROWS, narrow=True)
+    np.testing.assert_array_equal(found, bf16(MATRIX[ROWS]))
+    assert found.nbytes * 2 == MATRIX[ROWS].nbytes
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_matrix_that_is_narrow_already_loses_nothing_more(narrow):
+    np.testing.assert_array_equal(packed(bf16(MATRIX), ROWS, narrow=narrow), bf16(MATRIX)[ROWS])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+@pytest.mark.parametrize("narrow", [False, True])
+def test_what_is_posted_stays_as_it_was_when_the_matrix_goes_on(dtype, narrow):
+    matrix = MATRIX.copy() if dtype == np.float32 else bf16(MATRIX)
+    found = packed(matrix, np.arange(4, dtype=np.int32), narrow=narrow)
+    before = found.copy()
+    matrix.fill(0)
+    np.testing.assert_array_equal(found, before)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_no_rows_weigh_nothing(narrow):
+    found = packed(MATRIX, np.zeros(0, np.int32), narrow=narrow)
+    assert found.shape == (0, 3)
+    assert found.nbytes == 0
+
+
+matrices = arrays.arrays(
+    np.float32,
+    arrays.array_shapes(min_dims=2, max_dims=2, max_side=9),
+    elements=st.floats(-(2.0**90), 2.0**90, width=32),
+)
+
+
+@given(matrices, st.booleans(), st.booleans())
+def test_rows_come_out_as_they_went_in_but_for_the_rounding_of_the_narrowest_on_the_way(matrix, travels, held):
+    """Travelling or held at the other end in bfloat16, they are rounded to it, and only once."""
+    everyone = np.arange(len(matrix), dtype=np.int32)
+    target = np.empty(matrix.shape, np.uint16 if held else np.float32)
+    unpack(packed(matrix, everyone, narrow=travels), target)
+    if not travels and not held:
+        np.testing.assert_array_equal(target, matrix)
+        return
+    rounded = bf16(matrix)
+    wide = np.empty(matrix.shape, np.float32)
+    kernels.from_bf16(rounded, wide, 0, len(rounded))
+    np.testing.assert_array_equal(target, rounded if held else wide)
+
+
+def test_rows_are_written_into_a_part_of_a_matrix_in_place():
+    target = np.zeros((6, 3), np.float32)
+    unpack(packed(MATRIX, ROWS, narrow=False), target[2:5])
+    np.testing.assert_array_equal(target[2:5], MATRIX[ROWS])
+    assert not target[:2].any()
+    assert not target[5:].any()
+
+
+def test_a_parcel_weighs_what_its_parts_do():
+    task = Task(0, 0, 0, 0, Kind.SCATTER)
+    assert Parcel(task, (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint16))).num_bytes == 24 + 12
+    assert Parcel(task, ()).num_bytes == 0

@@ -1,0 +1,182 @@
+"""Parcels between servers: every row ends in the ghosts that stand for it, and no other travels."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from small_shards import Mail, bench_of, edge_gather, small_shards, task_of
+
+from dorylus.pipeline import Kind
+from dorylus.saga import GAT, GCN
+from dorylus.saga.stages import Gather, Scatter, Slot
+from dorylus.servers.edges import EdgeGather
+from dorylus.servers.gathers import row_gatherer
+from dorylus.servers.ghosts import GhostExchange
+
+CASES = [
+    {"directed": directed, "pruned": pruned, "servers": servers}
+    for directed, pruned, servers in product([True, False], [True, False], [2, 3])
+]
+ROWS = Slot("rows", 3, level=1, layer=1, gathered=True)
+SCORES = Slot("scores", 2, level=1, layer=1, gathered=True, exact=True)
+
+
+class World:
+    """The exchanges of all servers over one kind of stage, and the mail between them."""
+
+    def __init__(self, stage, *, narrow=False, bf16=False, **case):
+        self.shards = small_shards(**case)
+        self.mail, self.stage = Mail(self.shards), stage
+        self.benches = [bench_of(shard, bf16=bf16) for shard in self.shards]
+        self.gathers, self.edges = [{} for _ in self.shards], [{} for _ in self.shards]
+        for bench, gathers, edges in zip(self.benches, self.gathers, self.edges, strict=True):
+            if isinstance(stage, Gather) and stage.over is not None:
+                edges[stage.over] = EdgeGather(stage, bench)
+            elif isinstance(stage, Gather):
+                gathers[stage] = row_gatherer(stage, bench)
+        self.exchanges = [
+            GhostExchange(bench, self.mail.peers(bench.shard), gathers, edges, narrow=narrow)
+            for bench, gathers, edges in zip(self.benches, self.gathers, self.edges, strict=True)
+        ]
+
+    def each_interval(self):
+        return [(k, interval) for k, shard in enumerate(self.shards) for interval in shard.mine]
+
+    def deliver(self, stage=None):
+        for _, peer, parcel in self.mail.posted:
+            self.exchanges[peer].receive(parcel, stage or self.stage)
+
+
+def tell_ids(matrix, ids):
+    """Own rows tell whose they are; ghosts are not known yet."""
+    matrix.fill(np.nan)
+    matrix[: len(ids)] = ids[:, None]
+
+
+def assert_ghosts(matrix, own, ghosts, level):
+    """Ghosts needed at a level are there, the others were left alone."""
+    found = matrix[own:]
+    for interval in range(len(ghosts.first) - 1):
+        begin, end = ghosts.rows(level, interval)
+        expected = ghosts.ids_at(level)[begin:end]
+        np.testing.assert_array_equal(found[begin:end], np.broadcast_to(expected[:, None], (end - begin, 3)))
+        assert np.isnan(found[end : ghosts.first[interval + 1]]).all()
+
+
+@pytest.mark.parametrize("level", [0, 1])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_end_in_the_ghosts_that_stand_for_them(case, level):
+    slot = replace(ROWS, level=level)
+    world = World(Scatter((slot,)), **case)
+    for bench in world.benches:
+        tell_ids(bench.values(slot), bench.shard.layout.order)
+    for server, interval in world.each_interval():
+        world.exchanges[server].post_rows(task_of(Kind.SCATTER, interval), world.stage)
+    world.deliver()
+    assert sum(bench.ghosts.num_needed(level) for bench in world.benches) > 0
+    for bench in world.benches:
+        assert_ghosts(bench.values(slot), bench.num_rows, bench.ghosts, level)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_cotangents_end_in_the_ghosts_of_whom_they_were_gathered_from(case, level):
+    source, output = replace(ROWS, level=level - 1), Slot("gathered", 3, level=level, layer=1)
+    world = World(Gather(GCN(3, 3), (source,), output), **case)
+    for bench, gathers in zip(world.benches, world.gathers, strict=True):
+        tell_ids(gathers[world.stage].published()[0], bench.shard.layout.order)
+    for server, interval in world.each_interval():
+        world.exchanges[server].post_cotangents(task_of(Kind.GRAD_SCATTER, interval), world.stage)
+    world.deliver()
+    assert sum(bench.out_ghosts.num_needed(level) for bench in world.benches) > 0
+    for bench, gathers in zip(world.benches, world.gathers, strict=True):
+        assert_ghosts(gathers[world.stage].published()[0], bench.num_rows, bench.out_ghosts, level)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_what_edges_add_to_a_vertex_reaches_it_wherever_the_edges_are(case):
+    stage = edge_gather()
+    world = World(stage, **case)
+    source, over = stage.over.source, stage.over
+    for server, interval in world.each_interval():
+        edges, local = world.edges[server][over], interval - world.shards[server].mine.start
+        *_, first, last = edges._range(local)
+        edges.grads[local] = (np.ones((last - first, source.columns), np.float32), None)
+        task = task_of(Kind.GRAD_SCATTER, interval)
+        world.exchanges[server].post_sums(task, *edges.grad_scatter(local, {}))
+    world.deliver(over)
+    graph, cut = world.shards[0].graph, world.shards[0].cut
+    ends = np.repeat(np.arange(graph.num_vertices), graph.in_degrees())
+    expected = np.bincount(graph.indices[cut.deepest[ends] >= over.level], minlength=graph.num_vertices)
+    for server, interval in world.each_interval():
+        local = interval - world.shards[server].mine.start
+        begin, end = world.benches[server].layout.rows(source.level, local)
+        found = world.edges[server][over].take(source, local)
+        np.testing.assert_array_equal(found[:, 0], expected[world.shards[server].ids[begin:end]])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_reader_of_an_interval_hears_of_it_once_and_nobody_else_does(case):
+    world = World(Scatter((ROWS,)), **case)
+    for server, interval in world.each_interval():
+        world.exchanges[server].post_rows(task_of(Kind.SCATTER, interval), world.stage)
+    heard = [(peer, parcel.task.interval) for _, peer, parcel in world.mail.posted]
+    waited_for = {
+        (shard.server, interval)
+        for shard in world.shards
+        for sources in shard.reads().sources
+        for interval in sources - set(shard.mine)
+    }
+    assert sorted(heard) == sorted(waited_for)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_source_of_an_interval_hears_of_its_edges_once_also_when_they_add_nothing(case):
+    stage = edge_gather()
+    world = World(stage, **case)
+    for server, interval in world.each_interval():
+        local = interval - world.shards[server].mine.start
+        edges = world.edges[server][stage.over]
+        ghosts = edges.ghosts_of(local)
+        sums = np.zeros((len(ghosts), stage.over.source.columns), np.float32)
+        world.exchanges[server].post_sums(task_of(Kind.GRAD_SCATTER, interval), ghosts, sums)
+    heard = [(peer, parcel.task.interval) for _, peer, parcel in world.mail.posted]
+    waited_for = {
+        (shard.server, interval)
+        for shard in world.shards
+        for readers in shard.reads().readers
+        for interval in readers - set(shard.mine)
+    }
+    assert sorted(heard) == sorted(waited_for)
+
+
+def posted_bytes(stage, kind, **settings):
+    world = World(stage, pruned=False, **settings)
+    for server, interval in world.each_interval():
+        exchange = world.exchanges[server]
+        if kind == "ghosts":
+            exchange.post_rows(task_of(Kind.SCATTER, interval), stage)
+        else:
+            exchange.post_cotangents(task_of(Kind.GRAD_SCATTER, interval), stage)
+    traffic = sum((exchange.traffic for exchange in world.exchanges), start=type(world.exchanges[0].traffic)())
+    assert traffic == {kind: sum(parcel.num_bytes for _, _, parcel in world.mail.posted)}
+    return traffic[kind], world
+
+
+@pytest.mark.parametrize(("settings", "row_bytes"), [({}, 12), ({"narrow": True}, 6), ({"bf16": True}, 6)], ids=str)
+def test_a_row_weighs_its_columns_in_the_precision_it_travels_in(settings, row_bytes):
+    found, world = posted_bytes(Scatter((ROWS,)), "ghosts", **settings)
+    assert found == row_bytes * sum(bench.ghosts.num_rows for bench in world.benches)
+
+
+def test_scores_that_enter_an_exponential_travel_unrounded():
+    found, world = posted_bytes(Scatter((ROWS, SCORES)), "ghosts", narrow=True)
+    assert found == (3 * 2 + 2 * 4) * sum(bench.ghosts.num_rows for bench in world.benches)
+
+
+def test_of_attention_only_the_cotangent_travels_rounded():
+    scores = [Slot(f"score {k}", 1, level=1, layer=1, gathered=k == 0, exact=True) for k in range(2)]
+    stage = Gather(GAT(3, 3, heads=1), (ROWS, *scores), Slot("gathered", 3, level=2, layer=1))
+    found, world = posted_bytes(stage, "ghost_gradients", narrow=True)
+    assert found == (3 * 2 + 3 * 4) * sum(bench.out_ghosts.num_rows for bench in world.benches)
