@@ -68,35 +68,30 @@ def no_file_is_left_in_the_working_folder() -> Iterator[None]:
 
 @pytest.fixture
 def make_cluster() -> Iterator[Callable[..., Any]]:
-    """Makes embedded clusters ready to train, and closes them: (graph, model, pool=..., deadline_s=..., settings)."""
+    """Makes clusters ready to train, and closes them: (graph, model, pool=..., lr=..., kind=..., settings).
+
+    ``kind(job, pool)`` makes another cluster than the embedded one.
+    """
     import torch
 
     from dorylus.cluster import LocalCluster
     from dorylus.pools import ThreadsPool
-    from dorylus.servers import ParameterServer
     from dorylus.training.assembly import assemble, bind
     from dorylus.training.config import RunConfig
+    from dorylus.training.jobs import training_job
 
     made = []
 
-    def make(graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, **settings: Any) -> LocalCluster:
+    def make(
+        graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, kind: Any = LocalCluster, **settings: Any
+    ) -> Any:
         config = RunConfig.of(**({"threads": 2, "intervals": 4, "deadline_s": 60} | settings))
         program = bind(model, graph, config.seed)
         parts = assemble(graph, program, config)
-        parameters = ParameterServer(program, torch.optim.Adam(program.parameters(), lr=lr))
-        cluster = LocalCluster(
-            parts.shard,
-            parameters,
-            pool or ThreadsPool(),
-            parts.evaluation,
-            mode=config.mode,
-            threads=config.threads,
-            deadline_s=config.deadline_s,
-            bf16=config.precision == "bf16",
-        )
+        adam = lambda named: torch.optim.Adam([each for _, each in named], lr=lr)  # noqa: E731
+        job = training_job(graph, program, parts, config, adam, lambda optimizer: None)
+        cluster = kind(job, pool or ThreadsPool())
         made.append(cluster)
-        keep_graph = not config.rematerialize
-        cluster.prepare_training(parts.training, parts.targets, seed=config.seed, keep_graph=keep_graph, first_epoch=0)
         return cluster
 
     yield make

@@ -94,6 +94,17 @@ def test_a_result_tells_scores_times_memory_and_work(result):
     assert isinstance(result, dorylus.Result)
 
 
+def test_a_result_tells_what_travelled_how_old_values_were_and_who_was_busy(graph):
+    result = dorylus.train(
+        graph, dorylus.gcn(), epochs=3, intervals=2, servers=2, parameter_servers=2, partition="range", mode="async",
+        staleness=1, weight_update="async", ghost_precision="bf16", threads=2,
+    )  # fmt: skip
+    assert set(result.traffic) == {"ghosts", "ghost_gradients", "weights", "weight_gradients", "weight_exchange"}
+    assert all(-1 <= age <= 2 and count > 0 for age, count in result.ages.items())
+    assert set(result.busy) == {"cores", "pool", "network"}
+    assert result.waits >= 0
+
+
 def test_losses_and_times_have_one_entry_per_epoch(result):
     assert len(result.losses) == len(result.epoch_seconds) == 4
     assert all(isinstance(loss, float) for loss in result.losses)

@@ -6,7 +6,7 @@ A flag that is not given is left out, so that ``run.toml`` or the default decide
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Annotated, Any, get_args
 
@@ -18,10 +18,11 @@ from dorylus.training.config import RunConfig
 _DECLARED_BY_HAND = {"run_dir"}
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a flag for every setting; it gets those that were given as its argument ``settings``."""
+def with_settings(command: Callable[..., None], only: Collection[str] | None = None) -> Callable[..., None]:
+    """The command with a flag for every setting, or for some; those that were given are its argument ``settings``."""
     own = [each for each in inspect.signature(command).parameters.values() if each.name != "settings"]
-    flags = [_flag(each) for each in fields(RunConfig) if each.name not in _DECLARED_BY_HAND]
+    wanted = [each for each in fields(RunConfig) if each.name not in _DECLARED_BY_HAND]
+    flags = [_flag(each, only is None) for each in wanted if only is None or each.name in only]
 
     @functools.wraps(command)
     def wrapped(**given: Any) -> None:
@@ -74,13 +75,13 @@ def _decay(texts: Sequence[str]) -> float | dict[str, Any]:
     return table("weight_decay", texts)
 
 
-def _flag(setting: Field[Any]) -> inspect.Parameter:
+def _flag(setting: Field[Any], defaults: bool) -> inspect.Parameter:
     kind = next((each for each in (bool, int, str) if each in _kinds(setting)), float)
     is_table = any(_is_table(each) for each in _kinds(setting))
     name = dashed(setting.name)
     option = typer.Option(
         f"--{name}/--no-{name}" if kind is bool and not is_table else f"--{name}",
-        help=setting.metadata["help"] + _default_text(setting),
+        help=setting.metadata["help"] + (_default_text(setting) if defaults else ""),
         metavar=_metavar(setting, kind, is_table),
         show_default=False,
     )

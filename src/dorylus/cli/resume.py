@@ -1,25 +1,34 @@
 """``dorylus resume``: goes on with a run that was stopped, from its last checkpoint."""
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from dorylus.cli.flags import with_settings
 from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.training.config import RECUT, recut
 from dorylus.training.run_folder import RunFolder
 
 
+@partial(with_settings, only=RECUT)
 def resume(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    *,
+    settings: dict[str, Any],
 ) -> None:
-    """Go on with a run that was stopped, to the same result as if it had not been."""
-    RunFolder.open(run_dir)
+    """Go on with a run that was stopped, to the same result as if it had not been.
+
+    The flags cut its work in another way: the result stays the same to rounding.
+    """
+    recut(RunFolder.open(run_dir).config, settings)
 
     import dorylus
     from dorylus.report.terminal import TerminalProgress
 
     with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        dorylus.resume(run_dir, sinks=[progress])
+        dorylus.resume(run_dir, sinks=[progress], **settings)

@@ -1,156 +1,233 @@
-"""The engine: threads that take ready tasks, run them, and tell the scheduler.
+"""The engine: threads that take ready tasks, run them, and tell the schedulers.
 
-As many threads as cores, one task each; the thread that calls :meth:`Engine.run` is one of them, so a small graph on
-one thread pays for no hand-over at all.
+As many threads as cores, one task each, whatever server it belongs to; the thread that calls :meth:`Engine.run` is one
+of them, so a small graph on one thread pays for no hand-over at all.
 """
 
 import heapq
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from dorylus.errors import DorylusError, TrainingError
-from dorylus.pipeline import EpochFinished, Event, Finished, Permit, Scheduler, Task
+from dorylus.pipeline import (
+    EpochFinished,
+    Event,
+    Finished,
+    PeerFinished,
+    Permit,
+    Scheduler,
+    Start,
+    StepFinished,
+    Task,
+)
 
 Execute = Callable[[Task, Callable[[], None], Callable[[BaseException], None]], None]
 
 
 class Span(NamedTuple):
-    """When a task ran, and on which thread."""
+    """When a task ran, for which server, and on which thread."""
 
     task: Task
+    server: int
     thread: int
     start_s: float
     end_s: float
 
 
+class Station(NamedTuple):
+    """One server's part in a pass: the scheduler that decides, and what carries its tasks out."""
+
+    scheduler: Scheduler
+    execute: Execute
+
+
+class Pass:
+    """The stations of all servers, and what they have under way. Touched under the engine's lock only."""
+
+    def __init__(self, stations: Sequence[Station], first_epoch: int = 0) -> None:
+        self.stations = stations
+        self.ready: list[tuple[Task, int]] = []
+        self.running: dict[Task, float] = {}
+        self.spans: list[Span] = []
+        self.waits = 0  # intervals that stood at the bound
+        self.failure: DorylusError | None = None
+        self.stirred_s = time.perf_counter()  # when a scheduler last heard of something
+        self._finished = [first_epoch - 1] * len(stations)
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that every server has finished."""
+        return min(self._finished)
+
+    def tell(self, server: int, event: Event) -> None:
+        """Hand an event to a server's scheduler and carry out what it says."""
+        self.stirred_s = time.perf_counter()
+        for action in self.stations[server].scheduler.handle(event):
+            if isinstance(action, Start):
+                heapq.heappush(self.ready, (action.task, server))
+            elif isinstance(action, EpochFinished):
+                self._finished[server] = action.epoch
+                self._tell_peers(server, PeerFinished(server, action.epoch, None))
+            elif isinstance(action, StepFinished):
+                self._tell_peers(server, PeerFinished(server, action.epoch, action.step))
+            else:
+                self.waits += 1
+
+    def _tell_peers(self, server: int, event: Event) -> None:
+        for peer in range(len(self.stations)):
+            if peer != server:
+                self.tell(peer, event)
+
+
 class _Running(NamedTuple):
     """A task in hand, and the thread that took it."""
 
+    work: Pass
     task: Task
+    server: int
     thread: int
     start_s: float
     identity: int
 
 
 class Engine:
-    """Runs epochs of a scheduler; every wait has a deadline."""
+    """Runs the epochs of a pass; every wait has a deadline.
+
+    One pass is worked on at a time. Tasks of another that are under way on a pool meanwhile lose nothing: what they
+    make ready waits until their pass is taken up again.
+    """
 
     def __init__(self, threads: int, deadline_s: float) -> None:
-        self._threads = threads
         self._deadline_s = deadline_s
         self._changed = threading.Condition()
-        self._ready: list[Task] = []
-        self._running: dict[Task, float] = {}
-        self._execute: Execute | None = None
-        self._scheduler: Scheduler | None = None
-        self._failure: tuple[Task, BaseException] | None = None
-        self._over = True
+        self._work: Pass | None = None
+        self._until = 0
         self._closed = False
-        self._spans: list[Span] = []
         self._others = [
             threading.Thread(target=self._help, args=(k,), name=f"dorylus-{k}", daemon=True) for k in range(1, threads)
         ]
         for other in self._others:
             other.start()
 
-    def run(self, scheduler: Scheduler, epoch: int, execute: Execute) -> list[Span]:
-        """Run one epoch of the scheduler; gives when each task ran."""
+    def run(self, work: Pass, epoch: int, permit: int | None = None) -> list[Span]:
+        """Work until every server has finished an epoch; gives when each task ran meanwhile.
+
+        ``permit``: the last epoch that may be started while at it; later than ``epoch``, intervals may run ahead.
+        """
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)  # parallelism comes from tasks
         try:
             with self._changed:
-                self._scheduler, self._execute, self._spans = scheduler, execute, []
-                self._failure, self._over = None, False
-                self._handle(Permit(epoch), taken_here=1)
-                if not self._ready and not self._over:  # nothing would ever happen: do not wait for it
-                    raise TrainingError(f"epoch {epoch} has no task to start: it is over already, or has none at all.")
-            self._work(0)
+                self._work, self._until = work, epoch
+                for server in range(len(work.stations)):
+                    work.tell(server, Permit(epoch if permit is None else permit))
+                if not work.ready and not work.running and not self._over():  # nothing would ever happen
+                    raise TrainingError(f"epoch {epoch + 1} has no task to start: permit that epoch, or a later one.")
+                self._changed.notify_all()
+            self._take_tasks(work, 0)
         finally:
             with self._changed:
-                self._over = True
-                self._ready.clear()
-                self._running.clear()
+                self._work = None
+                spans, work.spans = work.spans, []
             torch.set_num_threads(intra_op)
-        if self._failure is not None:
-            raise _explained(*self._failure)
-        return self._spans
+        if work.failure is not None:
+            raise work.failure
+        return spans
+
+    def tell(self, work: Pass, server: int, event: Event) -> None:
+        """Tell a server's scheduler of something that happened outside a task's end."""
+        with self._changed:
+            self._tell(work, server, event, taken_here=0)
 
     def close(self) -> None:
         """Stop the threads."""
         with self._changed:
-            self._closed = self._over = True
+            self._closed = True
             self._changed.notify_all()
         for other in self._others:
             other.join(self._deadline_s)
 
-    def _handle(self, event: Event, taken_here: int) -> None:
-        """Tell the scheduler, carry out what it says; under the lock. ``taken_here``: tasks this thread takes next."""
-        assert self._scheduler is not None
-        for action in self._scheduler.handle(event):
-            if isinstance(action, EpochFinished):
-                self._over = True
-            else:
-                heapq.heappush(self._ready, action.task)
-        if self._over:
+    def _has_task(self) -> bool:
+        """Whether there is a task to take: those of the next epoch may be ready, and have to wait for their turn."""
+        return self._work is not None and bool(self._work.ready) and not self._over()
+
+    def _over(self) -> bool:
+        work = self._work
+        return work is None or self._closed or work.failure is not None or work.epoch >= self._until
+
+    def _tell(self, work: Pass, server: int, event: Event, taken_here: int) -> None:
+        """Under the lock. ``taken_here``: tasks this thread takes next."""
+        work.tell(server, event)
+        if self._over():
             self._changed.notify_all()
-        elif len(self._ready) > taken_here:
-            self._changed.notify(len(self._ready) - taken_here)
+        elif len(work.ready) > taken_here:
+            self._changed.notify(len(work.ready) - taken_here)
 
     def _help(self, thread: int) -> None:
         torch.set_num_threads(1)
         while not self._closed:
             with self._changed:
-                self._changed.wait_for(lambda: self._ready or self._closed)
-            self._work(thread)
+                self._changed.wait_for(lambda: self._closed or self._has_task())
+                work = self._work
+            if work is not None:
+                self._take_tasks(work, thread)
 
-    def _work(self, thread: int) -> None:
+    def _take_tasks(self, work: Pass, thread: int) -> None:
         """Take tasks until the epoch is over."""
-        while (task := self._take()) is not None:
-            run = _Running(task, thread, time.perf_counter(), threading.get_ident())
-            assert self._execute is not None
+        while (taken := self._take(work)) is not None:
+            task, server = taken
+            run = _Running(work, task, server, thread, time.perf_counter(), threading.get_ident())
             try:
-                self._execute(task, partial(self._done, run), partial(self._failed, task))
+                work.stations[server].execute(task, partial(self._done, run), partial(self._failed, run))
             except Exception as error:
-                self._failed(task, error)
+                self._failed(run, error)
 
     def _done(self, run: _Running) -> None:
         end = time.perf_counter()
         with self._changed:
-            self._running.pop(run.task, None)
-            if not self._over:
-                self._spans.append(Span(run.task, run.thread, run.start_s, end))
-                self._handle(Finished(run.task), taken_here=int(threading.get_ident() == run.identity))
+            work = run.work
+            work.running.pop(run.task, None)
+            if work.failure is None:
+                work.spans.append(Span(run.task, run.server, run.thread, run.start_s, end))
+                here = int(threading.get_ident() == run.identity)
+                self._tell(work, run.server, Finished(run.task), taken_here=here)
 
-    def _failed(self, task: Task, error: BaseException) -> None:
+    def _failed(self, run: _Running, error: BaseException) -> None:
         with self._changed:
-            self._failure = self._failure or (task, error)
-            self._over = True
-            self._changed.notify_all()
+            self._fail(run.work, _explained(run.task, error))
 
-    def _take(self) -> Task | None:
-        with self._changed:
-            while not self._ready and not self._over:
-                if not self._changed.wait(self._deadline_s) and not self._ready and not self._over:
-                    self._miss_deadline()
-            if self._over:
-                return None
-            task = heapq.heappop(self._ready)
-            self._running[task] = time.perf_counter()
-            return task
-
-    def _miss_deadline(self) -> None:
-        oldest = min(self._running, key=self._running.__getitem__, default=None)
-        if oldest is None or time.perf_counter() - self._running[oldest] < self._deadline_s:
-            return
-        message = f"no answer within deadline_s={self._deadline_s:g}: raise it if the task is honestly that long."
-        self._failure = (oldest, TimeoutError(message))
-        self._over = True
+    def _fail(self, work: Pass, error: DorylusError) -> None:
+        work.failure = work.failure or error
+        work.ready.clear()
         self._changed.notify_all()
+
+    def _take(self, work: Pass) -> tuple[Task, int] | None:
+        with self._changed:
+            while not work.ready and self._work is work and not self._over():
+                if not self._changed.wait(self._deadline_s) and not work.ready:
+                    self._miss_deadline(work)
+            if self._work is not work or self._over():
+                return None
+            taken = heapq.heappop(work.ready)
+            work.running[taken[0]] = time.perf_counter()
+            return taken
+
+    def _miss_deadline(self, work: Pass) -> None:
+        oldest = min(work.running, key=work.running.__getitem__, default=None)
+        since = work.stirred_s if oldest is None else work.running[oldest]
+        if time.perf_counter() - since < self._deadline_s:
+            return
+        within = f"within deadline_s={self._deadline_s:g}"
+        if oldest is None:  # what tasks wait for is on its way, or lost
+            self._fail(work, TrainingError(f"nothing came {within} that would let epoch {self._until + 1} go on."))
+        else:
+            late = TimeoutError(f"no answer {within}: raise it if the task is honestly that long.")
+            self._fail(work, _explained(oldest, late))
 
 
 def _explained(task: Task, error: BaseException) -> DorylusError:

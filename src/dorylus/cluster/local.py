@@ -1,187 +1,178 @@
-"""The embedded cluster: graph server, parameter server and pool in this process, real concurrency."""
+"""The embedded cluster: graph servers, parameter servers and pool in this process, real concurrency."""
 
 import time
-from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from dorylus.cluster.engine import Engine, Span
-from dorylus.errors import DorylusError, TrainingError
-from dorylus.partition import Shard
-from dorylus.pipeline import SCHEDULES, Kind, Reads, Scheduler, Step, Task, TaskTable
+from dorylus.cluster.cluster import EpochReport
+from dorylus.cluster.crew import Crew, FixedWeights, TrainedWeights
+from dorylus.cluster.engine import Engine, Pass, Station
+from dorylus.cluster.job import Job, Training
+from dorylus.graph import Graph
+from dorylus.graph.degrees import Degrees
+from dorylus.partition import Arrangement, Cut, Shards, cut_shard, whole_shard
+from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
-from dorylus.saga.dense import Call, Reply, Targets
-from dorylus.saga.lower import Plan
-from dorylus.saga.table import Steps, steps_of
-from dorylus.servers import Arena, GraphServer, ParameterServer
+from dorylus.saga.table import steps_of
+from dorylus.servers import Arena, GraphServer, ParameterServers, PassSettings, Peers, PSState
 
-DENSE = frozenset(
-    {Kind.APPLY_VERTEX, Kind.APPLY_EDGE, Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE}
-)  # what runs on the pool
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What one epoch of training did."""
-
-    loss: float
-    seconds: float
-    spans: list[Span]
-
-    def seconds_by_kind(self) -> dict[str, float]:
-        """Thread-seconds spent on each kind of task."""
-        spent: dict[str, float] = defaultdict(float)
-        for span in self.spans:
-            spent[str(span.task.kind)] += span.end_s - span.start_s
-        return dict(spent)
-
-    def rows(self) -> list[list[object]]:
-        """The spans as the run log has them: kind, stage, interval, thread, start and end in seconds of the epoch."""
-        start = min((span.start_s for span in self.spans), default=0.0)
-        return [
-            [str(s.task.kind), s.task.step, s.task.interval, s.thread, s.start_s - start, s.end_s - start]
-            for s in self.spans
-        ]
-
-
-class Pass:
-    """One plan over one shard: a graph server, its task table, and the scheduler that runs it."""
-
-    def __init__(self, server: GraphServer, steps: Steps, reads: Reads, mode: str, first_epoch: int) -> None:
-        self.server = server
-        self.scheduler = Scheduler(SCHEDULES[mode](steps.table), reads, first_epoch=first_epoch)
-        self.epoch = first_epoch
+Matrix = NDArray[np.float32]
 
 
 class LocalCluster:
-    """Runs training and forward passes over one shard, its servers and its pool all in this process."""
+    """Runs training and forward passes over all shards in this process: the :class:`Cluster` every machine has."""
 
-    def __init__(
-        self,
-        shard: Shard,
-        parameters: ParameterServer,
-        pool: TensorPool,
-        evaluation: Plan,
-        *,
-        mode: str,
-        threads: int,
-        deadline_s: float,
-        bf16: bool,
-    ) -> None:
-        self._shard, self._pool, self._parameters = shard, pool, parameters
-        self._mode, self._bf16 = mode, bf16
+    def __init__(self, job: Job, pool: TensorPool) -> None:
+        self._job, self._pool = job, pool
         self._arena = Arena()
-        self._losses: dict[int, float] = {}
-        self._training: Pass | None = None
-        self._evaluation = self._forward_pass(evaluation)
-        self._engine = Engine(threads, deadline_s)
-        self._static = self._evaluation.server.gather_static(self._each_interval)
-        if not evaluation.reads_features:
-            shard.forget_features()
+        self._parameters = _parameters(job)
+        self._shards = _shards(job.graph, job.cut, job.saved)
+        self._fixed, self._trained = FixedWeights(), TrainedWeights(self._parameters)
+        self._engine = Engine(job.threads, job.deadline_s)
+        self._evaluation = self._evaluation_crew()
+        # One server after the other: each needs the features of its ghosts only for as long as it gathers them.
+        static = [server.gather_static(self._each_interval) for server in self._evaluation.servers]
+        self._training = None if job.training is None else self._training_crew(job.training, static)
+        self._counted: Counter[str] = Counter()
+        self._exact = False
+        if not job.evaluation.reads_features:
+            for shard in self._shards:
+                shard.forget_features()
 
-    def prepare_training(self, plan: Plan, targets: Targets, *, seed: int, keep_graph: bool, first_epoch: int) -> None:
-        """Make ready to train by a plan, from an epoch on."""
-        steps = steps_of(plan, backward=True)
-        server = GraphServer(
-            self._shard, self._shard.layout, plan, steps, self._arena,
-            training=True, targets=targets, seed=seed, bf16=self._bf16, keep_graph=keep_graph,
-        )  # fmt: skip
-        server.share_static(self._static)
-        self._training = Pass(server, steps, self._reads, self._mode, first_epoch)
-
-    def train_epoch(self) -> EpochReport:
-        """One epoch: forward, backward, weight update."""
-        assert self._training is not None
-        self._losses.clear()
-        start = time.perf_counter()
-        spans = self._run(self._training)
+    def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
+        """Train until the next epoch is finished everywhere."""
+        crew = self._training
+        assert crew is not None
+        start, epoch = time.perf_counter(), crew.work.epoch + 1
+        if exact and not self._exact:
+            self._synchronise(crew, epoch)
+        spans = self._engine.run(crew.work, epoch, permit)
+        loss = self._trained.take_loss(epoch)
+        self._parameters.end_epoch(loss)
         seconds = time.perf_counter() - start
-        loss = sum(self._losses[interval] for interval in sorted(self._losses))
-        return EpochReport(loss, seconds, spans)
+        waits, crew.work.waits = crew.work.waits, 0
+        deliveries, crew.deliveries = crew.deliveries, []
+        return EpochReport(loss, seconds, spans, deliveries, self._take_traffic(crew), _take_ages(crew), waits)
 
-    def logits(self) -> NDArray[np.float32]:
-        """Every vertex's logits from an exact forward pass with the current weights, in the graph's own order."""
-        return self.outputs(-1)
-
-    def outputs(self, layer: int) -> NDArray[np.float32]:
-        """A layer's output for every vertex, likewise, where the evaluation plan stores it."""
-        self._run(self._evaluation)
-        rows = self._evaluation.server.layer_output(layer)
-        out = np.empty_like(rows)
-        out[self._shard.ids] = rows
+    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Matrix:
+        """A layer's output for every vertex by an exact forward pass, where the evaluation plan stores it."""
+        crew = self._evaluation
+        self._fixed.weights = self._parameters.latest() if weights is None else weights
+        self._engine.run(crew.work, crew.work.epoch + 1)
+        made = [server.layer_output(layer) for server in crew.servers]
+        out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
+        for shard, rows in zip(self._shards, made, strict=True):
+            out[shard.layout.order] = rows[: shard.num_vertices]
         return out
+
+    def state(self) -> PSState:
+        """Weights, optimiser and learning-rate schedule as they are now."""
+        return self._parameters.state()
+
+    def restore(self, state: PSState) -> None:
+        """Go on from such a state."""
+        self._parameters.restore(state)
 
     def close(self) -> None:
         """Stop threads and pool."""
         self._engine.close()
         self._pool.close()
 
-    def _forward_pass(self, plan: Plan) -> Pass:
+    def _synchronise(self, crew: Crew, epoch: int) -> None:
+        """From this epoch on, which nobody has started: no stale values, one weight update an epoch."""
+        self._exact = True
+        for shard in self._shards:
+            self._engine.tell(crew.work, shard.server, Synchronise(epoch))
+        for server in crew.servers:
+            server.synchronise()
+        self._parameters.synchronise()
+
+    def _evaluation_crew(self) -> Crew:
+        plan = self._job.evaluation
         steps = steps_of(plan, backward=False)
-        layout = self._shard.layout.everything()
-        server = GraphServer(self._shard, layout, plan, steps, self._arena, training=False, bf16=self._bf16)
-        return Pass(server, steps, self._reads, self._mode, 0)
+        settings = PassSettings(training=False, bf16=self._job.bf16, ghost_bf16=self._job.ghost_bf16)
 
-    @cached_property
-    def _reads(self) -> Reads:
-        return self._shard.reads()
+        def make(shard: Arrangement, peers: Peers) -> GraphServer:
+            return GraphServer(shard, plan, steps, self._arena, peers, settings)
 
-    def _run(self, forward: Pass) -> list[Span]:
-        spans = self._engine.run(forward.scheduler, forward.epoch, self._executor(forward.server))
-        forward.epoch += 1
-        return spans
+        schedule = pipe(steps.table)
+        return Crew(self._shards, self._engine, self._pool, self._fixed, schedule, make, everything=True)
 
-    def _executor(self, server: GraphServer) -> Callable[..., None]:
-        parameters, pool = self._parameters, self._pool
+    def _training_crew(self, training: Training, static: list[dict[int, Matrix]]) -> Crew:
+        steps = steps_of(training.plan, backward=True)
+        settings = PassSettings(
+            training=True,
+            seed=training.seed,
+            bf16=self._job.bf16,
+            ghost_bf16=self._job.ghost_bf16,
+            keep_graph=training.keep_graph,
+            asynchronous=training.mode == "async",
+        )
 
-        def execute(task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-            def accept(reply: Reply) -> None:
-                try:  # a pool may answer from a thread of its own, where nobody would hear of the error
-                    server.accept(task, reply)
-                    if task.kind in (Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE):
-                        parameters.push(task.step, task.interval, reply.weight_grads)
-                    if task.kind is Kind.LOSS:
-                        self._losses[task.interval] = reply.loss
-                    server.finished(task)
-                except Exception as error:
-                    failed(error)
-                else:
-                    done()
+        def make(shard: Arrangement, peers: Peers) -> GraphServer:
+            targets = training.targets.of(shard.layout.order)
+            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets)
+            server.share_static(static[shard.server])
+            return server
 
-            if task.kind in DENSE:
-                call = server.call(task, parameters.pull())
-                pool.submit(call, accept, lambda error: failed(_in_body(call, error)))
-                return
-            if task.kind is Kind.WEIGHT_UPDATE:
-                parameters.update()
-            else:
-                server.run(task)
-            server.finished(task)
-            done()
+        schedule, first = make_schedule(training.mode, training.staleness)(steps.table), training.first_epoch
+        engine, pool, weights = self._engine, self._pool, self._trained
+        return Crew(self._shards, engine, pool, weights, schedule, make, everything=False, first_epoch=first)
 
-        return execute
-
-    def _each_interval(self, work: Callable[[int], None]) -> None:
-        """Do something for every interval on the engine's threads."""
-        table = TaskTable((Step(Kind.GATHER, 0),))
-        once = Scheduler(table, self._reads)
+    def _each_interval(self, num_intervals: int, work: Callable[[int], None]) -> None:
+        """Do something for every interval of a server on the engine's threads."""
+        once = Scheduler(
+            pipe(TaskTable((Step(Kind.GATHER, 0),))), Reads.complete(num_intervals), server=0, bounds=(0, num_intervals)
+        )
 
         def execute(task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
             work(task.interval)
             done()
 
-        self._engine.run(once, 0, execute)
+        self._engine.run(Pass([Station(once, execute)]), 0)
+
+    def _take_traffic(self, crew: Crew) -> dict[str, int]:
+        """Bytes sent since this was last asked, by kind."""
+        counted = Counter(self._trained.traffic)
+        for server in crew.servers:
+            counted.update(server.traffic)
+        counted["weight_exchange"] += self._parameters.traffic
+        fresh, self._counted = counted - self._counted, counted
+        return dict(fresh)
 
 
-def _in_body(call: Call, error: BaseException) -> BaseException:
-    """An error of a dense body, told in the words of whoever wrote the layer."""
-    if isinstance(error, DorylusError):
-        return error
-    where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
-    told = TrainingError(f"{call.body.label} failed {where}: {type(error).__name__}: {error}")
-    told.__cause__ = error
-    return told
+def _shards(graph: Graph, cut: Cut, saved: Shards | None) -> list[Arrangement]:
+    """Every server's shard: those saved, or else without edges of their own, since the graph is in this process."""
+    if cut.num_servers == 1:
+        return [Arrangement(whole_shard(graph), cut, graph)]
+    if saved is not None:
+        return [Arrangement(saved.shard(server), cut, graph) for server in range(cut.num_servers)]
+    degrees = Degrees.of(graph)
+    servers = range(cut.num_servers)
+    shards = (cut_shard(graph, cut.parts, server, edges=False, degrees=degrees) for server in servers)
+    return [Arrangement(shard, cut, graph) for shard in shards]
+
+
+def _parameters(job: Job) -> ParameterServers:
+    training = job.training
+    if training is None:
+        return ParameterServers(job.program)
+    return ParameterServers(
+        job.program,
+        training.parameter_servers,
+        make_optimizer=training.make_optimizer,
+        make_schedule=training.make_lr_schedule,
+        update=training.update,
+        num_intervals=job.cut.num_intervals,
+    )
+
+
+def _take_ages(crew: Crew) -> dict[int, int]:
+    ages: Counter[int] = Counter()
+    for server in crew.servers:
+        ages.update(server.take_ages())
+    return dict(sorted(ages.items()))

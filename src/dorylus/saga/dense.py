@@ -7,6 +7,7 @@ which only makes sense on a pool in this process. Both give the same numbers.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 import torch
 import torch.nn.functional as f
@@ -35,6 +36,10 @@ class Targets:
     loss: str
     labels: Tensor
     total: float
+
+    def of(self, rows: Any) -> "Targets":
+        """The targets of some rows: a slice of them, or their numbers in the order wanted."""
+        return Targets(self.loss, self.labels[rows], self.total)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ import torch.nn.functional as f
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.graph.degrees import Norm
 from dorylus.saga.sparse import SparseRows
 
 Rows = Tensor | SparseRows
@@ -50,7 +51,7 @@ class Layer(nn.Module):
     """
 
     reduce: Reduce = "sum"
-    norm: str = "none"
+    norm: Norm = "none"
     self_loops: bool = False
     own: Literal["input", "prepared", "none"] = "input"
     heads: int = 1
@@ -130,6 +131,6 @@ class Layer(nn.Module):
         return self.out_columns
 
     @property
-    def edge_norm(self) -> str:
+    def edge_norm(self) -> Norm:
         """The weights edges carry: a mean of rows is a sum weighted by one over the in-degree."""
         return "mean" if self.reduce == "mean" and not self.has_apply_edge else self.norm

@@ -32,7 +32,7 @@ class Edges:
     @classmethod
     def of(cls, graph: Graph, layer: Layer, dtype: torch.dtype) -> "Edges":
         """The edges of a graph with the self loops and normalisation a layer asks for."""
-        matrix = adjacency(graph, norm=layer.edge_norm, self_loops=layer.self_loops)  # type: ignore[arg-type]
+        matrix = adjacency(graph, norm=layer.edge_norm, self_loops=layer.self_loops)
         source = torch.from_numpy(matrix.indices.astype(np.int64))
         destination = torch.from_numpy(np.repeat(np.arange(graph.num_vertices), np.diff(matrix.indptr)))
         weight = torch.ones(len(source), dtype=dtype)

@@ -45,11 +45,11 @@ class _Builder:
     edge_step: dict[ApplyEdge, int] = field(default_factory=dict)
     weight_steps: list[int] = field(default_factory=list)
 
-    def add(self, kind: Kind, stage: Stage | None, needs: list[Need], once: bool = False) -> int:
+    def add(self, kind: Kind, stage: Stage | None, needs: list[Need]) -> int:
         phase = self.steps[-1].phase if self.steps else 0
         if any(need.scope in (Scope.SOURCES, Scope.READERS) for need in needs):
             phase += 1  # a step that waits for other intervals opens the next phase
-        self.steps.append(Step(kind, phase, tuple(dict.fromkeys(needs)), once))
+        self.steps.append(Step(kind, phase, tuple(dict.fromkeys(needs))))
         self.stages.append(stage)
         return len(self.steps) - 1
 
@@ -145,8 +145,8 @@ class _Builder:
             self.grad_needs[slot] += [Need(scatter, Scope.READERS), Need(scatter, Scope.OWN)]
 
     def weight_update(self) -> None:
-        needs = [Need(step, Scope.EVERY) for step in self.weight_steps]
-        self.add(Kind.WEIGHT_UPDATE, None, needs, once=True)
+        """The interval's part in the weight update: its gradients are all pushed. Parameter servers do the rest."""
+        self.add(Kind.WEIGHT_UPDATE, None, [Need(step, Scope.OWN) for step in self.weight_steps])
 
     def finish(self) -> Steps:
         frozen = {slot: frozenset(steps) for slot, steps in self.readers.items()}

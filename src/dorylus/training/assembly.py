@@ -1,8 +1,10 @@
-"""From graph, program and settings to the parts that run: layout, shard, plans."""
+"""From graph, program and settings to the parts that run: the cut, the plans, the targets."""
 
 import os
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -10,9 +12,22 @@ from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError, GraphError
 from dorylus.graph import Graph, SparseFeatures, order
-from dorylus.partition import Shard, check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
+from dorylus.graph.degrees import has_self_loop
+from dorylus.partition import (
+    METHODS,
+    Cut,
+    Shards,
+    choose_intervals,
+    make_cut,
+    make_partitioning,
+    needed_levels,
+    open_shards,
+    settle_levels,
+)
 from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
 from dorylus.saga.dense import IGNORED, Targets
+from dorylus.saga.gat import GAT
+from dorylus.saga.stages import Gather
 from dorylus.saga.work import Work, measure
 from dorylus.training.config import RunConfig
 
@@ -21,9 +36,10 @@ EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep 
 
 @dataclass(frozen=True, eq=False)
 class Assembly:
-    """A shard laid out for a program, and the plans that run over it."""
+    """A graph cut for a program, and the plans that run over it."""
 
-    shard: Shard
+    cut: Cut
+    saved: Shards | None
     training: Plan
     evaluation: Plan
     targets: Targets
@@ -104,39 +120,92 @@ def savings_of(config: RunConfig) -> Savings:
 
 
 def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
-    """Lay the graph out and lower the program for training and evaluation."""
-    savings = savings_of(config)
-    shard = make_shard(graph, program, config, graph.train_mask)
-    sparse = graph.sparse_features
+    """Cut the graph and lower the program for training and evaluation."""
+    savings, sparse = savings_of(config), graph.sparse_features
+    saved = saved_shards(graph, config)
+    cut = cut_graph(graph, program, config, graph.train_mask, saved)
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
-    return Assembly(shard, training, evaluation, _targets(graph, config, shard), _work(training, shard))
+    _check_gathers(training, config)
+    return Assembly(cut, saved, training, evaluation, _targets(graph, config), _work(training, graph, cut))
 
 
-def make_shard(graph: Graph, program: Program, config: RunConfig, wanted: NDArray[np.bool_]) -> Shard:
-    """The graph in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
+def cut_graph(
+    graph: Graph, program: Program, config: RunConfig, wanted: NDArray[np.bool_], saved: Shards | None = None
+) -> Cut:
+    """The graph over its servers, in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
     layers = program.num_layers
     if config.prune_rows:
         needed = needed_levels(graph.indptr, graph.indices, wanted, layers)
         deepest = settle_levels(needed, graph.in_degrees(), layers)
     else:
         deepest = np.full(graph.num_vertices, layers, np.int8)
-    intervals = config.intervals or _intervals(graph, program, deepest, threads_of(config))
-    check_intervals(intervals, graph.num_vertices)
-    layout = make_layout(graph.in_degrees(), order(graph, config.reorder), deepest, layers, intervals)
-    return Shard(graph, layout)
+    parts = _parts(graph, config, saved)
+    sizes = np.bincount(parts, minlength=config.servers)
+    intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
+    order_of_rows, each = order(graph, config.reorder), [intervals] * config.servers
+    return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
-def _intervals(graph: Graph, program: Program, deepest: NDArray[np.int8], threads: int) -> int:
-    """The number of intervals that suits the rows and edges training needs."""
+def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
+    """The folder of shards that ``partition`` names, if it does not name a method."""
+    if config.servers == 1 or config.partition in METHODS or not Path(config.partition).is_dir():
+        return None
+    saved = open_shards(config.partition)
+    saved.check(graph)
+    if saved.num_servers != config.servers:
+        raise ConfigError(
+            f"servers={config.servers}, but {config.partition} holds shards for {saved.num_servers}: use that many, or "
+            f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`."
+        )
+    return saved
+
+
+def _parts(graph: Graph, config: RunConfig, saved: Shards | None) -> NDArray[np.int32]:
+    """Which server every vertex goes to."""
+    if config.servers == 1:
+        return np.zeros(graph.num_vertices, np.int32)
+    return make_partitioning(graph, config.servers, config.partition).parts if saved is None else saved.parts
+
+
+def _check_gathers(plan: Plan, config: RunConfig) -> None:
+    """Refuse gathers whose gradient needs the very values that were gathered, where those may have changed since."""
+    gathers = [stage for stage in plan.stages if isinstance(stage, Gather) and stage.over is None]
+    travels_short = config.ghost_precision == "bf16" and config.servers > 1
+    inexact = {"mode='async'": config.mode == "async", "ghost_precision='bf16'": travels_short}
+    for name in (name for name, asked in inexact.items() if asked):
+        for stage in gathers:
+            if stage.layer.reduce == "max" and stage.output.needs_grad:
+                raise ConfigError(
+                    f"layer {stage.output.layer} gathers a maximum, whose gradient goes to the very row that won, and "
+                    f"with {name} that row may have changed: use mode='pipe' and float32, or a mean or sum."
+                )
+    if config.mode == "async":
+        for stage in gathers:
+            _check_attention(stage, plan.layers[: stage.output.layer + 1])
+
+
+def _check_attention(stage: Gather, layers: Sequence[Layer]) -> None:
+    """Refuse dropout under attention: its gradient meets rows of another epoch, which dropout makes quite different."""
+    drops = any(layer.dropout or getattr(layer, "attention_dropout", 0) for layer in layers)
+    if isinstance(stage.layer, GAT) and drops:
+        raise ConfigError(
+            f"layer {stage.output.layer} weighs its neighbours by attention, and the model has dropout: with "
+            "mode='async' a gradient may meet rows of another epoch, which dropout makes altogether different. Use "
+            "mode='pipe', or a model with dropout=0."
+        )
+
+
+def _intervals(graph: Graph, program: Program, deepest: NDArray[np.int8], config: RunConfig, smallest: int) -> int:
+    """The number of intervals a server that suits the rows and edges training needs, over all servers together."""
     edges = int(graph.in_degrees()[deepest >= 1].sum())
-    chosen = choose_intervals(int((deepest >= 0).sum()), edges, threads)
+    chosen = choose_intervals(int((deepest >= 0).sum()), edges, threads_of(config))
     if any(program.layer(index).has_apply_edge for index in range(program.num_layers)):
         chosen = max(chosen, edges // EDGES_PER_EDGE_TASK)
-    return min(chosen, graph.num_vertices)
+    return max(1, min(-(-chosen // config.servers), smallest))
 
 
-def _targets(graph: Graph, config: RunConfig, shard: Shard) -> Targets:
+def _targets(graph: Graph, config: RunConfig) -> Targets:
     assert graph.labels is not None
     loss = config.loss
     if loss == "auto":
@@ -148,17 +217,14 @@ def _targets(graph: Graph, config: RunConfig, shard: Shard) -> Targets:
     labels = graph.labels.astype(np.float32 if graph.multilabel else np.int64)  # a copy
     labels[~graph.train_mask] = IGNORED
     total = count * graph.num_classes if graph.multilabel else count
-    return Targets(loss, torch.from_numpy(labels[shard.ids]), float(total))
+    return Targets(loss, torch.from_numpy(labels), float(total))
 
 
-def _work(plan: Plan, shard: Shard) -> Work:
-    layout = shard.layout
-
-    def edges(layer: Layer) -> int:
-        return shard.adjacency(layer.edge_norm, layer.self_loops).num_edges
+def _work(plan: Plan, graph: Graph, cut: Cut) -> Work:
+    degrees = graph.in_degrees()
+    with_loops = degrees + ~has_self_loop(graph.indptr, graph.indices)
 
     def edges_into(layer: Layer, level: int) -> int:
-        indptr = shard.adjacency(layer.edge_norm, layer.self_loops).indptr
-        return int((indptr[layout.level_ends[level]] - indptr[layout.bounds[:-1]]).sum())
+        return int((with_loops if layer.self_loops else degrees)[cut.deepest >= level].sum())
 
-    return measure(plan, edges_into, edges)
+    return measure(plan, edges_into, lambda layer: edges_into(layer, -1))

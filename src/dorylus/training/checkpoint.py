@@ -27,7 +27,7 @@ from dorylus.training import durable
 from dorylus.training.fingerprint import Fingerprint, fingerprint
 from dorylus.training.tagged_json import decode, encode
 
-FORMAT = 1
+FORMAT = 2  # since 2 the optimiser's state is by parameter name
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -38,8 +38,10 @@ _NAME = re.compile(r"epoch-(\d{6,})")
 class Checkpoint:
     """The state of a run after ``epoch`` epochs.
 
-    ``optimizer`` and ``lr_schedule`` are their ``state_dict()``; ``progress`` is the trainer's own JSON data (losses,
-    seconds, best score, patience); ``spec`` describes the model in words of the caller's choice.
+    ``optimizer`` is ``{"state": {name: ...}, "groups": {name: ...}}``, by the parameters' names, so that a run may go
+    on with another number of parameter servers; ``lr_schedule`` is the schedule's ``state_dict()``; ``progress`` is
+    the trainer's own JSON data (losses, seconds, best score, patience); ``spec`` describes the model in words of the
+    caller's choice.
     """
 
     epoch: int
@@ -161,7 +163,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str
     """The checked content of a checkpoint's three files."""
     stored = json.loads((path / STATE).read_bytes())
     if stored["format"] != FORMAT:
-        raise ValueError(f"its format is {stored['format']}, and this version of Dorylus reads {FORMAT}")
+        raise CheckpointError(
+            f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: go on "
+            "with the version that wrote it, or train again from the beginning, into another run_dir."
+        )
     content = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:
         raise ValueError(f"{STATE} does not have the checksum it was written with")

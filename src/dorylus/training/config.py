@@ -33,10 +33,33 @@ class RunConfig:
         "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
     )
     seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
-    intervals: int | None = setting(
-        None, "Intervals the vertices are cut into; chosen from the work when not given.", optional(whole(1))
+    servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096))
+    parameter_servers: int = setting(1, "Parameter servers that hold the weights.", whole(1, 4096))
+    partition: str = setting(
+        "stream", "How vertices go to servers: stream, metis, range, hash, or a folder of saved shards.", text
     )
-    mode: str = choice("pipe", ("pipe", "no_pipe"), "pipe overlaps tasks of different kinds; both give exact results.")
+    intervals: int | None = setting(
+        None, "Intervals each server's vertices are cut into; chosen from the work when not given.", optional(whole(1))
+    )
+    mode: str = choice(
+        "pipe",
+        ("pipe", "no_pipe", "async"),
+        "pipe and no_pipe are exact, with and without overlap; async reads values up to staleness + 1 epochs old.",
+    )
+    staleness: int = setting(0, "async: how many epochs an interval may be ahead of the slowest one.", whole(0, 1_000))
+    weight_update: str = choice(
+        "auto",
+        ("auto", "sync", "async"),
+        "sync: one step an epoch from all intervals; async: one as each interval arrives; auto: as the mode is.",
+    )
+    sync_margin: float | None = setting(
+        None,
+        "async: go on synchronously once validation accuracy is this close to target_accuracy.",
+        optional(real(0, 1)),
+    )
+    ghost_precision: str = choice(
+        "float32", ("float32", "bf16"), "Number format in which rows travel between servers; bf16 is an approximation."
+    )
     pool: str = choice("threads", ("threads",), "Where dense tasks run.")
     threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1, 4096)))
     precision: str = choice("float32", ("float32", "bf16"), "Number format of activations; bf16 is an approximation.")
@@ -70,7 +93,15 @@ class RunConfig:
             object.__setattr__(self, each.name, checked)
         self._check_together()
 
+    @property
+    def updates(self) -> str:
+        """How weights are updated: "sync" or "async"."""
+        if self.weight_update != "auto":
+            return self.weight_update
+        return "async" if self.mode == "async" else "sync"
+
     def _check_together(self) -> None:
+        self._check_asynchrony()
         if self.eval_every == 0:
             for name, asked in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
                 if asked is not None:
@@ -85,6 +116,23 @@ class RunConfig:
                 )
         if self.lr_schedule_options and self.lr_schedule is None:
             raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+
+    def _check_asynchrony(self) -> None:
+        if self.mode != "async":
+            inexact = self.weight_update == "async"
+            asked: dict[str, Any] = {"staleness": self.staleness, "sync_margin": self.sync_margin}
+            asked |= {"weight_update": "async"} if inexact else {}
+            for name, value in asked.items():
+                if value not in (None, 0):
+                    raise ConfigError(
+                        f"{name}={value!r} with mode={self.mode!r}, which is exact: leave {name} out, or use "
+                        "mode='async'."
+                    )
+        elif self.sync_margin is not None and self.target_accuracy is None:
+            raise ConfigError(
+                f"sync_margin={self.sync_margin:g} without target_accuracy: the margin is the distance to that target, "
+                "so give both."
+            )
 
     @classmethod
     def names(cls) -> list[str]:
@@ -109,3 +157,21 @@ class RunConfig:
         """Every setting as plain JSON data; None stands for "not given" and is left out where a format lacks it."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
+
+
+# What may differ when a run is resumed: how the work is cut and where it runs, not what it computes.
+RECUT = ("servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s")
+
+
+def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """The settings of a run that goes on cut in another way."""
+    for name in settings:
+        if name in RunConfig.names() and name not in RECUT:
+            raise ConfigError(
+                f"{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how "
+                f"its work is cut, {', '.join(RECUT)}."
+            )
+        if name not in RECUT:
+            raise ConfigError(unknown_name("setting", name, RECUT))
+    chosen_anew = {"intervals": None} if settings.get("servers", config.servers) != config.servers else {}
+    return RunConfig.of(**{**config.to_dict(), **chosen_anew, **settings})

@@ -1,5 +1,6 @@
 """What a trained program says of every vertex, by an exact forward pass over the whole graph."""
 
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.cluster import LocalCluster
+from dorylus.cluster import Job, LocalCluster
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
 from dorylus.pools import make_pool
 from dorylus.saga import Program, Recipe, lower
-from dorylus.servers import ParameterServer
 from dorylus.training import checkpoint
-from dorylus.training.assembly import bind, check_features, make_shard, savings_of, threads_of
+from dorylus.training.assembly import bind, check_features, cut_graph, savings_of, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import classes_of
 from dorylus.training.fingerprint import fingerprint
@@ -33,7 +33,7 @@ def predict(
     check_features(program, graph)
     config = config or RunConfig()
     everyone = np.ones(graph.num_vertices, np.bool_)
-    shard = make_shard(graph, program, config, everyone)
+    config = replace(config, servers=1, intervals=None)  # a forward pass in this process has no use for several
     plan = lower(
         program,
         sparse_features=graph.sparse_features,
@@ -41,16 +41,16 @@ def predict(
         savings=savings_of(config),
         keep_rows=what == "embeddings",
     )
-    cluster = LocalCluster(
-        shard,
-        ParameterServer(program),
-        make_pool(config.pool),
-        plan,
-        mode=config.mode,
+    job = Job(
+        graph=graph,
+        cut=cut_graph(graph, program, config, everyone),
+        program=program,
+        evaluation=plan,
         threads=threads_of(config),
         deadline_s=config.deadline_s,
         bf16=config.precision == "bf16",
     )
+    cluster = LocalCluster(job, make_pool(config.pool))
     try:
         rows = cluster.outputs(output)
     finally:

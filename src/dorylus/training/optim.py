@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer, lr_scheduler
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler
 
-from dorylus.errors import ConfigError, TrainingError, unknown_name
+from dorylus.errors import ConfigError, unknown_name
 from dorylus.training.config import RunConfig
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
@@ -28,14 +28,20 @@ _UNFIT_SCHEDULES = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR
 
 
 def make_optimizer(
-    config: RunConfig, named_parameters: NamedParameters, factory: OptimizerFactory | None = None
+    config: RunConfig,
+    named_parameters: NamedParameters,
+    factory: OptimizerFactory | None = None,
+    names: Iterable[str] | None = None,
 ) -> Optimizer:
-    """The optimiser of a run, with one parameter group for each weight decay.
+    """The optimiser of a run, or of one slice of its parameters, with one parameter group for each weight decay.
 
     ``factory`` stands in for ``config.optimizer``: an optimiser class is made as a named one would be; any other
-    callable gets the parameter groups alone and sets its own learning rate.
+    callable gets the parameter groups alone and sets its own learning rate. ``names`` are all the program's, where
+    ``named_parameters`` are a slice: every slice has the same groups, some of them empty, so that schedules see no
+    difference between one parameter server and many.
     """
-    groups = _decay_groups(config.weight_decay, list(named_parameters))
+    named = list(named_parameters)
+    groups = _decay_groups(config.weight_decay, named, [name for name, _ in named] if names is None else list(names))
     if factory is not None and not isinstance(factory, type):
         return factory(_without_default_decay(config, groups))
     cls: Any = factory or _by_name("optimizer", config.optimizer, _classes(torch.optim, Optimizer, _UNFIT_OPTIMIZERS))
@@ -65,34 +71,22 @@ def make_lr_schedule(
     return schedule
 
 
-def step_lr_schedule(schedule: LRScheduler | None, loss: float) -> None:
-    """Moves the schedule on by one epoch; ``loss`` is what a schedule that watches a plateau looks at."""
-    try:
-        if isinstance(schedule, ReduceLROnPlateau):
-            schedule.step(loss)
-        elif schedule is not None:
-            schedule.step()
-    except Exception as error:  # a schedule may refuse its options only when it is used
-        raise TrainingError(
-            f"the schedule {type(schedule).__name__} failed: {error}. Mend lr_schedule_options and train again."
-        ) from error
-
-
 def _decay_groups(
-    decay: float | Mapping[str, float], named: list[tuple[str, torch.nn.Parameter]]
+    decay: float | Mapping[str, float], named: list[tuple[str, torch.nn.Parameter]], names: list[str]
 ) -> list[dict[str, Any]]:
-    """Parameter groups in order of first appearance, one for each decay."""
+    """The named parameters in groups, one for each decay, in the order in which the decays appear among all names."""
     patterns = decay if isinstance(decay, Mapping) else {"*": decay}
-    names = [name for name, _ in named]
     for pattern in patterns:
         if names and not any(fnmatchcase(name, pattern) for name in names):
             raise ConfigError(
                 f"weight_decay has the pattern {pattern!r}, but " + unknown_name("parameter", pattern, names)
             )
-    groups: dict[float, list[torch.nn.Parameter]] = {}
+    decays = {
+        name: next((each for pattern, each in patterns.items() if fnmatchcase(name, pattern)), 0.0) for name in names
+    }
+    groups: dict[float, list[torch.nn.Parameter]] = {value: [] for value in decays.values()}
     for name, parameter in named:
-        value = next((each for pattern, each in patterns.items() if fnmatchcase(name, pattern)), 0.0)
-        groups.setdefault(value, []).append(parameter)
+        groups[decays[name]].append(parameter)
     return [{"params": parameters, "weight_decay": value} for value, parameters in groups.items()]
 
 

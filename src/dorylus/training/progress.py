@@ -1,5 +1,6 @@
 """How far a run has come: what a checkpoint must know beside weights and optimiser."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -14,6 +15,12 @@ class Progress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
+    exact: bool = False  # an asynchronous run that has gone over to synchronous epochs
+    traffic: dict[str, int] = field(default_factory=dict)  # bytes sent, by kind
+    ages: dict[str, int] = field(default_factory=dict)  # values read across intervals, by age in epochs
+    busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
+    busy_wall_s: float = 0.0  # the time they were watched
+    waits: int = 0  # how often an interval stood at the staleness bound
     graph: str = ""  # which graph it is, so that a run is not resumed on another
 
     def note(self, score: float, epoch: int) -> bool:
@@ -24,6 +31,21 @@ class Progress:
         self.best_score, self.best_epoch, self.stale = score, epoch, 0
         return True
 
+    def add(
+        self,
+        seconds: float,
+        traffic: Mapping[str, int],
+        ages: Mapping[int, int],
+        busy_seconds: Mapping[str, float],
+        waits: int,
+    ) -> None:
+        """Take what an epoch moved, read and waited for."""
+        self.busy_wall_s += seconds
+        _add(self.traffic, traffic)
+        _add(self.ages, {str(age): count for age, count in ages.items()})
+        _add(self.busy_seconds, busy_seconds)
+        self.waits += waits
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
@@ -32,3 +54,8 @@ class Progress:
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """From plain data."""
         return cls(**data)
+
+
+def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, 0) + amount

@@ -19,6 +19,10 @@ class Result:
 
     ``losses[k]`` is the loss of the weights before step k; ``epoch_seconds`` leave evaluation out. Scores are those of
     the weights in ``model``, from one exact forward pass; ``metrics`` has all of them (F1 too) by name.
+
+    ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
+    (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
+    cores, pool and network each had something to do. ``waits``: how often an interval stood at the staleness bound.
     """
 
     model: Program
@@ -27,6 +31,10 @@ class Result:
     metrics: Mapping[str, float]
     peak_memory_bytes: int
     work: Work
+    traffic: Mapping[str, int]
+    ages: Mapping[int, int]
+    busy: Mapping[str, float]
+    waits: int
     stopped: str
     config: RunConfig
     graph: Graph = field(repr=False)
@@ -70,5 +78,13 @@ class Result:
             "work_done": self.work.done,
             "work_naive": self.work.naive,
             "precision": self.config.precision,
+            "ghost_precision": self.config.ghost_precision,
+            "mode": self.config.mode,
+            "staleness": self.config.staleness,
+            "servers": self.config.servers,
+            "traffic": dict(self.traffic),
+            "ages": {str(age): count for age, count in self.ages.items()},
+            "busy": {name: round(share, 4) for name, share in self.busy.items()},
+            "waits": self.waits,
             "stopped": self.stopped,
         }

@@ -76,15 +76,23 @@ class RunFolder:
         """A new run's folder with its ``run.toml``; one that holds a run already is refused."""
         check_free(path)
         run = cls(Path(path), spec or RunSpec(), replace(config, run_dir=str(path)))
+        run.write()
+        return run
+
+    def with_config(self, config: RunConfig) -> Self:
+        """The same folder with other settings, not written yet."""
+        return replace(self, config=replace(config, run_dir=str(self.path)))
+
+    def write(self) -> None:
+        """Writes ``run.toml``, whole or not at all."""
         try:
-            run.path.mkdir(parents=True, exist_ok=True)
-            durable.write_file(run.path / "run.toml", _toml(run.spec, run.config))
+            self.path.mkdir(parents=True, exist_ok=True)
+            durable.write_file(self.path / "run.toml", _toml(self.spec, self.config))
         except OSError as error:
             raise ConfigError(
-                f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be "
+                f"the run folder {self.path} cannot be made: {error.strerror or error}. Choose a run_dir that can be "
                 "written."
             ) from error
-        return run
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:

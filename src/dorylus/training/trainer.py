@@ -4,31 +4,32 @@ import math
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from torch import Tensor
 
-from dorylus.cluster import LocalCluster
+from dorylus.cluster import Cluster, EpochReport, LocalCluster
 from dorylus.errors import CheckpointError, ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
-from dorylus.pools import make_pool
+from dorylus.pools import TensorPool, make_pool
 from dorylus.saga import Program, Recipe
-from dorylus.servers import ParameterServer
+from dorylus.servers import PSState
 from dorylus.training import checkpoint, memory
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
-from dorylus.training.config import RunConfig
+from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
 from dorylus.training.interrupt import Interrupt
+from dorylus.training.jobs import training_job
 from dorylus.training.optim import (
     OptimizerFactory,
     ScheduleFactory,
     make_lr_schedule,
     make_optimizer,
-    step_lr_schedule,
 )
 from dorylus.training.progress import Progress
 from dorylus.training.result import Result
@@ -47,16 +48,17 @@ class Trainer:
         *,
         optimizer: str | OptimizerFactory | None = None,
         lr_schedule: str | ScheduleFactory | None = None,
+        pool: str | TensorPool | None = None,
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
         **settings: Any,
     ) -> None:
-        named = {"optimizer": optimizer, "lr_schedule": lr_schedule}
+        named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
         settings |= {name: given for name, given in named.items() if isinstance(given, str)}
         config = RunConfig.of(**settings)
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
-        self._set_up(graph, model, config, optimizer_factory, schedule_factory)
+        self._set_up(graph, model, config, optimizer_factory, schedule_factory, None if isinstance(pool, str) else pool)
         self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, self.config)
         self._progress.graph = "" if self._folder is None else graph_identity(graph)
         self._start_log(sinks, resumed_from=None)
@@ -71,12 +73,15 @@ class Trainer:
         optimizer: OptimizerFactory | None = None,
         lr_schedule: ScheduleFactory | None = None,
         sinks: Iterable[Sink] = (),
+        **settings: Any,
     ) -> Self:
         """A run that was stopped, ready to go on from its last checkpoint (or from the beginning, if it has none).
 
-        Graph and model are made again from the run folder unless they are given.
+        Graph and model are made again from the run folder unless they are given. ``settings`` may say anew how the
+        work is cut (servers, intervals and so on), which leaves the result the same to rounding; not what it is.
         """
         folder = RunFolder.open(run_dir)
+        folder = folder.with_config(recut(folder.config, settings))
         trainer = cls.__new__(cls)
         graph = folder.spec.load_graph(download=False) if graph is None else graph
         model = folder.spec.build_model() if model is None else model
@@ -88,6 +93,8 @@ class Trainer:
             state = checkpoint.load(folder.checkpoints, fingerprint(trainer._weights(), trainer.program.describe()))
             trainer._restore(state)
             resumed_from = state.epoch
+        if settings:
+            folder.with_config(trainer.config).write()
         trainer._start_log(sinks, resumed_from)
         return trainer
 
@@ -98,6 +105,7 @@ class Trainer:
         config: RunConfig,
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
+        pool: TensorPool | None = None,
     ) -> None:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
@@ -106,17 +114,20 @@ class Trainer:
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
-        made = make_optimizer(config, self.program.named_parameters(), optimizer)
-        self._schedule = make_lr_schedule(config, made, lr_schedule)
-        self._parameters = ParameterServer(self.program, made)
-        self._optimizer = made
+        names = [name for name, _ in self.program.named_parameters()]
+        self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
+        self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
+        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # refused now or never
         self._assembly = assemble(graph, self.program, config)
         # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
-        intervals = self._assembly.shard.layout.num_intervals
+        intervals = self._assembly.cut.layouts[0].num_intervals
         self.graph, self.config = graph, replace(config, intervals=intervals, threads=threads_of(config))
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
-        self._cluster: LocalCluster | None = None
+        self._pool = pool
+        self._cluster: Cluster | None = None
+        self._start: PSState | None = None  # where a resumed run goes on
+        self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
 
     def _start_log(self, sinks: Iterable[Sink], resumed_from: int | None) -> None:
         to_file, started_s = [], 0.0
@@ -152,24 +163,29 @@ class Trainer:
         until = self.config.epochs if epochs is None else min(self.config.epochs, self.epoch + epochs)
         with Interrupt() as interrupt:
             while self.epoch < until and self._progress.stopped is None:
-                self._one_epoch()
+                self._one_epoch(until)
                 if interrupt.asked:
-                    if self._progress.stopped is None:
-                        self._stop("interrupted")
-                    self._save()
-                    raise KeyboardInterrupt
+                    self._interrupted()
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
             self._stop("epochs")
         return self
 
+    def _interrupted(self) -> None:
+        """Let intervals in flight finish what they began, save, and say that it was Ctrl-C."""
+        while self.epoch <= self._permitted and self._progress.stopped is None:
+            self._one_epoch(self._permitted + 1)
+        if self._progress.stopped is None:
+            self._stop("interrupted")
+        self._save()
+        raise KeyboardInterrupt
+
     def result(self) -> Result:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
-        last = self._parameters.weights()
-        if self._best is not None:
-            self._parameters.load(self._best)
-        metrics = evaluate(self.graph, self._running().logits())
+        cluster = self._running()
+        weights = self._best or cluster.state().weights
+        metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
-        self._parameters.load(last)  # a result may be asked for in the middle of a run
+        model.load_state_dict({**model.state_dict(), **weights})
         progress = self._progress
         result = Result(
             model=model,
@@ -178,6 +194,10 @@ class Trainer:
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
             work=self._assembly.work,
+            traffic=dict(progress.traffic),
+            ages={int(age): count for age, count in sorted(progress.ages.items(), key=lambda item: int(item[0]))},
+            busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
+            waits=progress.waits,
             stopped=progress.stopped or "not yet",
             config=self.config,
             graph=self.graph,
@@ -200,40 +220,52 @@ class Trainer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _running(self) -> LocalCluster:
+    def _running(self) -> Cluster:
         """The cluster, started when it is first needed."""
         if self._cluster is None:
-            parts, config = self._assembly, self.config
-            self._cluster = LocalCluster(
-                parts.shard,
-                self._parameters,
-                make_pool(config.pool),
-                parts.evaluation,
-                mode=config.mode,
-                threads=threads_of(config),
-                deadline_s=config.deadline_s,
-                bf16=config.precision == "bf16",
-            )
-            self._cluster.prepare_training(
-                parts.training,
-                parts.targets,
-                seed=config.seed,
-                keep_graph=not config.rematerialize,
-                first_epoch=self.epoch,
-            )
+            makers = (self._make_optimizer, self._make_lr_schedule)
+            job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
+            self._cluster = LocalCluster(job, self._pool or make_pool(self.config.pool))
+            if self._start is not None:
+                self._cluster.restore(self._start)
         return self._cluster
 
-    def _one_epoch(self) -> None:
-        report = self._running().train_epoch()
+    def _permit(self, until: int) -> int:
+        """The last epoch, from 0, that may begin before the next one is over.
+
+        One further than the bound lets anyone go, so that whoever stands at the bound says so; and not past the next
+        point at which nothing may be in flight: the end, a checkpoint, or an evaluation after which epochs may turn
+        synchronous.
+        """
+        config = self.config
+        exact = config.mode != "async" or self._progress.exact
+        ahead = self.epoch if exact else self.epoch + config.staleness + 1
+        stops = [config.checkpoint_every if self._folder else 0, config.eval_every if config.sync_margin else 0]
+        drains = [(self.epoch // every + 1) * every for every in stops if every]
+        return min([ahead, until - 1, *(stop - 1 for stop in drains)])
+
+    def _one_epoch(self, until: int) -> None:
+        self._permitted = max(self._permitted, self._permit(until))
+        report = self._running().train_epoch(self._permitted, exact=self._progress.exact)
         if not math.isfinite(report.loss):
             check_finite(self.graph)
             raise TrainingError(
                 f"the loss of epoch {self.epoch + 1} is {report.loss}: training diverged. Use a smaller lr, or "
                 "row-normalised features; the last checkpoint, where there is one, is from before."
             )
-        self._progress.losses.append(report.loss)
-        self._progress.epoch_seconds.append(report.seconds)
-        step_lr_schedule(self._schedule, report.loss)
+        self._note(report)
+        if self.config.eval_every and self.epoch % self.config.eval_every == 0:
+            self._evaluate()
+        last = self.epoch == self.config.epochs or self._progress.stopped is not None
+        if last or (self.config.checkpoint_every and self.epoch % self.config.checkpoint_every == 0):
+            self._save()
+
+    def _note(self, report: EpochReport) -> None:
+        progress = self._progress
+        progress.losses.append(report.loss)
+        progress.epoch_seconds.append(report.seconds)
+        busy = report.busy_seconds()
+        progress.add(report.seconds, report.traffic, report.ages, busy, report.waits)
         self.log.write(
             "epoch",
             epoch=self.epoch,
@@ -241,40 +273,53 @@ class Trainer:
             seconds=report.seconds,
             memory_bytes=memory.resident_bytes(),
             tasks=report.seconds_by_kind(),
+            busy=busy,
+            traffic=report.traffic,
+            ages=report.ages,
+            waits=report.waits,
         )
         if self.epoch <= self.config.trace_epochs:
             self.log.write("spans", epoch=self.epoch, spans=report.rows())
-        if self.config.eval_every and self.epoch % self.config.eval_every == 0:
-            self._evaluate()
-        last = self.epoch == self.config.epochs or self._progress.stopped is not None
-        if last or (self.config.checkpoint_every and self.epoch % self.config.checkpoint_every == 0):
-            self._save()
 
     def _evaluate(self) -> None:
-        scores = evaluate(self.graph, self._running().logits())
+        cluster, config = self._running(), self.config
+        held = config.keep == "best" or config.mode == "async"  # one version, whatever arrives meanwhile
+        weights = cluster.state().weights if held else None
+        scores = evaluate(self.graph, cluster.outputs(weights=weights))
         self.log.write("evaluation", epoch=self.epoch, **scores)
         score = score_of(scores, self.graph.multilabel)
         if score is None:
             return
-        if self._progress.note(score, self.epoch) and self.config.keep == "best":
-            self._best = self._parameters.weights()
+        if self._progress.note(score, self.epoch) and config.keep == "best":
+            self._best = weights
             if self._folder is not None:
-                checkpoint.save(self._folder.best, self._state())
-        if self.config.patience is not None and self._progress.stale >= self.config.patience:
+                checkpoint.save(self._folder.best, self._state(weights))
+        if config.patience is not None and self._progress.stale >= config.patience:
             self._stop("patience")
-        if self.config.target_accuracy is not None and score >= self.config.target_accuracy:
+        if config.target_accuracy is not None:
+            self._near_target(score, config.target_accuracy)
+        if self._progress.stopped is not None:
+            self._best = self._best or weights  # those that were looked at, not what arrived since
+
+    def _near_target(self, score: float, target: float) -> None:
+        if score >= target:
             self._stop("target_accuracy")
+        elif self.config.sync_margin is not None and score >= target - self.config.sync_margin:
+            if not self._progress.exact:
+                self.log.write("synchronous", epoch=self.epoch, score=score)
+            self._progress.exact = True
 
     def _stop(self, reason: str) -> None:
         self._progress.stopped = reason
         self.log.write("stop", reason=reason, epoch=self.epoch)
 
-    def _state(self) -> checkpoint.Checkpoint:
+    def _state(self, weights: dict[str, Tensor] | None = None) -> checkpoint.Checkpoint:
+        state = self._running().state()
         return checkpoint.Checkpoint(
             epoch=self.epoch,
-            weights=self._weights(),
-            optimizer=self._optimizer.state_dict(),
-            lr_schedule=None if self._schedule is None else self._schedule.state_dict(),
+            weights={**self._weights(), **(weights or state.weights)},
+            optimizer=state.optimizer,
+            lr_schedule=state.lr_schedule,
             progress=self._progress.to_dict(),
             spec=self.program.describe(),
         )
@@ -282,7 +327,8 @@ class Trainer:
     def _save(self) -> None:
         if self._folder is None:
             return
-        path = checkpoint.save(self._folder.checkpoints, self._state())
+        ends_with = self._best if self.config.keep == "last" else None  # what a run stopped by its score ends with
+        path = checkpoint.save(self._folder.checkpoints, self._state(ends_with))
         checkpoint.prune(self._folder.checkpoints, keep=2)
         # A best model goes only when no checkpoint names it any more: a crash now must find the one it needs.
         oldest = checkpoint.oldest(self._folder.checkpoints) or path
@@ -303,10 +349,7 @@ class Trainer:
         if self._progress.stopped == "interrupted":
             self._progress.stopped = None
         self.program.load_state_dict(state.weights)
-        self._parameters.load(self._weights_of(state.weights), state.epoch)
-        self._optimizer.load_state_dict(state.optimizer)
-        if self._schedule is not None and state.lr_schedule is not None:
-            self._schedule.load_state_dict(state.lr_schedule)
+        self._start = PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule)
         if self.config.keep == "best" and self._progress.best_epoch is not None:
             self._best = self._load_best()
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 import dorylus
-from dorylus.cluster import EpochReport
-from dorylus.cluster.engine import Span
 from dorylus.errors import TrainingError
-from dorylus.pipeline import Kind, Task
+from dorylus.partition import make_partitioning, save_shards
+from dorylus.pipeline import Kind
 from dorylus.saga import GCN, SAGE, dense, reference
+from dorylus.servers.exchange import KINDS
 
 
 @pytest.fixture(scope="module")
@@ -39,54 +39,115 @@ def model(name):
 
 def trained(make_cluster, graph, name, **settings):
     cluster = make_cluster(graph, model(name), **settings)
-    return [cluster.train_epoch().loss for _ in range(4)], cluster.logits()
+    return [cluster.train_epoch().loss for _ in range(4)], cluster.outputs()
 
 
 @pytest.mark.parametrize("name", ["gcn", "gat", "sage", "gin", "gates"])
-@pytest.mark.parametrize("other", [{"threads": 1}, {"threads": 3}, {"mode": "no_pipe"}], ids=str)
-def test_neither_threads_nor_the_schedule_change_a_single_bit(make_cluster, graph, name, other):
-    losses, logits = trained(make_cluster, graph, name, intervals=9)
-    other_losses, other_logits = trained(make_cluster, graph, name, intervals=9, **other)
+@pytest.mark.parametrize(
+    "other", [{"threads": 1}, {"threads": 3}, {"mode": "no_pipe"}, {"parameter_servers": 3}], ids=str
+)
+@pytest.mark.parametrize("cut", [{"intervals": 9}, {"intervals": 3, "servers": 3}], ids=str)
+def test_neither_threads_nor_the_schedule_change_a_single_bit(make_cluster, graph, name, cut, other):
+    losses, logits = trained(make_cluster, graph, name, **cut)
+    other_losses, other_logits = trained(make_cluster, graph, name, **cut, **other)
     assert losses == other_losses
     np.testing.assert_array_equal(logits, other_logits)
 
 
-def test_a_report_has_a_span_for_every_task(make_cluster, graph):
-    report = make_cluster(graph, dorylus.gcn(dropout=0.5), intervals=3).train_epoch()
+@pytest.mark.parametrize("name", ["gcn", "gates"])
+def test_shards_that_were_saved_train_as_those_cut_from_the_graph(make_cluster, graph, tmp_path, name):
+    save_shards(tmp_path / "shards", graph, make_partitioning(graph, 3, "range"))
+    cut, saved = (
+        trained(make_cluster, graph, name, servers=3, partition=partition)
+        for partition in ("range", str(tmp_path / "shards"))
+    )
+    assert saved[0] == cut[0]
+    np.testing.assert_array_equal(saved[1], cut[1])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_a_report_has_a_span_for_every_task(make_cluster, graph, servers):
+    report = make_cluster(graph, dorylus.gcn(dropout=0.5), intervals=3, servers=servers).train_epoch()
     kinds = [span.task.kind for span in report.spans]
-    assert kinds.count(Kind.LOSS) == 3
-    assert kinds.count(Kind.WEIGHT_UPDATE) == 1
+    assert kinds.count(Kind.LOSS) == 3 * servers
+    assert kinds.count(Kind.WEIGHT_UPDATE) == 3 * servers
+    assert {(span.server, span.task.interval) for span in report.spans} == {(k // 3, k) for k in range(3 * servers)}
     assert report.seconds > 0
     assert report.seconds_by_kind().keys() == {str(kind) for kind in kinds}
 
 
-def test_spans_are_added_up_by_kind_and_written_relative_to_the_first():
-    spans = [
-        Span(Task(0, 0, 1, 2, Kind.GATHER), 0, 10.0, 10.5),
-        Span(Task(0, 0, 3, 2, Kind.GATHER), 1, 10.25, 10.5),
-        Span(Task(0, 0, 0, 4, Kind.WEIGHT_UPDATE), 0, 11.0, 12.0),
-    ]
-    report = EpochReport(loss=0.5, seconds=2.0, spans=spans)
-    assert report.seconds_by_kind() == {"GA": 0.75, "WU": 1.0}
-    assert report.rows() == [["GA", 2, 1, 0, 0.0, 0.5], ["GA", 2, 3, 1, 0.25, 0.5], ["WU", 4, 0, 0, 1.0, 2.0]]
-    assert EpochReport(0.0, 0.0, []).rows() == []
+def test_a_report_tells_the_bytes_of_its_own_epoch_by_what_they_are(make_cluster, graph):
+    cluster = make_cluster(graph, dorylus.gcn(dropout=0.5), servers=2, parameter_servers=3)
+    first, second = cluster.train_epoch(), cluster.train_epoch()
+    assert set(first.traffic) == set(KINDS)
+    assert first.traffic == second.traffic
+    size = sum(weight.nbytes for weight in cluster.state().weights.values())
+    assert first.traffic["weight_exchange"] == 2 * size  # every new value to the two servers that did not make it
+    posted = first.traffic["ghosts"] + first.traffic["ghost_gradients"]
+    assert sum(delivery.num_bytes for delivery in first.deliveries) == posted
+    assert {(delivery.server, delivery.peer) for delivery in first.deliveries} == {(0, 1), (1, 0)}
+
+
+def test_where_everything_is_on_one_server_nothing_but_weights_travels(make_cluster, graph):
+    report = make_cluster(graph, dorylus.gcn(dropout=0.5)).train_epoch()
+    assert set(report.traffic) == {"weights", "weight_gradients"}
+    assert report.deliveries == []
+
+
+def test_an_evaluation_is_no_part_of_an_epochs_traffic(make_cluster, graph):
+    quiet, watched = (make_cluster(graph, dorylus.gcn(dropout=0.5), servers=2) for _ in range(2))
+    for _ in range(2):
+        watched.outputs()
+        assert watched.train_epoch().traffic == quiet.train_epoch().traffic
+    assert len(watched.train_epoch().deliveries) == len(quiet.train_epoch().deliveries)
+
+
+def test_values_of_exact_epochs_have_no_age_to_tell(make_cluster, graph):
+    assert make_cluster(graph, dorylus.gcn(), servers=2).train_epoch().ages == {}
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_no_value_is_read_that_is_older_or_newer_than_the_bound_allows(make_cluster, graph, staleness):
+    cluster = make_cluster(graph, dorylus.gcn(), servers=2, mode="async", staleness=staleness)
+    reports = [cluster.train_epoch(min(epoch + staleness, 7)) for epoch in range(8)]
+    ages = {age for report in reports for age in report.ages}
+    assert ages
+    assert min(ages) >= -staleness
+    assert max(ages) <= staleness + 1
+    whole = sum(sum(report.ages.values()) for report in reports)
+    per_epoch = sum(make_cluster(graph, dorylus.gcn(), servers=2, mode="async").train_epoch().ages.values())
+    assert whole == 8 * per_epoch  # every read is counted once, in whichever report
+
+
+def test_the_first_epoch_of_an_asynchronous_cluster_reads_no_old_value(make_cluster, graph):
+    cluster = make_cluster(graph, dorylus.gcn(), servers=2, mode="async", staleness=1)
+    assert set(cluster.train_epoch().ages) == {0}
+
+
+def test_epochs_that_have_turned_exact_read_no_old_value(make_cluster, graph):
+    cluster = make_cluster(graph, dorylus.gcn(), servers=2, mode="async", staleness=1)
+    for epoch in range(4):
+        cluster.train_epoch(min(epoch + 1, 3))
+    assert [set(cluster.train_epoch(exact=True).ages) for _ in range(2)] == [{0}, {0}]
 
 
 def test_logits_are_in_the_graphs_own_order(make_cluster, graph):
     recipe = dorylus.gcn(dropout=0.5)
-    logits = make_cluster(graph, recipe, reorder="rcm").logits()
     with torch.no_grad():
         expected = reference.forward(recipe.build(6, 3, seed=0), graph)
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-6)
+    for servers in (1, 3):
+        logits = make_cluster(graph, recipe, reorder="rcm", servers=servers).outputs()
+        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-6)
 
 
 def matches_reference(make_cluster, graph, program, epochs=4):
-    """Whether training a program equals the plain reference."""
+    """Whether training a program equals the plain reference, on one server and on several."""
     expected = reference.train_reference(graph, program, epochs=epochs, lr=0.05)
-    cluster = make_cluster(graph, program, intervals=5)
-    losses = [cluster.train_epoch().loss for _ in range(epochs)]
-    assert losses == pytest.approx(expected.losses, rel=1e-4)
-    np.testing.assert_allclose(cluster.logits(), expected.logits, rtol=1e-3, atol=1e-4)
+    for servers in (1, 3):
+        cluster = make_cluster(graph, program, intervals=5, servers=servers)
+        losses = [cluster.train_epoch().loss for _ in range(epochs)]
+        assert losses == pytest.approx(expected.losses, rel=1e-4)
+        np.testing.assert_allclose(cluster.outputs(), expected.logits, rtol=1e-3, atol=1e-4)
 
 
 class Sums(dorylus.Layer):

@@ -39,3 +39,16 @@ def result_record(**others: Any) -> dict[str, Any]:
         "work": "22 % of naive edge-work",
     }
     return {"kind": "result", "t": 9.0} | figures | others
+
+
+def cluster_run_record(**settings: Any) -> dict[str, Any]:
+    """The opening record of a run on four graph servers, asynchronous unless told otherwise."""
+    asked = {"servers": 4, "parameter_servers": 2, "mode": "async", "staleness": 1} | settings
+    record = run_record()
+    return record | {"config": record["config"] | asked}
+
+
+def spans_record(epoch: int, *spans: tuple[Any, ...], **others: Any) -> dict[str, Any]:
+    """The traced tasks of an epoch: (kind, interval, thread, start_s, end_s, server, the epoch it belongs to)."""
+    rows = [[kind, 0, *rest] for kind, *rest in spans]
+    return {"kind": "spans", "t": float(epoch), "epoch": epoch, "spans": rows} | others

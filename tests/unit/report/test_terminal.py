@@ -1,6 +1,7 @@
 import io
 
-from log_of_a_run import GRAPH, epoch_record, evaluation_record, result_record, run_record
+import pytest
+from log_of_a_run import GRAPH, cluster_run_record, epoch_record, evaluation_record, result_record, run_record
 from rich.console import Console
 
 from dorylus.report.closing_table import closing_table, rows
@@ -71,6 +72,18 @@ def test_the_first_line_tells_what_is_trained_on_what():
     expected = "gcn on cora (2,708 vertices, 10,556 edges, 1,433 features, 7 classes), 23,063 parameters"
     assert shown([run_record()]).splitlines() == [expected]
     assert shown([run_record(resumed_from=40)]).splitlines() == [expected + ", going on after epoch 40"]
+
+
+def test_the_first_line_tells_servers_and_mode_where_there_is_more_than_one_or_it_is_not_exact():
+    (line,) = shown([cluster_run_record()]).splitlines()
+    assert line.endswith("23,063 parameters, 4 graph servers, 2 parameter servers, async with staleness 1")
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_going_over_to_synchronous_epochs_is_said(terminal):
+    synchronous = {"kind": "synchronous", "epoch": 40, "score": 0.79}
+    text = shown([cluster_run_record(), epoch_record(40), synchronous, epoch_record(41)], terminal=terminal)
+    assert "epoch 40: validation is at 79.0 %, close to the target; epochs are synchronous from here on" in text
 
 
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end():

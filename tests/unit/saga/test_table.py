@@ -45,11 +45,11 @@ def test_a_gradient_gather_waits_for_the_readers():
     assert set(found.table.steps[scatter + 1].needs) == {Need(scatter, Scope.READERS), Need(scatter, Scope.OWN)}
 
 
-def test_the_weight_update_waits_for_every_step_that_gives_weight_gradients():
+def test_the_weight_update_of_an_interval_waits_for_all_its_own_weight_gradients_and_for_nobody_elses():
     found = steps(dorylus.gcn(hidden=16, dropout=0.5))
     dense = {k for k, step in enumerate(found.table.steps) if step.kind in (Kind.LOSS, Kind.GRAD_APPLY_VERTEX)}
-    assert set(found.table.steps[-1].needs) == {Need(step, Scope.EVERY) for step in dense}
-    assert found.table.steps[-1].once
+    assert found.table.steps[-1].kind is Kind.WEIGHT_UPDATE
+    assert set(found.table.steps[-1].needs) == {Need(step, Scope.OWN) for step in dense}
 
 
 class Gate(dorylus.Layer):

@@ -6,6 +6,7 @@ import torch
 
 import dorylus
 from dorylus.errors import ConfigError
+from dorylus.partition import make_partitioning, save_shards
 from dorylus.saga.dense import IGNORED
 from dorylus.training.assembly import assemble, bind, threads_of
 from dorylus.training.config import RunConfig
@@ -40,16 +41,16 @@ def test_without_pruning_every_edge_counts():
 
 
 def test_rows_are_needed_as_far_as_they_reach_the_trained_vertex():
-    layout = assembled(path_graph(), dorylus.gcn(dropout=0.5), intervals=1).shard.layout
+    layout = assembled(path_graph(), dorylus.gcn(dropout=0.5), intervals=1).cut.layouts[0]
     needed = [sorted(layout.order[slice(*layout.rows(level, 0))].tolist()) for level in range(3)]
     assert needed == [[0, 1, 2], [1, 2], [2]]
 
 
-def test_targets_are_the_trained_labels_in_the_shards_order():
-    parts = assembled(path_graph(), dorylus.gcn())
-    expected = np.where(parts.shard.ids == 2, 2, IGNORED)
-    assert parts.targets.labels.tolist() == expected.tolist()
-    assert (parts.targets.loss, parts.targets.total) == ("cross_entropy", 1.0)
+def test_targets_are_the_trained_labels_in_the_graphs_order_whatever_the_cut():
+    for settings in ({}, {"servers": 2}, {"reorder": "degree"}):
+        parts = assembled(path_graph(), dorylus.gcn(), **settings)
+        assert parts.targets.labels.tolist() == [IGNORED, IGNORED, 2, IGNORED, IGNORED]
+        assert (parts.targets.loss, parts.targets.total) == ("cross_entropy", 1.0)
 
 
 def test_targets_of_many_labels_count_every_class():
@@ -68,8 +69,149 @@ def test_a_loss_that_does_not_fit_the_labels_is_refused(loss, many):
 
 
 def test_intervals_are_those_asked_for():
-    assert assembled(path_graph(), dorylus.gcn(), intervals=4).shard.layout.num_intervals == 4
-    assert assembled(path_graph(), dorylus.gcn()).shard.layout.num_intervals == 1
+    assert assembled(path_graph(), dorylus.gcn(), intervals=4).cut.num_intervals == 4
+    assert assembled(path_graph(), dorylus.gcn()).cut.num_intervals == 1
+
+
+def test_intervals_are_asked_for_on_every_server():
+    cut = assembled(path_graph(), dorylus.gcn(), intervals=2, servers=2).cut
+    assert (cut.num_servers, cut.num_intervals, cut.bounds) == (2, 4, (0, 2, 4))
+
+
+def test_intervals_that_are_chosen_are_chosen_for_all_servers_together(monkeypatch):
+    monkeypatch.setattr("dorylus.training.assembly.choose_intervals", lambda rows, edges, threads: 8)
+    graph = dorylus.ring(num_vertices=60)
+    for servers, each in ((1, 8), (2, 4), (3, 3), (20, 1)):
+        assert assembled(graph, dorylus.gcn(), servers=servers).cut.num_intervals == servers * each
+
+
+def test_intervals_that_are_chosen_fit_the_smallest_server(monkeypatch):
+    monkeypatch.setattr("dorylus.training.assembly.choose_intervals", lambda rows, edges, threads: 100)
+    cut = assembled(path_graph(), dorylus.gcn(), servers=2, partition="range").cut
+    smallest = np.bincount(cut.parts).min()
+    assert [layout.num_intervals for layout in cut.layouts] == [smallest, smallest]
+
+
+def test_more_intervals_than_a_server_has_vertices_are_refused_by_its_number():
+    says = r"intervals=4, but shard 0 has (\d) vertices.*use at most \1, or fewer servers"
+    with pytest.raises(ConfigError, match=says):
+        assembled(path_graph(), dorylus.gcn(), servers=2, intervals=4)
+
+
+def test_every_vertex_has_one_server_and_the_work_stays_the_same():
+    one, two = (assembled(path_graph(), dorylus.gcn(hidden=2), servers=servers) for servers in (1, 2))
+    assert sorted(np.concatenate([layout.order for layout in two.cut.layouts]).tolist()) == [0, 1, 2, 3, 4]
+    assert (one.work.done, one.work.naive) == (two.work.done, two.work.naive)
+
+
+def test_an_unknown_way_of_partitioning_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="Did you mean 'range'"):
+        assembled(path_graph(), dorylus.gcn(), servers=2, partition="rangee")
+
+
+def test_one_server_needs_no_partitioning(monkeypatch):
+    monkeypatch.setattr("dorylus.training.assembly.make_partitioning", None)
+    assert assembled(path_graph(), dorylus.gcn()).cut.parts.tolist() == [0] * 5
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder of shards for two servers, and the graph they are of."""
+    graph = path_graph()
+    save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "range"))
+    return tmp_path / "shards", graph
+
+
+def test_saved_shards_say_who_owns_what(saved):
+    folder, graph = saved
+    expected = make_partitioning(graph, 2, "range").parts
+    found = assembled(graph, dorylus.gcn(), servers=2, partition=str(folder)).cut.parts
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_saved_shards_for_another_number_of_servers_are_refused_with_both_cures(saved):
+    folder, graph = saved
+    says = (
+        r"servers=3, but .* holds shards for 2: use that many, or cut them again by `dorylus partition .* --servers 3"
+    )
+    with pytest.raises(ConfigError, match=says):
+        assembled(graph, dorylus.gcn(), servers=3, partition=str(folder))
+
+
+INEXACT = [{"mode": "async"}, {"ghost_precision": "bf16"}]
+
+
+@pytest.mark.parametrize("settings", INEXACT, ids=str)
+def test_a_maximum_is_refused_where_the_row_that_won_may_have_changed(settings):
+    ((name, value),) = settings.items()
+    says = f"layer 1 gathers a maximum.*with {name}='{value}' that row may have changed: use mode='pipe' and float32"
+    with pytest.raises(ConfigError, match=says):
+        assembled(path_graph(), dorylus.sage(aggregator="max"), servers=2, **settings)
+
+
+@pytest.mark.parametrize("settings", INEXACT, ids=str)
+def test_a_maximum_without_a_gradient_of_its_own_is_not_refused(settings):
+    recipe = dorylus.sage(aggregator="max", num_layers=1, dropout=0.0)
+    assert assembled(path_graph(), recipe, servers=2, **settings).training.stages
+
+
+def test_a_maximum_is_not_refused_where_no_row_travels():
+    assert assembled(path_graph(), dorylus.sage(aggregator="max"), ghost_precision="bf16").training.stages
+    with pytest.raises(ConfigError, match="layer 1 gathers a maximum"):  # one server, but of many epochs
+        assembled(path_graph(), dorylus.sage(aggregator="max"), mode="async")
+
+
+def attention(dropout=0.0, attention_dropout=0.0):
+    """Two layers of attention, whose inputs or attention drop in the second only."""
+    return dorylus.Program([dorylus.GAT(5, 4), dorylus.GAT(4, 3, dropout=dropout, attention_dropout=attention_dropout)])
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("drops", [{"dropout": 0.5}, {"attention_dropout": 0.5}], ids=str)
+def test_attention_under_dropout_is_refused_where_its_gradient_may_meet_rows_of_another_epoch(drops, servers):
+    says = "layer 1 weighs its neighbours by attention, and the model has dropout.*Use mode='pipe', or .*dropout=0"
+    with pytest.raises(ConfigError, match=says):
+        assembled(path_graph(), attention(**drops), mode="async", servers=servers)
+    for mode in ("pipe", "no_pipe"):
+        assert assembled(path_graph(), attention(**drops), mode=mode, servers=servers).training.stages
+
+
+def test_dropout_before_attention_is_refused_likewise():
+    program = dorylus.Program([dorylus.GCN(5, 4, dropout=0.5), dorylus.GAT(4, 3)])
+    with pytest.raises(ConfigError, match="layer 1 weighs its neighbours by attention"):
+        assembled(path_graph(), program, mode="async")
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        attention(),
+        dorylus.Program([dorylus.GAT(5, 4), dorylus.GCN(4, 3, dropout=0.5)]),  # what comes after attention may drop
+        dorylus.Program([dorylus.GCN(5, 4, dropout=0.5), dorylus.GCN(4, 3, dropout=0.5)]),
+    ],
+    ids=["no dropout", "dropout after attention", "no attention"],
+)
+def test_models_whose_gradients_stay_near_are_not_refused(program):
+    assert assembled(path_graph(), program, mode="async", servers=2).training.stages
+
+
+class Largest(dorylus.Layer):
+    """The largest message: the gradient goes to the edge that won, which the interval keeps itself."""
+
+    reduce = "max"
+
+    def __init__(self, in_columns, out_columns):
+        super().__init__(in_columns, out_columns)
+        self.lin = torch.nn.Linear(in_columns, out_columns)
+
+    def apply_edge(self, source, destination, weight):
+        return self.lin(source - destination)
+
+
+@pytest.mark.parametrize("settings", INEXACT, ids=str)
+def test_a_maximum_of_messages_is_not_refused(settings):
+    program = dorylus.Program([Largest(5, 4), Largest(4, 3)])
+    assert assembled(path_graph(), program, **settings).training.stages
 
 
 def test_threads_are_the_cores_of_the_process_unless_told():

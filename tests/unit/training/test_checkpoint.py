@@ -8,8 +8,9 @@ import torch
 from torch.optim import lr_scheduler
 
 from dorylus.errors import CheckpointError
+from dorylus.servers.parameter_servers import ParameterServers, PSState
 from dorylus.training import durable
-from dorylus.training.checkpoint import Checkpoint, at_epoch, latest, load, oldest, prune, prune_before, save
+from dorylus.training.checkpoint import FORMAT, Checkpoint, at_epoch, latest, load, oldest, prune, prune_before, save
 from dorylus.training.fingerprint import fingerprint
 
 OPTIMIZERS = {
@@ -43,25 +44,27 @@ def small_model():
     return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
 
 
-def train(model, optimizer, schedule, epochs):
+def servers_of(model, num_servers, make_optimizer, make_schedule):
+    def make(named):
+        return make_optimizer([parameter for _, parameter in named])
+
+    return ParameterServers(model, num_servers, make_optimizer=make, make_schedule=make_schedule)
+
+
+def train(model, servers, epochs):
     for epoch in epochs:
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(epoch))
         loss = model(x).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if schedule is not None:
-            schedule.step(*([loss.item()] if isinstance(schedule, lr_scheduler.ReduceLROnPlateau) else []))
+        parameters = dict(model.named_parameters())
+        grads = torch.autograd.grad(loss, list(parameters.values()))
+        servers.push(0, epoch, 0, dict(zip(parameters, grads, strict=True)))
+        servers.finish(0, epoch)
+        servers.end_epoch(loss.item())
 
 
-def state_of(model, optimizer, schedule, **others):
-    return Checkpoint(
-        epoch=4,
-        weights=model.state_dict(),
-        optimizer=optimizer.state_dict(),
-        lr_schedule=None if schedule is None else schedule.state_dict(),
-        **others,
-    )
+def state_of(model, servers):
+    state = servers.state()
+    return Checkpoint(epoch=4, weights=model.state_dict(), optimizer=state.optimizer, lr_schedule=state.lr_schedule)
 
 
 def bits(state):
@@ -81,30 +84,25 @@ def test_a_run_goes_on_bit_for_bit_with_every_schedule(tmp_path, schedule_name):
 
 def assert_resumes_exactly(folder, make_optimizer, make_schedule):
     model = small_model()
-    optimizer = make_optimizer(model.parameters())
-    schedule = make_schedule(optimizer)
-    train(model, optimizer, schedule, range(4))
-    state = load(save(folder, state_of(model, optimizer, schedule)))
-    train(model, optimizer, schedule, range(4, 8))
+    servers = servers_of(model, 3, make_optimizer, make_schedule)
+    train(model, servers, range(4))
+    state = load(save(folder, state_of(model, servers)))
+    train(model, servers, range(4, 8))
 
     again = small_model()
-    optimizer_again = make_optimizer(again.parameters())
-    schedule_again = make_schedule(optimizer_again)
+    servers_again = servers_of(again, 1, make_optimizer, make_schedule)
     again.load_state_dict(state.weights)
-    optimizer_again.load_state_dict(state.optimizer)
-    if schedule_again is not None:
-        schedule_again.load_state_dict(state.lr_schedule)
-    train(again, optimizer_again, schedule_again, range(4, 8))
+    weights = {name: state.weights[name] for name, _ in again.named_parameters()}
+    servers_again.restore(PSState(weights, state.optimizer, state.lr_schedule))
+    train(again, servers_again, range(4, 8))
     assert bits(again.state_dict()) == bits(model.state_dict())
-    assert optimizer_again.param_groups[0]["lr"] == optimizer.param_groups[0]["lr"]
+    assert servers_again.state().optimizer["groups"] == servers.state().optimizer["groups"]
 
 
 def test_every_kind_of_state_comes_back_equal(tmp_path):
     optimizer = {
-        "state": {0: {"step": torch.tensor(3.0), "exp_avg": torch.randn(2, 3), "none": None}, 7: {}},
-        "param_groups": [
-            {"params": [0, 7], "betas": (0.9, 0.1 + 0.2), "foreach": None, "nesterov": True, "lr": 1e-310}
-        ],
+        "state": {"w": {"step": torch.tensor(3.0), "exp_avg": torch.randn(2, 3), "none": None}, "b": {}},
+        "groups": {"w": {"betas": (0.9, 0.1 + 0.2), "foreach": None, "nesterov": True, "lr": 1e-310}, "b": {7: 8}},
     }
     schedule = {"best": float("inf"), "worst": float("-inf"), "milestones": {3: 1}, "text": "é∇", "$tuple": 1}
     progress = {"losses": [1.5, 0.1], "best": {"score": None, "epoch": 3}, "nested": [[1, 2], []]}
@@ -114,11 +112,11 @@ def test_every_kind_of_state_comes_back_equal(tmp_path):
     )
     loaded = load(save(tmp_path, saved))
     assert (loaded.epoch, loaded.spec, loaded.progress, loaded.lr_schedule) == (3, "gcn", progress, schedule)
-    assert loaded.optimizer["param_groups"] == optimizer["param_groups"]
-    assert loaded.optimizer["state"][7] == {}
-    assert loaded.optimizer["state"][0]["none"] is None
-    assert torch.equal(loaded.optimizer["state"][0]["exp_avg"], optimizer["state"][0]["exp_avg"])
-    assert loaded.optimizer["state"][0]["step"].shape == ()
+    assert loaded.optimizer["groups"] == optimizer["groups"]
+    assert loaded.optimizer["state"]["b"] == {}
+    assert loaded.optimizer["state"]["w"]["none"] is None
+    assert torch.equal(loaded.optimizer["state"]["w"]["exp_avg"], optimizer["state"]["w"]["exp_avg"])
+    assert loaded.optimizer["state"]["w"]["step"].shape == ()
     assert list(loaded.weights) == ["w", "b", "e"]
     assert all(torch.equal(loaded.weights[name], weights[name]) for name in weights)
     assert all(loaded.weights[name].dtype == weights[name].dtype for name in weights)
@@ -145,7 +143,7 @@ def test_state_that_no_file_can_hold_is_refused_and_leaves_nothing(tmp_path):
 
 def plain(epoch, value=1.0, spec=""):
     weights = {"w": torch.full((2,), value), "b": torch.zeros(3)}
-    return Checkpoint(epoch=epoch, weights=weights, optimizer={"state": {}, "param_groups": []}, spec=spec)
+    return Checkpoint(epoch=epoch, weights=weights, optimizer={"state": {}, "groups": {}}, spec=spec)
 
 
 def test_a_checkpoint_is_three_files_in_a_folder_named_for_its_epoch(tmp_path):
@@ -281,10 +279,13 @@ def test_a_damaged_only_checkpoint_says_that_there_is_no_other(tmp_path):
         load(tmp_path)
 
 
-def test_a_checkpoint_of_a_newer_format_is_refused(tmp_path):
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_a_checkpoint_of_an_older_or_newer_format_is_refused_with_the_cure(tmp_path, other):
     file = save(tmp_path, plain(1)) / "state.json"
-    file.write_text(file.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(CheckpointError, match="its format is 2, and this version of Dorylus reads 1"):
+    file.write_text(file.read_text().replace(f'"format": {FORMAT}', f'"format": {other}'))
+    with pytest.raises(
+        CheckpointError, match=f"has format {other}, and .* reads {FORMAT}: go on with the version that"
+    ):
         load(tmp_path)
 
 

@@ -10,7 +10,7 @@ import pytest
 import tomli_w
 
 from dorylus.errors import ConfigError
-from dorylus.training.config import RunConfig
+from dorylus.training.config import RECUT, RunConfig, recut
 
 
 def test_the_defaults_are_those_of_a_planetoid_run():
@@ -50,11 +50,108 @@ def test_the_defaults_are_those_of_a_planetoid_run():
         ({"target_accuracy": 0.8, "eval_every": 0}, "Use eval_every=1 or more"),
         ({"keep": "best", "eval_every": 0}, "or keep='last'"),
         ({"lr_schedule_options": {"gamma": 0.5}}, "name the schedule"),
+        ({"servers": 0}, "servers=0, but servers is at least 1"),
+        ({"parameter_servers": 0}, "parameter_servers=0, but parameter_servers is at least 1"),
+        ({"partition": ""}, "give it as text"),
+        ({"mode": "asynk"}, "Did you mean 'async'"),
+        ({"staleness": -1, "mode": "async"}, "staleness=-1, but staleness is at least 0"),
+        ({"weight_update": "never"}, "the known ones are async, auto, sync"),
+        ({"ghost_precision": "fp8"}, "the known ones are bf16, float32"),
+        ({"sync_margin": 2.0, "mode": "async", "target_accuracy": 0.9}, "at most 1"),
+        ({"sync_margin": 0.1, "mode": "async"}, "sync_margin=0.1 without target_accuracy: .* so give both"),
     ],
 )
 def test_a_bad_value_is_refused_with_the_cure(settings, cure):
     with pytest.raises(ConfigError, match=cure):
         RunConfig(**settings)
+
+
+@pytest.mark.parametrize("mode", ["pipe", "no_pipe"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("staleness", 1), ("weight_update", "async"), ("sync_margin", 0.1)],
+    ids=lambda value: str(value),
+)
+def test_what_only_asynchronous_runs_know_is_refused_in_exact_ones(mode, name, value):
+    settings = {name: value, "mode": mode, "target_accuracy": 0.9}
+    says = f"{name}={value!r} with mode='{mode}', which is exact: leave {name} out, or use mode='async'"
+    with pytest.raises(ConfigError, match=says):
+        RunConfig(**settings)
+    assert getattr(RunConfig(**(settings | {"mode": "async"})), name) == value
+
+
+@pytest.mark.parametrize(
+    ("mode", "weight_update", "updates"),
+    [
+        ("pipe", "auto", "sync"),
+        ("no_pipe", "auto", "sync"),
+        ("pipe", "sync", "sync"),
+        ("async", "auto", "async"),
+        ("async", "sync", "sync"),
+        ("async", "async", "async"),
+    ],
+)
+def test_weights_are_updated_as_the_mode_is_unless_told(mode, weight_update, updates):
+    assert RunConfig(mode=mode, weight_update=weight_update).updates == updates
+
+
+def test_nothing_asynchronous_is_on_by_default():
+    config = RunConfig()
+    assert (config.servers, config.parameter_servers, config.partition) == (1, 1, "stream")
+    assert (config.staleness, config.updates, config.sync_margin, config.ghost_precision) == (
+        0,
+        "sync",
+        None,
+        "float32",
+    )
+
+
+A_RUN = RunConfig(epochs=7, servers=2, intervals=6, threads=2, mode="async", staleness=1, run_dir="runs/x")
+
+
+def test_a_run_goes_on_as_it_was_unless_something_is_said():
+    assert recut(A_RUN, {}) == A_RUN
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"parameter_servers": 3},
+        {"partition": "hash"},
+        {"intervals": 9},
+        {"threads": 1},
+        {"pool": "threads"},
+        {"deadline_s": 5.0},
+        {"servers": 4, "intervals": 2},
+    ],
+    ids=str,
+)
+def test_how_the_work_is_cut_may_change_and_nothing_else_does(settings):
+    found, before = recut(A_RUN, settings).to_dict(), A_RUN.to_dict()
+    assert {name: found[name] for name in settings} == settings
+    assert {name for name in before if found[name] != before[name]} <= set(settings)
+
+
+def test_intervals_are_chosen_anew_for_another_number_of_servers():
+    assert recut(A_RUN, {"servers": 3}).intervals is None
+    assert recut(A_RUN, {"servers": A_RUN.servers}) == A_RUN
+
+
+@pytest.mark.parametrize("name", sorted(set(RunConfig.names()) - set(RECUT)))
+def test_what_a_run_computes_cannot_change_when_it_is_resumed(name):
+    says = f"^{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how its "
+    with pytest.raises(ConfigError, match=f"{says}work is cut, {', '.join(RECUT)}\\.$"):
+        recut(A_RUN, {name: getattr(A_RUN, name)})
+
+
+def test_an_unknown_setting_to_resume_with_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown setting 'server'.*Did you mean 'servers'"):
+        recut(A_RUN, {"server": 3})
+
+
+def test_a_bad_cut_is_refused_with_the_cure():
+    with pytest.raises(ConfigError, match="use servers=1 or more"):
+        recut(A_RUN, {"servers": 0})
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest():

@@ -1,11 +1,12 @@
 import functools
+import inspect
 
 import pytest
 import torch
 
 from dorylus.errors import ConfigError
 from dorylus.training.config import RunConfig
-from dorylus.training.optim import make_lr_schedule, make_optimizer, step_lr_schedule
+from dorylus.training.optim import make_lr_schedule, make_optimizer
 
 
 def named(*names):
@@ -56,6 +57,42 @@ def test_a_pattern_that_matches_no_parameter_is_refused():
         make_optimizer(RunConfig(weight_decay={"conv9.*": 0.1}), PARAMETERS)
 
 
+ALL = [name for name, _ in PARAMETERS]
+
+
+def test_every_slice_of_the_parameters_has_the_same_groups_some_of_them_empty():
+    decay = {"*.bias": 0.5, "conv1.*": 0.25}
+    slices = [PARAMETERS[:1], PARAMETERS[1:2], PARAMETERS[2:], PARAMETERS[:2]]
+    made = [make_optimizer(RunConfig(weight_decay=decay), each, names=ALL) for each in slices]
+    assert [[group["weight_decay"] for group in optimizer.param_groups] for optimizer in made] == [[0.25, 0.5, 0.0]] * 4
+    sizes = [[len(group["params"]) for group in optimizer.param_groups] for optimizer in made]
+    assert sizes == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]]
+
+
+def test_patterns_are_checked_against_all_parameters_not_a_slice():
+    config = RunConfig(weight_decay={"conv2.*": 0.5})
+    groups = make_optimizer(config, PARAMETERS[:1], names=ALL).param_groups
+    assert [(len(group["params"]), group["weight_decay"]) for group in groups] == [(1, 0.0), (0, 0.5)]
+    with pytest.raises(ConfigError, match=r"pattern 'conv2\.\*'"):
+        make_optimizer(config, PARAMETERS[:1])
+
+
+NAMED = sorted(cls.__name__ for cls in vars(torch.optim).values() if isinstance(cls, type))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMED if name not in ("Optimizer", "LBFGS", "SparseAdam")])
+def test_every_optimiser_steps_with_an_empty_group(name):
+    parameters = named("conv1.weight", "conv1.bias")
+    takes_decay = "weight_decay" in inspect.signature(getattr(torch.optim, name)).parameters
+    config = RunConfig(optimizer=name, weight_decay={"*.bias": 0.5} if takes_decay else 0.0)
+    optimizer = make_optimizer(config, parameters[:1], names=["conv1.weight", "conv1.bias"])
+    assert len(optimizer.param_groups) == 1 + takes_decay
+    weight = parameters[0][1]
+    weight.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert not torch.equal(weight, torch.ones(2, 2))
+
+
 def test_lists_among_the_options_are_given_as_tuples():
     optimizer = make_optimizer(RunConfig(optimizer_options={"betas": [0.5, 0.75]}), PARAMETERS)
     assert optimizer.param_groups[0]["betas"] == (0.5, 0.75)
@@ -102,7 +139,6 @@ def test_a_callable_gets_the_decay_groups_that_were_asked_for():
 def test_no_schedule_is_made_when_none_is_asked_for():
     config = RunConfig()
     assert make_lr_schedule(config, make_optimizer(config, PARAMETERS)) is None
-    step_lr_schedule(None, 1.0)
 
 
 @pytest.mark.parametrize("name", ["StepLR", "steplr", "step_lr"])
@@ -111,16 +147,7 @@ def test_a_schedule_is_found_by_name_and_changes_the_learning_rate(name):
     optimizer = make_optimizer(config, PARAMETERS)
     schedule = make_lr_schedule(config, optimizer)
     optimizer.step()
-    step_lr_schedule(schedule, 1.0)
-    assert optimizer.param_groups[0]["lr"] == 0.5
-
-
-def test_a_schedule_that_watches_a_plateau_is_given_the_loss():
-    config = RunConfig(lr=1.0, lr_schedule="ReduceLROnPlateau", lr_schedule_options={"patience": 0, "factor": 0.5})
-    optimizer = make_optimizer(config, PARAMETERS)
-    schedule = make_lr_schedule(config, optimizer)
-    for loss in (1.0, 2.0):
-        step_lr_schedule(schedule, loss)
+    schedule.step()
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 

@@ -22,6 +22,10 @@ def a_result(graph, **changes):
         "metrics": {"train_accuracy": 0.9, "val_accuracy": 0.8, "test_accuracy": 0.7123456789, "test_macro_f1": 0.6},
         "peak_memory_bytes": 123,
         "work": Work(22, 100, ()),
+        "traffic": {"ghosts": 1000, "weights": 24},
+        "ages": {-1: 3, 0: 70, 1: 7},
+        "busy": {"cores": 0.123456, "pool": 0.5, "network": 0.0},
+        "waits": 4,
         "stopped": "epochs",
         "config": dorylus.RunConfig(threads=1),
         "graph": graph,
@@ -54,13 +58,29 @@ def test_the_summary_is_plain_data(graph):
     assert (summary["precision"], summary["stopped"]) == ("float32", "epochs")
 
 
+def test_the_summary_tells_what_travelled_how_old_values_were_and_who_was_busy(graph):
+    summary = a_result(graph).summary()
+    assert summary["traffic"] == {"ghosts": 1000, "weights": 24}
+    assert summary["ages"] == {"-1": 3, "0": 70, "1": 7}
+    assert summary["busy"] == {"cores": 0.1235, "pool": 0.5, "network": 0.0}
+    assert summary["waits"] == 4
+
+
+def test_the_summary_tells_how_it_was_trained(graph):
+    config = dorylus.RunConfig(threads=1, mode="async", staleness=2, servers=3)
+    summary = a_result(graph, config=config).summary()
+    assert (summary["mode"], summary["staleness"], summary["servers"]) == ("async", 2, 3)
+
+
 def test_a_run_of_no_epochs_has_a_summary_too(graph):
     summary = a_result(graph, losses=[], epoch_seconds=[]).summary()
     assert (summary["epochs"], summary["final_loss"], summary["seconds_per_epoch"]) == (0, None, None)
 
 
-def test_an_approximation_is_told(graph):
-    assert a_result(graph, config=dorylus.RunConfig(precision="bf16")).summary()["precision"] == "bf16"
+@pytest.mark.parametrize("name", ["precision", "ghost_precision"])
+def test_an_approximation_is_told(graph, name):
+    assert a_result(graph).summary()[name] == "float32"
+    assert a_result(graph, config=dorylus.RunConfig(**{name: "bf16"})).summary()[name] == "bf16"
 
 
 def test_predictions_come_from_the_model_and_the_graph_of_the_run(graph):

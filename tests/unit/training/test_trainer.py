@@ -5,54 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from small_runs import ctrl_c, same, scores, state
 
 import dorylus
 from dorylus.errors import CheckpointError, ConfigError, GraphError
 from dorylus.observe import MemorySink
 from dorylus.training import checkpoint
-from dorylus.training.interrupt import Interrupt
 from dorylus.training.run_folder import RunFolder
-
-
-@pytest.fixture(scope="module")
-def graph():
-    return dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=0)
-
-
-@pytest.fixture
-def trainer(graph):
-    """Makes trainers and closes them."""
-    made = []
-
-    def make(model=None, graph=graph, **settings):
-        made.append(dorylus.Trainer(graph, model or dorylus.gcn(), **({"threads": 1, "epochs": 12} | settings)))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-
-
-@pytest.fixture
-def resumed(graph):
-    """Goes on with runs, and closes them."""
-    made = []
-
-    def resume(folder, model=None, **more):
-        made.append(dorylus.Trainer.resume(folder, graph, model or dorylus.gcn(), **more))
-        return made[-1]
-
-    yield resume
-    for each in made:
-        each.close()
-
-
-def state(result):
-    return {name: value.clone() for name, value in result.model.state_dict().items()}
-
-
-def same(first, second):
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_a_run_can_be_taken_in_parts(trainer):
@@ -137,18 +96,6 @@ def test_the_log_tells_the_run_from_beginning_to_end(trainer):
     assert log.of_kind("result")[0]["test_accuracy"] == round(result.test_accuracy, 6)
     run.close()
     assert log.closed
-
-
-def scores(monkeypatch, values):
-    """Lets evaluations give these validation accuracies, the last one for ever."""
-    given = iter(values)
-    last = {}
-
-    def evaluate(graph, logits):
-        last["val_accuracy"] = next(given, last.get("val_accuracy"))
-        return dict(last)
-
-    monkeypatch.setattr("dorylus.training.trainer.evaluate", evaluate)
 
 
 def test_patience_counts_evaluations_without_a_better_score(trainer, monkeypatch):
@@ -284,23 +231,6 @@ def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):
     trainer(run_dir=tmp_path / "run").run().close()
     with pytest.raises(ConfigError, match=r"started from Python with a graph of its own"):
         dorylus.resume(tmp_path / "run")
-
-
-def ctrl_c(monkeypatch, at):
-    """Presses Ctrl-C in so many epochs' time."""
-    epochs = []
-
-    class Pressed(Interrupt):
-        @property
-        def asked(self):
-            epochs.append(1)
-            return len(epochs) >= at
-
-        @asked.setter
-        def asked(self, value):
-            pass
-
-    monkeypatch.setattr("dorylus.training.trainer.Interrupt", Pressed)
 
 
 def test_ctrl_c_finishes_the_epoch_and_saves(trainer, resumed, tmp_path, monkeypatch):

@@ -1,0 +1,175 @@
+"""The graph servers of one plan in this process: wired to each other, to the weights and to the pool."""
+
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+from torch import Tensor
+
+from dorylus.cluster.cluster import Delivery
+from dorylus.cluster.engine import Engine, Pass, Station
+from dorylus.errors import DorylusError, TrainingError
+from dorylus.partition import Arrangement, SendList
+from dorylus.pipeline import DENSE, Arrived, Kind, Schedule, Scheduler, Task
+from dorylus.pools import TensorPool
+from dorylus.saga.dense import Call, Reply
+from dorylus.servers import GraphServer, ParameterServers, Parcel, Peers
+
+BACKWARD = frozenset({Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE})  # what makes weight gradients
+
+
+class Weights(Protocol):
+    """Where the tasks of a pass have their weights from, and what becomes of their gradients."""
+
+    def pull(self, task: Task) -> Mapping[str, Tensor]:
+        """The weights a task works with."""
+
+    def replied(self, task: Task, call: Call, reply: Reply) -> None:
+        """A dense task has answered."""
+
+    def finish(self, task: Task) -> None:
+        """WU of an interval."""
+
+
+class FixedWeights:
+    """One version for all tasks of a pass: evaluation."""
+
+    def __init__(self) -> None:
+        self.weights: Mapping[str, Tensor] = {}
+
+    def pull(self, task: Task) -> Mapping[str, Tensor]:
+        """The one version there is."""
+        return self.weights
+
+    def replied(self, task: Task, call: Call, reply: Reply) -> None:
+        """Nothing to keep."""
+
+    def finish(self, task: Task) -> None:
+        """A pass that only looks forward has no weight update."""
+        raise TrainingError(f"{task} updates weights in a pass that only evaluates.")
+
+
+class TrainedWeights:
+    """The parameter servers' weights, as training uses them; keeps the losses and counts what travels."""
+
+    def __init__(self, parameters: ParameterServers) -> None:
+        self._parameters = parameters
+        self._losses: dict[int, dict[int, float]] = defaultdict(dict)
+        self._lock = threading.Lock()
+        self.traffic: Counter[str] = Counter()
+
+    def pull(self, task: Task) -> Mapping[str, Tensor]:
+        """The version that the task's interval has pinned for this epoch."""
+        return self._parameters.pull(task.interval, task.epoch)
+
+    def replied(self, task: Task, call: Call, reply: Reply) -> None:
+        """Push the weight gradients, note the loss."""
+        if task.kind in BACKWARD:
+            self._parameters.push(task.interval, task.epoch, task.step, reply.weight_grads)
+        with self._lock:
+            self.traffic["weights"] += sum(call.weights[name].nbytes for name in call.body.weight_names)
+            self.traffic["weight_gradients"] += sum(grad.nbytes for grad in reply.weight_grads.values())
+            if task.kind is Kind.LOSS:
+                self._losses[task.epoch][task.interval] = reply.loss
+
+    def finish(self, task: Task) -> None:
+        """The interval has pushed all its gradients of this epoch."""
+        self._parameters.finish(task.interval, task.epoch)
+
+    def take_loss(self, epoch: int) -> float:
+        """The loss of a finished epoch: the sum over intervals, in their order."""
+        parts = self._losses.pop(epoch)
+        return sum(parts[interval] for interval in sorted(parts))
+
+
+class Crew:
+    """The graph servers of one plan, and the pass that runs them.
+
+    A parcel for a peer is put straight into its ghosts: in one process that is all the network there is.
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Arrangement],
+        engine: Engine,
+        pool: TensorPool,
+        weights: Weights,
+        schedule: Schedule,
+        make_server: Callable[[Arrangement, Peers], GraphServer],
+        *,
+        everything: bool,
+        first_epoch: int = 0,
+    ) -> None:
+        self._engine, self._pool, self._weights = engine, pool, weights
+        self.deliveries: list[Delivery] = []
+        bounds = shards[0].cut.bounds
+        self.servers = [
+            make_server(shard, Peers(bounds, *_sends(shard, shards, everything), partial(self._deliver, shard.server)))
+            for shard in shards
+        ]
+        schedulers = [
+            Scheduler(schedule, shard.reads(), server=shard.server, bounds=bounds, first_epoch=first_epoch)
+            for shard in shards
+        ]
+        stations = [Station(s, partial(self._execute, g)) for s, g in zip(schedulers, self.servers, strict=True)]
+        self.work = Pass(stations, first_epoch)
+
+    def _deliver(self, server: int, peer: int, parcel: Parcel) -> None:
+        start = time.perf_counter()
+        self.servers[peer].receive(parcel)
+        self.deliveries.append(Delivery(server, peer, parcel.num_bytes, start, time.perf_counter()))
+        self._engine.tell(self.work, peer, Arrived(parcel.task))
+
+    def _execute(
+        self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        if task.kind in DENSE:
+            self._submit(server, task, done, failed)
+            return
+        if task.kind is Kind.WEIGHT_UPDATE:
+            self._weights.finish(task)
+        else:
+            server.run(task)
+        server.finished(task)
+        done()
+
+    def _submit(
+        self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        call = server.call(task, self._weights.pull(task))
+
+        def accept(reply: Reply) -> None:
+            try:  # a pool may answer from a thread of its own, where nobody would hear of the error
+                server.accept(task, reply)
+                self._weights.replied(task, call, reply)
+                server.finished(task)
+            except Exception as error:
+                failed(error)
+            else:
+                done()
+
+        self._pool.submit(call, accept, lambda error: failed(_in_body(call, error)))
+
+
+def _sends(
+    shard: Arrangement, shards: Sequence[Arrangement], everything: bool
+) -> tuple[dict[int, SendList], dict[int, SendList]]:
+    """What a server sends forward and backward to each of its peers."""
+    forward, backward = {}, {}
+    for peer in (other for other in shards if other is not shard):
+        forward[peer.server] = shard.send_list(peer.ghosts.everything() if everything else peer.ghosts)
+        backward[peer.server] = shard.send_list(peer.out_ghosts)
+    return forward, backward
+
+
+def _in_body(call: Call, error: BaseException) -> BaseException:
+    """An error of a dense body, told in the words of whoever wrote the layer."""
+    if isinstance(error, DorylusError):
+        return error
+    where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
+    told = TrainingError(f"{call.body.label} failed {where}: {type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
