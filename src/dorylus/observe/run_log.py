@@ -4,12 +4,17 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
 
     run          config, graph {name, vertices, edges, features, classes}, model {name, parameters},
                  resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None)
-    epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds}
+    epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds},
+                 busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
+                 waits (at the staleness bound)
     evaluation   epoch, train_accuracy, val_accuracy, test_accuracy and further scores
-    spans        epoch, spans [[kind, stage, interval, thread, start_s, end_s], ...]
+    spans        epoch, spans [[kind, step, interval, thread, start_s, end_s, server, epoch], ...], seconds counted
+                 from the first of them
     checkpoint   epoch, path
+    synchronous  epoch (the last asynchronous one), score
     stop         reason ("epochs", "patience", "target_accuracy", "interrupted"), epoch
-    result       test_accuracy, val_accuracy, epochs, seconds, peak_memory_bytes, work, run_dir
+    result       test_accuracy, val_accuracy, epochs, seconds, peak_memory_bytes, work, run_dir, mode, staleness,
+                 servers, ghost_precision, traffic, ages, busy {resource: share of the time}, waits
 
 Readers take further fields and kinds in their stride. A number that is not finite is written as ``null``.
 After a crash a log goes on where its last whole line ends; epochs trained again then stand in it twice, and

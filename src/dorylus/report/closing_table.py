@@ -1,13 +1,16 @@
-"""The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved."""
+"""The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved.
+
+What only a run on several servers, or an asynchronous one, has to tell is in :mod:`dorylus.report.cluster_rows`.
+"""
 
 from collections.abc import Iterable
-from typing import Any
 
 from rich import box
 from rich.table import Table
 
 from dorylus.observe.sink import Record
 from dorylus.report import units
+from dorylus.report.cluster_rows import cluster_rows
 from dorylus.report.summary import Summary, summarise
 
 STOP_REASONS = {
@@ -34,9 +37,10 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     told = [
         *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
-        ("loss", units.number(_told(summary, "final_loss", summary.loss))),
+        ("loss", units.number(summary.told("final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
         ("task time", _shares(summary)),
+        *cluster_rows(summary),
         ("peak memory", units.size(summary.peak_memory_bytes) if summary.peak_memory_bytes else "–"),
         ("work", _work(summary)),
         ("run folder", summary.run_dir or "–"),
@@ -66,22 +70,18 @@ def _score(summary: Summary, name: str) -> str:
 
 
 def _epochs(summary: Summary) -> str:
-    why = STOP_REASONS.get(summary.stop_reason or "")
-    return f"{summary.epoch:,} ({why})" if why else f"{summary.epoch:,}"
+    after, why = summary.synchronous_after, STOP_REASONS.get(summary.stop_reason or "")
+    told = [] if after is None else [f"synchronous from epoch {after + 1:,} on"]
+    told += [why] if why else []
+    return f"{summary.epoch:,} ({'; '.join(told)})" if told else f"{summary.epoch:,}"
 
 
 def _time(summary: Summary) -> str:
-    median_s = _told(summary, "seconds_per_epoch", summary.median_epoch_seconds)
-    total_s = _told(summary, "seconds", sum(summary.epoch_seconds))
+    median_s = summary.told("seconds_per_epoch", summary.median_epoch_seconds)
+    total_s = summary.told("seconds", sum(summary.epoch_seconds))
     if median_s is None:
         return "–"
     return f"{units.seconds(median_s)} (median; {units.seconds(total_s)} in all)"
-
-
-def _told(summary: Summary, name: str, seen: float | None) -> Any:
-    """A figure of the result, which knows epochs from before a resume too; what was seen here where it lacks it."""
-    told = (summary.result or {}).get(name)
-    return seen if told is None else told
 
 
 def _shares(summary: Summary) -> str:

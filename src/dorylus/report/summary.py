@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,12 +20,18 @@ class Summary:
 
     graph: dict[str, Any] = field(default_factory=dict)
     model: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     num_epochs: int | None = None
     epoch: int = 0
     loss: float | None = None
     epoch_seconds: list[float] = field(default_factory=list)
     recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
     task_seconds: Counter[str] = field(default_factory=Counter)
+    busy_seconds: Counter[str] = field(default_factory=Counter)
+    traffic: Counter[str] = field(default_factory=Counter)
+    ages: Counter[int] = field(default_factory=Counter)
+    waits: int = 0
+    synchronous_after: int | None = None
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +48,8 @@ class Summary:
                 self._add_epoch(record)
             case "evaluation":
                 self.evaluation = dict(record)
+            case "synchronous":
+                self.synchronous_after = record.get("epoch")
             case "stop":
                 self.stop_reason = record.get("reason")
             case "result":
@@ -50,11 +58,11 @@ class Summary:
                 self.peak_memory_bytes = max(self.peak_memory_bytes, record.get("peak_memory_bytes") or 0)
 
     def _add_run(self, record: Record) -> None:
-        config = record.get("config") or {}
+        self.config = dict(record.get("config") or {})
         self.graph, self.model = dict(record.get("graph") or {}), dict(record.get("model") or {})
-        self.num_epochs = config.get("epochs")
+        self.num_epochs = self.config.get("epochs")
         self.epoch = record.get("resumed_from") or 0
-        self.run_dir = record.get("run_dir") or config.get("run_dir")
+        self.run_dir = record.get("run_dir") or self.config.get("run_dir")
         self.stop_reason = self.result = None
         self.recent.clear()
 
@@ -63,6 +71,10 @@ class Summary:
         self.epoch_seconds.append(record["seconds"])
         self.recent.append((record["epoch"], record.get("t", 0.0)))
         self.task_seconds.update(record.get("tasks") or {})
+        self.busy_seconds.update(record.get("busy") or {})
+        self.traffic.update(record.get("traffic") or {})
+        self.ages.update(ages_of(record.get("ages")))
+        self.waits += record.get("waits") or 0
         self.memory_bytes = record.get("memory_bytes") or 0
         self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
 
@@ -94,8 +106,17 @@ class Summary:
 
     def score(self, name: str) -> Any:
         """A score of the result, or of the last evaluation while there is no result."""
+        return self.told(name, self.evaluation.get(name))
+
+    def told(self, name: str, seen: Any) -> Any:
+        """A figure of the result, which knows epochs from before a resume too; what was seen where it lacks it."""
         found = (self.result or {}).get(name)
-        return self.evaluation.get(name) if found is None else found
+        return seen if found is None else found
+
+
+def ages_of(told: Mapping[Any, int] | None) -> dict[int, int]:
+    """Values read by age in epochs, whose numbers JSON has made texts."""
+    return {int(age): count for age, count in (told or {}).items()}
 
 
 def summarise(records: Iterable[Record]) -> Summary:
