@@ -72,7 +72,7 @@ def load(name: str, options: argparse.Namespace) -> tuple[dorylus.Graph, dict[st
         graph = dorylus.load(str(options.data / "plain" / "coauthor_cs.npz"))
         return graph, {"hidden": 64, "lr": 0.01, "weight_decay": 5e-4, "epochs": 60}
     graph = dorylus.communities(num_vertices=100_000, num_classes=16, signal=0.5, homophily=0.6, seed=0)
-    return graph, {"hidden": 32, "lr": 0.01, "weight_decay": 0.0, "epochs": 60}
+    return graph, {"hidden": 32, "lr": 0.01, "weight_decay": 0.0, "epochs": 30}
 
 
 def delay_s(draw: random.Random, mean_ms: float) -> float:
@@ -114,7 +114,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Runs]:
         for schedule, settings in SCHEDULES.items():
             result, curve = train(graph, recipe, settings, seed, options)
             each = runs[schedule]
-            each.updates = result.config.updates
+            each.updates = result.config.weight_update
             each.accuracy.append(result.test_accuracy)
             each.curves.append(curve)
             each.waits += result.waits

@@ -232,7 +232,7 @@ def test_outputs_are_exact_also_while_intervals_are_ahead(cluster_of, graph, thr
         np.testing.assert_allclose(cluster.outputs(weights=weights), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("update", ["auto", "sync"])
+@pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("model", MODELS)
 def test_epochs_that_turn_exact_are_those_of_an_exact_cluster(cluster_of, graph, model, update):
     ahead = cluster_of(graph, without_any_dropout(model), weight_update=update, **AHEAD)

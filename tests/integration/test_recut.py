@@ -57,7 +57,15 @@ class StopsAt:
         pass
 
 
-ASYNC = {"mode": "async", "staleness": 1, "servers": 2, "intervals": 3, "parameter_servers": 2, "threads": 3}
+ASYNC = {
+    "mode": "async",
+    "staleness": 1,
+    "weight_update": "async",
+    "servers": 2,
+    "intervals": 3,
+    "parameter_servers": 2,
+    "threads": 3,
+}
 NUM_INTERVALS = 6
 
 
@@ -89,9 +97,9 @@ def test_an_asynchronous_run_that_breaks_off_goes_on_with_every_update_once(
 
 
 def test_an_asynchronous_run_with_synchronous_updates_makes_one_an_epoch(graph: dorylus.Graph, tmp_path: Path) -> None:
-    settings = {"epochs": 6, "checkpoint_every": 3, "weight_update": "sync", "run_dir": str(tmp_path / "run")}
+    settings = {"epochs": 6, "checkpoint_every": 3, "run_dir": str(tmp_path / "run")}
     with pytest.raises(StoppedError):
-        dorylus.train(graph, recipe(), sinks=[StopsAt("epoch", 5)], **settings, **ASYNC)
+        dorylus.train(graph, recipe(), sinks=[StopsAt("epoch", 5)], **settings, **ASYNC | {"weight_update": "sync"})
     assert epochs_counted(tmp_path / "run") == {3}
     dorylus.resume(tmp_path / "run", graph, recipe())
     assert epochs_counted(tmp_path / "run") == {6}

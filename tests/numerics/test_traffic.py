@@ -43,7 +43,7 @@ def oracle(graph: dorylus.Graph, program: dorylus.Program, *, first: bool = True
         pruned=config.prune_rows,
         narrow=config.ghost_precision == "bf16",
         parameter_servers=config.parameter_servers,
-        updates=parts.cut.num_intervals if config.updates == "async" and not first else 1,
+        updates=parts.cut.num_intervals if config.weight_update == "async" and not first else 1,
     )
 
 

@@ -97,7 +97,7 @@ class TrafficOracle:
         return calls * self._num_intervals * sum(weight.nbytes for weight in stage.body.module.parameters())
 
     def _weight_gradients(self, stage: ApplyVertex | Loss | ApplyEdge) -> int:
-        """The backward call of an interval that has rows answers with the gradients of the weights it used."""
+        """The backward call of an interval answers with the gradients of the weights it used; without rows, of all."""
         needed = self.needed(stage.level)
         if isinstance(stage, ApplyEdge):
             _, destination = self.graph.edge_list()
@@ -105,7 +105,9 @@ class TrafficOracle:
             columns = [stage.source.columns, stage.destination.columns, 1]
         else:
             busy, columns = self.interval[needed], [slot.columns for slot in stage.inputs]
-        return len(np.unique(busy)) * _bytes_used(stage.body, columns)
+        with_rows, intervals = len(np.unique(busy)), len(np.unique(self.interval))
+        whole = sum(each.nbytes for each in stage.body.module.parameters() if each.requires_grad)
+        return with_rows * _bytes_used(stage.body, columns) + (intervals - with_rows) * whole
 
     def _all_weights(self) -> int:
         """The bytes of all weights, each once."""

@@ -146,10 +146,9 @@ class Crew:
                 server.accept(task, reply)
                 self._weights.replied(task, call, reply)
                 server.finished(task)
+                done()
             except Exception as error:
                 failed(error)
-            else:
-                done()
 
         self._pool.submit(call, accept, lambda error: failed(_in_body(call, error)))
 

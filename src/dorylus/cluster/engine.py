@@ -54,6 +54,7 @@ class Pass:
         self.ready: list[tuple[Task, int]] = []
         self.running: dict[Task, float] = {}
         self.spans: list[Span] = []
+        self.watched_s = time.perf_counter()  # when deadlines were last looked at
         self.waits = 0  # intervals that stood at the bound
         self.failure: DorylusError | None = None
         self.stirred_s = time.perf_counter()  # when a scheduler last heard of something
@@ -184,8 +185,11 @@ class Engine:
             run = _Running(work, task, server, thread, time.perf_counter(), threading.get_ident())
             try:
                 work.stations[server].execute(task, partial(self._done, run), partial(self._failed, run))
-            except Exception as error:
+            except BaseException as error:
+                # What was begun is not done and never will be: whoever goes on with this pass must hear of it.
                 self._failed(run, error)
+                if thread == 0 and not isinstance(error, Exception):
+                    raise
 
     def _done(self, run: _Running) -> None:
         end = time.perf_counter()
@@ -211,11 +215,20 @@ class Engine:
             while not work.ready and self._work is work and not self._over():
                 if not self._changed.wait(self._deadline_s) and not work.ready:
                     self._miss_deadline(work)
-            if self._work is not work or self._over():
+            if self._work is not work or self._over() or self._too_late(work):
                 return None
             taken = heapq.heappop(work.ready)
             work.running[taken[0]] = time.perf_counter()
             return taken
+
+    def _too_late(self, work: Pass) -> bool:
+        """Whether some task is past its deadline while others still come and go; looked at now and then."""
+        now = time.perf_counter()
+        if now - work.watched_s > self._deadline_s / 4:
+            work.watched_s = now
+            if work.running:
+                self._miss_deadline(work)
+        return work.failure is not None
 
     def _miss_deadline(self, work: Pass) -> None:
         oldest = min(work.running, key=work.running.__getitem__, default=None)

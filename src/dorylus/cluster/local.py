@@ -63,6 +63,7 @@ class LocalCluster:
         crew = self._evaluation
         self._fixed.weights = self._parameters.latest() if weights is None else weights
         self._engine.run(crew.work, crew.work.epoch + 1)
+        crew.deliveries.clear()
         made = [server.layer_output(layer) for server in crew.servers]
         out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
         for shard, rows in zip(self._shards, made, strict=True):

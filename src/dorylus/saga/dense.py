@@ -101,7 +101,9 @@ def _nothing(call: Call) -> Reply:
     """The reply to a call without rows: no body needs to know how to handle it."""
     outputs = tuple(torch.zeros(0, width) for width in call.columns) if call.mode is Mode.FORWARD else ()
     grads = tuple(torch.zeros(x.shape) if want else None for x, want in zip(call.inputs, call.wanted, strict=False))
-    return Reply(outputs, grads)
+    # Weights that saw no row have the gradient zero, which is not none: decay and momentum act on them all the same.
+    trained = () if call.mode is Mode.FORWARD else (n for n in call.body.weight_names if call.weights[n].requires_grad)
+    return Reply(outputs, grads, {name: torch.zeros_like(call.weights[name]) for name in trained})
 
 
 def _fresh(made: tuple[Tensor, ...], given: tuple[object, ...]) -> tuple[Tensor, ...]:

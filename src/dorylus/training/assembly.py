@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dorylus.errors import ConfigError, GraphError
+from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import Graph, SparseFeatures, order
 from dorylus.graph.degrees import has_self_loop
 from dorylus.partition import (
@@ -149,14 +149,18 @@ def cut_graph(
 
 def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
-    if config.servers == 1 or config.partition in METHODS or not Path(config.partition).is_dir():
+    if config.partition in METHODS:
         return None
+    if not Path(config.partition).is_dir():
+        known = unknown_name("partitioning method", config.partition, METHODS)
+        raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
     saved.check(graph)
     if saved.num_servers != config.servers:
         raise ConfigError(
             f"servers={config.servers}, but {config.partition} holds shards for {saved.num_servers}: use that many, or "
-            f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`."
+            f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`, or "
+            "give partition='stream' or another method."
         )
     return saved
 

@@ -48,9 +48,7 @@ class RunConfig:
     )
     staleness: int = setting(0, "async: how many epochs an interval may be ahead of the slowest one.", whole(0, 1_000))
     weight_update: str = choice(
-        "auto",
-        ("auto", "sync", "async"),
-        "sync: one step an epoch from all intervals; async: one as each interval arrives; auto: as the mode is.",
+        "sync", ("sync", "async"), "sync: one step an epoch, from all intervals; async: one as each interval arrives."
     )
     sync_margin: float | None = setting(
         None,
@@ -92,13 +90,6 @@ class RunConfig:
             checked = each.metadata["check"](each.name, getattr(self, each.name))
             object.__setattr__(self, each.name, checked)
         self._check_together()
-
-    @property
-    def updates(self) -> str:
-        """How weights are updated: "sync" or "async"."""
-        if self.weight_update != "auto":
-            return self.weight_update
-        return "async" if self.mode == "async" else "sync"
 
     def _check_together(self) -> None:
         self._check_asynchrony()

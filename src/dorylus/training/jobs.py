@@ -31,7 +31,7 @@ def training_job(
         parameter_servers=config.parameter_servers,
         mode=config.mode,
         staleness=config.staleness,
-        update=config.updates,
+        update=config.weight_update,
         seed=config.seed,
         keep_graph=not config.rematerialize,
         first_epoch=first_epoch,

@@ -93,7 +93,7 @@ class Trainer:
             state = checkpoint.load(folder.checkpoints, fingerprint(trainer._weights(), trainer.program.describe()))
             trainer._restore(state)
             resumed_from = state.epoch
-        if settings:
+        if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
             folder.with_config(trainer.config).write()
         trainer._start_log(sinks, resumed_from)
         return trainer
@@ -126,6 +126,7 @@ class Trainer:
         self._best: dict[str, Tensor] | None = None
         self._pool = pool
         self._cluster: Cluster | None = None
+        self._closed = False
         self._start: PSState | None = None  # where a resumed run goes on
         self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
 
@@ -209,6 +210,7 @@ class Trainer:
 
     def close(self) -> None:
         """Stop the threads and end the log."""
+        self._closed = True
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -222,6 +224,10 @@ class Trainer:
 
     def _running(self) -> Cluster:
         """The cluster, started when it is first needed."""
+        if self._closed:
+            raise TrainingError(
+                "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
+            )
         if self._cluster is None:
             makers = (self._make_optimizer, self._make_lr_schedule)
             job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)

@@ -249,3 +249,23 @@ def test_a_reply_that_makes_no_sense_fails_its_task_also_when_it_comes_from_else
     cluster = make_cluster(graph, dorylus.gcn(), pool=Confused(), deadline_s=1.0)
     with pytest.raises(TrainingError, match=r"AV of interval \d in epoch 1 failed: ValueError"):
         cluster.train_epoch()
+
+
+def test_weights_that_see_no_row_decay_all_the_same(graph):
+    """No edges: an edge layer's own weights have the gradient zero, on which weight decay acts."""
+    nobody = np.zeros(0, np.int64)
+    alone = dorylus.Graph.from_edges(
+        nobody, nobody, graph.num_vertices, features=graph.features, labels=graph.labels, train_mask=graph.train_mask
+    )
+    program, rates = model("gates"), {"epochs": 4, "lr": 0.05, "weight_decay": 0.1}
+    expected = reference.train_reference(alone, program, **rates).program.state_dict()
+    found = dorylus.train(alone, program, servers=2, threads=1, eval_every=0, **rates).model.state_dict()
+    for name, weight in expected.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-4, atol=1e-6)
+
+
+def test_evaluations_leave_nothing_behind_that_grows(make_cluster, graph):
+    cluster = make_cluster(graph, dorylus.gcn(), servers=3, intervals=2)
+    for _ in range(3):
+        cluster.outputs()
+    assert cluster._evaluation.deliveries == []

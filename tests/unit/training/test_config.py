@@ -55,7 +55,7 @@ def test_the_defaults_are_those_of_a_planetoid_run():
         ({"partition": ""}, "give it as text"),
         ({"mode": "asynk"}, "Did you mean 'async'"),
         ({"staleness": -1, "mode": "async"}, "staleness=-1, but staleness is at least 0"),
-        ({"weight_update": "never"}, "the known ones are async, auto, sync"),
+        ({"weight_update": "never"}, "the known ones are async, sync"),
         ({"ghost_precision": "fp8"}, "the known ones are bf16, float32"),
         ({"sync_margin": 2.0, "mode": "async", "target_accuracy": 0.9}, "at most 1"),
         ({"sync_margin": 0.1, "mode": "async"}, "sync_margin=0.1 without target_accuracy: .* so give both"),
@@ -80,25 +80,10 @@ def test_what_only_asynchronous_runs_know_is_refused_in_exact_ones(mode, name, v
     assert getattr(RunConfig(**(settings | {"mode": "async"})), name) == value
 
 
-@pytest.mark.parametrize(
-    ("mode", "weight_update", "updates"),
-    [
-        ("pipe", "auto", "sync"),
-        ("no_pipe", "auto", "sync"),
-        ("pipe", "sync", "sync"),
-        ("async", "auto", "async"),
-        ("async", "sync", "sync"),
-        ("async", "async", "async"),
-    ],
-)
-def test_weights_are_updated_as_the_mode_is_unless_told(mode, weight_update, updates):
-    assert RunConfig(mode=mode, weight_update=weight_update).updates == updates
-
-
 def test_nothing_asynchronous_is_on_by_default():
     config = RunConfig()
     assert (config.servers, config.parameter_servers, config.partition) == (1, 1, "stream")
-    assert (config.staleness, config.updates, config.sync_margin, config.ghost_precision) == (
+    assert (config.staleness, config.weight_update, config.sync_margin, config.ghost_precision) == (
         0,
         "sync",
         None,

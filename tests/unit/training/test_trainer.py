@@ -8,7 +8,7 @@ import torch
 from small_runs import ctrl_c, same, scores, state
 
 import dorylus
-from dorylus.errors import CheckpointError, ConfigError, GraphError
+from dorylus.errors import CheckpointError, ConfigError, GraphError, TrainingError
 from dorylus.observe import MemorySink
 from dorylus.training import checkpoint
 from dorylus.training.run_folder import RunFolder
@@ -363,3 +363,25 @@ def test_an_error_in_a_body_names_the_layer_and_the_method(trainer):
     says = r"prepare of layer 0 \(Wrong\) fails on rows of shape \[2, 6\]: RuntimeError"
     with pytest.raises(ConfigError, match=says):
         trainer(dorylus.Program([Wrong()]))
+
+
+def test_a_closed_trainer_refuses_to_go_on(trainer):
+    closed = trainer(epochs=4)
+    closed.run(2)
+    closed.close()
+    for go_on in (closed.run, closed.result):
+        with pytest.raises(TrainingError, match="the trainer is closed"):
+            go_on()
+
+
+def test_resuming_a_finished_run_cut_in_another_way_leaves_its_settings_alone(trainer, resumed, tmp_path):
+    trainer(epochs=3, run_dir=tmp_path / "run").run()
+    before = (tmp_path / "run" / "run.toml").read_bytes()
+    resumed(tmp_path / "run", servers=2).run()
+    assert (tmp_path / "run" / "run.toml").read_bytes() == before
+
+
+@pytest.mark.parametrize("partition", ["metsi", "nowhere/at/all"])
+def test_a_partition_nobody_knows_is_refused_also_on_one_server(trainer, partition):
+    with pytest.raises(ConfigError, match=r"unknown partitioning method .* There is no folder of saved shards"):
+        trainer(partition=partition)
