@@ -17,7 +17,7 @@ import random
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def load(name: str, options: argparse.Namespace) -> tuple[dorylus.Graph, dict[st
         return graph, {"hidden": 16, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
     if name == "coauthor_cs":
         graph = dorylus.load(str(options.data / "plain" / "coauthor_cs.npz"))
-        return graph, {"hidden": 64, "lr": 0.01, "weight_decay": 5e-4, "epochs": 60}
+        return graph, {"hidden": 64, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
     graph = dorylus.communities(num_vertices=100_000, num_classes=16, signal=0.5, homophily=0.6, seed=0)
     return graph, {"hidden": 32, "lr": 0.01, "weight_decay": 0.0, "epochs": 30}
 
@@ -157,12 +157,6 @@ def report(all_runs: Mapping[str, Mapping[str, Runs]], options: argparse.Namespa
     table.show(
         HEADINGS, rows, title + f"{options.delay_ms:g} ms, one in twenty by {20 * options.delay_ms:g} ms, on average"
     )
-    options.results.mkdir(parents=True, exist_ok=True)
-    figures = {
-        name: {s: {"accuracy": r.accuracy, "ages": r.ages, "updates": r.updates} for s, r in runs.items()}
-        for name, runs in all_runs.items()
-    }
-    (options.results / "convergence.json").write_text(json.dumps(figures, indent=1) + "\n")
     curves = {name: {s: _mean(r.curves) for s, r in runs.items()} for name, runs in all_runs.items()}
     (options.results / "convergence.svg").write_text(plot.curves(curves, "epoch", "validation accuracy"))
     gaps = [
@@ -177,6 +171,21 @@ def _mean(curves: Sequence[Sequence[float]]) -> list[float]:
     return [statistics.mean(scores) for scores in zip(*curves, strict=True)]
 
 
+def keep(name: str, runs: Mapping[str, Runs], folder: Path) -> None:
+    """Leave a graph's runs behind, so that the table can be made of several calls."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {schedule: asdict(each) for schedule, each in runs.items()}
+    (folder / f"convergence-{name}.json").write_text(json.dumps(content) + "\n")
+
+
+def kept(name: str, folder: Path) -> dict[str, Runs]:
+    """What :func:`keep` left behind."""
+    runs = {s: Runs(**each) for s, each in json.loads((folder / f"convergence-{name}.json").read_text()).items()}
+    for each in runs.values():
+        each.ages = {int(age): count for age, count in each.ages.items()}
+    return runs
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.convergence", description=__doc__)
     parser.add_argument("--graphs", nargs="+", default=["pubmed", "coauthor_cs", "communities"])
@@ -186,9 +195,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--delay-ms", type=float, default=0.4, help="mean delay of a dense task's answer")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of planetoid/ and plain/")
+    parser.add_argument("--kept", action="store_true", help="make table and plot of what earlier calls measured")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
-    return report({name: measure(name, options) for name in options.graphs}, options)
+    for name in () if options.kept else options.graphs:
+        keep(name, measure(name, options), options.results)
+    return report({name: kept(name, options.results) for name in options.graphs}, options)
 
 
 if __name__ == "__main__":
