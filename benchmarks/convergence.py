@@ -5,8 +5,8 @@
 Four servers; dense tasks are answered late, most of them a little, one in twenty by much, so that intervals drift apart
 and values really are stale when they are read: in one process on a few cores they hardly ever are. Accuracy is
 that of exact forward passes on held-out vertices, with the weights that were best on validation, for every schedule
-alike. The target of a graph is the validation accuracy that all its pipe runs reach; epochs to target are counted at
-evaluations after every epoch.
+alike. The target of a graph is 99 % of the validation accuracy that all its pipe runs reach; epochs to target are
+counted at evaluations, between which intervals drift apart: an evaluation lets the late ones catch up.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ class Runs:
     """All seeds of one graph under one schedule."""
 
     updates: str
+    every: int  # epochs between evaluations
     accuracy: list[float] = field(default_factory=list)
-    curves: list[list[float]] = field(default_factory=list)  # validation accuracy after every epoch
+    curves: list[list[float]] = field(default_factory=list)  # validation accuracy at every evaluation
     ages: dict[int, int] = field(default_factory=dict)
     waits: int = 0
 
     def to_target(self, target: float) -> float | None:
         """The mean over seeds of the first epoch that reaches a validation accuracy; None when one never does."""
-        reached = [next((n for n, score in enumerate(curve, 1) if score >= target), None) for curve in self.curves]
+        reached = [
+            next((n * self.every for n, score in enumerate(curve, 1) if score >= target), None) for curve in self.curves
+        ]
         return None if None in reached else statistics.mean(n for n in reached if n is not None)
 
     @property
@@ -72,7 +75,7 @@ def load(name: str, options: argparse.Namespace) -> tuple[dorylus.Graph, dict[st
         graph = dorylus.load(str(options.data / "plain" / "coauthor_cs.npz"))
         return graph, {"hidden": 64, "lr": 0.01, "weight_decay": 5e-4, "epochs": 200}
     graph = dorylus.communities(num_vertices=100_000, num_classes=16, signal=0.5, homophily=0.6, seed=0)
-    return graph, {"hidden": 32, "lr": 0.01, "weight_decay": 0.0, "epochs": 30}
+    return graph, {"hidden": 32, "lr": 0.01, "weight_decay": 0.0, "epochs": 60}
 
 
 def delay_s(draw: random.Random, mean_ms: float) -> float:
@@ -83,7 +86,7 @@ def delay_s(draw: random.Random, mean_ms: float) -> float:
 def train(
     graph: dorylus.Graph, recipe: Mapping[str, Any], settings: Mapping[str, Any], seed: int, options: argparse.Namespace
 ) -> tuple[dorylus.Result, list[float]]:
-    """One run, and its validation accuracy after every epoch."""
+    """One run, and its validation accuracy at every evaluation."""
     draw = random.Random(seed)
     log = MemorySink()
     result = dorylus.train(
@@ -97,7 +100,7 @@ def train(
         parameter_servers=2,
         intervals=options.intervals,
         threads=options.threads,
-        eval_every=1,
+        eval_every=options.eval_every,
         keep="best",
         seed=seed,
         sinks=[log],
@@ -109,7 +112,7 @@ def train(
 def measure(name: str, options: argparse.Namespace) -> dict[str, Runs]:
     """Every schedule on one graph, seed by seed, so that all see the same hours of the machine."""
     graph, recipe = load(name, options)
-    runs = {schedule: Runs(updates="") for schedule in SCHEDULES}
+    runs = {schedule: Runs("", options.eval_every) for schedule in SCHEDULES}
     for seed in range(options.seeds):
         for schedule, settings in SCHEDULES.items():
             result, curve = train(graph, recipe, settings, seed, options)
@@ -125,8 +128,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Runs]:
 
 
 def target_of(runs: Mapping[str, Runs]) -> float:
-    """The validation accuracy that every pipe run reaches."""
-    return min(max(curve) for curve in runs["pipe"].curves)
+    """A little less than the validation accuracy that every pipe run reaches."""
+    return 0.99 * min(max(curve) for curve in runs["pipe"].curves)
 
 
 def lines(name: str, runs: Mapping[str, Runs]) -> list[tuple[str, ...]]:
@@ -193,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--servers", type=int, default=4)
     parser.add_argument("--intervals", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--eval-every", type=int, default=5)
     parser.add_argument("--delay-ms", type=float, default=0.4, help="mean delay of a dense task's answer")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of planetoid/ and plain/")
     parser.add_argument("--kept", action="store_true", help="make table and plot of what earlier calls measured")
