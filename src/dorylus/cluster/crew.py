@@ -10,7 +10,7 @@ from typing import Protocol
 from torch import Tensor
 
 from dorylus.cluster.cluster import Delivery
-from dorylus.cluster.engine import Engine, Pass, Station
+from dorylus.cluster.engine import Engine, Pass, Station, explained
 from dorylus.errors import DorylusError, TrainingError
 from dorylus.partition import Arrangement, SendList
 from dorylus.pipeline import DENSE, Arrived, Kind, Schedule, Scheduler, Task
@@ -164,11 +164,7 @@ def _sends(
     return forward, backward
 
 
-def _in_body(call: Call, error: BaseException) -> BaseException:
+def _in_body(call: Call, error: BaseException) -> DorylusError:
     """An error of a dense body, told in the words of whoever wrote the layer."""
-    if isinstance(error, DorylusError):
-        return error
     where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
-    told = TrainingError(f"{call.body.label} failed {where}: {type(error).__name__}: {error}")
-    told.__cause__ = error
-    return told
+    return explained(f"{call.body.label} failed {where}", error)

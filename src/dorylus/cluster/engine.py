@@ -203,7 +203,7 @@ class Engine:
 
     def _failed(self, run: _Running, error: BaseException) -> None:
         with self._changed:
-            self._fail(run.work, _explained(run.task, error))
+            self._fail(run.work, _in_task(run.task, error))
 
     def _fail(self, work: Pass, error: DorylusError) -> None:
         work.failure = work.failure or error
@@ -240,13 +240,17 @@ class Engine:
             self._fail(work, TrainingError(f"nothing came {within} that would let epoch {self._until + 1} go on."))
         else:
             late = TimeoutError(f"no answer {within}: raise it if the task is honestly that long.")
-            self._fail(work, _explained(oldest, late))
+            self._fail(work, _in_task(oldest, late))
 
 
-def _explained(task: Task, error: BaseException) -> DorylusError:
+def explained(where: str, error: BaseException) -> DorylusError:
+    """An error told with what failed and where; one of ours says so itself."""
     if isinstance(error, DorylusError):
         return error
-    where = f"{task.kind} of interval {task.interval} in epoch {task.epoch + 1}"
-    failure = TrainingError(f"{where} failed: {type(error).__name__}: {error}")
+    failure = TrainingError(f"{where}: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def _in_task(task: Task, error: BaseException) -> DorylusError:
+    return explained(f"{task.kind} of interval {task.interval} in epoch {task.epoch + 1} failed", error)

@@ -9,7 +9,7 @@ import numpy as np
 from dorylus import kernels
 from dorylus.errors import GraphError
 from dorylus.graph import canonical
-from dorylus.graph.arrays import BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.arrays import FloatArray, IdArray, OffsetArray
 from dorylus.graph.degrees import Degrees, Norm
 from dorylus.graph.graph import Graph
 
@@ -19,8 +19,7 @@ class Adjacency:
     """A sparse matrix whose entry (v, u) is ``row_scale[v] * values[e] * col_scale[u]`` for the edge e = u -> v.
 
     Square for a whole graph; a shard's has columns for ghosts after those of its own vertices. A part that is None
-    counts as ones: normalising an unweighted graph stores two numbers a vertex, none an edge. ``symmetric`` says that
-    indices and values equal those of the transpose (the scales may differ).
+    counts as ones: normalising an unweighted graph stores two numbers a vertex, none an edge.
     """
 
     indptr: OffsetArray
@@ -28,7 +27,6 @@ class Adjacency:
     values: FloatArray | None = None
     row_scale: FloatArray | None = None
     col_scale: FloatArray | None = None
-    symmetric: bool = False
 
     @property
     def num_vertices(self) -> int:
@@ -39,21 +37,6 @@ class Adjacency:
     def num_edges(self) -> int:
         """How many entries are stored."""
         return self.indices.size
-
-    def transpose(self, keep_rows: BoolArray | None = None) -> Adjacency:
-        """The transpose of a square matrix: row u lists the destinations of u's out-edges.
-
-        With ``keep_rows`` only edges into those vertices remain: what a gradient that is zero elsewhere needs.
-        A symmetric matrix with every row kept shares its arrays with its transpose.
-        """
-        if self.symmetric and (keep_rows is None or bool(keep_rows.all())):
-            parts: tuple[OffsetArray, IdArray, FloatArray | None] = (self.indptr, self.indices, self.values)
-        else:
-            parts = kernels.csr_transpose(
-                self.indptr, self.indices, self.num_vertices, values=self.values, keep_rows=keep_rows
-            )
-        symmetric = self.symmetric and parts[1] is self.indices
-        return Adjacency(*parts, row_scale=self.col_scale, col_scale=self.row_scale, symmetric=symmetric)
 
 
 def adjacency(graph: Graph, *, order: IdArray | None = None, norm: Norm, self_loops: bool) -> Adjacency:
@@ -68,7 +51,7 @@ def adjacency(graph: Graph, *, order: IdArray | None = None, norm: Norm, self_lo
     order = None if order is None else canonical.columns(order, "order")
     edges = _in_order(graph, order, self_loops)
     degrees = Degrees.of(graph) if order is None else Degrees.of(graph).of_vertices(order)
-    return Adjacency(*edges, *degrees.scales(norm, self_loops, order), symmetric=not graph.directed)
+    return Adjacency(*edges, *degrees.scales(norm, self_loops, order))
 
 
 def _in_order(graph: Graph, order: IdArray | None, self_loops: bool) -> tuple[OffsetArray, IdArray, FloatArray | None]:

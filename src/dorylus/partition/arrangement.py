@@ -60,10 +60,6 @@ class Arrangement:
         ghosts = self.out_ghosts.ids_at(level)
         return self.ids if ghosts is self.ghosts.ids else self._once("out ids", lambda: self._with_own(ghosts))
 
-    def ghost_rows(self, level: int) -> tuple[int, int]:
-        """How many rows arrive in one exchange at a level: (forward, backward)."""
-        return self.ghosts.num_needed(level), self.out_ghosts.num_needed(level)
-
     def adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
         """The in-edges of own vertices, weighted as in the whole graph; columns are own rows, then in-ghosts."""
         return self._once(("adjacency", norm, self_loops), lambda: self._adjacency(norm, self_loops))
@@ -122,9 +118,8 @@ class Arrangement:
         return SendList(ghosts, first, rows[id(ghosts.ids)], orders)
 
     def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
-        symmetric = not self.shard.directed and self.shard.num_servers == 1
         row_scale, col_scale = self._scales(norm, self_loops, self.ids, out=False)
-        return Adjacency(*self._edges(self_loops), self._own(row_scale), col_scale, symmetric=symmetric)
+        return Adjacency(*self._edges(self_loops), self._own(row_scale), col_scale)
 
     def _transpose(self, norm: Norm, self_loops: bool, level: int | None) -> Adjacency:
         row_scale, col_scale = self._scales(norm, self_loops, self.out_ids(level), out=True)

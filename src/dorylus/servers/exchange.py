@@ -15,7 +15,6 @@ from dorylus import kernels
 from dorylus.pipeline import Task
 
 Matrix = NDArray[Any]
-KINDS = ("ghosts", "ghost_gradients", "weights", "weight_gradients", "weight_exchange")
 
 
 class Parcel(NamedTuple):

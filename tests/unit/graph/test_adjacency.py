@@ -68,29 +68,6 @@ def test_an_order_renumbers_rows_and_columns(seed: int, directed: bool, weighted
     assert np.allclose(dense(found), expected(graph, norm, True)[np.ix_(order, order)], atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from(["symmetric", "mean", "none"]))
-def test_the_transpose_is_the_transpose(seed: int, directed: bool, weighted: bool, norm: Norm) -> None:
-    matrix = adjacency(random_graph(seed, directed=directed, weighted=weighted), norm=norm, self_loops=False)
-    assert np.allclose(dense(matrix.transpose()), dense(matrix).T)
-
-
-@pytest.mark.parametrize("directed", [False, True])
-def test_a_transpose_of_kept_rows_has_only_edges_into_them(directed: bool) -> None:
-    matrix = adjacency(random_graph(3, directed=directed, weighted=False), norm="symmetric", self_loops=True)
-    keep = np.arange(matrix.num_vertices) % 3 == 0
-    assert np.allclose(dense(matrix.transpose(keep)), (dense(matrix) * keep[:, None]).T)
-
-
-def test_an_undirected_graph_shares_its_arrays_with_its_transpose() -> None:
-    matrix = adjacency(random_graph(0, directed=False, weighted=True), norm="mean", self_loops=True)
-    transpose = matrix.transpose()
-    assert matrix.symmetric
-    assert transpose.indices is matrix.indices
-    assert transpose.col_scale is matrix.row_scale
-    assert transpose.row_scale is None
-
-
 def test_nothing_is_copied_when_nothing_changes() -> None:
     graph = random_graph(0, directed=False, weighted=False)
     assert adjacency(graph, norm="none", self_loops=False).indices is graph.indices
