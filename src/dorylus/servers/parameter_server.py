@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from dorylus.errors import ConfigError, TrainingError
+from dorylus.servers.lookahead import Momenta, momentum_of, move_ahead
 from dorylus.servers.optimizer_state import group_names, load_by_name, state_by_name
 from dorylus.servers.stash import Stash
 from dorylus.servers.updates import Update
@@ -39,19 +40,30 @@ class ParameterServer:
         self.version = 0
         self.latest: Weights = {}
         self.stash: Stash[Weights] = Stash()
+        self._before: Weights = {}  # the version before the latest
+        self._momenta: Momenta = {}  # of the step between them
+        self._ahead: dict[int, Weights] = {}
         self._aliases = aliases
         self._names = {parameter: name for name, parameter in self.owned.items()}
         if optimizer is not None:
             self._check_own(optimizer)
 
-    def receive(self, version: int, values: Weights) -> None:
-        """Hold a new version: these values, and the ones there were of the parameters not among them."""
-        latest = dict(self.latest)
-        for name, value in values.items():
-            latest[name] = value
-            for alias in self._aliases[name][1:]:  # a leaf for each name, or gradients would be counted twice
-                latest[alias] = value.detach().requires_grad_(value.requires_grad)
-        self.version, self.latest = version, latest
+    def receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
+        """Hold a new version: these values, and the ones there were of the parameters not among them.
+
+        ``momenta`` are those of the step that gave the values; without them they come from no step.
+        """
+        self.version, self._before, self.latest = version, self.latest, {**self.latest, **self._under_all_names(values)}
+        self._momenta, self._ahead = momenta or {}, {}
+
+    def ahead(self, steps: int) -> Weights:
+        """The latest version, moved on by what is known of the next ``steps`` updates; see :func:`move_ahead`."""
+        if not steps or not any(self._momenta.values()):
+            return self.latest
+        if steps not in self._ahead:
+            moved = move_ahead(self._before, self.latest, self._momenta, steps)
+            self._ahead[steps] = {**self.latest, **self._under_all_names(moved)}
+        return self._ahead[steps]
 
     def step(self, update: Update) -> Weights:
         """WU on its slice; gives the new values. Parameters that are frozen, or have no gradient, are left out."""
@@ -66,6 +78,11 @@ class ParameterServer:
             for parameter in self.owned.values():
                 parameter.grad = None
         return {name: published(each) for name, each in self.owned.items() if each.requires_grad}
+
+    def momenta(self) -> dict[str, float]:
+        """How much of its last step the optimiser repeats in the next, for each parameter it steps."""
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return {self._names[each]: momentum_of(group) for group in groups for each in group["params"]}
 
     def end_epoch(self, loss: float) -> None:
         """Move the learning-rate schedule on; ``loss`` is what a schedule that watches a plateau looks at."""
@@ -92,6 +109,14 @@ class ParameterServer:
         """Take its slice's part of the state of all optimisers; see :func:`load_by_name`."""
         if self.optimizer is not None:
             load_by_name(self.optimizer, self._names, saved, elsewhere[: len(self.optimizer.param_groups)])
+
+    def _under_all_names(self, values: Weights) -> dict[str, Tensor]:
+        """These values with a leaf for each name of theirs, or gradients would be counted twice."""
+        under = dict(values)
+        for name, value in values.items():
+            for alias in self._aliases[name][1:]:
+                under[alias] = value.detach().requires_grad_(value.requires_grad)
+        return under
 
     def _check_own(self, optimizer: Optimizer) -> None:
         if any(parameter not in self._names for group in optimizer.param_groups for parameter in group["params"]):

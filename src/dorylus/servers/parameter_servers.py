@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.errors import CheckpointError, ConfigError, TrainingError, unknown_name
 from dorylus.servers.ledger import Ledger
+from dorylus.servers.lookahead import Momenta
 from dorylus.servers.parameter_server import Aliases, ParameterServer, Weights, published
 from dorylus.servers.pins import Pins
 from dorylus.servers.ps_state import PSState, check_names, check_state, load_state, state_of
@@ -83,11 +84,14 @@ class ParameterServers:
         return self._pins.most_versions
 
     def pull(self, interval: int, epoch: int) -> Weights:
-        """The weights an interval uses in an epoch: the latest when it first asks, the same ever after."""
+        """The weights an interval uses in an epoch: the latest when it first asks, the same ever after.
+
+        Where updates of earlier epochs are still to come they are moved on by what is known of these.
+        """
         with self._lock:
             if (interval, epoch) not in self._pins:
                 self._updates.ledger.enter(interval, epoch)
-                self._pins.pin(interval, epoch)
+                self._pins.pin(interval, epoch, self._updates.missing(epoch))
             return self._pins.weights(interval, epoch)
 
     def latest(self) -> Weights:
@@ -169,19 +173,21 @@ class ParameterServers:
     def _step(self, update: Update) -> None:
         """Every owner steps its slice and sends the new values to all others; then all have the next version."""
         values: dict[str, Tensor] = {}
+        momenta: dict[str, float] = {}
         for server in self.servers:
             values.update(server.step(update))
+            momenta.update(server.momenta())
         self.traffic += (len(self.servers) - 1) * sum(value.nbytes for value in values.values())
         with self._lock:
-            self._receive(self.version + 1, values)
+            self._receive(self.version + 1, values, momenta)
 
     def _publish(self, version: int) -> None:
         """Make a version of the program's parameters as they are."""
         self._receive(version, {name: published(each) for name, each in self._parameters.items()})
 
-    def _receive(self, version: int, values: Weights) -> None:
+    def _receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
         for server in self.servers:
-            server.receive(version, values)
+            server.receive(version, values, momenta)
 
     def _load(self, weights: Weights) -> None:
         with torch.no_grad():

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dorylus.servers.parameter_server import ParameterServer, Weights
+from dorylus.servers.stash import Version
 
 
 class Pins:
@@ -15,18 +16,19 @@ class Pins:
     def __init__(self, servers: Sequence[ParameterServer]) -> None:
         self._servers = servers
         self._homes: dict[tuple[int, int], ParameterServer] = {}
-        self._versions: Counter[int] = Counter()
+        self._versions: Counter[Version] = Counter()
         self.most = self.most_versions = 0
 
     def __contains__(self, at: tuple[int, int]) -> bool:
         return at in self._homes
 
-    def pin(self, interval: int, epoch: int) -> None:
-        """Pin the latest version on the server with the fewest pins, the first of those."""
+    def pin(self, interval: int, epoch: int, ahead: int = 0) -> None:
+        """Pin the latest version, moved on by so many updates, on the first server with the fewest pins."""
         home = min(self._servers, key=lambda server: len(server.stash))
-        home.stash.pin(interval, epoch, home.version, home.latest)
+        version = Version(home.version, ahead)
+        home.stash.pin(interval, epoch, version, home.ahead(ahead))
         self._homes[interval, epoch] = home
-        self._versions[home.version] += 1
+        self._versions[version] += 1
         self.most = max(self.most, len(self._homes))
         self.most_versions = max(self.most_versions, len(self._versions))
 

@@ -5,11 +5,21 @@ So the version it first met is pinned until its weight update, and freed when th
 """
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from dorylus.errors import TrainingError
 
 T = TypeVar("T")
+
+
+class Version(NamedTuple):
+    """Weights by the number of their last update, and by how many updates to come they have been moved on."""
+
+    number: int
+    ahead: int = 0
+
+    def __str__(self) -> str:
+        return f"version {self.number}" + (f" moved on by {self.ahead}" if self.ahead else "")
 
 
 @dataclass
@@ -22,21 +32,21 @@ class Stash(Generic[T]):
     """Reference-counted versions of the weights on one parameter server; its length is the number of pins held."""
 
     def __init__(self) -> None:
-        self._pins: dict[tuple[int, int], int] = {}
-        self._versions: dict[int, _Held[T]] = {}
+        self._pins: dict[tuple[int, int], Version] = {}
+        self._versions: dict[Version, _Held[T]] = {}
 
-    def pin(self, interval: int, epoch: int, version: int, weights: T) -> None:
-        """Keep a version for an interval until it is released; ``weights`` are what the version's number stands for."""
+    def pin(self, interval: int, epoch: int, version: Version, weights: T) -> None:
+        """Keep a version for an interval until it is released; ``weights`` are what the version stands for."""
         if (interval, epoch) in self._pins:
             raise TrainingError(
-                f"interval {interval} pins version {version} for epoch {epoch}, but holds version "
+                f"interval {interval} pins {version} for epoch {epoch}, but holds "
                 f"{self._pins[interval, epoch]} for it: an interval uses one version in an epoch. Release it first."
             )
         self._pins[interval, epoch] = version
         self._versions.setdefault(version, _Held(weights)).pins += 1
 
-    def get(self, interval: int, epoch: int) -> tuple[int, T]:
-        """The version an interval has pinned for an epoch: its number and its weights."""
+    def get(self, interval: int, epoch: int) -> tuple[Version, T]:
+        """The version an interval has pinned for an epoch: its name and its weights."""
         version = self._pinned(interval, epoch)
         return version, self._versions[version].weights
 
@@ -49,14 +59,14 @@ class Stash(Generic[T]):
         if not held.pins:
             del self._versions[version]
 
-    def versions(self) -> set[int]:
-        """The numbers of the versions held."""
+    def versions(self) -> set[Version]:
+        """The versions held."""
         return set(self._versions)
 
     def __len__(self) -> int:
         return len(self._pins)
 
-    def _pinned(self, interval: int, epoch: int) -> int:
+    def _pinned(self, interval: int, epoch: int) -> Version:
         try:
             return self._pins[interval, epoch]
         except KeyError:

@@ -36,6 +36,9 @@ class Updates(Protocol):
     def finish(self, interval: int, epoch: int) -> list[Update]:
         """The updates due now that an interval has pushed all of an epoch."""
 
+    def missing(self, epoch: int) -> int:
+        """How many updates are still to come before the weights are those of an exact run at the start of an epoch."""
+
 
 @dataclass
 class _Ordered:
@@ -86,6 +89,10 @@ class SyncUpdates:
         closed = self.ledger.finish(interval, epoch)
         return [Update(_over_steps(self._totals(each), self._names)) for each in closed]
 
+    def missing(self, epoch: int) -> int:
+        """One for each earlier epoch that somebody is still at work on."""
+        return sum(each < epoch for each in self.ledger.open_epochs())
+
     def _totals(self, epoch: int) -> dict[int, Gradients]:
         return {step: each.finish() for step, each in self._sums.pop(epoch, {}).items()}
 
@@ -132,6 +139,10 @@ class AsyncUpdates:
             self._sum = _total([self._sum, new, {name: -grad for name, grad in old.items()}])
         grads = {name: grad.clone() for name, grad in self._sum.items()}  # an optimiser may clip them where they are
         return [Update(grads, 1 if self._arrivals == parts else parts)]
+
+    def missing(self, epoch: int) -> int:
+        """None: every gradient that has arrived is in the weights."""
+        return 0
 
 
 def _total(tables: Iterable[Gradients]) -> dict[str, Tensor]:

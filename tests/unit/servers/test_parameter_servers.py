@@ -7,6 +7,7 @@ from trained_programs import STEPS, Odd, bits, gradients, optimizer_maker, serve
 
 from dorylus.errors import CheckpointError, ConfigError, TrainingError
 from dorylus.servers.parameter_servers import ParameterServers
+from dorylus.servers.stash import Version
 
 MAKERS = {
     "sgd": optimizer_maker(torch.optim.SGD, lr=0.01),
@@ -299,7 +300,74 @@ def test_asynchronous_updates_stash_a_version_for_each_interval_in_flight():
         group.finish(interval, 1)
         group.pull(interval, 2)
     assert (group.max_stash, group.max_versions) == (3, 3)
-    assert sorted(set().union(*(server.stash.versions() for server in group.servers))) == [2, 3, 4]
+    held = set().union(*(server.stash.versions() for server in group.servers))
+    assert held == {Version(2), Version(3), Version(4)}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("maker", ["momentum", "adam"])
+def test_who_runs_ahead_of_the_updates_gets_weights_moved_on_by_what_momentum_repeats(maker, number):
+    group = servers(number, make_optimizer=MAKERS[maker], num_intervals=2)
+    train(group, range(2))
+    before = group.weights()
+    train(group, range(2, 3))
+    latest = group.weights()
+    group.finish(0, 3)
+    group.finish(0, 4)
+    for epoch, repeated in ((4, 0.9), (5, 0.9 + 0.81)):
+        pulled = group.pull(0 if epoch == 5 else 1, epoch)
+        for name, weight in pulled.items():
+            wanted = latest[name] + repeated * (latest[name] - before[name])
+            assert torch.allclose(weight, wanted, rtol=1e-5, atol=1e-6)
+            assert weight.is_leaf
+        assert pulled["second.weight"] is not pulled["third.weight"]
+        assert not torch.equal(pulled["first.weight"], latest["first.weight"])
+        assert torch.equal(pulled["second.bias"], latest["second.bias"])  # frozen
+
+
+def test_who_runs_ahead_of_updates_without_momentum_gets_the_latest_weights():
+    group = servers(num_intervals=2)
+    train(group, range(2))
+    group.finish(0, 2)
+    assert all(weight is group.latest()[name] for name, weight in group.pull(0, 3).items())
+
+
+def test_weights_that_were_loaded_are_not_moved_on():
+    group = servers(make_optimizer=MAKERS["adam"], num_intervals=2)
+    train(group, range(2))
+    group.load({name: weight + 1 for name, weight in group.weights().items()})
+    group.finish(0, 2)
+    assert all(weight is group.latest()[name] for name, weight in group.pull(0, 3).items())
+
+
+def test_nobody_is_moved_on_who_does_not_run_ahead():
+    group = servers(make_optimizer=MAKERS["adam"], num_intervals=2)
+    for epoch in range(5, 8):  # as after a resume: epochs need not start at 0
+        latest = group.latest()
+        for interval in range(2):
+            assert all(weight is latest[name] for name, weight in group.pull(interval, epoch).items())
+        train(group, [epoch])
+
+
+def test_late_gradients_are_as_good_as_timely_ones_where_momentum_tells_the_weights_in_advance():
+    """Every gradient is an epoch late, of a loss whose minimum is where the first bias is zero."""
+
+    def end(late, momentum):
+        maker = optimizer_maker(torch.optim.SGD, decay=(0.0, 0.0), lr=0.05, momentum=momentum)
+        group = servers(make_optimizer=maker, num_intervals=2)
+        for epoch in range(60):
+            for interval in range(2):
+                early = group.pull(interval, epoch)["first.bias"].detach()
+                if late:
+                    group.pull(interval, epoch + 1)
+                group.push(interval, epoch, 5, {"first.bias": early})
+            for interval in range(2):
+                group.finish(interval, epoch)
+        return group.weights()["first.bias"].abs().max().item()
+
+    timely, late = end(late=False, momentum=0.9), end(late=True, momentum=0.9)
+    assert timely < 0.02
+    assert late < 2 * timely
 
 
 @pytest.mark.parametrize("update", ["sync", "async"])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dorylus.errors import TrainingError
 from dorylus.servers import stash as module
-from dorylus.servers.stash import Stash
+from dorylus.servers.stash import Stash, Version
 
 
 def test_what_is_pinned_is_what_is_got():
@@ -51,10 +51,11 @@ def test_weights_are_not_kept_alive_by_a_stash_that_has_released_them():
 
 def test_an_interval_uses_one_version_in_an_epoch():
     stash = Stash()
-    stash.pin(0, 5, 1, "one")
-    with pytest.raises(TrainingError, match="interval 0 pins version 2 for epoch 5, but holds version 1"):
-        stash.pin(0, 5, 2, "two")
-    assert stash.get(0, 5) == (1, "one")
+    stash.pin(0, 5, Version(1), "one")
+    says = "interval 0 pins version 1 moved on by 2 for epoch 5, but holds version 1 for it"
+    with pytest.raises(TrainingError, match=says):
+        stash.pin(0, 5, Version(1, ahead=2), "another one")
+    assert stash.get(0, 5) == (Version(1), "one")
 
 
 @pytest.mark.parametrize("ask", [Stash.get, Stash.release])
