@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -47,6 +48,7 @@ class EpochReport:
             spent[str(span.task.kind)] += span.end_s - span.start_s
         return dict(spent)
 
+    @cached_property
     def busy_seconds(self) -> dict[str, float]:
         """For how long at least one task was on the cores, one on the pool, one parcel on the network."""
         dense = [(span.start_s, span.end_s) for span in self.spans if span.task.kind in DENSE]

@@ -5,7 +5,6 @@ stay in matrices that all intervals share; what passes from one task of an inter
 SC and ∇SC also post the interval's rows to the peers that have ghosts of them, as soon as they are there.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,8 @@ from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import Steps
 from dorylus.servers.ages import Ages
-from dorylus.servers.bench import Bench, Extra, Grad
+from dorylus.servers.bench import Bench, Extra
+from dorylus.servers.cotangents import Cotangents
 from dorylus.servers.edges import EdgeGather
 from dorylus.servers.exchange import Parcel
 from dorylus.servers.gathers import Gatherer, row_gatherer
@@ -77,7 +77,6 @@ class GraphServer:
         dtype: np.dtype[Any] = np.dtype(np.uint16 if settings.bf16 else np.float32)
         self._bench = Bench(shard, self._layout, *ghosts, Matrices(arena), training, settings.seed, dtype)
         self._pending: dict[tuple[Slot, int], Matrix] = {}
-        self._own_grads: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
         self._kept: dict[tuple[object, int], Kept] = {}
         self._features = InputRows(self._bench, plan)
@@ -88,7 +87,8 @@ class GraphServer:
                 self._edges[stage.over] = EdgeGather(stage, self._bench)
             elif isinstance(stage, Gather):
                 self._gathers[stage] = row_gatherer(stage, self._bench)
-        self._sums = {slot: edges for stage, edges in self._edges.items() for slot in (stage.source, stage.destination)}
+        sums = {slot: edges for stage, edges in self._edges.items() for slot in (stage.source, stage.destination)}
+        self._cotangents = Cotangents(self._bench, sums)
         self._ghosts = GhostExchange(self._bench, peers, self._gathers, self._edges, narrow=settings.ghost_bf16)
         intervals = self._layout.num_intervals
         self._lifetimes = None if settings.asynchronous else Lifetimes(steps, intervals, self._bench.matrices)
@@ -141,7 +141,7 @@ class GraphServer:
         else:
             assert isinstance(stage, ApplyEdge)
             slots = dict.fromkeys((stage.source, stage.destination))
-            own = {slot: part for slot in slots if (part := self._take_own(slot, interval)) is not None}
+            own = {slot: part for slot in slots if (part := self._cotangents.take_own(slot, interval)) is not None}
             self._ghosts.post_sums(task, *self._edges[stage].grad_scatter(interval, own))
 
     def receive(self, parcel: Parcel) -> None:
@@ -160,9 +160,9 @@ class GraphServer:
 
     def _run_grad(self, task: Task, stage: Gather, interval: int) -> None:
         if stage.over is None and task.kind is Kind.GRAD_GATHER:
-            self._gathers[stage].grad_gather(interval, task.epoch, self._take_own(stage.inputs[0], interval))
+            self._gathers[stage].grad_gather(interval, task.epoch, self._cotangents.take_own(stage.inputs[0], interval))
             return
-        cotangent = self._take_own(stage.output, interval)
+        cotangent = self._cotangents.take_own(stage.output, interval)
         if cotangent is None:  # the layer's output does not depend on what it gathered
             begin, end = self._layout.rows(stage.output.level, interval)
             cotangent = np.zeros((end - begin, stage.output.columns), np.float32)
@@ -188,7 +188,7 @@ class GraphServer:
             weights,
             inputs,
             wanted=self._wanted(stage),
-            cotangents=self._cotangents(stage, interval, task.epoch) if backward else (),
+            cotangents=self._cotangents_of(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),
             keep=mode is Mode.FORWARD and self._keeps(stage),
@@ -227,7 +227,7 @@ class GraphServer:
             return
         for slot, grad in zip(stage.inputs, reply.input_grads, strict=True):
             if grad is not None:
-                self._own_grads[slot, interval].append(grad.contiguous().numpy())
+                self._cotangents.add(slot, interval, grad.contiguous().numpy())
 
     def finished(self, task: Task) -> None:
         """Book a finished task: matrices nobody reads any more are given back."""
@@ -293,42 +293,14 @@ class GraphServer:
         else:
             self._bench.store(rows, target, begin, end)
 
-    def _take_own(self, slot: Slot, interval: int) -> Matrix | None:
-        """What dense tasks contributed to the cotangent of an interval's rows; the first rows, if not all."""
-        parts = self._own_grads.pop((slot, interval), [])
-        return None if not parts else _sum(parts)
-
-    def _cotangents(
+    def _cotangents_of(
         self, stage: ApplyVertex | Loss | ApplyEdge, interval: int, epoch: int
     ) -> tuple[Tensor | None, ...]:
         if isinstance(stage, ApplyEdge):
             return self._edge_grads.pop(interval)
         assert isinstance(stage, ApplyVertex)
-        found = (self._cotangent(slot, interval, epoch) for slot in stage.outputs)
+        found = (self._cotangents.take(slot, interval, epoch) for slot in stage.outputs)
         return tuple(None if grad is None else torch.from_numpy(grad) for grad in found)
-
-    def _cotangent(self, slot: Slot, interval: int, epoch: int) -> Matrix | None:
-        begin, end = self._layout.rows(slot.level, interval)
-        own = self._take_own(slot, interval)
-        if slot in self._sums:
-            grad = self._sums[slot].take(slot, interval)
-            if own is not None:
-                grad[: len(own)] += own
-        elif Grad(slot) in self._bench.matrices:
-            grad = self._bench.cotangent(slot)[begin:end]
-            if own is not None:
-                grad[: len(own)] += own
-        elif own is None:
-            return None
-        elif len(own) < end - begin:
-            grad = np.zeros((end - begin, slot.columns), np.float32)
-            grad[: len(own)] = own
-        else:
-            grad = own
-        if slot.dropout > 0:
-            drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
-            kernels.dropout(grad, grad, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
-        return grad
 
     def _targets_of(self, stage: Loss, interval: int) -> Targets:
         assert self._targets is not None
@@ -351,14 +323,3 @@ def _columns(stage: ApplyVertex | Loss | ApplyEdge) -> tuple[int, ...]:
     if isinstance(stage, ApplyEdge):
         return stage.columns
     return tuple(slot.columns for slot in stage.outputs) if isinstance(stage, ApplyVertex) else ()
-
-
-def _sum(parts: list[Matrix]) -> Matrix:
-    longest = max(parts, key=len)
-    if len(parts) == 1:
-        return longest
-    total = longest.copy()
-    for part in parts:
-        if part is not longest:
-            total[: len(part)] += part
-    return total

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from dorylus.cluster import EpochReport
+
 
 @dataclass
 class Progress:
@@ -31,20 +33,15 @@ class Progress:
         self.best_score, self.best_epoch, self.stale = score, epoch, 0
         return True
 
-    def add(
-        self,
-        seconds: float,
-        traffic: Mapping[str, int],
-        ages: Mapping[int, int],
-        busy_seconds: Mapping[str, float],
-        waits: int,
-    ) -> None:
-        """Take what an epoch moved, read and waited for."""
-        self.busy_wall_s += seconds
-        _add(self.traffic, traffic)
-        _add(self.ages, {str(age): count for age, count in ages.items()})
-        _add(self.busy_seconds, busy_seconds)
-        self.waits += waits
+    def add(self, report: EpochReport) -> None:
+        """Take what an epoch did."""
+        self.losses.append(report.loss)
+        self.epoch_seconds.append(report.seconds)
+        self.busy_wall_s += report.seconds
+        _add(self.traffic, report.traffic)
+        _add(self.ages, {str(age): count for age, count in report.ages.items()})
+        _add(self.busy_seconds, report.busy_seconds)
+        self.waits += report.waits
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from dorylus.graph import Graph
 from dorylus.saga import Program
 from dorylus.saga.work import Work
 from dorylus.training.config import RunConfig
+from dorylus.training.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,20 @@ class Result:
     stopped: str
     config: RunConfig
     graph: Graph = field(repr=False)
+
+    @classmethod
+    def of(cls, progress: Progress, **others: Any) -> Self:
+        """The result of a run that has come so far; ``others`` are the fields that its progress does not know."""
+        return cls(
+            losses=list(progress.losses),
+            epoch_seconds=list(progress.epoch_seconds),
+            traffic=dict(progress.traffic),
+            ages={int(age): count for age, count in sorted(progress.ages.items(), key=lambda item: int(item[0]))},
+            busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
+            waits=progress.waits,
+            stopped=progress.stopped or "not yet",
+            **others,
+        )
 
     @property
     def test_accuracy(self) -> float:

@@ -18,13 +18,15 @@ from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import TensorPool, make_pool
 from dorylus.saga import Program, Recipe
 from dorylus.servers import PSState
-from dorylus.training import checkpoint, memory
+from dorylus.training import memory
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
+from dorylus.training.checkpoint import Checkpoint
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
 from dorylus.training.interrupt import Interrupt
 from dorylus.training.jobs import training_job
+from dorylus.training.keeper import Keeper
 from dorylus.training.optim import (
     OptimizerFactory,
     ScheduleFactory,
@@ -32,6 +34,7 @@ from dorylus.training.optim import (
     make_optimizer,
 )
 from dorylus.training.progress import Progress
+from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
 from dorylus.training.run_folder import RunFolder, RunSpec
 
@@ -89,8 +92,8 @@ class Trainer:
         trainer._folder = folder
         resumed_from = None
         trainer._progress.graph = graph_identity(graph)
-        if checkpoint.latest(folder.checkpoints) is not None:
-            state = checkpoint.load(folder.checkpoints, fingerprint(trainer._weights(), trainer.program.describe()))
+        state = Keeper(folder).latest(fingerprint(trainer._weights(), trainer.program.describe()))
+        if state is not None:
             trainer._restore(state)
             resumed_from = state.epoch
         if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
@@ -137,19 +140,9 @@ class Trainer:
                 started_s = last_time(self._folder.log)
             to_file = [JsonlSink(self._folder.log, append=resumed_from is not None)]
         self.log = RunLog([*to_file, *sinks], started_s=started_s)
-        graph = self.graph
         self.log.write(
             "run",
-            config=self.config.to_dict(),
-            graph={
-                "name": graph.name,
-                "vertices": graph.num_vertices,
-                "edges": graph.num_edges,
-                "features": graph.num_features,
-                "classes": graph.num_classes,
-                "multilabel": graph.multilabel,
-            },
-            model={"name": self._name, "parameters": sum(p.numel() for p in self.program.parameters())},
+            **run_record(self.graph, self.program, self._name, self.config),
             resumed_from=resumed_from,
             run_dir=None if self._folder is None else str(self._folder.path),
         )
@@ -187,19 +180,12 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
-        progress = self._progress
-        result = Result(
+        result = Result.of(
+            self._progress,
             model=model,
-            losses=list(progress.losses),
-            epoch_seconds=list(progress.epoch_seconds),
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
             work=self._assembly.work,
-            traffic=dict(progress.traffic),
-            ages={int(age): count for age, count in sorted(progress.ages.items(), key=lambda item: int(item[0]))},
-            busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
-            waits=progress.waits,
-            stopped=progress.stopped or "not yet",
             config=self.config,
             graph=self.graph,
         )
@@ -267,23 +253,8 @@ class Trainer:
             self._save()
 
     def _note(self, report: EpochReport) -> None:
-        progress = self._progress
-        progress.losses.append(report.loss)
-        progress.epoch_seconds.append(report.seconds)
-        busy = report.busy_seconds()
-        progress.add(report.seconds, report.traffic, report.ages, busy, report.waits)
-        self.log.write(
-            "epoch",
-            epoch=self.epoch,
-            loss=report.loss,
-            seconds=report.seconds,
-            memory_bytes=memory.resident_bytes(),
-            tasks=report.seconds_by_kind(),
-            busy=busy,
-            traffic=report.traffic,
-            ages=report.ages,
-            waits=report.waits,
-        )
+        self._progress.add(report)
+        self.log.write("epoch", **epoch_record(report, self.epoch))
         if self.epoch <= self.config.trace_epochs:
             self.log.write("spans", epoch=self.epoch, spans=report.rows())
 
@@ -299,7 +270,7 @@ class Trainer:
         if self._progress.note(score, self.epoch) and config.keep == "best":
             self._best = weights
             if self._folder is not None:
-                checkpoint.save(self._folder.best, self._state(weights))
+                Keeper(self._folder).save_best(self._state(weights))
         if config.patience is not None and self._progress.stale >= config.patience:
             self._stop("patience")
         if config.target_accuracy is not None:
@@ -319,9 +290,9 @@ class Trainer:
         self._progress.stopped = reason
         self.log.write("stop", reason=reason, epoch=self.epoch)
 
-    def _state(self, weights: dict[str, Tensor] | None = None) -> checkpoint.Checkpoint:
+    def _state(self, weights: dict[str, Tensor] | None = None) -> Checkpoint:
         state = self._running().state()
-        return checkpoint.Checkpoint(
+        return Checkpoint(
             epoch=self.epoch,
             weights={**self._weights(), **(weights or state.weights)},
             optimizer=state.optimizer,
@@ -334,17 +305,13 @@ class Trainer:
         if self._folder is None:
             return
         ends_with = self._best if self.config.keep == "last" else None  # what a run stopped by its score ends with
-        path = checkpoint.save(self._folder.checkpoints, self._state(ends_with))
-        checkpoint.prune(self._folder.checkpoints, keep=2)
-        # A best model goes only when no checkpoint names it any more: a crash now must find the one it needs.
-        oldest = checkpoint.oldest(self._folder.checkpoints) or path
-        checkpoint.prune_before(self._folder.best, checkpoint.epoch_of(oldest))
+        path = Keeper(self._folder).save(self._state(ends_with))
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: weight.detach() for name, weight in self.program.state_dict().items()}
 
-    def _restore(self, state: checkpoint.Checkpoint) -> None:
+    def _restore(self, state: Checkpoint) -> None:
         given = self._progress.graph
         self._progress = Progress.from_dict(state.progress)
         if self._progress.graph != given:
@@ -357,13 +324,8 @@ class Trainer:
         self.program.load_state_dict(state.weights)
         self._start = PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule)
         if self.config.keep == "best" and self._progress.best_epoch is not None:
-            self._best = self._load_best()
-
-    def _load_best(self) -> dict[str, Tensor]:
-        assert self._folder is not None
-        assert self._progress.best_epoch is not None
-        saved = checkpoint.load(checkpoint.at_epoch(self._folder.best, self._progress.best_epoch))
-        return self._weights_of(saved.weights)
+            assert self._folder is not None
+            self._best = self._weights_of(Keeper(self._folder).best_weights(self._progress.best_epoch))
 
     def _weights_of(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Those of a state that are trained; the rest are buffers."""

@@ -35,7 +35,7 @@ def test_a_report_without_tasks_has_no_rows():
 
 
 def busy(spans, deliveries=()):
-    return EpochReport(0.0, 9.0, spans, list(deliveries)).busy_seconds()
+    return EpochReport(0.0, 9.0, spans, list(deliveries)).busy_seconds
 
 
 def test_a_resource_is_busy_while_at_least_one_task_is_on_it():

@@ -66,7 +66,7 @@ def lasting(name):
 def in_flight(server):
     """What a server keeps from one task of an interval for the next."""
     of_edges = [kept for edges in server._edges.values() for kept in (edges.messages, edges.grads)]
-    return [kept for kept in (server._pending, server._own_grads, server._edge_grads, server._kept, *of_edges) if kept]
+    return [kept for kept in (server._pending, server._cotangents, server._edge_grads, server._kept, *of_edges) if kept]
 
 
 def not_taken(server):

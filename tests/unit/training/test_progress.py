@@ -2,7 +2,17 @@ import json
 
 import pytest
 
+from dorylus.cluster.cluster import Delivery, EpochReport
+from dorylus.cluster.engine import Span
+from dorylus.pipeline import Kind, Task
 from dorylus.training.progress import Progress
+
+
+def report(seconds, cores, pool, loss=0.5, **others):
+    """An epoch in which the cores and the pool had something to do for so long."""
+    kinds = ((Kind.GATHER, cores), (Kind.APPLY_VERTEX, pool))
+    spans = [Span(Task(0, 0, 0, 0, kind), 0, 0, 0.0, busy) for kind, busy in kinds]
+    return EpochReport(loss, seconds, spans, [Delivery(0, 1, 8, 0.0, 0.125)], **others)
 
 
 def test_the_first_score_is_the_best_so_far():
@@ -41,19 +51,20 @@ def test_two_runs_do_not_share_their_losses():
 
 def test_what_epochs_moved_read_and_waited_for_is_added_up():
     progress = Progress()
-    progress.add(2.0, {"ghosts": 100}, {0: 5, 1: 2}, {"cores": 1.5, "pool": 0.5}, waits=1)
-    progress.add(1.0, {"ghosts": 10, "weights": 3}, {1: 1, -1: 4}, {"cores": 0.25}, waits=2)
+    progress.add(report(2.0, cores=1.5, pool=0.5, traffic={"ghosts": 100}, ages={0: 5, 1: 2}, waits=1))
+    progress.add(report(1.0, 0.25, 0.0, 0.25, traffic={"ghosts": 10, "weights": 3}, ages={1: 1, -1: 4}, waits=2))
+    assert (progress.losses, progress.epoch_seconds) == ([0.5, 0.25], [2.0, 1.0])
     assert progress.traffic == {"ghosts": 110, "weights": 3}
     assert progress.ages == {"0": 5, "1": 3, "-1": 4}
-    assert progress.busy_seconds == {"cores": 1.75, "pool": 0.5}
+    assert progress.busy_seconds == {"cores": 1.75, "pool": 0.5, "network": 0.25}
     assert (progress.busy_wall_s, progress.waits) == (3.0, 3)
 
 
 def test_totals_go_on_where_they_were_left():
     progress = Progress(exact=True)
-    progress.add(2.0, {"ghosts": 100}, {1: 2}, {"cores": 1.5}, waits=1)
+    progress.add(report(2.0, cores=1.5, pool=0.0, traffic={"ghosts": 100}, ages={1: 2}, waits=1))
     again = Progress.from_dict(json.loads(json.dumps(progress.to_dict())))
     assert again == progress
-    again.add(1.0, {"ghosts": 1}, {1: 1}, {"cores": 0.5}, waits=1)
-    assert (again.traffic, again.ages, again.busy_seconds) == ({"ghosts": 101}, {"1": 3}, {"cores": 2.0})
+    again.add(report(1.0, cores=0.5, pool=0.0, traffic={"ghosts": 1}, ages={1: 1}, waits=1))
+    assert (again.traffic, again.ages, again.busy_seconds["cores"]) == ({"ghosts": 101}, {"1": 3}, 2.0)
     assert (again.busy_wall_s, again.waits, again.exact) == (3.0, 2, True)

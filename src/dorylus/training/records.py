@@ -1,0 +1,40 @@
+"""What the trainer writes into the run log, as plain data."""
+
+from typing import Any
+
+from dorylus.cluster import EpochReport
+from dorylus.graph import Graph
+from dorylus.saga import Program
+from dorylus.training import memory
+from dorylus.training.config import RunConfig
+
+
+def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> dict[str, Any]:
+    """What a run is: its settings, graph and model."""
+    return {
+        "config": config.to_dict(),
+        "graph": {
+            "name": graph.name,
+            "vertices": graph.num_vertices,
+            "edges": graph.num_edges,
+            "features": graph.num_features,
+            "classes": graph.num_classes,
+            "multilabel": graph.multilabel,
+        },
+        "model": {"name": name, "parameters": sum(p.numel() for p in program.parameters())},
+    }
+
+
+def epoch_record(report: EpochReport, epoch: int) -> dict[str, Any]:
+    """What an epoch, counted from 1, did."""
+    return {
+        "epoch": epoch,
+        "loss": report.loss,
+        "seconds": report.seconds,
+        "memory_bytes": memory.resident_bytes(),
+        "tasks": report.seconds_by_kind(),
+        "busy": report.busy_seconds,
+        "traffic": report.traffic,
+        "ages": report.ages,
+        "waits": report.waits,
+    }
