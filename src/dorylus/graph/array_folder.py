@@ -25,9 +25,13 @@ BLOCK_BYTES = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """A kind of folder: what it is called, how its manifest is named and begins, and which types arrays may have."""
+    """A kind of folder: what it is called, how its manifest is named and begins, and which types arrays may have.
+
+    ``cure`` is told to whom gives another folder for one.
+    """
 
     noun: str
+    cure: str
     manifest: str
     format: str
     version: int
@@ -69,11 +73,11 @@ def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
     try:
         manifest = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError as error:
-        raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}).") from error
+        raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
     except ValueError as error:
         raise DataError(f"the {noun} {folder} is damaged: {name} is not JSON ({error}). Write it again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
-        raise DataError(f"{folder} is not a {noun}: its {name} does not say format {kind.format!r}.")
+        raise DataError(f"{folder} is not a {noun}: its {name} does not say format {kind.format!r}. {kind.cure}")
     if manifest.get("version") != kind.version:
         raise DataError(
             f"the {noun} {folder} has version {manifest.get('version')}, but this Dorylus reads version "

@@ -14,7 +14,13 @@ from dorylus.graph.arrays import AnyArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
 
-STORE = Kind(noun="store", manifest="manifest.json", format="dorylus-graph", version=1)
+STORE = Kind(
+    noun="store",
+    cure="Give a folder that dorylus convert or Graph.save wrote; one of shards goes with its graph, as partition=.",
+    manifest="manifest.json",
+    format="dorylus-graph",
+    version=1,
+)
 
 _SPARSE = ("features.indptr", "features.indices", "features.values")
 

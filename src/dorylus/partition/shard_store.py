@@ -22,6 +22,7 @@ from dorylus.partition.shard_arrays import from_arrays, to_arrays
 
 SHARDS = Kind(
     noun="store of shards",
+    cure="Give a folder that dorylus partition or save_shards wrote.",
     manifest="shards.json",
     format="dorylus-shards",
     version=1,
