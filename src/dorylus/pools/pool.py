@@ -9,6 +9,8 @@ from dorylus.saga.dense import Call, Reply
 class TensorPool(Protocol):
     """Runs dense tasks somewhere. Every call given is answered exactly once: by ``done``, or by ``failed``.
 
+    ``call.keep`` is a wish: a pool elsewhere cannot keep an autograd graph, and leaves it out of its reply.
+
     A call runs on one thread of torch's (``torch.set_num_threads(1)``): with more, sums come out in another order, and
     runs that should agree to the last bit do not.
     """

@@ -79,6 +79,7 @@ class GraphServer:
         self._pending: dict[tuple[Slot, int], Matrix] = {}
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
         self._kept: dict[tuple[object, int], Kept] = {}
+        self._read: dict[tuple[object, int], tuple[Rows, ...]] = {}
         self._features = InputRows(self._bench, plan)
         self._gathers: dict[Gather, Gatherer] = {}
         self._edges: dict[ApplyEdge, EdgeGather] = {}
@@ -179,8 +180,12 @@ class GraphServer:
         assert isinstance(stage, ApplyVertex | Loss | ApplyEdge)
         backward = task.kind in (Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE)
         kept = self._kept.pop((stage, interval), None)
-        inputs = self._inputs(stage, interval, task.epoch) if kept is None else kept.inputs
+        read = self._read.pop((stage, interval), None)
+        inputs = kept.inputs if kept is not None else read or self._inputs(stage, interval, task.epoch)
         mode = Mode.GRADIENT if backward else Mode.LOSS if isinstance(stage, Loss) else Mode.FORWARD
+        keep = mode is Mode.FORWARD and self._keeps(stage)
+        if keep and isinstance(stage, ApplyEdge):  # a pool elsewhere keeps nothing, and these rows will be others
+            self._read[stage, interval] = inputs
         return Call(
             task,
             mode,
@@ -191,7 +196,7 @@ class GraphServer:
             cotangents=self._cotangents_of(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),
-            keep=mode is Mode.FORWARD and self._keeps(stage),
+            keep=keep,
             kept=kept,
         )
 
