@@ -14,21 +14,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "pipeline": {"errors"},
     "observe": {"errors"},
-    "report": {"errors", "observe"},
+    "cost": {"errors"},
+    "wire": {"errors"},
+    "report": {"errors", "observe", "cost"},
     "kernels": {"errors"},
     "graph": {"errors", "kernels"},
     "partition": {"errors", "kernels", "graph", "pipeline"},
     "saga": {"errors", "kernels", "graph", "partition", "pipeline"},
-    "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
+    "functions": {"errors", "wire", "pipeline", "saga"},
+    "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "functions"},
     "servers": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
     "cluster": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers"},
     "training": {
         "errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster", "observe",
+        "cost",
     },
 }  # fmt: skip
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face of the Python one
 
-WITHOUT_TORCH = {"errors", "pipeline", "observe", "report", "kernels", "graph", "partition"}
+WITHOUT_TORCH = {"errors", "pipeline", "observe", "cost", "wire", "report", "kernels", "graph", "partition"}
 HOMES_OF_OPTIONAL = {
     "torch_geometric": {"pyg"},
     "dgl": {"dgl"},

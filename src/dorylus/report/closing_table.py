@@ -1,6 +1,7 @@
 """The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved.
 
-What only a run on several servers, or an asynchronous one, has to tell is in :mod:`dorylus.report.cluster_rows`.
+What only a run on several servers, or an asynchronous one, has to tell is in :mod:`dorylus.report.cluster_rows`; what
+it cost in :mod:`dorylus.report.bill_rows`.
 """
 
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from dorylus.observe.sink import Record
 from dorylus.report import units
+from dorylus.report.bill_rows import bill_rows
 from dorylus.report.cluster_rows import cluster_rows
 from dorylus.report.summary import Summary, summarise
 
@@ -17,6 +19,7 @@ STOP_REASONS = {
     "patience": "validation score no longer rose",
     "target_accuracy": "target accuracy reached",
     "interrupted": "interrupted",
+    "budget": "another epoch would pass the budget",
 }
 
 
@@ -41,6 +44,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         ("time per epoch", _time(summary)),
         ("task time", _shares(summary)),
         *cluster_rows(summary),
+        *bill_rows(summary),
         ("peak memory", units.size(summary.peak_memory_bytes) if summary.peak_memory_bytes else "–"),
         ("work", _work(summary)),
         ("run folder", summary.run_dir or "–"),

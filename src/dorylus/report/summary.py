@@ -32,6 +32,7 @@ class Summary:
     ages: Counter[int] = field(default_factory=Counter)
     waits: int = 0
     synchronous_after: int | None = None
+    usd: float | None = None
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
     evaluation: dict[str, Any] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Summary:
         self.traffic.update(record.get("traffic") or {})
         self.ages.update(ages_of(record.get("ages")))
         self.waits += record.get("waits") or 0
+        self.usd = record.get("usd")
         self.memory_bytes = record.get("memory_bytes") or 0
         self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.status import Status
 
+from dorylus.cost import dollars
 from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.closing_table import closing_table
@@ -85,7 +86,7 @@ class _Lines:
 
 
 class _Bar:
-    """A bar with epoch rate, time left, loss, validation score and memory."""
+    """A bar with epoch rate, time left, loss, validation score, memory and dollars."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -155,6 +156,8 @@ def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:
         shown["left"] = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
     if summary.memory_bytes:
         shown["memory"] = units.size(summary.memory_bytes)
+    if summary.usd is not None:
+        shown["usd"] = dollars(summary.usd)
     return shown
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.training.settings import choice, decay, flag, folder, optional, options, real, setting, text, whole
+from dorylus.training.settings import choice, decay, file, flag, folder, optional, options, real, setting, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,13 @@ class RunConfig:
     keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
     checkpoint_every: int = setting(
         10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0)
+    )
+    instance: str | None = setting(
+        None, "Instance type the bill is priced for; the nearest to this machine when not given.", optional(text)
+    )
+    price_book: str | None = setting(None, "TOML file of prices of your own, put over ours.", optional(file))
+    budget_usd: float | None = setting(
+        None, "Stop, with a checkpoint, before the bill passes this many dollars.", optional(real(0, above=True))
     )
     trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0))
     deadline_s: float = setting(600.0, "Longest wait for one task, in seconds.", real(0, above=True))
@@ -150,8 +157,11 @@ class RunConfig:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-# What may differ when a run is resumed: how the work is cut and where it runs, not what it computes.
-RECUT = ("servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s")
+# What may differ when a run is resumed: how the work is cut, where it runs and what it may cost; not what it computes.
+RECUT = (
+    "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
+    "instance", "price_book", "budget_usd",
+)  # fmt: skip
 
 
 def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
@@ -160,7 +170,7 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(
                 f"{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how "
-                f"its work is cut, {', '.join(RECUT)}."
+                f"its work is cut and what it may cost, {', '.join(RECUT)}."
             )
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))

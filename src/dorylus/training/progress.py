@@ -23,6 +23,7 @@ class Progress:
     busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
     busy_wall_s: float = 0.0  # the time they were watched
     waits: int = 0  # how often an interval stood at the staleness bound
+    used: dict[str, Any] = field(default_factory=dict)  # what the bill is made of
     graph: str = ""  # which graph it is, so that a run is not resumed on another
 
     def note(self, score: float, epoch: int) -> bool:

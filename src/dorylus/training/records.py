@@ -25,8 +25,8 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
     }
 
 
-def epoch_record(report: EpochReport, epoch: int) -> dict[str, Any]:
-    """What an epoch, counted from 1, did."""
+def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
+    """What an epoch, counted from 1, did, and what the run has cost by its end."""
     return {
         "epoch": epoch,
         "loss": report.loss,
@@ -37,4 +37,5 @@ def epoch_record(report: EpochReport, epoch: int) -> dict[str, Any]:
         "traffic": report.traffic,
         "ages": report.ages,
         "waits": report.waits,
+        "usd": usd,
     }

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.cost import Bill
 from dorylus.graph import Graph
 from dorylus.saga import Program
 from dorylus.saga.work import Work
@@ -24,6 +25,7 @@ class Result:
     ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
     (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
     cores, pool and network each had something to do. ``waits``: how often an interval stood at the staleness bound.
+    ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
     """
 
     model: Program
@@ -36,6 +38,7 @@ class Result:
     ages: Mapping[int, int]
     busy: Mapping[str, float]
     waits: int
+    bill: Bill
     stopped: str
     config: RunConfig
     graph: Graph = field(repr=False)
@@ -101,5 +104,6 @@ class Result:
             "ages": {str(age): count for age, count in self.ages.items()},
             "busy": {name: round(share, 4) for name, share in self.busy.items()},
             "waits": self.waits,
+            "bill": self.bill.to_dict(),
             "stopped": self.stopped,
         }

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
@@ -87,11 +88,14 @@ def text(name: str, value: object) -> object:
     return value
 
 
-def folder(name: str, value: object) -> object:
+def folder(name: str, value: object, what: str = "folder") -> object:
     """Lets a path through, as text."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ConfigError(f"{name}={value!r}, but {name} is a folder: give its path.")
+        raise ConfigError(f"{name}={value!r}, but {name} is a {what}: give its path.")
     return str(os.fspath(value))
+
+
+file = partial(folder, what="file")
 
 
 def options(name: str, value: object) -> object:

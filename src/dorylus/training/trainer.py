@@ -12,6 +12,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.cluster import Cluster, EpochReport, LocalCluster
+from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
@@ -19,6 +20,7 @@ from dorylus.pools import TensorPool, make_pool
 from dorylus.saga import Program, Recipe
 from dorylus.servers import PSState
 from dorylus.training import memory
+from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.checkpoint import Checkpoint
 from dorylus.training.config import RunConfig, recut
@@ -121,6 +123,7 @@ class Trainer:
         self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
         self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
         self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # refused now or never
+        self._accounts = Accounts(config)
         self._assembly = assemble(graph, self.program, config)
         # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
         intervals = self._assembly.cut.layouts[0].num_intervals
@@ -157,7 +160,12 @@ class Trainer:
         until = self.config.epochs if epochs is None else min(self.config.epochs, self.epoch + epochs)
         with Interrupt() as interrupt:
             while self.epoch < until and self._progress.stopped is None:
-                self._one_epoch(until)
+                affordable = self._affordable(until)
+                if affordable <= self.epoch:
+                    self._stop("budget")
+                    self._save()
+                    break
+                self._one_epoch(affordable)
                 if interrupt.asked:
                     self._interrupted()
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
@@ -180,8 +188,10 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
+        self._accounts.lap(Phase.EVALUATION)
         result = Result.of(
             self._progress,
+            bill=self._accounts.bill(),
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
@@ -236,9 +246,17 @@ class Trainer:
         drains = [(self.epoch // every + 1) * every for every in stops if every]
         return min([ahead, until - 1, *(stop - 1 for stop in drains)])
 
+    def _affordable(self, until: int) -> int:
+        """The epoch to train up to within the budget; whatever was permitted to begin is finished."""
+        more = self._accounts.affordable()
+        return until if more is None else min(until, max(self.epoch + more, self._permitted + 1))
+
     def _one_epoch(self, until: int) -> None:
         self._permitted = max(self._permitted, self._permit(until))
-        report = self._running().train_epoch(self._permitted, exact=self._progress.exact)
+        cluster = self._running()
+        self._accounts.lap(Phase.EVALUATION if self._progress.losses else Phase.SETUP)
+        report = cluster.train_epoch(self._permitted, exact=self._progress.exact)
+        self._accounts.lap(Phase.TRAINING)
         if not math.isfinite(report.loss):
             check_finite(self.graph)
             raise TrainingError(
@@ -254,7 +272,7 @@ class Trainer:
 
     def _note(self, report: EpochReport) -> None:
         self._progress.add(report)
-        self.log.write("epoch", **epoch_record(report, self.epoch))
+        self.log.write("epoch", **epoch_record(report, self.epoch, self._accounts.end_epoch()))
         if self.epoch <= self.config.trace_epochs:
             self.log.write("spans", epoch=self.epoch, spans=report.rows())
 
@@ -292,6 +310,7 @@ class Trainer:
 
     def _state(self, weights: dict[str, Tensor] | None = None) -> Checkpoint:
         state = self._running().state()
+        self._progress.used = self._accounts.meter.to_dict()
         return Checkpoint(
             epoch=self.epoch,
             weights={**self._weights(), **(weights or state.weights)},
@@ -319,8 +338,9 @@ class Trainer:
                 f"the run was started on another graph ({self._progress.graph}; this one: {given}). Give it the graph "
                 "it was started on, or train this one into another run_dir."
             )
-        if self._progress.stopped == "interrupted":
+        if self._progress.stopped in ("interrupted", "budget"):
             self._progress.stopped = None
+        self._accounts.go_on_from(self._progress.used, self.epoch)
         self.program.load_state_dict(state.weights)
         self._start = PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule)
         if self.config.keep == "best" and self._progress.best_epoch is not None:

@@ -125,7 +125,7 @@ def test_intervals_are_chosen_anew_for_another_number_of_servers():
 @pytest.mark.parametrize("name", sorted(set(RunConfig.names()) - set(RECUT)))
 def test_what_a_run_computes_cannot_change_when_it_is_resumed(name):
     says = f"^{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how its "
-    with pytest.raises(ConfigError, match=f"{says}work is cut, {', '.join(RECUT)}\\.$"):
+    with pytest.raises(ConfigError, match=f"{says}work is cut and what it may cost, {', '.join(RECUT)}\\.$"):
         recut(A_RUN, {name: getattr(A_RUN, name)})
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import dorylus
+from dorylus.cost import Bill
 from dorylus.saga.work import Work
 from dorylus.training.result import Result
 
@@ -30,7 +31,7 @@ def a_result(graph, **changes):
         "config": dorylus.RunConfig(threads=1),
         "graph": graph,
     }
-    return Result(**(fields | changes))
+    return Result(**(fields | {"bill": Bill()} | changes))
 
 
 def test_accuracies_are_read_off_the_metrics(graph):

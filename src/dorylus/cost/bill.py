@@ -1,0 +1,114 @@
+"""The bill: lines that sum to the total, to the last digit, on two bases.
+
+*paper* counts what the paper's tables count: graph servers and functions, while training. *full* counts all there is:
+parameter servers, set-up, evaluation, cold starts and traffic too. One bill has both; every line says whether it is
+on the paper's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, Self
+
+from dorylus.cost.dollars import dollars, quantity
+from dorylus.cost.exact import amount_of, total
+from dorylus.cost.rows import Row
+from dorylus.errors import ConfigError, DataError, unknown_name
+
+
+class Basis(StrEnum):
+    """What is counted."""
+
+    PAPER = "paper"
+    FULL = "full"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One item: so much of something, at a price that was seen somewhere, is so many dollars."""
+
+    what: str
+    quantity: Decimal
+    unit: str
+    unit_price: Decimal
+    usd: Decimal
+    source: str
+    date: str
+    on_paper: bool
+
+    @classmethod
+    def priced(cls, what: str, amount: Decimal, unit: str, unit_price: Decimal, row: Row, *, on_paper: bool) -> Self:
+        """The line of an amount at a price that a row of the price book gives."""
+        return cls(what, amount, unit, unit_price, amount_of(amount, unit_price), row.source, row.date, on_paper)
+
+    def row(self) -> tuple[str, str, str, str]:
+        """As people read it: (what, quantity, unit price, dollars)."""
+        amount, price = quantity(self.quantity), f"${self.unit_price:f}"
+        return self.what, f"{amount} {self.unit}", f"{price}/{self.unit}", dollars(self.usd)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {name: f"{held:f}" if isinstance(held, Decimal) else held for name, held in vars(self).items()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down."""
+        amounts = {name: Decimal(data[name]) for name in ("quantity", "unit_price", "usd")}
+        return cls(**{**data, **amounts})
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What a run cost. ``items`` are all its lines; :meth:`lines` and :meth:`total` are those of a basis."""
+
+    items: tuple[Line, ...] = ()
+
+    def lines(self, basis: str = Basis.FULL) -> tuple[Line, ...]:
+        """The lines that count on a basis."""
+        if basis not in tuple(Basis):
+            raise ConfigError(unknown_name("basis", basis, [each.value for each in Basis]))
+        return tuple(line for line in self.items if basis == Basis.FULL or line.on_paper)
+
+    def total(self, basis: str = Basis.FULL) -> Decimal:
+        """Their sum, exact."""
+        return total(line.usd for line in self.lines(basis))
+
+    @property
+    def total_usd(self) -> float:
+        """What the run cost in all."""
+        return float(self.total())
+
+    @property
+    def paper_usd(self) -> float:
+        """What it cost by the paper's way of counting."""
+        return float(self.total(Basis.PAPER))
+
+    def value(self, seconds: float, basis: str = Basis.PAPER) -> float:
+        """Performance per dollar, as the paper has it: 1 / (time x cost)."""
+        return value(seconds, float(self.total(basis)))
+
+    def rows(self, basis: str = Basis.FULL) -> list[tuple[str, str, str, str]]:
+        """The bill as people read it: (what, quantity, unit price, dollars) of each line, then the total."""
+        told = [line.row() for line in self.lines(basis)]
+        return [*told, ("total", "", "", dollars(self.total(basis)))]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for a result or the run log; the lines' amounts as decimals in text, which lose no digit."""
+        lines = [line.to_dict() for line in self.items]
+        return {"total_usd": self.total_usd, "paper_usd": self.paper_usd, "lines": lines}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down."""
+        try:
+            return cls(tuple(Line.from_dict(line) for line in data["lines"]))
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"a bill cannot be read: {error!r}. Give what Bill.to_dict wrote.") from error
+
+
+def value(seconds: float, usd: float) -> float:
+    """Performance per dollar: 1 / (time x cost). Only the product gives the paper's figures."""
+    if seconds <= 0 or usd <= 0:
+        raise ConfigError(f"seconds={seconds}, usd={usd}: value is 1 / (time x cost), so both must be positive.")
+    return 1 / (seconds * usd)

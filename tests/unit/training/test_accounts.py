@@ -1,0 +1,89 @@
+from decimal import Decimal
+
+import pytest
+
+from dorylus.cost import Phase
+from dorylus.errors import ConfigError, DataError
+from dorylus.training.accounts import Accounts
+from dorylus.training.config import RunConfig
+
+
+class Clock:
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def accounts(**settings):
+    """Accounts of a run on an instance of $0.085 an hour, and the clock they look at."""
+    clock = Clock()
+    return Accounts(RunConfig.of(instance="c5.large", **settings), clock), clock
+
+
+def epochs(books, clock, number, seconds=3600.0):
+    for _ in range(number):
+        clock.now_s += seconds
+        books.lap(Phase.TRAINING)
+        books.end_epoch()
+
+
+def test_time_is_billed_to_what_it_was_spent_on():
+    books, clock = accounts()
+    for phase, hours in ((Phase.SETUP, 1), (Phase.TRAINING, 2), (Phase.EVALUATION, 4), (Phase.TRAINING, 8)):
+        clock.now_s += 3600 * hours
+        books.lap(phase)
+    assert books.bill().total() == 15 * Decimal("0.085")
+    assert books.bill().total("paper") == 10 * Decimal("0.085")
+
+
+def test_the_dollars_of_the_moment_are_those_of_the_bill():
+    books, clock = accounts()
+    clock.now_s += 7200
+    books.lap(Phase.TRAINING)
+    assert books.end_epoch() == books.bill().total_usd == pytest.approx(0.17)
+
+
+def test_a_run_that_goes_on_adds_to_what_it_had_used():
+    before, clock = accounts()
+    epochs(before, clock, 2)
+    after, clock = accounts()
+    clock.now_s += 3600
+    after.go_on_from(before.meter.to_dict(), epochs=2)
+    after.lap(Phase.SETUP)
+    assert after.bill().total() == 3 * Decimal("0.085")
+
+
+def test_without_a_budget_any_number_of_epochs_is_affordable():
+    books, clock = accounts()
+    epochs(books, clock, 3)
+    assert books.affordable() is None
+
+
+def test_as_many_epochs_are_affordable_as_the_budget_has_left():
+    books, clock = accounts(budget_usd=1.0)
+    assert books.affordable() == 1  # nothing is known yet of what an epoch costs
+    epochs(books, clock, 1)
+    assert books.affordable() == 10
+    epochs(books, clock, 10)
+    assert books.affordable() == 0
+
+
+def test_a_run_that_goes_on_has_only_what_is_left_of_the_budget():
+    before, clock = accounts(budget_usd=1.0)
+    epochs(before, clock, 11)
+    after, clock = accounts(budget_usd=1.0)
+    after.go_on_from(before.meter.to_dict(), epochs=11)
+    assert after.affordable() == 0
+
+
+def test_without_a_name_the_instance_nearest_to_this_machine_is_meant():
+    assert Accounts(RunConfig.of()).rates.graph.usd_per_hour > 0
+
+
+def test_an_unknown_instance_or_price_book_is_refused():
+    with pytest.raises(ConfigError, match=r"unknown instance type 'c5.larg'.*Did you mean 'c5.large'"):
+        Accounts(RunConfig.of(instance="c5.larg"))
+    with pytest.raises(DataError, match="price book"):
+        Accounts(RunConfig.of(price_book="nowhere.toml"))
