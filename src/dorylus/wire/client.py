@@ -1,0 +1,202 @@
+"""A client of a data port: asks, and waits for the answer with a deadline.
+
+Several requests may be under way: ``send`` the next one, work on the last answer, then ``receive``; what arrives in the
+meantime is read by the socket's own thread. A client is for one thread at a time.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dorylus.wire.buffers import Buffers
+from dorylus.wire.errors import FrameError, Refused, WireError
+from dorylus.wire.frames import DEFAULT, Buffer, Frame, Limits, frame_bytes, pack, unpack
+from dorylus.wire.keys import ClientKeys
+from dorylus.wire.pieces import Assembly, Kind, Piece, messages
+from dorylus.wire.sockets import GONE, KEY_REFUSED, client_socket, connect, new_context, watch
+from dorylus.wire.transfer import (
+    Poller,
+    Unreachable,
+    discard_rest,
+    next_event,
+    receive_answer_start,
+    receive_piece,
+    send_piece,
+)
+
+MAX_UNDER_WAY = 64  # requests sent whose answers nobody has received yet; the oldest are forgotten
+
+
+class Client:
+    """Dials a port and keeps the connection; when it is lost, dials again.
+
+    The arrays of an answer are views into a buffer that stays as it is for as long as any of them is kept. The arrays
+    of a request are sent without copying, after ``send`` returns: do not write to them before the answer has come.
+    """
+
+    def __init__(self, address: str, keys: ClientKeys, *, limits: Limits = DEFAULT) -> None:
+        self.address, self._limits = address, limits
+        self._context = new_context()
+        try:
+            self._socket = client_socket(self._context, keys)
+            self._events = watch(self._socket, KEY_REFUSED, GONE)
+            connect(self._socket, address)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self._reading = Poller(self._socket, self._events)
+        self._writing = Poller(self._events, write=self._socket)
+        self._session, self._last = secrets.randbits(64), 0
+        self._waiting: set[int] = set()
+        self._answers: dict[int, Frame | WireError] = {}
+        self._assembly: Assembly | None = None
+        self._buffers = Buffers()
+
+    def __repr__(self) -> str:
+        return f"Client({self.address})"
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def request(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> Frame:
+        """Ask and wait for the answer."""
+        until = time.monotonic() + timeout_s
+        return self.receive(self.send(header, arrays, timeout_s), until - time.monotonic())
+
+    def send(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float = 10.0) -> int:
+        """Ask, without waiting for the answer: the request's number, for :meth:`receive`."""
+        parts = pack(header, arrays, self._limits)
+        until = time.monotonic() + timeout_s
+        self._wait_to_write(until, timeout_s)
+        self._last += 1
+        self._waiting.add(self._last)
+        self._forget(self._last - MAX_UNDER_WAY)
+        try:
+            self._send(parts, until, timeout_s)
+        except BaseException:
+            self._waiting.discard(self._last)
+            raise
+        return self._last
+
+    def receive(self, request: int, timeout_s: float) -> Frame:
+        """The answer to a request. Raises :class:`Refused` with the port's reason if it says no."""
+        if request not in self._waiting and request not in self._answers:
+            raise WireError(
+                f"request {request} to {self.address} is not under way: never sent, received, or forgotten."
+            )
+        until = time.monotonic() + timeout_s
+        self._read()
+        while request not in self._answers:
+            if not self._reading.wait(_left_ms(until)) and time.monotonic() >= until:
+                self._waiting.discard(request)
+                raise WireError(f"{self.address} did not answer request {request} within {timeout_s:.3g} s.")
+            self._read()
+        answer = self._answers.pop(request)
+        if isinstance(answer, WireError):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        """Hang up; what is under way is dropped. Closing twice is fine."""
+        self._context.destroy(linger=0)
+
+    def _send(self, parts: list[Buffer], until: float, timeout_s: float) -> None:
+        start = Piece(Kind.REQUEST, 0, self._session, self._last, frame_bytes(parts))
+        for head, content in messages(start, parts):
+            while True:
+                try:
+                    send_piece(self._socket, head, content)
+                    break
+                except Unreachable:
+                    self._wait_to_write(until, timeout_s)
+            if self._last not in self._waiting:
+                raise self._lost()
+
+    def _forget(self, request: int) -> None:
+        """Answers that nobody asks for must not pile up."""
+        self._waiting.discard(request)
+        self._answers.pop(request, None)
+
+    def _wait_to_write(self, until: float, timeout_s: float) -> None:
+        while True:
+            ready = self._writing.wait(_left_ms(until))
+            events = self._note_events()
+            if self._socket in ready:
+                return
+            if KEY_REFUSED in events:
+                raise WireError(f"{self.address} refused our key: it has expired, was revoked, or is of another run.")
+            if time.monotonic() >= until:
+                raise WireError(
+                    f"{self.address} could not be reached within {timeout_s:.3g} s: nobody listens there, the network "
+                    "does not lead there, or whoever listens is not the server our key belongs to."
+                )
+
+    def _note_events(self) -> set[int]:
+        """What has become of the connection; if it is lost, so are the requests under way."""
+        events = set()
+        while (event := next_event(self._events)) is not None:
+            events.add(event)
+        if GONE in events:
+            self._take_all()
+            for request in self._waiting:
+                self._answers[request] = self._lost()
+            self._waiting.clear()
+            self._assembly = None
+        return events
+
+    def _lost(self) -> WireError:
+        return WireError(f"the connection to {self.address} was lost before the answer came: ask again.")
+
+    def _read(self) -> None:
+        self._take_all()
+        self._note_events()
+
+    def _take_all(self) -> None:
+        while (start := receive_answer_start(self._socket)) is not None:
+            try:
+                self._take(start)
+            except FrameError:
+                self._assembly = None  # who waits for the rest of it will be told by the deadline
+            finally:
+                discard_rest(self._socket)
+
+    def _take(self, start: Buffer) -> None:
+        piece = Piece.from_bytes(start)
+        if piece.session != self._session or piece.request not in self._waiting or piece.kind is Kind.REQUEST:
+            return  # an answer that came too late
+        if piece.total_bytes > self._limits.max_frame_bytes:
+            text = f"{self.address} answers with {piece.total_bytes} bytes: at most {self._limits.max_frame_bytes}."
+            self._settle(piece, FrameError(text))
+            return
+        if piece.index == 0:
+            self._assembly = Assembly(piece, self._buffers.take(piece.total_bytes))
+        if self._assembly is None or not self._assembly.expects(piece):
+            raise FrameError(f"piece {piece.index} of an answer does not follow what came before.")
+        whole = self._assembly.add(receive_piece(self._socket, self._assembly.room))
+        if whole is not None:
+            self._assembly = None
+            self._settle(piece, self._answer_in(piece.kind, whole))
+
+    def _settle(self, piece: Piece, answer: Frame | WireError) -> None:
+        self._waiting.discard(piece.request)
+        self._answers[piece.request] = answer
+
+    def _answer_in(self, kind: Kind, content: memoryview) -> Frame | WireError:
+        try:
+            frame = unpack(content, self._limits)
+        except FrameError as why:
+            return why
+        if kind is Kind.ERROR:
+            return Refused(f"{self.address} says: {frame.header.get('error')}", str(frame.header.get("kind")))
+        return frame
+
+
+def _left_ms(until: float) -> int:
+    return max(0, round((until - time.monotonic()) * 1000) + 1)

@@ -1,0 +1,204 @@
+"""Frames: a JSON header and named arrays in one run of bytes, the arrays as raw little-endian memory.
+
+Needs numpy only. Nothing is copied on the way out (the parts are the arrays' own memory) nor on the way in (the arrays
+are views into the buffer). Nothing in a frame is trusted: every length is checked against what is there and against
+:class:`Limits` before it is used. The layout is specified in docs/wire.md.
+"""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.wire.errors import FrameError
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAGIC = b"DRYL"
+VERSION = 1
+ALIGNMENT = 64
+HEAD = struct.Struct("<4sHHIIQ")  # magic, version, zero, bytes of JSON, number of arrays, bytes of the whole frame
+DTYPES: Mapping[str, np.dtype[Any]] = {
+    name: np.dtype(name).newbyteorder("<")
+    for name in (
+        "float32", "float64", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool",
+    )
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The most that is accepted of everything; what exceeds it is refused before memory is taken for it."""
+
+    max_frame_bytes: int = 256 << 20
+    max_header_bytes: int = 256 << 10  # of the JSON: the header and the arrays' names, dtypes and shapes
+    max_arrays: int = 4096
+    max_dims: int = 8
+    max_name_chars: int = 256
+
+
+DEFAULT = Limits()
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A header and named arrays."""
+
+    header: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+
+
+def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: Limits = DEFAULT) -> list[Buffer]:
+    """The parts of a frame, in order: the head, then the arrays' own memory with the zeros between them.
+
+    An array is copied only when it is not contiguous or not little-endian. The others must stay as they are until the
+    parts are sent or joined.
+    """
+    ready = {name: _sendable(name, array, limits) for name, array in arrays.items()}
+    entries = [[name, array.dtype.name, list(array.shape)] for name, array in ready.items()]
+    text = _encoded({"header": dict(header), "arrays": entries})
+    sizes = [array.nbytes for array in ready.values()]
+    places, total = _layout(len(text), sizes)
+    _within("bytes of JSON", len(text), limits.max_header_bytes)
+    _within("arrays", len(sizes), limits.max_arrays)
+    _within("bytes", total, limits.max_frame_bytes)
+    parts: list[Buffer] = [HEAD.pack(MAGIC, VERSION, 0, len(text), len(sizes), total) + text]
+    end = HEAD.size + len(text)
+    for place, array in zip(places, ready.values(), strict=True):
+        if place > end:
+            parts.append(bytes(place - end))
+        if array.nbytes:
+            parts.append(array.reshape(-1).view(np.uint8).data)
+        end = place + array.nbytes
+    return parts
+
+
+def unpack(buffer: Buffer, limits: Limits = DEFAULT) -> Frame:
+    """The frame that a buffer holds from its first byte to its last; its arrays are views into the buffer."""
+    view = _bytes_of(buffer)
+    _within("bytes", len(view), limits.max_frame_bytes)
+    text_bytes, num_arrays, total = _read_head(view)
+    _within("bytes of JSON", text_bytes, limits.max_header_bytes)
+    _within("arrays", num_arrays, limits.max_arrays)
+    if total != len(view) or text_bytes > len(view) - HEAD.size:
+        raise FrameError(f"a frame that says it has {total} bytes, {text_bytes} of them JSON, came with {len(view)}.")
+    header, entries = _read_text(view[HEAD.size : HEAD.size + text_bytes], num_arrays)
+    described = [_described(entry, limits) for entry in entries]
+    places, needed = _layout(text_bytes, [dtype.itemsize * prod(shape) for _, dtype, shape in described])
+    if needed != total:
+        raise FrameError(f"a frame has {total} bytes, but the arrays it names need {needed}.")
+    arrays: dict[str, NDArray[Any]] = {}
+    end = HEAD.size + text_bytes
+    for (name, dtype, shape), place in zip(described, places, strict=True):
+        if name in arrays:
+            raise FrameError(f"a frame names the array {name!r} twice.")
+        if any(view[end:place]):
+            raise FrameError(f"a frame has something other than zeros before the array {name!r}.")
+        arrays[name] = array = np.ndarray(shape, dtype, buffer=view, offset=place)
+        if dtype == np.bool_ and array.view(np.uint8).max(initial=0) > 1:
+            raise FrameError(f"the bool array {name!r} holds bytes other than 0 and 1.")
+        end = place + array.nbytes
+    return Frame(header, arrays)
+
+
+def frame_bytes(parts: Sequence[Buffer]) -> int:
+    """How many bytes the parts of a frame have together."""
+    return sum(len(_bytes_of(part)) for part in parts)
+
+
+def _layout(text_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where each array begins, at multiples of 64, and where the last one ends.
+
+    Both sides compute it: no offset travels, so none can lie.
+    """
+    places, end = [], HEAD.size + text_bytes
+    for size in sizes:
+        places.append(-(-end // ALIGNMENT) * ALIGNMENT)
+        end = places[-1] + size
+    return places, end
+
+
+def _sendable(name: str, array: NDArray[Any], limits: Limits) -> NDArray[Any]:
+    known = isinstance(array, np.ndarray | np.generic)
+    if not known or array.dtype.name not in DTYPES:
+        what = f"of dtype {array.dtype}" if known else f"a {type(array).__name__}"
+        raise FrameError(f"array {name!r} is {what}: a frame carries numpy arrays of {', '.join(DTYPES)}.")
+    _check_name(name, limits)
+    _within(f"dimensions of array {name!r}", array.ndim, limits.max_dims)
+    return np.asarray(array, dtype=DTYPES[array.dtype.name], order="C")
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as why:
+        raise FrameError(f"a frame's header is plain JSON: text, finite numbers, no cycles. {why}") from None
+
+
+def _bytes_of(buffer: Buffer) -> memoryview:
+    view = memoryview(buffer)
+    if not view.c_contiguous:
+        raise FrameError("a frame is read from one contiguous buffer: join its parts first.")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def _read_head(view: memoryview) -> tuple[int, int, int]:
+    if len(view) < HEAD.size:
+        raise FrameError(f"a frame has at least {HEAD.size} bytes, but {len(view)} came.")
+    magic, version, zero, text_bytes, num_arrays, total = HEAD.unpack_from(view)
+    if magic != MAGIC or zero:
+        raise FrameError("this is no frame: it does not begin as one.")
+    if version != VERSION:
+        raise FrameError(f"a frame of version {version} came: this side speaks {VERSION}. Deploy the same release.")
+    return text_bytes, num_arrays, total
+
+
+def _read_text(text: memoryview, num_arrays: int) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        content = json.loads(str(text, "utf-8"), parse_constant=_no_constant)
+    except (ValueError, RecursionError):  # also what is no UTF-8; the error itself would hold the text, and that keys
+        content = None
+    if not isinstance(content, dict) or content.keys() != {"header", "arrays"}:
+        raise FrameError("a frame's JSON is not an object of a header and arrays.")
+    header, entries = content["header"], content["arrays"]
+    if not isinstance(header, dict) or not isinstance(entries, list) or len(entries) != num_arrays:
+        raise FrameError(f"a frame of {num_arrays} arrays does not describe that many, or its header is no object.")
+    return header, entries
+
+
+def _described(entry: Any, limits: Limits) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
+    if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[2], list):
+        raise FrameError("a frame describes an array by something other than name, dtype and shape.")
+    name, dtype, shape = entry
+    _check_name(name, limits)
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise FrameError(f"array {name!r} is of a dtype that frames do not carry: they carry {', '.join(DTYPES)}.")
+    _within(f"dimensions of array {name!r}", len(shape), limits.max_dims)
+    if not all(type(size) is int and size >= 0 for size in shape):
+        raise FrameError(f"the shape of array {name!r} holds something other than whole numbers from 0 on.")
+    # As if no dimension were 0: numpy refuses the empty array whose other dimensions overflow.
+    _within(f"bytes of array {name!r}", DTYPES[dtype].itemsize * prod(_at_least_one(shape)), limits.max_frame_bytes)
+    return name, DTYPES[dtype], tuple(shape)
+
+
+def _at_least_one(shape: list[int]) -> Iterator[int]:
+    return (max(size, 1) for size in shape)
+
+
+def _check_name(name: Any, limits: Limits) -> None:
+    if not isinstance(name, str) or not 0 < len(name) <= limits.max_name_chars or not name.isprintable():
+        raise FrameError(f"an array's name is printable text of 1 to {limits.max_name_chars} characters.")
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _within(what: str, found: int, most: int) -> None:
+    if found > most:
+        raise FrameError(f"{found} {what} in a frame: at most {most} are accepted.")

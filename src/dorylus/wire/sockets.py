@@ -1,0 +1,135 @@
+"""The ZeroMQ sockets of the wire with all their options. Says what to install when pyzmq is missing.
+
+Both kinds are encrypted by CURVE, drop what is unsent when they are closed, beat to find dead peers, and hold a
+bounded number of messages.
+"""
+
+from typing import TypeAlias
+
+from dorylus.errors import ConfigError
+from dorylus.wire.errors import WireError
+from dorylus.wire.keys import ClientKeys, RunKeys
+from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES
+
+try:
+    import zmq
+    from zmq.utils import z85
+except ImportError as missing:
+    raise ConfigError('the data path of functions needs pyzmq: pip install "dorylus[functions]"') from missing
+
+Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
+Socket: TypeAlias = zmq.Socket[bytes]
+
+ZAP_ADDRESS = "inproc://zeromq.zap.01"  # where libzmq asks whether a key is welcome
+_MAX_MESSAGE_BYTES = MAX_PIECE_BYTES + 1024  # CURVE adds some bytes to each part
+_RECEIVED_MESSAGES = 32  # per connection: enough to read while the other end writes
+_HANDSHAKE_MS = 5_000
+_BACKLOG = 512
+
+KEY_REFUSED = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
+WELCOMED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+GONE = int(zmq.EVENT_DISCONNECTED)
+TURNED_AWAY = (
+    KEY_REFUSED, int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL), int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL),
+)  # fmt: skip
+
+
+def new_context() -> Context:
+    """A context of one's own: its sockets, threads and memory go with it."""
+    return zmq.Context()
+
+
+def new_key_pair() -> tuple[str, str]:
+    """A public and a secret key as Z85 text."""
+    public, secret = zmq.curve_keypair()
+    return public.decode(), secret.decode()
+
+
+def z85_text(key: bytes) -> str:
+    """The 32 bytes of a key as Z85 text."""
+    return z85.encode(key).decode()
+
+
+def reply_socket(context: Context, address: str) -> Socket:
+    """A REP that answers inside this process."""
+    socket: Socket = context.socket(zmq.REP)
+    socket.set(zmq.LINGER, 0)
+    socket.bind(address)
+    return socket
+
+
+def port_socket(context: Context, keys: RunKeys, max_frame_bytes: int) -> Socket:
+    """A ROUTER that lets in whom the context's ZAP handler lets in."""
+    socket = _socket(context, zmq.ROUTER)
+    socket.set(zmq.ROUTER_MANDATORY, 1)  # say when a client has gone or does not read, instead of dropping silently
+    socket.set(zmq.CURVE_SERVER, 1)
+    socket.set_string(zmq.CURVE_SECRETKEY, keys.secret_for_port())
+    socket.set_string(zmq.ZAP_DOMAIN, "dorylus")
+    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler nobody gets in
+    socket.set(zmq.BACKLOG, _BACKLOG)
+    # A client that does not read may leave two of the biggest frames waiting, then its answers are dropped.
+    socket.set(zmq.SNDHWM, 2 * -(-max_frame_bytes // PIECE_BYTES) + 64)
+    return socket
+
+
+def client_socket(context: Context, keys: ClientKeys) -> Socket:
+    """A DEALER that talks to the port with the right public key only."""
+    socket = _socket(context, zmq.DEALER)
+    socket.set_string(zmq.CURVE_SERVERKEY, keys.server_public)
+    socket.set_string(zmq.CURVE_PUBLICKEY, keys.public)
+    socket.set_string(zmq.CURVE_SECRETKEY, keys.secret)
+    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued for a connection that may never be
+    socket.set(zmq.SNDHWM, _RECEIVED_MESSAGES)
+    socket.set(zmq.RECONNECT_IVL, 100)
+    socket.set(zmq.RECONNECT_IVL_MAX, 2_000)
+    return socket
+
+
+def bind(socket: Socket, host: str, port: int) -> int:
+    """Listen there; port 0 takes any free one. Gives the port's number."""
+    try:
+        socket.bind(f"tcp://{host}:{port or '*'}")
+    except zmq.ZMQError as why:
+        raise WireError(f"cannot listen on {host}:{port}: {why}. Use another port (0 for any) or address.") from why
+    return int(socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
+
+
+def connect(socket: Socket, address: str) -> None:
+    """Begin to dial; goes on in the background until the socket is closed."""
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as why:
+        raise WireError(f"cannot dial {address!r}: {why}. An address looks like tcp://10.0.0.7:40123.") from why
+
+
+def watch(socket: Socket, *events: int) -> Socket:
+    """A socket that tells of these events of another one's connections; one per context."""
+    socket.monitor("inproc://events", sum(events))
+    watcher: Socket = socket.context.socket(zmq.PAIR)
+    watcher.set(zmq.LINGER, 0)
+    # libzmq's own thread waits when this is full: under a flood of strangers, closing would wait for it for ever.
+    watcher.set(zmq.RCVHWM, 0)
+    watcher.connect("inproc://events")
+    return watcher
+
+
+def bell(context: Context) -> tuple[Socket, Socket]:
+    """Two ends of a line inside this process: what is sent on the second wakes who waits on the first."""
+    ends: tuple[Socket, Socket] = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    for end in ends:
+        end.set(zmq.LINGER, 0)
+    ends[0].bind("inproc://bell")
+    ends[1].connect("inproc://bell")
+    return ends
+
+
+def _socket(context: Context, kind: int) -> Socket:
+    socket: Socket = context.socket(kind)
+    socket.set(zmq.LINGER, 0)
+    socket.set(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
+    socket.set(zmq.RCVHWM, _RECEIVED_MESSAGES)
+    socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+    # Frozen functions answer no beat: their connections go, and are made anew when they wake up.
+    socket.set(zmq.HEARTBEAT_IVL, 10_000)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, 30_000)
+    return socket

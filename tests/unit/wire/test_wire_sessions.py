@@ -1,0 +1,27 @@
+from dorylus.wire.sessions import Sessions
+
+
+def test_numbers_must_grow_within_a_session():
+    sessions = Sessions()
+    assert [sessions.is_new("key", 1, number) for number in (1, 2, 2, 1, 5, 4, 6)] == [
+        True, True, False, False, True, False, True,
+    ]  # fmt: skip
+
+
+def test_sessions_and_keys_count_for_themselves():
+    sessions = Sessions()
+    assert sessions.is_new("key", 1, 9)
+    assert sessions.is_new("key", 2, 9)
+    assert sessions.is_new("another", 1, 9)
+    assert not sessions.is_new("key", 2, 9)
+
+
+def test_the_session_used_longest_ago_is_forgotten_first():
+    sessions = Sessions(max_sessions=2)
+    sessions.is_new("key", 1, 5)
+    sessions.is_new("key", 2, 5)
+    sessions.is_new("key", 1, 6)
+    sessions.is_new("key", 3, 5)
+    assert len(sessions) == 2
+    assert not sessions.is_new("key", 1, 6)
+    assert sessions.is_new("key", 2, 5)
