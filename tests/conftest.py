@@ -35,6 +35,14 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _NOT_OUR_VARIABLES}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Exported programs and packages are kept for the tests of this session, and not in the user's folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left_behind() -> Iterator[None]:
     """Fails a test after which one of the engine's threads is still alive."""

@@ -1,5 +1,9 @@
-"""What every pool of dense tasks promises: those that ship, and one that answers late and out of order."""
+"""What every pool of dense tasks promises: those that ship, one that answers late and out of order, and wrappers.
 
+A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``.
+"""
+
+import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +14,12 @@ from torch import nn
 import dorylus
 from dorylus.errors import TrainingError
 from dorylus.pipeline import Kind, Task
-from dorylus.pools import POOLS, ThreadsPool
+from dorylus.pools import ThreadsPool
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.faults import Lost, Throttled
+from dorylus.pools.limited import Limited
+from dorylus.pools.policy import Policy
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body
@@ -51,7 +60,45 @@ class LatePool:
                 done(reply)
 
 
-IMPLEMENTATIONS = {**POOLS, "late": LatePool}
+class SabotagedPool:
+    """A late pool of which three calls in ten are lost, throttled, answered twice, or never answered."""
+
+    def __init__(self):
+        self._inner, self._random, self._lock = LatePool(), random.Random(0), threading.Lock()
+
+    def submit(self, call, done, failed):
+        with self._lock:
+            way = self._random.choices(["well", "lost", "throttled", "twice", "never"], [70, 12, 6, 9, 3])[0]
+        if way == "lost":
+            self._inner.submit(call, lambda reply: failed(Lost("the function died")), failed)
+        elif way == "throttled":
+            failed(Throttled())
+        elif way == "twice":
+            self._inner.submit(call, lambda reply: (done(reply), done(reply)), failed)
+        elif way == "never":
+            self._inner.submit(call, lambda reply: None, failed)
+        else:
+            self._inner.submit(call, done, failed)
+
+    def close(self):
+        self._inner.close()
+
+
+def sabotaged():
+    """What functions are wrapped in, around a pool that misbehaves; impatient, so that the tests are short."""
+    impatient = Policy(attempts=20, first_s=0.3, at_least_s=0.05, backoff_s=0.001, backoff_at_most_s=0.01)
+    return Autotuned(Relaunching(SabotagedPool(), impatient), 4)
+
+
+IMPLEMENTATIONS = {
+    "threads": ThreadsPool,
+    "late": LatePool,
+    "limited": lambda: Limited(LatePool(), 2),
+    "limited threads": lambda: Limited(ThreadsPool(), 1),
+    "relaunching": lambda: Relaunching(LatePool()),
+    "relaunching threads": lambda: Relaunching(ThreadsPool()),
+    "sabotaged": sabotaged,
+}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -126,6 +173,51 @@ def test_an_answer_is_what_the_call_gives_to_the_last_bit(pool, mode):
         assert all(torch.equal(reply.weight_grads[name], grad) for name, grad in expected.weight_grads.items())
         if mode is Mode.GRADIENT:
             assert torch.equal(reply.input_grads[0], expected.input_grads[0])
+
+
+def test_many_threads_may_submit_at_once(pool):
+    answers, begin = Answers(), threading.Barrier(4)
+
+    def submit(first):
+        torch.set_num_threads(1)
+        begin.wait(DEADLINE_S)
+        for interval in range(first, first + 25):
+            answers.submit(pool, a_call(interval, Mode.GRADIENT))
+
+    submitters = [threading.Thread(target=submit, args=(25 * k,)) for k in range(4)]
+    for each in submitters:
+        each.start()
+    answers.wait(100)
+    for each in submitters:
+        each.join(DEADLINE_S)
+    pool.close()
+    assert answers.failed == []
+    assert sorted(task.interval for task, _ in answers.done) == list(range(100))
+
+
+def test_a_pool_may_be_closed_while_calls_are_under_way_and_others_come(pool):
+    answers, over = Answers(), threading.Event()
+
+    def submit():
+        torch.set_num_threads(1)
+        for interval in range(1000):
+            if over.is_set():
+                return
+            try:
+                answers.submit(pool, a_call(interval))
+            except (TrainingError, RuntimeError):  # it is closed
+                return
+
+    submitters = [threading.Thread(target=submit) for _ in range(3)]
+    for each in submitters:
+        each.start()
+    answers.wait(20)
+    over.set()
+    pool.close()
+    for each in submitters:
+        each.join(DEADLINE_S)
+    assert not any(each.is_alive() for each in submitters)
+    assert len(answers.done) >= 20
 
 
 def test_an_error_of_a_body_goes_to_failed_and_others_are_not_touched(pool):

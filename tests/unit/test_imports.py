@@ -40,7 +40,16 @@ HOMES_OF_OPTIONAL = {
     "ogb": {"ogb"},
     "pyarrow": {"prediction_file"},
     "pymetis": {"metis"},
+    "zmq": {"sockets", "transfer"},
+    "onnx": {"onnx_content", "translate"},
+    "onnxruntime": {"runner"},
+    "boto3": {"access"},
+    "botocore": {"access"},
+    "ministack": {"stand_in"},
 }
+LOADED_WITH_ITS_HOME = {
+    "zmq"
+}  # whoever needs these modules needs the package; the rest of the house does not load them
 IMPORTERS = {"import_module", "optional"}  # functions that import the module their first argument names
 
 
@@ -117,14 +126,14 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
             if target != package and target not in MAY_IMPORT[package]:
                 found.append(f"{where}, but {package} may only see {sorted(MAY_IMPORT[package])}")
         if top == "torch" and package in WITHOUT_TORCH and not each.for_types_only:
-            if each.on_load:
+            if each.on_load and top not in LOADED_WITH_ITS_HOME:
                 found.append(f"{where} on load, but {package} lies below the layers that know torch")
             elif package != "graph" or name not in ("pyg", "dgl", "ogb"):
                 found.append(f"{where}, but only the converters of graph/interop need torch down here")
         if top in HOMES_OF_OPTIONAL and not each.for_types_only:
             if name not in HOMES_OF_OPTIONAL[top]:
                 found.append(f"{where}, an optional package that belongs in {sorted(HOMES_OF_OPTIONAL[top])}")
-            if each.on_load:
+            if each.on_load and top not in LOADED_WITH_ITS_HOME:
                 found.append(f"{where} on load, but the package is optional: import it inside a function")
     return found
 

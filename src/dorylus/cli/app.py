@@ -6,6 +6,7 @@ import typer
 
 from dorylus.cli.convert import convert
 from dorylus.cli.doctor import doctor
+from dorylus.cli.functions import functions
 from dorylus.cli.info import info
 from dorylus.cli.partition import partition
 from dorylus.cli.predict import predict
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 for command in (train, resume, predict, timeline, info, convert, partition, doctor):
     app.command()(command)
+app.add_typer(functions, name="functions")
 
 
 @app.callback(invoke_without_command=True)

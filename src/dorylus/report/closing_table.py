@@ -13,6 +13,7 @@ from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.bill_rows import bill_rows
 from dorylus.report.cluster_rows import cluster_rows
+from dorylus.report.pool_rows import pool_rows
 from dorylus.report.summary import Summary, summarise
 
 STOP_REASONS = {
@@ -44,6 +45,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         ("time per epoch", _time(summary)),
         ("task time", _shares(summary)),
         *cluster_rows(summary),
+        *pool_rows(summary),
         *bill_rows(summary),
         ("peak memory", units.size(summary.peak_memory_bytes) if summary.peak_memory_bytes else "–"),
         ("work", _work(summary)),

@@ -7,20 +7,23 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, make_bill
+from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
+from dorylus.pools.invocations import Invoked
 from dorylus.training.config import RunConfig
+from dorylus.training.pooling import service_of
 
 
 class Accounts:
     """Meters the machine a run is on, as if it were an instance of the type named, or of the nearest there is.
 
-    Time passes from :meth:`lap` to :meth:`lap`, each of which says what it was spent on.
+    It begins with the set-up; :meth:`enter` says what comes next.
     """
 
     def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
         book = PriceBook.load(config.price_book)
-        self.rates = Rates.of(book, config.instance or _this_machine(book))
-        self.meter = Meter()
+        self.rates = Rates.of(book, config.instance or _this_machine(book), function=service_of(config))
+        self.meter = self._meter()
+        self._memory_mb = config.function_memory_mb
         self._budget = None if config.budget_usd is None else Budget.of(config.budget_usd)
         self._epochs_usd: list[Decimal] = []
         self._spent = Decimal(0)
@@ -28,15 +31,23 @@ class Accounts:
 
     def go_on_from(self, used: Mapping[str, Any], epochs: int) -> None:
         """Add to what a run had used for so many epochs before it was stopped."""
-        self.meter = Meter.from_dict(used)
+        phase, self.meter = self.meter.phase, self._meter(Usage.from_dict(used))
+        self.meter.phase = phase
         self._spent = self._total()
         self._epochs_usd = [self._spent / epochs] if epochs else []
 
-    def lap(self, phase: Phase) -> None:
-        """Take the time since the last lap, spent on this."""
+    def enter(self, phase: Phase) -> None:
+        """Take the time since the last phase was entered, spent on that; from now on it is spent on this."""
         now = self._clock()
-        self.meter.add_servers(Role.GRAPH, now - self._since_s, phase=phase)
-        self._since_s = now
+        self.meter.add_servers(Role.GRAPH, now - self._since_s)
+        self.meter.phase, self._since_s = phase, now
+
+    def invoked(self, invocation: Invoked) -> None:
+        """Take an invocation of a function, also one that failed: it is billed all the same."""
+        function = self.rates.function
+        if function is not None:
+            vcpus = self._memory_mb / function.mb_per_vcpu if function.mb_per_vcpu else 1.0
+            self.meter.add_call(invocation.billed_ms, self._memory_mb, vcpus=vcpus)
 
     def end_epoch(self) -> float:
         """Note what the epoch cost, and all that came since the one before; gives the dollars spent in all."""
@@ -58,6 +69,10 @@ class Accounts:
             return 0
         left = self._budget.limit_usd - spent
         return int(left / decision.expected_usd) if decision.expected_usd else 1
+
+    def _meter(self, start: Usage | None = None) -> Meter:
+        function = self.rates.function
+        return Meter(None if function is None else function.rounding, start=start)
 
     def _total(self) -> Decimal:
         return self.bill().total()

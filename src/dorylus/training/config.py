@@ -58,7 +58,32 @@ class RunConfig:
     ghost_precision: str = choice(
         "float32", ("float32", "bf16"), "Number format in which rows travel between servers; bf16 is an approximation."
     )
-    pool: str = choice("threads", ("threads",), "Where dense tasks run.")
+    pool: str = choice(
+        "threads",
+        ("threads", "processes", "http", "lambda", "lambda-local"),
+        "Where dense tasks run: threads or processes of this machine, or functions.",
+    )
+    functions: int | None = setting(
+        None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000))
+    )
+    function_url: str | None = setting(None, "http: the address of the functions.", optional(text))
+    function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text)
+    function_service: str | None = setting(
+        None, "Row of the price book that functions are billed by; that of the pool when not given.", optional(text)
+    )
+    function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000))
+    data_path: str = choice(
+        "auto",
+        ("auto", "direct", "inline"),
+        "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
+    )
+    payload_precision: str = choice(
+        "float32",
+        ("float32", "bf16", "int8"),
+        "Number format of rows on their way to functions; less than float32 is an approximation.",
+    )
+    stream: bool = setting(True, "direct: functions start on the first rows while the next are under way.", flag)
+    fuse: bool = setting(True, "The last ApplyVertex, the loss and its gradient are one call of a function.", flag)
     threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1, 4096)))
     precision: str = choice("float32", ("float32", "bf16"), "Number format of activations; bf16 is an approximation.")
     reorder: str = choice("none", ("none", "degree", "bfs", "rcm"), "Order vertices are stored in; results keep yours.")
@@ -160,6 +185,8 @@ class RunConfig:
 # What may differ when a run is resumed: how the work is cut, where it runs and what it may cost; not what it computes.
 RECUT = (
     "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
+    "functions", "function_url", "function_name", "function_service", "function_memory_mb",
+    "data_path", "stream", "fuse",
     "instance", "price_book", "budget_usd",
 )  # fmt: skip
 

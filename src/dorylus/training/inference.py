@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dorylus.cluster import Job, LocalCluster
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
-from dorylus.pools import make_pool
+from dorylus.pools import ThreadsPool
 from dorylus.saga import Program, Recipe, lower
 from dorylus.training import checkpoint
 from dorylus.training.assembly import bind, check_features, cut_graph, savings_of, threads_of
@@ -50,7 +50,7 @@ def predict(
         deadline_s=config.deadline_s,
         bf16=config.precision == "bf16",
     )
-    cluster = LocalCluster(job, make_pool(config.pool))
+    cluster = LocalCluster(job, ThreadsPool())
     try:
         rows = cluster.outputs(output)
     finally:

@@ -25,6 +25,7 @@ class Result:
     ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
     (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
     cores, pool and network each had something to do. ``waits``: how often an interval stood at the staleness bound.
+    ``pool``: what functions were used for: invocations, bytes, relaunches, duplicates; empty for threads.
     ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
     """
 
@@ -39,6 +40,7 @@ class Result:
     busy: Mapping[str, float]
     waits: int
     bill: Bill
+    pool: Mapping[str, Any]
     stopped: str
     config: RunConfig
     graph: Graph = field(repr=False)
@@ -105,5 +107,6 @@ class Result:
             "busy": {name: round(share, 4) for name, share in self.busy.items()},
             "waits": self.waits,
             "bill": self.bill.to_dict(),
+            "pool": dict(self.pool),
             "stopped": self.stopped,
         }

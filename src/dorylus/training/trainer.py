@@ -16,7 +16,8 @@ from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
-from dorylus.pools import TensorPool, make_pool
+from dorylus.pools import Made, TensorPool
+from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
 from dorylus.servers import PSState
 from dorylus.training import memory
@@ -35,6 +36,7 @@ from dorylus.training.optim import (
     make_lr_schedule,
     make_optimizer,
 )
+from dorylus.training.pooling import run_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
@@ -53,7 +55,7 @@ class Trainer:
         *,
         optimizer: str | OptimizerFactory | None = None,
         lr_schedule: str | ScheduleFactory | None = None,
-        pool: str | TensorPool | None = None,
+        pool: str | TensorPool | Made | None = None,
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
         **settings: Any,
@@ -110,7 +112,7 @@ class Trainer:
         config: RunConfig,
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
-        pool: TensorPool | None = None,
+        pool: TensorPool | Made | None = None,
     ) -> None:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
@@ -130,7 +132,7 @@ class Trainer:
         self.graph, self.config = graph, replace(config, intervals=intervals, threads=threads_of(config))
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
-        self._pool = pool
+        self._made = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
         self._cluster: Cluster | None = None
         self._closed = False
         self._start: PSState | None = None  # where a resumed run goes on
@@ -158,19 +160,36 @@ class Trainer:
     def run(self, epochs: int | None = None) -> Self:
         """Train until the settings say stop, or for so many epochs more."""
         until = self.config.epochs if epochs is None else min(self.config.epochs, self.epoch + epochs)
-        with Interrupt() as interrupt:
-            while self.epoch < until and self._progress.stopped is None:
-                affordable = self._affordable(until)
-                if affordable <= self.epoch:
-                    self._stop("budget")
-                    self._save()
-                    break
-                self._one_epoch(affordable)
-                if interrupt.asked:
-                    self._interrupted()
+        try:
+            with Interrupt() as interrupt:
+                self._epochs(until, interrupt)
+        except PoolFault as fault:
+            raise self._given_up(fault) from fault
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
             self._stop("epochs")
         return self
+
+    def _epochs(self, until: int, interrupt: Interrupt) -> None:
+        while self.epoch < until and self._progress.stopped is None:
+            affordable = self._affordable(until)
+            if affordable <= self.epoch:
+                self._stop("budget")
+                self._save()
+                break
+            self._one_epoch(affordable)
+            if interrupt.asked:
+                self._interrupted()
+
+    def _given_up(self, fault: PoolFault) -> PoolFault:
+        """Whatever runs dense tasks has failed for good: save the epochs that are done, and say how to go on."""
+        self.log.write("fault", epoch=self.epoch, error=str(fault))
+        if self._folder is None:
+            return PoolFault(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
+        self._save()
+        return PoolFault(
+            f"{fault} The run is saved after epoch {self.epoch}: mend it, and go on with "
+            f"dorylus resume {self._folder.path}."
+        )
 
     def _interrupted(self) -> None:
         """Let intervals in flight finish what they began, save, and say that it was Ctrl-C."""
@@ -188,10 +207,11 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
-        self._accounts.lap(Phase.EVALUATION)
+        self._accounts.enter(Phase.EVALUATION)
         result = Result.of(
             self._progress,
             bill=self._accounts.bill(),
+            pool=dict(self._made.figures()) if self._made is not None else {},
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
@@ -227,7 +247,10 @@ class Trainer:
         if self._cluster is None:
             makers = (self._make_optimizer, self._make_lr_schedule)
             job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
-            self._cluster = LocalCluster(job, self._pool or make_pool(self.config.pool))
+            if self._made is None:
+                note = lambda what, **details: self.log.write("pool", what=what, **details)  # noqa: E731
+                self._made = run_pool(self.config, note, self._accounts.invoked)
+            self._cluster = LocalCluster(job, self._made.pool)
             if self._start is not None:
                 self._cluster.restore(self._start)
         return self._cluster
@@ -254,9 +277,9 @@ class Trainer:
     def _one_epoch(self, until: int) -> None:
         self._permitted = max(self._permitted, self._permit(until))
         cluster = self._running()
-        self._accounts.lap(Phase.EVALUATION if self._progress.losses else Phase.SETUP)
+        self._accounts.enter(Phase.TRAINING)
         report = cluster.train_epoch(self._permitted, exact=self._progress.exact)
-        self._accounts.lap(Phase.TRAINING)
+        self._accounts.enter(Phase.EVALUATION)
         if not math.isfinite(report.loss):
             check_finite(self.graph)
             raise TrainingError(

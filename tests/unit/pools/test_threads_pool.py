@@ -2,8 +2,7 @@ import threading
 
 import pytest
 
-from dorylus.errors import ConfigError
-from dorylus.pools import ThreadsPool, make_pool
+from dorylus.pools import ThreadsPool
 from dorylus.saga import dense
 
 
@@ -38,12 +37,3 @@ def test_an_error_of_whoever_takes_the_reply_is_not_the_calls(answered):
 
     with pytest.raises(ArithmeticError):
         ThreadsPool().submit("call", refuse, pytest.fail)
-
-
-def test_a_pool_is_made_by_its_name():
-    assert isinstance(make_pool("threads"), ThreadsPool)
-
-
-def test_an_unknown_pool_lists_the_known_ones():
-    with pytest.raises(ConfigError, match="unknown pool 'thread': the known ones are threads"):
-        make_pool("thread")

@@ -24,16 +24,18 @@ def accounts(**settings):
 
 def epochs(books, clock, number, seconds=3600.0):
     for _ in range(number):
+        books.enter(Phase.TRAINING)
         clock.now_s += seconds
-        books.lap(Phase.TRAINING)
+        books.enter(Phase.EVALUATION)
         books.end_epoch()
 
 
 def test_time_is_billed_to_what_it_was_spent_on():
     books, clock = accounts()
     for phase, hours in ((Phase.SETUP, 1), (Phase.TRAINING, 2), (Phase.EVALUATION, 4), (Phase.TRAINING, 8)):
+        books.enter(phase)
         clock.now_s += 3600 * hours
-        books.lap(phase)
+    books.enter(Phase.SETUP)
     assert books.bill().total() == 15 * Decimal("0.085")
     assert books.bill().total("paper") == 10 * Decimal("0.085")
 
@@ -41,7 +43,7 @@ def test_time_is_billed_to_what_it_was_spent_on():
 def test_the_dollars_of_the_moment_are_those_of_the_bill():
     books, clock = accounts()
     clock.now_s += 7200
-    books.lap(Phase.TRAINING)
+    books.enter(Phase.TRAINING)
     assert books.end_epoch() == books.bill().total_usd == pytest.approx(0.17)
 
 
@@ -51,7 +53,7 @@ def test_a_run_that_goes_on_adds_to_what_it_had_used():
     after, clock = accounts()
     clock.now_s += 3600
     after.go_on_from(before.meter.to_dict(), epochs=2)
-    after.lap(Phase.SETUP)
+    after.enter(Phase.TRAINING)
     assert after.bill().total() == 3 * Decimal("0.085")
 
 

@@ -35,7 +35,7 @@ def test_the_defaults_are_those_of_a_planetoid_run():
         ({"mode": "pipes"}, "Did you mean 'pipe'"),
         ({"precision": "fp8"}, "the known ones are bf16, float32"),
         ({"reorder": "metis"}, "bfs, degree, none, rcm"),
-        ({"pool": "lambda"}, "unknown pool 'lambda'"),
+        ({"pool": "lamda"}, "unknown pool 'lamda'"),
         ({"keep": "bset"}, "Did you mean 'best'"),
         ({"loss": "mse"}, "auto, bce, cross_entropy"),
         ({"rematerialize": 1}, "use true or false"),

@@ -31,7 +31,7 @@ def a_result(graph, **changes):
         "config": dorylus.RunConfig(threads=1),
         "graph": graph,
     }
-    return Result(**(fields | {"bill": Bill()} | changes))
+    return Result(**(fields | {"bill": Bill(), "pool": {}} | changes))
 
 
 def test_accuracies_are_read_off_the_metrics(graph):

@@ -1,0 +1,203 @@
+"""``dorylus functions deploy | status | destroy``: the function that runs dense tasks, on AWS or a stand-in."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dorylus.errors import ConfigError, unknown_name
+
+if TYPE_CHECKING:
+    from dorylus.functions.deploy.access import Access
+    from dorylus.functions.deploy.plan import ApiCall
+    from dorylus.functions.deploy.wanted import Wanted
+
+TARGETS = ("aws", "local")
+HELP = "Deploy, look at or destroy the function that runs dense tasks on AWS Lambda."
+OFFLINE = (
+    "Nothing was called. This is the plan as if nothing were there yet: when it is carried out, the first calls look "
+    "at what is there, and those that would change nothing are left out."
+)
+
+functions = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
+
+Name = Annotated[str, typer.Option(help="What the function is called.", metavar="NAME")]
+Target = Annotated[str, typer.Option(help="aws, or local: a stand-in (ministack) on this machine.", metavar="WHERE")]
+Region = Annotated[str | None, typer.Option(help="AWS region. [the one boto3 is set up for]", metavar="REGION")]
+Profile = Annotated[str | None, typer.Option(help="Profile of ~/.aws/config to use.", metavar="NAME")]
+EndpointUrl = Annotated[
+    str | None, typer.Option(help="Where the stand-in listens. [http://127.0.0.1:4566]", metavar="URL")
+]
+Memory = Annotated[int, typer.Option("--memory", help="MB; 1769 are one core.", metavar="MB")]
+Timeout = Annotated[int, typer.Option("--timeout", help="Longest time of an invocation.", metavar="SECONDS")]
+Concurrency = Annotated[int | None, typer.Option(help="Reserve so many at once for this function.", metavar="N")]
+Architecture = Annotated[str | None, typer.Option(help="x86_64 or arm64. [this machine's]", metavar="NAME")]
+Python = Annotated[str | None, typer.Option(help="3.12, 3.13 or 3.14. [this Python's, or else 3.12]", metavar="X.Y")]
+Subnet = Annotated[list[str] | None, typer.Option(help="Subnet to run in; may be repeated.", metavar="ID")]
+SecurityGroup = Annotated[list[str] | None, typer.Option(help="Security group; may be repeated.", metavar="ID")]
+Role = Annotated[str | None, typer.Option(help="ARN of a role to use. [one is made]", metavar="ARN")]
+Tag = Annotated[list[str] | None, typer.Option(help="Tag for what is made; may be repeated.", metavar="KEY=VALUE")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print every call; call nothing.")]
+
+
+@functions.command()
+def deploy(
+    name: Name = "dorylus",
+    target: Target = "aws",
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    memory: Memory = 1769,
+    timeout: Timeout = 120,
+    concurrency: Concurrency = None,
+    architecture: Architecture = None,
+    python: Python = None,
+    subnet: Subnet = None,
+    security_group: SecurityGroup = None,
+    role: Role = None,
+    tag: Tag = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Make the function and its role, or bring them up to date; again does nothing."""
+    from dorylus.functions.deploy.aws import Deployment
+    from dorylus.functions.deploy.plan import deploy_calls, looks
+    from dorylus.functions.deploy.shown import shown
+    from dorylus.functions.deploy.wanted import Found
+
+    access = _access(target, region, profile, endpoint_url)
+    settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
+    wanted = _wanted(access, name, architecture, python, settings, download=not dry_run)
+    if dry_run:
+        typer.echo(shown([*looks(wanted), *deploy_calls(wanted, Found())]))
+        typer.echo(OFFLINE)
+        return
+    calls = Deployment(wanted, access, _tell).deploy()
+    typer.echo(f"{name}: {_done(calls)} ({wanted.package})")
+
+
+@functions.command()
+def status(
+    name: Name = "dorylus",
+    target: Target = "aws",
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    memory: Memory = 1769,
+    timeout: Timeout = 120,
+    concurrency: Concurrency = None,
+    architecture: Architecture = None,
+    python: Python = None,
+    subnet: Subnet = None,
+    security_group: SecurityGroup = None,
+    role: Role = None,
+    tag: Tag = None,
+) -> None:
+    """Show what is there, and how it differs from what deploy with the same options would make of it."""
+    from dorylus.functions.deploy.aws import Deployment
+    from dorylus.functions.deploy.plan import deploy_calls
+    from dorylus.functions.deploy.shown import state, title
+
+    access = _access(target, region, profile, endpoint_url)
+    settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
+    wanted = _wanted(access, name, architecture, python, settings, download=False)
+    found = Deployment(wanted, access).find()
+    typer.echo(state(wanted, found))
+    calls = [call for call in deploy_calls(wanted, found) if not call.waits]
+    for call in calls:
+        typer.echo(f"deploy would call {title(call)}")
+    if not calls:
+        typer.echo("as wanted: deploy would change nothing")
+
+
+@functions.command()
+def destroy(
+    name: Name = "dorylus",
+    target: Target = "aws",
+    region: Region = None,
+    profile: Profile = None,
+    endpoint_url: EndpointUrl = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete the function and its role, if Dorylus made them; its log stays."""
+    from dorylus.functions.deploy.aws import Deployment
+    from dorylus.functions.deploy.config import FunctionConfig
+    from dorylus.functions.deploy.plan import destroy_calls, everything_of, looks
+    from dorylus.functions.deploy.shown import shown
+    from dorylus.functions.deploy.wanted import Unbuilt, Wanted
+
+    access = _access(target, region, profile, endpoint_url)
+    wanted = Wanted(FunctionConfig(name=name), Unbuilt("none is needed"), access.region)
+    if dry_run:
+        typer.echo(shown([*looks(wanted), *destroy_calls(wanted, everything_of(wanted))]))
+        typer.echo("Nothing was called. What is not there, or was not made by Dorylus, is left alone.")
+        return
+    typer.echo(f"{name}: {_done(Deployment(wanted, access, _tell).destroy())}")
+
+
+def _access(target: str, region: str | None, profile: str | None, endpoint_url: str | None) -> "Access":
+    from dorylus.functions.deploy.access import aws_access, local_access
+
+    if target not in TARGETS:
+        raise ConfigError(unknown_name("target", target, TARGETS))
+    if target == "aws" and endpoint_url is not None:
+        raise ConfigError("--endpoint-url is where a stand-in listens: give --target local with it.")
+    if target == "local" and (region or profile):
+        raise ConfigError("--region and --profile are AWS's: a stand-in on this machine has neither.")
+    return aws_access(region, profile) if target == "aws" else local_access(endpoint_url)
+
+
+def _settings(
+    memory: int,
+    timeout: int,
+    concurrency: int | None,
+    subnets: list[str] | None,
+    security_groups: list[str] | None,
+    role: str | None,
+    tags: list[str] | None,
+) -> dict[str, Any]:
+    pairs = [tag.partition("=") for tag in tags or []]
+    if bad := [key for key, equals, _ in pairs if not (key and equals)]:
+        raise ConfigError(f"--tag {bad[0]}: tags are given as KEY=VALUE.")
+    return {
+        "memory_mb": memory,
+        "timeout_s": timeout,
+        "concurrency": concurrency,
+        "subnets": tuple(subnets or ()),
+        "security_groups": tuple(security_groups or ()),
+        "role": role,
+        "tags": {key: value for key, _, value in pairs},
+    }
+
+
+def _wanted(
+    access: "Access",
+    name: str,
+    architecture: str | None,
+    python: str | None,
+    settings: dict[str, Any],
+    *,
+    download: bool,
+) -> "Wanted":
+    """What is asked for, with its zip; without one where packages would have to be fetched for it and may not be."""
+    from dorylus.functions.deploy.config import FunctionConfig
+    from dorylus.functions.deploy.package import build, needs_download
+    from dorylus.functions.deploy.platforms import on_aws, on_this_machine
+    from dorylus.functions.deploy.wanted import Unbuilt, Wanted
+
+    if access.is_local and (architecture or python):
+        raise ConfigError("--architecture and --python are for AWS: on this machine functions run with this Python.")
+    platform = on_this_machine() if access.is_local else on_aws(architecture, python)
+    config = FunctionConfig(name=name, platform=platform, **settings)
+    missing = [] if download else needs_download(platform)
+    if missing:
+        return Wanted(config, Unbuilt(f"pip would fetch {', '.join(missing)} for {platform}"), access.region)
+    return Wanted(config, build(platform), access.region)
+
+
+def _tell(call: "ApiCall") -> None:
+    from dorylus.functions.deploy.shown import title
+
+    typer.echo(title(call))
+
+
+def _done(calls: "list[ApiCall]") -> str:
+    return f"done, with {len(calls)} calls" if calls else "nothing to do"

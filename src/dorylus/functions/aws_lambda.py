@@ -1,0 +1,19 @@
+"""The entry point on AWS Lambda: a frame as base64 in an event, and one in the answer.
+
+An event is JSON, so bytes travel as text: ``{"frame": "..."}`` both ways.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error
+from typing import Any
+
+from dorylus.functions.handler import handle
+
+
+def handler(event: dict[str, Any], context: Any = None) -> dict[str, str]:
+    """Carry out the task an event holds. What is no frame is told in the answer, like everything that goes wrong."""
+    try:
+        request = b64decode(event["frame"], validate=True)
+    except (KeyError, TypeError, ValueError, Error):
+        request = b""
+    return {"frame": b64encode(handle(request)).decode()}

@@ -1,0 +1,90 @@
+"""The way to AWS: region, credentials, and clients of its services. Nothing here ever shows a credential.
+
+Which credentials are used is boto3's affair (environment, profile, role of the machine). The stand-in on this machine
+is given made-up ones, so that real ones never leave, and none are looked for.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from dorylus.errors import ConfigError
+
+LOCAL_REGION: Final = "us-east-1"
+LOCAL_PORT: Final = 4566  # where ministack listens when nobody says otherwise
+_MADE_UP: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the services are. With an ``endpoint_url`` this is a stand-in on this machine, else AWS."""
+
+    region: str
+    endpoint_url: str | None = None
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url is not None and urlsplit(self.endpoint_url).hostname not in _LOOPBACK:
+            raise ConfigError(
+                f"endpoint_url={self.endpoint_url}: a stand-in for AWS runs on this machine, so its address begins "
+                "with http://127.0.0.1."
+            )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is a stand-in."""
+        return self.endpoint_url is not None
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """A boto3 client; ``settings`` are those of botocore's Config. Any thread may use it."""
+        boto3, config = _boto3()
+        if not self.is_local:
+            session = _session(self.profile)
+            return session.client(service, region_name=self.region, config=config(**settings))
+        session = boto3.session.Session(**_MADE_UP, region_name=self.region, botocore_session=_blank_session())
+        return session.client(service, endpoint_url=self.endpoint_url, config=config(**{**settings, "proxies": {}}))
+
+
+def aws_access(region: str | None = None, profile: str | None = None) -> Access:
+    """AWS: in a region that is named, or else the one boto3 is set up for. Nobody is asked over the network."""
+    if region is None:
+        region = _session(profile).region_name
+    if not region:
+        raise ConfigError("no AWS region is named: give one (--region eu-central-1), or set one up in ~/.aws/config.")
+    return Access(region, profile=profile)
+
+
+def local_access(endpoint_url: str | None = None) -> Access:
+    """A stand-in on this machine."""
+    return Access(LOCAL_REGION, endpoint_url or f"http://127.0.0.1:{LOCAL_PORT}")
+
+
+def _session(profile: str | None) -> Any:
+    boto3, _ = _boto3()
+    from botocore.exceptions import ProfileNotFound
+
+    try:
+        return boto3.session.Session(profile_name=profile)
+    except ProfileNotFound as error:
+        raise ConfigError(f"{error}: name a profile of ~/.aws/config, or none.") from error
+
+
+def _blank_session() -> Any:
+    """A session that reads none of the user's profiles: it needs none, and must not fail for a missing one."""
+    import botocore.session
+
+    nothing = {"config_file": os.devnull, "credentials_file": os.devnull, "profile": None}
+    return botocore.session.Session({name: (None, None, default, None) for name, default in nothing.items()})
+
+
+def _boto3() -> tuple[Any, Any]:
+    try:
+        import boto3.session
+        from botocore.config import Config
+    except ImportError as error:
+        raise ConfigError(
+            'AWS is called through boto3, which is not installed: pip install "dorylus[lambda]".'
+        ) from error
+    return boto3, Config

@@ -1,0 +1,147 @@
+"""AWS Lambda's stand-in on this machine: ministack on a loopback port, with the function deployed by the same code.
+
+Functions are processes that AWS's own runtime client runs, started from our zip; they see none of this environment.
+"""
+
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from dorylus.errors import ConfigError
+from dorylus.functions.deploy.access import LOCAL_REGION, Access
+from dorylus.functions.deploy.aws import Deployment
+from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.package import Package, build
+from dorylus.functions.deploy.platforms import on_this_machine
+from dorylus.functions.deploy.wanted import Wanted
+
+HOST: Final = "127.0.0.1"
+START_S: Final = 60.0
+STOP_S: Final = 10.0
+_POLL_S: Final = 0.05
+_STARTS: Final = 3  # a port that was free may be taken before it is used
+_HEALTH: Final = "/_ministack/health"
+_LOG: Final = "ministack.log"
+
+
+class LocalFunctions:
+    """A Lambda service of our own with the function in it, until it is closed: ``with LocalFunctions() as local:``.
+
+    ``access`` is how to reach it; ``config`` says what the function is (its platform is always this machine).
+    """
+
+    def __init__(self, config: FunctionConfig | None = None, *, package: Package | None = None) -> None:
+        _check_installed()
+        self.config = config or FunctionConfig(platform=on_this_machine())
+        self._folder = Path(tempfile.mkdtemp(prefix="dorylus-functions-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self.access = self._start()
+            self.wanted = Wanted(self.config, package or build(self.config.platform), LOCAL_REGION)
+            Deployment(self.wanted, self.access).deploy()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """The id of the service's process, which is that of the group all functions belong to; None when closed."""
+        return None if self._process is None else self._process.pid
+
+    def close(self) -> None:
+        """End the service and every function, and remove what they wrote."""
+        process, self._process = self._process, None
+        if process is not None:
+            _stop(process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> "LocalFunctions":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self) -> Access:
+        for _ in range(_STARTS):
+            port = _free_port()
+            self._process = self._run(port)
+            if _answers(self._process, port):
+                return Access(LOCAL_REGION, f"http://{HOST}:{port}")
+            _stop(self._process)
+        said = (self._folder / _LOG).read_text(errors="replace").strip()[-1000:]
+        raise DeployError(f"ministack did not start on this machine within {START_S:.0f} s. It said: {said}")
+
+    def _run(self, port: int) -> "subprocess.Popen[bytes]":
+        folder = str(self._folder)
+        environment = {  # all there is: nothing of the user's, least of all credentials, gets to the functions
+            "PATH": os.defpath,
+            "HOME": folder,
+            "TMPDIR": folder,
+            "BIND_HOST": HOST,
+            "GATEWAY_PORT": str(port),
+            "LOG_LEVEL": "WARNING",
+        }
+        with (self._folder / _LOG).open("wb") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dorylus.functions.deploy.stand_in"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=folder,
+                process_group=0,
+            )
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("ministack", "awslambdaric", "boto3") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"functions on this machine need {' and '.join(missing)}, which is not installed: "
+            'pip install "dorylus[local-functions]".'
+        )
+
+
+def _free_port() -> int:
+    with socket.create_server((HOST, 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:
+    """Wait until it answers; False if it ends instead, or takes too long."""
+    deadline_s = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline_s:
+        connection = http.client.HTTPConnection(HOST, port, timeout=5)
+        try:
+            connection.request("GET", _HEALTH)
+            if connection.getresponse().status == http.client.OK:
+                return True
+        except OSError:
+            time.sleep(_POLL_S)
+        finally:
+            connection.close()
+    return False
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """End a process with all of its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(STOP_S)

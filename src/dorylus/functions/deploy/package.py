@@ -1,0 +1,186 @@
+"""The function's zip: our modules that it needs, its packages, and on this machine a way to start them.
+
+The same contents always give the same bytes (files in order, no times of day), so a deployment can tell by the hash
+whether anything changed. A zip is built once and kept; one that is found damaged is built again.
+"""
+
+import base64
+import hashlib
+import io
+import os
+import shlex
+import sys
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dorylus.functions.deploy.bytecode import compiled
+from dorylus.functions.deploy.closure import ENTRY, modules_of
+from dorylus.functions.deploy.distributions import can_be_copied, copied, needed_for, requirements, unpacked
+from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.platforms import Platform
+from dorylus.functions.deploy.wheels import download, found_in
+
+HANDLER: Final = f"{ENTRY}.handler"
+REPORTING: Final = "dorylus.functions.deploy.reporting"
+MAX_UNPACKED_BYTES: Final = 200_000_000
+MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
+_FORMAT: Final = 1  # raise it when packing changes: zips that were kept are then built again
+_MOST_KEPT: Final = 6  # zips
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_SEPARATOR: Final = "-"
+
+
+@dataclass(frozen=True)
+class Package:
+    """A zip that is ready to be deployed."""
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    unpacked_bytes: int
+
+    @property
+    def code_sha256(self) -> str:
+        """The hash as Lambda tells it."""
+        return base64.b64encode(bytes.fromhex(self.sha256)).decode()
+
+    def read(self) -> bytes:
+        """The zip."""
+        return self.path.read_bytes()
+
+    def __str__(self) -> str:
+        size, unpacked = self.size_bytes / 1e6, self.unpacked_bytes / 1e6
+        return f"zip of {size:.1f} MB ({unpacked:.1f} MB unpacked), sha256 {self.sha256[:16]}"
+
+
+def default_folder() -> Path:
+    """The user's cache folder: ``$XDG_CACHE_HOME/dorylus/functions``, or ``~/.cache/dorylus/functions``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "dorylus" / "functions"
+
+
+def build(platform: Platform, folder: Path | None = None) -> Package:
+    """The zip for a platform, built if it is not kept in the folder. Another platform's packages are fetched by pip."""
+    folder = default_folder() if folder is None else folder
+    folder.mkdir(parents=True, exist_ok=True)
+    entries = _entries(platform, folder)
+    key = _key(platform, entries)
+    package = _kept(folder, key) or _built(folder, key, _with_bytecode(entries, platform))
+    if package.unpacked_bytes > MAX_UNPACKED_BYTES or package.size_bytes > MAX_ZIP_BYTES:
+        raise DeployError(
+            f"the function is a {package}, but may have {MAX_ZIP_BYTES / 1e6:.0f} MB, unpacked "
+            f"{MAX_UNPACKED_BYTES / 1e6:.0f} MB: install smaller releases of numpy and onnxruntime."
+        )
+    return package
+
+
+def needs_download(platform: Platform, folder: Path | None = None) -> list[str]:
+    """What pip would have to fetch before a zip for the platform can be built; nothing if that has been done."""
+    names = needed_for(platform)
+    if can_be_copied(names, platform):
+        return []
+    wheels = _wheels(folder or default_folder(), platform)
+    return [each for each in requirements(names) if found_in(wheels, each) is None]
+
+
+def _entries(platform: Platform, folder: Path) -> dict[str, bytes]:
+    names = needed_for(platform)
+    if can_be_copied(names, platform):
+        entries = {place: content for name in names for place, content in copied(name)}
+    else:
+        wheels = download(requirements(names), platform, _wheels(folder, platform))
+        entries = {place: content for wheel in wheels for place, content in unpacked(wheel)}
+    entries |= _ours(ENTRY)
+    if platform.managed:
+        return entries
+    return {**entries, **_ours(REPORTING), "bootstrap": bootstrap(sys.executable).encode()}
+
+
+def _ours(entry: str) -> dict[str, bytes]:
+    root = Path(__file__).parents[3]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in modules_of(entry).values()}
+
+
+def bootstrap(python: str) -> str:
+    """What starts a function where the service brings no Python: this one, which sees nothing but the zip (-S)."""
+    return (
+        "#!/bin/sh\n"
+        'cd "$(dirname "$0")" || exit 1\n'
+        'export PYTHONPATH="$PWD" PYTHONDONTWRITEBYTECODE=1\n'  # as on AWS, where the folder cannot be written to
+        'export _HANDLER="${_HANDLER:-$1}"\n'
+        f"exec {shlex.quote(python)} -S -m awslambdaric {REPORTING}.handler\n"
+    )
+
+
+def _with_bytecode(entries: dict[str, bytes], platform: Platform) -> dict[str, bytes]:
+    made: dict[str, bytes] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other people's sources
+        for place, content in entries.items():
+            found = compiled(place, content, platform) if place.endswith(".py") else None
+            if found is not None:
+                made[found[0]] = found[1]
+    return entries | made
+
+
+def _key(platform: Platform, entries: Mapping[str, bytes]) -> str:
+    """What a zip is kept by. Compiled sources follow from the sources, so they need not be made to know it."""
+    whole = hashlib.sha256(f"format {_FORMAT} {platform} {platform.managed} {sys.implementation.cache_tag}".encode())
+    for place, content in sorted(entries.items()):
+        whole.update(f"\n{place} {hashlib.sha256(content).hexdigest()}".encode())
+    return whole.hexdigest()[:32]
+
+
+def _kept(folder: Path, key: str) -> Package | None:
+    """The zip built earlier; its name says what it must hash to."""
+    for path in folder.glob(f"{key}{_SEPARATOR}*.zip"):
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.stem == f"{key}{_SEPARATOR}{sha256}":
+            return _package(path, sha256)
+        path.unlink(missing_ok=True)
+    return None
+
+
+def _built(folder: Path, key: str, entries: Mapping[str, bytes]) -> Package:
+    content = _zip(entries)
+    sha256 = hashlib.sha256(content).hexdigest()
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
+        file.write(content)
+    path = folder / f"{key}{_SEPARATOR}{sha256}.zip"
+    os.replace(file.name, path)
+    with suppress(FileNotFoundError):  # another process drops old ones, too
+        for old in sorted(folder.glob("*.zip"), key=lambda each: each.stat().st_mtime)[:-_MOST_KEPT]:
+            old.unlink()
+    return _package(path, sha256)
+
+
+def _package(path: Path, sha256: str) -> Package:
+    with zipfile.ZipFile(path) as archive:
+        unpacked_bytes = sum(info.file_size for info in archive.infolist())
+    return Package(path, sha256, path.stat().st_size, unpacked_bytes)
+
+
+def _zip(entries: Mapping[str, bytes]) -> bytes:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for place, content in sorted(entries.items()):
+            info = zipfile.ZipInfo(place, _EPOCH)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # Unix: else the permissions mean nothing
+            info.external_attr = (0o100755 if _is_run(place) else 0o100644) << 16
+            archive.writestr(info, content)
+    return whole.getvalue()
+
+
+def _is_run(place: str) -> bool:
+    return place == "bootstrap" or ".so" in Path(place).suffixes
+
+
+def _wheels(folder: Path, platform: Platform) -> Path:
+    return folder / "wheels" / f"{platform.python}-{platform.architecture}"

@@ -1,0 +1,128 @@
+"""What runs inside a function, on every service alike: a frame with a task in, a frame with what came of it out.
+
+``handle`` is a pure function of its request; what it keeps between calls (programs ready to run, weights by version,
+open connections) only makes it faster. Imports numpy, onnxruntime and, once a port is dialled, pyzmq.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dorylus.errors import DorylusError
+from dorylus.functions.errand import Walk, run_errand
+from dorylus.functions.invocation import CONTENT, Errand, Invocation, ports_of
+from dorylus.functions.payload import narrow, widen
+from dorylus.functions.runner import Runner
+from dorylus.functions.stopwatch import Stopwatch
+from dorylus.functions.warm import Links, WarmWeights
+from dorylus.wire.errors import FrameError, Refused, WireError
+from dorylus.wire.frames import Buffer, Frame, pack, unpack
+
+Arrays = dict[str, NDArray[Any]]
+Answer = tuple[dict[str, Any], Arrays]
+
+PROBE_S = 3.0  # how long a port may take to say hello
+MAX_TEXT = 4000  # characters of an error that are told
+
+
+class Handler:
+    """Carries out invocations, and keeps warm what the next one may need. Several threads may use one."""
+
+    def __init__(
+        self,
+        runner: Runner | None = None,
+        links: Links | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._runner, self._links, self._clock = runner or Runner(), links or Links(), clock
+        self._weights = WarmWeights()
+        self._used = threading.Event()
+
+    def handle(self, request: Buffer) -> bytes:
+        """The answer to a request, both as frames. Whatever goes wrong is in the answer, never raised."""
+        return b"".join(self.answer(request))
+
+    def answer(self, request: Buffer) -> list[Buffer]:
+        """The same answer in parts, which are the outputs' own memory."""
+        watch, cold = Stopwatch(self._clock), not self._used.is_set()
+        self._used.set()
+        try:
+            frame = unpack(request)
+            about = {"task": frame.header.get("task")}
+            header, arrays = self._carry_out(frame, watch)
+        except Exception as error:
+            self._links.hang_up()
+            about, header, arrays = {}, _told(error), {}
+        return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays)
+
+    def _carry_out(self, frame: Frame, watch: Stopwatch) -> Answer:
+        if "probe" in frame.header:
+            return self._probe(frame.header)
+        invocation = Invocation.from_header(frame.header)
+        arrays = dict(frame.arrays)
+        content = arrays.pop(CONTENT, None)
+        if content is not None:
+            with watch.on("init"):
+                self._runner.load(invocation.program, content.tobytes())
+        if invocation.errand is not None:
+            return self._run_errand(invocation, invocation.errand, arrays, watch)
+        if not self._runner.known(invocation.program):
+            return {"missing": invocation.program}, {}
+        with watch.on("compute"):
+            made = self._runner.run(invocation.program, widen(arrays, invocation.columns))
+            return {}, narrow(made, invocation.precision)
+
+    def _run_errand(self, invocation: Invocation, errand: Errand, arrays: Arrays, watch: Stopwatch) -> Answer:
+        """Walk to the ports and back; over connections from earlier, which may be dead, a second time if need be."""
+        was_warm = self._links.is_warm
+        try:
+            self._walk(invocation, errand, arrays, watch)
+        except Refused:
+            raise
+        except WireError:
+            self._links.hang_up()
+            if not was_warm:
+                raise
+            self._walk(invocation, errand, arrays, watch)
+        return {}, {}
+
+    def _walk(self, invocation: Invocation, errand: Errand, arrays: Arrays, watch: Stopwatch) -> None:
+        ports = errand.ports
+        rows, weights = (self._links.to(address, ports.keys) for address in (ports.rows, ports.weights))
+        walk = Walk(invocation.task, errand, rows, weights, watch)
+        run_errand(invocation, arrays, walk, self._runner, self._weights)
+
+    def _probe(self, header: Mapping[str, Any]) -> Answer:
+        """Whether both ports can be reached from here."""
+        ports = ports_of(header)
+        try:
+            for address in (ports.rows, ports.weights):
+                link = self._links.to(address, ports.keys)
+                link.receive(link.send({"ask": "hello"}, {}, PROBE_S), PROBE_S)
+        except WireError as error:
+            self._links.hang_up()
+            return {"reached": False, "why": str(error)}, {}
+        return {"reached": True}, {}
+
+
+def _told(error: Exception) -> dict[str, Any]:
+    """An error in words. Its kind says who can help: nobody (task, frame), or trying again (wire, refused)."""
+    kinds = ((FrameError, "frame"), (Refused, "refused"), (WireError, "wire"))
+    kind = next((kind for of, kind in kinds if isinstance(error, of)), "task")
+    text = str(error) if isinstance(error, DorylusError) else f"{type(error).__name__}: {error}"
+    return {"error": text[:MAX_TEXT], "kind": kind}
+
+
+@cache
+def of_this_process() -> Handler:
+    """The one handler of this process: made when it is first needed, warm ever after."""
+    return Handler()
+
+
+def handle(request: Buffer) -> bytes:
+    """The answer to a request by the handler of this process."""
+    return of_this_process().handle(request)

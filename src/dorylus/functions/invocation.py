@@ -1,0 +1,120 @@
+"""What an invocation asks of a function, as its frame's header says it; both ends read and write it here.
+
+This file is shipped inside functions: numpy only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dorylus.functions.payload import PRECISIONS
+from dorylus.wire.errors import FrameError
+
+CONTENT: Final = "program.content"  # the name under which a program travels in a frame
+DEFAULT_TIMEOUT_S: Final = 60.0
+TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # where services over HTTP find the token both ends share
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the graph server's rows and the parameter server's weights are fetched from, and with which keys."""
+
+    rows: str
+    weights: str
+    keys: Mapping[str, Any] = field(repr=False)
+
+    def to_header(self) -> dict[str, Any]:
+        """Their part of an invocation's header. Never log this: it holds a secret key."""
+        return {"ports": {"rows": self.rows, "weights": self.weights}, "keys": dict(self.keys)}
+
+
+@dataclass(frozen=True)
+class Errand:
+    """The direct path: what a function fetches and pushes itself. ``weights`` is the id of their version.
+
+    ``stream``: a part of the rows is fetched while the one before is computed; else everything is fetched first.
+    """
+
+    ports: Ports
+    rows: int
+    part_rows: int
+    weights: str
+    stream: bool = True
+    timeout_s: float = DEFAULT_TIMEOUT_S
+
+    @property
+    def num_parts(self) -> int:
+        """In how many parts the rows are cut."""
+        return -(-self.rows // self.part_rows)
+
+    def to_header(self) -> dict[str, Any]:
+        """Its part of an invocation's header. Never log this: it holds a secret key."""
+        own = {name: getattr(self, name) for name in ("rows", "part_rows", "weights", "stream", "timeout_s")}
+        return {**own, **self.ports.to_header()}
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """One invocation: a task by its id, its program by hash, the widths of sparse rows, and how outputs travel."""
+
+    task: str
+    program: str
+    columns: Mapping[str, int] = field(default_factory=dict)
+    precision: str = "float32"
+    errand: Errand | None = None
+
+    def to_header(self) -> dict[str, Any]:
+        """The header of the frame."""
+        header = {
+            "task": self.task,
+            "program": self.program,
+            "columns": dict(self.columns),
+            "precision": self.precision,
+        }
+        return header if self.errand is None else {**header, **self.errand.to_header()}
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, Any]) -> "Invocation":
+        """The invocation a header asks for."""
+        invocation = cls(
+            _get(header, "task", str),
+            _get(header, "program", str),
+            _get(header, "columns", dict, {}),
+            _get(header, "precision", str, "float32"),
+            _errand(header) if "ports" in header else None,
+        )
+        if invocation.precision not in PRECISIONS:
+            raise FrameError(f"precision {invocation.precision!r} was asked for: use one of {', '.join(PRECISIONS)}.")
+        if not all(type(width) is int and width >= 0 for width in invocation.columns.values()):
+            raise FrameError("the columns of an invocation are widths: whole numbers from 0 on.")
+        return invocation
+
+
+def ports_of(header: Mapping[str, Any]) -> Ports:
+    """The ports a header names."""
+    ports = _get(header, "ports", dict)
+    return Ports(_get(ports, "rows", str), _get(ports, "weights", str), _get(header, "keys", dict))
+
+
+def _errand(header: Mapping[str, Any]) -> Errand:
+    errand = Errand(
+        ports_of(header),
+        _get(header, "rows", int),
+        _get(header, "part_rows", int),
+        _get(header, "weights", str),
+        _get(header, "stream", bool, True),
+        float(_get(header, "timeout_s", (int, float), DEFAULT_TIMEOUT_S)),
+    )
+    if errand.rows < 0 or errand.part_rows < 1 or not 0 < errand.timeout_s < 1e6:
+        raise FrameError("an invocation's rows, part_rows or timeout_s is out of its range.")
+    return errand
+
+
+_NO_DEFAULT: Final = object()
+
+
+def _get(header: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = _NO_DEFAULT) -> Any:
+    value = header.get(name, default)
+    if value is _NO_DEFAULT or not isinstance(value, kind):
+        raise FrameError(f"an invocation's header has no {name!r} of the kind it needs. Deploy the same release.")
+    return value

@@ -1,0 +1,95 @@
+"""A program: a dense task as data, and what the names of its arrays mean.
+
+A program maps named arrays to named arrays. The name of an array, up to its first dot, is its role. The role says
+whether an array is cut by row, so that a program may run on any cut of the rows and the pieces be put together again.
+This file is shipped inside functions: standard library only.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from dorylus.errors import DorylusError
+
+
+class ProgramError(DorylusError):
+    """A program that is not what it claims to be, or arrays that do not fit it."""
+
+    exit_code = 1
+
+
+class Role(Enum):
+    """What an array is to a program; the value is the name's part before the first dot."""
+
+    ROWS = "rows"
+    COTANGENT = "cotangent"
+    LABELS = "labels"
+    TOTAL = "total"
+    WEIGHT = "weight"
+    OUTPUT = "output"
+    INPUT_GRAD = "input_grad"
+    WEIGHT_GRAD = "weight_grad"
+    LOSS = "loss"
+
+
+CUT_BY_ROW: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.LABELS, Role.OUTPUT, Role.INPUT_GRAD})
+SUMMED: Final = frozenset({Role.WEIGHT_GRAD, Role.LOSS})
+ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
+
+_ROLES = {role.value: role for role in Role}
+_ALONE = frozenset({Role.LABELS, Role.TOTAL, Role.LOSS})
+
+
+@dataclass(frozen=True)
+class Program:
+    """A dense task as ONNX, known by the SHA-256 of its content.
+
+    ``inputs`` are only the arrays it needs: a gradient that does not depend on the rows does not ask for them. A
+    program without outputs has nothing to compute; it is answered where it is asked for, never sent.
+    """
+
+    content: bytes
+    hash: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, content: bytes, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> "Program":
+        """The program with this content."""
+        return cls(content, content_hash(content), inputs, outputs)
+
+
+def content_hash(content: bytes) -> str:
+    """What a program with this content is known by."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def role(name: str) -> Role:
+    """The role of an array with this name."""
+    before, dot, after = name.partition(".")
+    found = _ROLES.get(before)
+    if found is None or (found in _ALONE and dot) or (found not in _ALONE and not after):
+        raise ProgramError(f"no array is called {name!r}: names are those of {', '.join(sorted(_ROLES))}.")
+    return found
+
+
+def called(role: Role, which: int | str | None = None) -> str:
+    """The name of an array: ``called(Role.ROWS, 0)`` is ``"rows.0"``."""
+    return role.value if which is None else f"{role.value}.{which}"
+
+
+def which(name: str) -> str:
+    """What stands after the role: the number of an input or output, or the name of a weight (dots and all)."""
+    role(name)
+    return name.partition(".")[2]
+
+
+def is_cut_by_row(name: str) -> bool:
+    """Whether the array has one row per row of the task: parts are cut from it, or joined one after the other."""
+    return role(name) in CUT_BY_ROW
+
+
+def is_summed(name: str) -> bool:
+    """Whether the array of a task is the sum of those of its parts."""
+    return role(name) in SUMMED

@@ -1,0 +1,87 @@
+"""Programs made before, on disk: an export takes seconds, a look here a millisecond.
+
+A program lies in one file, named by the key of what it was made from. Its first line is the SHA-256 of the rest, so
+that a damaged file is seen and made again; then a line of JSON with the names of its arrays; then its content.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from dorylus.functions.program import Program
+
+_SUFFIX = ".program"
+_MAX_BYTES = 128 << 20
+
+
+def default_folder() -> Path:
+    """The user's cache folder: ``$XDG_CACHE_HOME/dorylus/programs``, or ``~/.cache/dorylus/programs``."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "dorylus" / "programs"
+
+
+class ProgramCache:
+    """A folder of programs. Several processes may share it; at most ``max_bytes``, the least used are dropped first.
+
+    A folder that cannot be read or written is no reason to stop a run: then nothing is found, and nothing kept.
+    """
+
+    def __init__(self, folder: Path | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
+        self.folder = default_folder() if folder is None else folder
+        self._max_bytes = max_bytes
+
+    def get(self, key: str) -> Program | None:
+        """The program kept under a key; None if there is none, or if its file is damaged."""
+        path = self._path(key)
+        try:
+            found = path.read_bytes()
+            os.utime(path)  # used just now: the last to be dropped
+        except OSError:
+            return None
+        return _read(key, found)
+
+    def put(self, key: str, program: Program) -> None:
+        """Keep a program under a key; who reads meanwhile sees all of it, or nothing."""
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".tmp", delete=False) as file:
+                file.write(_written(key, program))
+            os.replace(file.name, self._path(key))
+            self._drop_the_least_used()
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _drop_the_least_used(self) -> None:
+        room = self._max_bytes
+        for _, size, path in sorted(self._files(), reverse=True):
+            room -= size
+            if room < 0:
+                path.unlink(missing_ok=True)
+
+    def _files(self) -> Iterator[tuple[int, int, Path]]:
+        for path in self.folder.iterdir():
+            with suppress(FileNotFoundError):  # another process dropped it, or gave it its name
+                found = path.stat()
+                yield found.st_mtime_ns, found.st_size, path
+
+
+def _written(key: str, program: Program) -> bytes:
+    about = {"key": key, "inputs": program.inputs, "outputs": program.outputs}
+    rest = json.dumps(about).encode() + b"\n" + program.content
+    return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
+
+
+def _read(key: str, found: bytes) -> Program | None:
+    claimed, _, rest = found.partition(b"\n")
+    if hashlib.sha256(rest).hexdigest().encode() != claimed:
+        return None
+    line, _, content = rest.partition(b"\n")
+    about = json.loads(line)
+    if about["key"] != key:  # a file that was copied or renamed
+        return None
+    return Program.of(content, tuple(about["inputs"]), tuple(about["outputs"]))

@@ -1,0 +1,77 @@
+"""A local process that runs the handler: frames in and out over the socket it was started with as standard input.
+
+Each message is eight bytes with its length, little-endian, then a frame. The process ends when the other end of the
+socket is closed, in the middle of a task too: whoever started it may die without a word.
+"""
+
+import os
+import select
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from dorylus.functions.handler import Handler
+from dorylus.wire.frames import DEFAULT, Buffer, pack
+
+LENGTH: Final = struct.Struct("<Q")
+MAX_BYTES: Final = DEFAULT.max_frame_bytes
+IOV_MAX: Final = 512  # buffers handed to the kernel at a time
+
+
+def send(link: socket.socket, parts: Sequence[Buffer]) -> None:
+    """Send a message, its parts one after the other, without joining them."""
+    views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
+    left = [memoryview(LENGTH.pack(sum(map(len, views)))), *views]
+    while left:
+        sent = link.sendmsg(left[:IOV_MAX])
+        while left and sent >= len(left[0]):
+            sent -= len(left.pop(0))
+        if sent:
+            left[0] = left[0][sent:]
+
+
+def receive(link: socket.socket) -> bytearray:
+    """The next message; EOFError when the other end is gone, in the middle of it or before."""
+    (size,) = LENGTH.unpack(_exactly(link, LENGTH.size))
+    if size > MAX_BYTES:
+        raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are taken.")
+    return _exactly(link, size)
+
+
+def _exactly(link: socket.socket, size: int) -> bytearray:
+    buffer = bytearray(size)
+    view = memoryview(buffer)
+    while view:
+        got = link.recv_into(view)
+        if not got:
+            raise EOFError("the other end of the socket is closed.")
+        view = view[got:]
+    return buffer
+
+
+def main() -> None:
+    """Answer requests until nobody is left to ask."""
+    link = socket.socket(fileno=os.dup(0))
+    os.dup2(2, 1)  # what a library prints must not be lost, and must not be taken for an answer
+    threading.Thread(target=_die_with_parent, args=(link.fileno(),), daemon=True).start()
+    handler = Handler()
+    send(link, pack({"ready": True}, {}))
+    try:
+        while True:
+            send(link, handler.answer(receive(link)))
+    except (EOFError, ConnectionError):
+        os._exit(0)
+
+
+def _die_with_parent(descriptor: int) -> None:
+    """End the process as soon as the other end is closed, whatever it is doing."""
+    hangs_up = select.poll()
+    hangs_up.register(descriptor, 0)  # only what is always told: that the other end hung up
+    hangs_up.poll()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

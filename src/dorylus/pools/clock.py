@@ -1,0 +1,153 @@
+"""Time for pools: what time it is, and a call later on. The real clock, and one that tests move by hand."""
+
+import heapq
+import sys
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+_JOIN_S = 10.0  # how long a clock that closes waits for what it has just called
+
+
+class Timer(Protocol):
+    """A call to come."""
+
+    def cancel(self) -> None:
+        """Forget it; nothing happens if it has been made already."""
+
+
+class Clock(Protocol):
+    """Seconds that never go back, and calls later on."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call ``fn`` once, ``delay_s`` from now, in a thread of the clock's; at once if that is past."""
+
+
+class _Entry:
+    """A call to come, in the order of ``when_s``, then of being asked for."""
+
+    __slots__ = ("fn", "number", "when_s")
+
+    def __init__(self, when_s: float, number: int, fn: Callable[[], None]) -> None:
+        self.when_s, self.number = when_s, number
+        self.fn: Callable[[], None] | None = fn
+
+    def __lt__(self, other: "_Entry") -> bool:
+        return (self.when_s, self.number) < (other.when_s, other.number)
+
+    def cancel(self) -> None:
+        self.fn = None  # stays in the heap until its time comes, but holds on to nothing
+
+
+class RealClock:
+    """The machine's clock; one thread, started by the first :meth:`call_later`, makes all calls one after another.
+
+    So what is called must not wait for long. An error of it goes to ``threading.excepthook``, and the thread goes on.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._entries: list[_Entry] = []
+        self._numbers = count()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call ``fn`` in the timer's thread; never, if the clock is closed before."""
+        entry = _Entry(self.now() + delay_s, next(self._numbers), fn)
+        with self._changed:
+            if self._closed:
+                return entry
+            heapq.heappush(self._entries, entry)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="dorylus-timer", daemon=True)
+                self._thread.start()
+            elif self._entries[0] is entry:
+                self._changed.notify()
+        return entry
+
+    def close(self) -> None:
+        """Forget all calls to come and stop the thread, once what it is just calling has returned."""
+        with self._changed:
+            self._closed = True
+            self._entries.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while (entry := self._next()) is not None:
+            fn, entry.fn = entry.fn, None
+            if fn is not None:
+                try:
+                    fn()
+                except Exception:
+                    threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+                del fn  # an idle thread keeps nothing alive
+
+    def _next(self) -> _Entry | None:
+        """Wait for the next call whose time has come; None when the clock is closed."""
+        with self._changed:
+            while not self._closed:
+                wait_s = self._entries[0].when_s - self.now() if self._entries else None
+                if wait_s is not None and wait_s <= 0:
+                    return heapq.heappop(self._entries)
+                self._changed.wait(None if wait_s is None else min(wait_s, threading.TIMEOUT_MAX))
+            return None
+
+
+class ManualClock:
+    """A clock that stands still until it is moved; calls are made in the thread that moves it, in order of time."""
+
+    def __init__(self, now_s: float = 0.0) -> None:
+        self._now_s = now_s
+        self._entries: list[_Entry] = []
+        self._numbers = count()
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        """The time it has been moved to."""
+        return self._now_s
+
+    def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
+        """Call ``fn`` when the clock is moved that far."""
+        entry = _Entry(self._now_s + max(delay_s, 0.0), next(self._numbers), fn)
+        with self._lock:
+            heapq.heappush(self._entries, entry)
+        return entry
+
+    def next_s(self) -> float | None:
+        """When the next call is due; None when there is none."""
+        with self._lock:
+            while self._entries and self._entries[0].fn is None:
+                heapq.heappop(self._entries)
+            return self._entries[0].when_s if self._entries else None
+
+    def step(self) -> bool:
+        """Move to the next call and make it; False when there is none."""
+        if self.next_s() is None:
+            return False
+        with self._lock:
+            entry = heapq.heappop(self._entries)
+        fn, entry.fn = entry.fn, None
+        self._now_s = max(self._now_s, entry.when_s)
+        if fn is not None:
+            fn()
+        return True
+
+    def advance(self, seconds: float) -> None:
+        """Move on by so much; everything due until then is called at its time, also what is asked for meanwhile."""
+        until_s = self._now_s + seconds
+        while (due_s := self.next_s()) is not None and due_s <= until_s:
+            self.step()
+        self._now_s = max(self._now_s, until_s)

@@ -1,0 +1,24 @@
+"""A pool of functions from an invoker and settings, with programs kept on disk for the next run."""
+
+from collections.abc import Callable
+
+from dorylus.functions.export import Exports, signature
+from dorylus.functions.program_cache import ProgramCache
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.functions_pool import FunctionsPool, Note
+from dorylus.pools.invocations import Invoked
+from dorylus.pools.invoker import Invoker
+from dorylus.pools.programs import Programs
+
+
+def functions_pool(
+    invoker: Invoker,
+    config: FunctionsConfig | None = None,
+    *,
+    cache: ProgramCache | None = None,
+    note: Note = lambda what, **details: None,
+    invoked: Callable[[Invoked], None] = lambda invocation: None,
+) -> FunctionsPool:
+    """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given."""
+    exports = Exports(ProgramCache() if cache is None else cache)
+    return FunctionsPool(invoker, Programs(signature, exports.program), config, note, invoked)

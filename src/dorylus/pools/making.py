@@ -1,0 +1,121 @@
+"""Pools by name, put together as a run uses them: functions, whose calls are tried again and kept to a good number."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.functions import functions_pool
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.invocations import Invoked
+from dorylus.pools.invoker import Invoker
+from dorylus.pools.limited import Limited
+from dorylus.pools.policy import Policy
+from dorylus.pools.pool import TensorPool
+from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.threads import ThreadsPool
+from dorylus.pools.tuner import Decision
+from dorylus.pools.unfused import Unfused
+from dorylus.pools.usage import Usage
+
+Note = Callable[..., None]
+
+REMOTE_AT_MOST = 1000  # what AWS lets an account run at once unless asked for more
+LOCAL_AT_MOST = 32  # functions on this machine are processes of some 60 MB each
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolSettings:
+    """Which pool, and how it is used.
+
+    ``functions``: how many calls may be under way; None finds the number while they run, from ``start`` on.
+    ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes.
+    """
+
+    name: str = "threads"
+    functions: int | None = None
+    start: int = 1
+    workers: int = 1
+    url: str | None = None
+    function: str = "dorylus"
+    fuse: bool = True
+    travel: FunctionsConfig = field(default_factory=FunctionsConfig)
+    policy: Policy = field(default_factory=Policy)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A pool, and what it has to tell at the end of a run."""
+
+    pool: TensorPool
+    figures: Callable[[], Mapping[str, Any]] = dict
+
+
+def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], None]) -> Made:
+    """The pool of these settings; ``note`` hears what it decides, ``invoked`` of every invocation."""
+    if settings.name == "threads":
+        return Made(ThreadsPool())
+    if settings.name not in INVOKERS:
+        raise ConfigError(unknown_name("pool", settings.name, POOLS))
+    functions = functions_pool(INVOKERS[settings.name](settings), settings.travel, note=note, invoked=invoked)
+    tried = Relaunching(functions, settings.policy)
+    pool = _kept_to_number(tried, settings, note)
+
+    def figures() -> dict[str, Any]:
+        used = asdict(sum(functions.usage().values(), Usage()))
+        used["duplicate_parts"] = used.pop("duplicates")
+        return {"data_path": functions.data_path, "functions": pool.limit, **asdict(tried.counts), **used}
+
+    return Made(pool if settings.fuse else Unfused(pool), figures)
+
+
+def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Limited | Autotuned:
+    if settings.functions is not None:
+        return Limited(tried, settings.functions)
+    if settings.name == "processes":
+        return Limited(tried, settings.workers)
+
+    def decided(decision: Decision) -> None:
+        note("autotune", **asdict(decision))
+
+    at_most = LOCAL_AT_MOST if settings.name == "lambda-local" else max(REMOTE_AT_MOST, settings.start)
+    return Autotuned(tried, min(settings.start, at_most), decided=decided, at_most=at_most)
+
+
+def _processes(settings: PoolSettings) -> Invoker:
+    from dorylus.pools.processes import ProcessesInvoker
+
+    return ProcessesInvoker(settings.functions or settings.workers)
+
+
+def _http(settings: PoolSettings) -> Invoker:
+    from dorylus.pools.http import HttpInvoker
+
+    if settings.url is None:
+        raise ConfigError("pool='http' needs to know where its functions are: give function_url.")
+    return HttpInvoker(settings.url)
+
+
+def _lambda(settings: PoolSettings) -> Invoker:
+    from dorylus.functions.deploy.access import aws_access
+    from dorylus.pools.aws_lambda import LambdaInvoker
+
+    return LambdaInvoker(aws_access(), settings.function)
+
+
+def _lambda_local(settings: PoolSettings) -> Invoker:
+    from dorylus.pools.aws_lambda import local_functions_invoker
+
+    return local_functions_invoker()
+
+
+INVOKERS: Mapping[str, Callable[[PoolSettings], Invoker]] = {
+    "http": _http,
+    "lambda": _lambda,
+    "lambda-local": _lambda_local,
+    "processes": _processes,
+}
+POOLS = ("threads", *INVOKERS)
+
+__all__ = ["POOLS", "Made", "PoolSettings", "make_pool"]

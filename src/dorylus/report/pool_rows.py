@@ -1,0 +1,35 @@
+"""What a run tells of its functions: the data path as it is chosen, and the figures of the closing table."""
+
+from dorylus.observe.sink import Record
+from dorylus.report import units
+from dorylus.report.summary import Summary
+
+PATHS = {
+    "direct": "functions fetch tensors from our data ports",
+    "inline": "tensors travel in the payloads of invocations",
+}
+
+
+def path_line(record: Record) -> str | None:
+    """Which data path was chosen and why, in a line; None for what else a pool notes."""
+    if record.get("what") != "data_path":
+        return None
+    path = str(record.get("path"))
+    return f"data path {path}: {PATHS.get(path, path)} ({record.get('why')})"
+
+
+def pool_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Rows on functions; nothing for a run without them."""
+    told = (summary.result or {}).get("pool")
+    if not told:
+        return []
+    sizes = f"{units.size(told['bytes_in'])} in, {units.size(told['bytes_out'])} out"
+    billed = units.seconds(told["billed_ms"] / 1000)
+    again = f"{told['relaunches']:,} relaunched, {told['duplicates'] + told['duplicate_parts']:,} duplicates dropped"
+    faults = f"{told['timeouts']:,} timed out, {told['losses']:,} lost, {told['throttled']:,} throttled"
+    where = f"{summary.config.get('pool')}, {told['data_path']}, {told['functions']:,} at once at the end"
+    return [
+        ("functions", where),
+        ("invocations", f"{told['invocations']:,} ({told['cold_starts']:,} cold), {sizes}, {billed} billed"),
+        ("tried again", f"{again}; {faults}" if told["relaunches"] or told["duplicates"] else "–"),
+    ]

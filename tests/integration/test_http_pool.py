@@ -1,0 +1,185 @@
+"""Runs whose dense tasks are posted to a real HTTP server, and how its answers are understood."""
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from function_runs import TOLERANCE, losses_here, losses_on
+
+from dorylus.functions.invocation import TOKEN_VARIABLE
+from dorylus.functions.program_cache import ProgramCache
+from dorylus.pools.faults import Lost, Throttled, Unavailable
+from dorylus.pools.functions import functions_pool
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.http import HttpInvoker
+from dorylus.wire.frames import pack, unpack
+
+DEADLINE_S = 30.0
+TOKEN = "t0ken-of-the-test"
+HELLO = b"".join(pack({"task": "t", "program": "unknown"}, {}))
+
+
+@pytest.fixture(scope="module")
+def server():
+    """The URL of uvicorn with our application, which asks for a token."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        command = [sys.executable, "-m", "uvicorn", "dorylus.functions.asgi:app", "--log-level", "warning"]
+        process = subprocess.Popen(
+            [*command, "--fd", str(listening.fileno())],
+            pass_fds=[listening.fileno()],
+            env={**os.environ, TOKEN_VARIABLE: TOKEN},
+        )
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    yield url
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) in (0, -signal.SIGTERM)
+
+
+@pytest.fixture
+def token(monkeypatch):
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return ProgramCache(tmp_path_factory.getbasetemp() / "programs")
+
+
+@pytest.mark.parametrize("path", ["inline", "direct"])
+def test_a_run_gives_the_losses_of_threads(server, token, programs, path):
+    pool = functions_pool(HttpInvoker(server), FunctionsConfig(data_path=path), cache=programs)
+    assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
+
+
+def test_auto_finds_out_that_a_server_near_by_can_reach_us(server, token, programs):
+    pool = functions_pool(HttpInvoker(server), cache=programs)
+    losses_on(pool, "gcn", epochs=1)
+    assert pool.data_path == "direct"
+
+
+def test_who_bears_no_token_is_told_where_to_put_it(server):
+    invoker = HttpInvoker(server)
+    with pytest.raises(Unavailable, match=f"status 401: put the service's token into {TOKEN_VARIABLE}"):
+        invoker.invoke(HELLO, DEADLINE_S)
+    invoker.close()
+
+
+def test_the_token_is_in_no_message_repr_or_log(server, monkeypatch, caplog):
+    monkeypatch.setenv(TOKEN_VARIABLE, "wr0ng")
+    invoker = HttpInvoker(server)
+    with caplog.at_level(logging.DEBUG), pytest.raises(Unavailable) as caught:
+        invoker.invoke(HELLO, DEADLINE_S)
+    invoker.close()
+    assert "wr0ng" not in f"{caught.value!r}{invoker!r}{caplog.text}"
+
+
+def test_a_connection_is_used_again(server, token):
+    invoker = HttpInvoker(server)
+    for _ in range(3):
+        assert unpack(invoker.invoke(HELLO, DEADLINE_S).content).header["missing"] == "unknown"
+    (connection,) = invoker._idle
+    invoker.close()
+    assert connection.sock is None
+
+
+class Service:
+    """A server that answers as it is told: a list of (status, headers), or "hang up" or "hang"."""
+
+    def __init__(self, answers):
+        self.answers, self.let_go, self.asked = list(answers), threading.Event(), threading.Event()
+        service = self
+
+        class Answers(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                service.asked.set()
+                answer = service.answers.pop(0)
+                if answer == "hang":
+                    service.let_go.wait(DEADLINE_S)
+                if isinstance(answer, str):
+                    self.close_connection = True
+                    return
+                status, headers = answer
+                self.send_response(status)
+                for name, value in {"Content-Length": "4", **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(b"word")
+
+            def log_message(self, *args):
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
+
+    def __enter__(self):
+        self._thread.start()
+        self.invoker = HttpInvoker(f"http://127.0.0.1:{self._server.server_port}/path")
+        return self
+
+    def __exit__(self, *_):
+        self.let_go.set()
+        self.invoker.close()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "fault"),
+    [(500, Lost), (502, Lost), (503, Lost), (408, Lost), (401, Unavailable), (403, Unavailable), (404, Unavailable)],
+)
+def test_a_status_says_whether_to_try_again(status, fault):
+    with Service([(status, {})]) as service, pytest.raises(fault, match=f"{status}"):
+        service.invoker.invoke(HELLO, DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"), [({}, None), ({"Retry-After": "2.5"}, 2.5), ({"Retry-After": "?"}, None)]
+)
+def test_a_service_that_has_enough_says_for_how_long(headers, seconds):
+    with Service([(429, headers)]) as service:
+        with pytest.raises(Throttled) as caught:
+            service.invoker.invoke(HELLO, DEADLINE_S)
+        assert caught.value.retry_after_s == seconds
+
+
+def test_a_service_that_hangs_up_is_lost():
+    with Service(["hang up"]) as service, pytest.raises(Lost, match="did not answer: RemoteDisconnected"):
+        service.invoker.invoke(HELLO, DEADLINE_S)
+
+
+def test_a_connection_the_service_closed_meanwhile_is_dialled_anew():
+    with Service([(200, {}), "hang up", (200, {})]) as service:
+        for _ in range(2):
+            assert bytes(service.invoker.invoke(HELLO, DEADLINE_S).content) == b"word"
+        assert service.answers == []
+
+
+def test_a_service_that_does_not_answer_in_time_is_lost():
+    with Service(["hang"]) as service, pytest.raises(Lost, match="TimeoutError"):
+        service.invoker.invoke(HELLO, 0.2)
+
+
+def test_closing_ends_what_is_under_way():
+    with Service(["hang"]) as service:
+        threading.Timer(0.0, lambda: service.asked.wait(DEADLINE_S) and service.invoker.close()).start()
+        with pytest.raises(Lost):
+            service.invoker.invoke(HELLO, DEADLINE_S)
+
+
+def test_nobody_listening_is_lost():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    invoker = HttpInvoker(url)
+    with pytest.raises(Lost, match="ConnectionRefusedError"):
+        invoker.invoke(HELLO, DEADLINE_S)
+    invoker.close()

@@ -1,0 +1,48 @@
+"""How messages travel over a process's socket; the processes themselves are in the integration tests."""
+
+import socket
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from dorylus.functions.worker import LENGTH, MAX_BYTES, receive, send
+
+
+@pytest.fixture
+def pair():
+    one, other = socket.socketpair()
+    with one, other:
+        yield one, other
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"a"], [b"ab", b"", memoryview(b"cd")], [np.arange(3).data] * 700])
+def test_parts_arrive_joined(pair, parts):
+    one, other = pair
+    send(one, parts)
+    assert bytes(receive(other)) == b"".join(bytes(part) for part in parts)
+
+
+def test_a_message_bigger_than_the_sockets_buffer_arrives_whole(pair):
+    one, other = pair
+    content = np.random.default_rng(0).bytes(8 << 20)
+    sender = threading.Thread(target=send, args=(one, [content[:100], content[100:]]))
+    sender.start()
+    assert bytes(receive(other)) == content
+    sender.join()
+
+
+def test_the_other_end_gone_is_the_end(pair):
+    one, other = pair
+    one.sendall(LENGTH.pack(10) + b"half")
+    one.close()
+    with pytest.raises(EOFError):
+        receive(other)
+
+
+def test_a_length_no_frame_has_is_not_waited_for(pair):
+    one, other = pair
+    one.sendall(struct.pack("<Q", MAX_BYTES + 1))
+    with pytest.raises(EOFError, match="was announced"):
+        receive(other)

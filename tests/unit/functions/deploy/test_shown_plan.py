@@ -1,0 +1,35 @@
+from dataclasses import replace
+
+from wishes import deployed, wish
+
+from dorylus.functions.deploy.plan import deploy_calls, looks
+from dorylus.functions.deploy.shown import shown, state, title
+from dorylus.functions.deploy.wanted import Found, Unbuilt
+
+
+def test_every_call_is_shown_with_every_argument_and_the_zip_by_size_and_hash():
+    wanted = wish(content=b"x" * 2_000_000, concurrency=5)
+    calls = [*looks(wanted), *deploy_calls(wanted, Found())]
+    text = shown(calls)
+    for number, call in enumerate(calls, 1):
+        assert f"{number}. {title(call)}" in text
+        assert all(f"     {key} = " in text for key in call.arguments)
+    assert f'"zip of 2.0 MB (6.0 MB unpacked), sha256 {wanted.package.sha256[:16]}"' in text
+    assert "<ARN of role f-eu-central-1>" in text
+    assert '"Service": "lambda.amazonaws.com"' in text  # policies as they are, not as text in text
+
+
+def test_a_zip_that_is_not_built_says_why():
+    wanted = replace(wish(), package=Unbuilt("pip would fetch numpy==2"))
+    assert "<zip, not built yet: pip would fetch numpy==2>" in shown(deploy_calls(wanted, Found()))
+
+
+def test_what_is_there_is_told_in_a_few_lines():
+    wanted = wish(concurrency=5)
+    found = deployed(wanted, deploy_calls(wanted, Found()))
+    function = {**found.function, "CodeSize": 27_000_000, "LastModified": "2030-01-01"}
+    text = state(wanted, replace(found, function=function))
+    assert "f: Active, python3.12 on x86_64" in text
+    assert "1769 MB, 120 s, zip of 27.0 MB" in text
+    assert "at once   5" in text
+    assert state(wanted, Found()).splitlines() == ["function  f is not there", "role      f-eu-central-1 is not there"]

@@ -1,0 +1,60 @@
+"""Functions that are wanted, with a zip that nobody has to build."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.package import Package
+from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, everything_of, looks
+from dorylus.functions.deploy.platforms import on_aws
+from dorylus.functions.deploy.wanted import Found, RoleArn, Wanted, policy, trust
+
+ACCOUNT = "123456789012"
+REGION = "eu-central-1"
+ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/f-{REGION}"
+FUNCTION_ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:f"
+NETWORK = {"subnets": ("subnet-b", "subnet-a"), "security_groups": ("sg-1",)}
+WISHES = [
+    {},
+    {"concurrency": 7, "tags": {"project": "x"}},
+    NETWORK,
+    {"role": "arn:aws:iam::123456789012:role/mine"},
+    {"platform": on_aws("arm64", "3.13"), "memory_mb": 10240, "timeout_s": 900},
+]
+
+
+def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: Any) -> Wanted:
+    """A function called f."""
+    import hashlib
+
+    package = Package(folder / "f.zip", hashlib.sha256(content).hexdigest(), len(content), 3 * len(content))
+    return Wanted(FunctionConfig(**{"name": "f", "platform": on_aws("x86_64", "3.12")} | settings), package, REGION)
+
+
+def deployed(wanted: Wanted, calls: list[ApiCall]) -> Found:
+    """What the services tell once a function was made as the calls say."""
+    made = {call.operation: call.arguments for call in calls}
+    given = made["create_function"]
+    function = {key: value for key, value in given.items() if key not in ("Code", "Tags")}
+    function |= {"CodeSha256": wanted.package.code_sha256, "FunctionArn": FUNCTION_ARN, "State": "Active"}
+    if isinstance(function["Role"], RoleArn):
+        function["Role"] = ROLE_ARN
+    tags = made.get("create_role", {}).get("Tags")
+    role = None if tags is None else {"Arn": ROLE_ARN, "Tags": tags, "AssumeRolePolicyDocument": trust()}
+    concurrency = made.get("put_function_concurrency", {}).get("ReservedConcurrentExecutions")
+    return Found(role, None if role is None else policy(wanted), function, given["Tags"], concurrency)
+
+
+def changes(before: Wanted, after: Wanted) -> list[ApiCall]:
+    """The calls that turn one wish, carried out, into another."""
+    return deploy_calls(after, deployed(before, deploy_calls(before, Found())))
+
+
+def every_call() -> Iterator[ApiCall]:
+    """The calls of plans from everything to everything else: all kinds of calls there are, but for a changed trust."""
+    for settings in WISHES:
+        wanted = wish(**settings)
+        for other in WISHES:
+            yield from [*looks(wanted), *deploy_calls(wanted, Found()), *changes(wish(content=b"1", **other), wanted)]
+        yield from destroy_calls(wanted, everything_of(wanted))

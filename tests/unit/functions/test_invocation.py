@@ -1,0 +1,36 @@
+import pytest
+
+from dorylus.functions.invocation import Errand, Invocation, Ports
+from dorylus.wire.errors import FrameError
+from dorylus.wire.frames import pack, unpack
+
+PORTS = Ports("tcp://a", "tcp://b", {"secret": "s3cret"})
+ERRAND = Errand(PORTS, rows=10, part_rows=4, weights="v1", stream=False, timeout_s=2.5)
+
+
+@pytest.mark.parametrize("errand", [None, ERRAND])
+def test_an_invocation_comes_through_a_frame_unchanged(errand):
+    sent = Invocation("t", "hash", {"rows.0": 7}, "bf16", errand)
+    assert Invocation.from_header(unpack(b"".join(pack(sent.to_header(), {}))).header) == sent
+
+
+def test_an_invocation_shows_no_key():
+    assert "s3cret" not in repr(Invocation("t", "hash", errand=ERRAND))
+
+
+@pytest.mark.parametrize(("rows", "part_rows", "parts"), [(10, 4, 3), (8, 4, 2), (1, 4, 1), (0, 4, 0)])
+def test_the_last_part_may_have_fewer_rows(rows, part_rows, parts):
+    assert Errand(PORTS, rows, part_rows, "v").num_parts == parts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rows": -1}, {"rows": "10"}, {"part_rows": 0}, {"timeout_s": 0}, {"timeout_s": float("1e9")},
+        {"weights": None}, {"stream": 1}, {"ports": {"rows": "a"}}, {"keys": "k"},
+    ],
+)  # fmt: skip
+def test_a_header_that_is_not_what_it_should_be_is_refused(change):
+    header = Invocation("t", "hash", errand=ERRAND).to_header() | change
+    with pytest.raises(FrameError, match="invocation's"):
+        Invocation.from_header(header)

@@ -1,0 +1,164 @@
+"""Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
+
+from dorylus.pools.attempts import Attempts
+from dorylus.pools.limited import Limited
+from dorylus.pools.tickets import Answer
+
+
+class DuplicatesAreNotDropped(Attempts):
+    """Every answer is passed on, not the first one only."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._tickets = {}
+
+    def _launch(self, ticket, now_s):
+        launch = super()._launch(ticket, now_s)
+        self._tickets[launch.attempt] = ticket
+        return launch
+
+    def answered(self, attempt, reply, now_s):
+        actions = super().answered(attempt, reply, now_s)
+        return actions or [Answer(self._tickets[attempt], reply)]
+
+
+class LateAnswersAreDropped(Attempts):
+    """What an attempt that is overdue answers is thrown away, though the call is open."""
+
+    def answered(self, attempt, reply, now_s):
+        if attempt.ticket is not None and attempt.ticket.current is not attempt:
+            self._counts.duplicates += 1
+            return []
+        return super().answered(attempt, reply, now_s)
+
+
+class TheCapIsOffByOne(Attempts):
+    """A call is tried once more than it may be."""
+
+    def _again(self, ticket, when_s):
+        ticket.tries -= 1
+        actions = super()._again(ticket, when_s)
+        ticket.tries += 1
+        return actions
+
+
+class ThrottlingCountsAgainstTheCap(Attempts):
+    """A call that is throttled often is given up."""
+
+    def _launch(self, ticket, now_s):
+        ticket.tries = ticket.launches
+        return super()._launch(ticket, now_s)
+
+
+class ARelaunchIsForgotten(Attempts):
+    """The second time a call is to be launched again, it is not."""
+
+    def _again(self, ticket, when_s):
+        if ticket.launches == 2:
+            return []
+        return super()._again(ticket, when_s)
+
+
+class TimeOutsAreNotWatched(Attempts):
+    """A call that hangs, hangs."""
+
+    def taken(self, attempt, now_s):
+        return []
+
+
+class EveryTaskHasOneTicket(Attempts):
+    """Two submissions of one task are taken for one."""
+
+    def submit(self, call, done, failed, now_s):
+        actions = super().submit(call, done, failed, now_s)
+        for number, ticket in list(self._open.items()):
+            if ticket.call is not call and ticket.call.task == call.task:
+                self._close(self._open[number])
+        return actions
+
+
+class TheServiceIsNeverDown(Attempts):
+    """Failures come, and nobody stops."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._circuit.failed = lambda *args: None
+
+
+class TheServiceIsDownTooSoon(Attempts):
+    """A single failure is enough."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        failed = self._circuit.failed
+        self._circuit.failed = lambda launched_s, now_s, failure: failed(-1000.0, now_s, failure)
+
+
+class TheWindowNeverOpensAgain(Attempts):
+    """After throttling, attempts that end do not make room for others."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self._pace.ended = lambda: None
+
+
+class LaunchesAreNotCounted(Attempts):
+    """Relaunches are, though."""
+
+    def _launch(self, ticket, now_s):
+        launch = super()._launch(ticket, now_s)
+        self._counts.launches -= ticket.launches > 1
+        return launch
+
+
+class TheLimitIsOffByOne(Limited):
+    """One more goes than may."""
+
+    def _go_on(self):
+        self._line.limit += 1
+        super()._go_on()
+        self._line.limit -= 1
+
+
+class NobodyGoesAfterAFailure(Limited):
+    """A call that fails does not make room for the next."""
+
+    def _failed(self, place, error):
+        with self._lock:
+            known = self._line.left(place, self._clock.now())
+        if known:
+            self._outbox.run([lambda: place.failed(error)])
+
+
+class AnAnswerTwiceMakesRoomTwice(Limited):
+    """A pool inside that answers twice lets two go for one."""
+
+    def _done(self, place, reply):
+        super()._done(place, reply)
+        with self._lock:
+            others = [each for each in self._line._under_way if place not in self._line._under_way]
+            self._line._under_way -= set(others[:1]) if getattr(place, "over", False) else set()
+            place.over = True
+        self._go_on()
+
+
+class FirstComeFirstServed(Limited):
+    """Tasks wait in the order they came, not in their own."""
+
+    def __init__(self, inner, limit, *args):
+        super().__init__(inner, limit, *args)
+        join = self._line.join
+
+        def in_order(call, done, failed, now_s):
+            join(call, done, failed, now_s)
+            self._line._waiting[:] = sorted(self._line._waiting, key=lambda each: each[1])
+
+        self._line.join = in_order
+
+
+class AnswersComeAfterClose(Limited):
+    """Closing forgets nobody."""
+
+    def close(self):
+        self._closed = True
+        self._inner.close()

@@ -1,0 +1,70 @@
+from types import SimpleNamespace
+
+from dorylus.pools.aborting import Connections
+
+
+class Socket:
+    """A socket that remembers what was done to it; one that has ended by itself cannot be shut down."""
+
+    def __init__(self):
+        self.cut, self.ended = False, False
+
+    def shutdown(self, how):
+        if self.ended:
+            raise OSError("not connected")
+        self.cut = True
+
+
+class Connection:
+    """A connection as urllib3 has them."""
+
+    sock = None
+
+    def connect(self):
+        self.sock = Socket()
+
+
+class Pool:
+    ConnectionCls = Connection
+
+
+def client():
+    """As much of a boto3 client as is looked at."""
+    maker = SimpleNamespace(pool_classes_by_scheme={"http": Pool})
+    return SimpleNamespace(_endpoint=SimpleNamespace(http_session=SimpleNamespace(_manager=maker)))
+
+
+def connected(watched):
+    connection = watched._endpoint.http_session._manager.pool_classes_by_scheme["http"].ConnectionCls()
+    connection.connect()
+    return connection
+
+
+def test_closing_cuts_open_connections_and_those_opened_later():
+    connections, watched = Connections(), client()
+    connections.watch(watched)
+    before = connected(watched)
+    connections.close()
+    after = connected(watched)
+    assert before.sock.cut
+    assert after.sock.cut
+
+
+def test_until_then_they_are_left_alone():
+    connections, watched = Connections(), client()
+    connections.watch(watched)
+    assert not connected(watched).sock.cut
+
+
+def test_one_that_was_never_opened_or_has_ended_is_no_problem():
+    connections, watched = Connections(), client()
+    connections.watch(watched)
+    ended, unopened = connected(watched), connected(watched)
+    ended.sock.ended = True
+    unopened.sock = None
+    connections.close()
+    assert not ended.sock.cut
+
+
+def test_a_client_that_is_made_differently_is_left_as_it_is():
+    Connections().watch(SimpleNamespace())

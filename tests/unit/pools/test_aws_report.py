@@ -1,0 +1,35 @@
+from base64 import b64encode
+
+import pytest
+
+from dorylus.pools.aws_report import Report
+
+WARM = "START RequestId: r\nEND RequestId: r\nREPORT RequestId: r\tDuration: 3.14 ms\tBilled Duration: 4 ms\tMemory Size: 1769 MB\tMax Memory Used: 90 MB\t\n"  # fmt: skip  # noqa: E501
+COLD = WARM.rstrip() + "\tInit Duration: 312.44 ms\t\n"
+AS_JSON = (
+    '{"type":"platform.report","record":{"metrics":{"durationMs":3.1,"billedDurationMs":317,"initDurationMs":312.4}}}'
+)
+
+
+def told(text):
+    return b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("log", "report"),
+    [
+        (WARM, Report(4.0, None, False)),
+        (COLD, Report(4.0, 312.44, True)),
+        (AS_JSON, Report(317.0, 312.4, True)),
+        ("what a function printed\n" + WARM, Report(4.0, None, False)),
+        ("only what a function printed", Report()),
+        ("", Report()),
+    ],
+)
+def test_the_end_of_a_log_says_what_is_billed_and_whether_it_was_cold(log, report):
+    assert Report.of(told(log)) == report
+
+
+@pytest.mark.parametrize("log", [None, "", "no base64!"])
+def test_a_log_that_was_not_sent_says_nothing(log):
+    assert Report.of(log) == Report()

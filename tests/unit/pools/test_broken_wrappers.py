@@ -1,0 +1,41 @@
+"""The machines can fail: each wrapper that is wrong on purpose is caught, and for the reason named."""
+
+import broken_wrappers as broken
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from wrapper_machines import limited_machine, relaunching_machine
+
+QUICK = settings(
+    max_examples=500,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.generate],  # found is found: nobody reads the smallest example
+    suppress_health_check=list(HealthCheck),
+)
+
+CAUGHT = [
+    (relaunching_machine, broken.DuplicatesAreNotDropped, "answered twice|answered again|do not add up"),
+    (relaunching_machine, broken.LateAnswersAreDropped, "was not passed on at once"),
+    (relaunching_machine, broken.TheCapIsOffByOne, "tried too often"),
+    (relaunching_machine, broken.ThrottlingCountsAgainstTheCap, "given up too soon"),
+    (relaunching_machine, broken.ARelaunchIsForgotten, "nothing will ever happen|calls were lost"),
+    (relaunching_machine, broken.TimeOutsAreNotWatched, "nothing will ever happen|calls were lost"),
+    (relaunching_machine, broken.EveryTaskHasOneTicket, "calls were lost|passed on at once|will ever happen"),
+    (relaunching_machine, broken.TheServiceIsDownTooSoon, "called down too soon"),
+    (relaunching_machine, broken.TheWindowNeverOpensAgain, "nothing will ever happen|calls were lost"),
+    (relaunching_machine, broken.LaunchesAreNotCounted, "do not add up"),
+    (limited_machine, broken.TheLimitIsOffByOne, "more are under way than may be"),
+    (limited_machine, broken.NobodyGoesAfterAFailure, "though there is room|calls were lost"),
+    (limited_machine, broken.AnAnswerTwiceMakesRoomTwice, "more are under way|false load|not passed on"),
+    (limited_machine, broken.FirstComeFirstServed, "overtook"),
+    (limited_machine, broken.AnswersComeAfterClose, "after close|answered again"),
+]
+
+
+@pytest.mark.parametrize(("machine", "wrapper", "says"), CAUGHT, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_wrapper_that_is_wrong_on_purpose_is_caught(machine, wrapper, says):
+    with pytest.raises(AssertionError, match=says):
+        run_state_machine_as_test(machine(wrapper), settings=QUICK)

@@ -1,0 +1,44 @@
+"""What needs no server: addresses, and what statuses and headers mean."""
+
+import time
+from email.utils import formatdate
+
+import pytest
+
+from dorylus.errors import ConfigError
+from dorylus.pools.faults import Unavailable
+from dorylus.pools.http import HttpInvoker, fault_of, seconds_of
+
+
+@pytest.mark.parametrize("url", ["ftp://host/", "host:80", "http://", ""])
+def test_a_url_that_leads_nowhere_is_refused(url):
+    with pytest.raises(ConfigError, match="use http://host or https://host"):
+        HttpInvoker(url)
+
+
+def test_a_url_with_a_password_is_refused_without_showing_it():
+    with pytest.raises(ConfigError, match="DORYLUS_FUNCTION_TOKEN") as caught:
+        HttpInvoker("https://me:s3cret@host/")
+    assert "s3cret" not in str(caught.value)
+
+
+def test_an_invoker_shows_neither_token_nor_query(monkeypatch):
+    monkeypatch.setenv("ANOTHER_VARIABLE", "s3cret")
+    invoker = HttpInvoker("https://host:8443/run?key=hidden", token_variable="ANOTHER_VARIABLE")
+    assert repr(invoker) == "HttpInvoker('https://host:8443/run')"
+
+
+@pytest.mark.parametrize(("header", "seconds"), [(None, None), ("3", 3.0), ("-1", 0.0), ("0.5", 0.5), ("soon", None)])
+def test_retry_after_is_understood(header, seconds):
+    assert seconds_of(header) == seconds
+
+
+def test_retry_after_may_be_a_date(monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
+    assert seconds_of(formatdate(1_000_030, usegmt=True)) == 30.0
+    assert seconds_of(formatdate(999_000, usegmt=True)) == 0.0
+
+
+@pytest.mark.parametrize("status", [301, 400, 405, 410, 413])
+def test_what_will_not_be_better_next_time_is_not_tried_again(status):
+    assert isinstance(fault_of(status, None, "http://host"), Unavailable)

@@ -1,0 +1,78 @@
+import pytest
+
+from dorylus.errors import ConfigError
+from dorylus.pools import POOLS, PoolSettings, ThreadsPool, make_pool, making
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.limited import Limited
+from dorylus.pools.unfused import Unfused
+
+
+class Silent:
+    """An invoker that nobody asks."""
+
+    payload_limit_bytes = 1 << 20
+
+    def __init__(self, settings):
+        self.closed = False
+
+    def invoke(self, request, timeout_s):
+        raise AssertionError("nothing was submitted")
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def make(monkeypatch):
+    """Makes pools whose functions are silent, and closes them."""
+    monkeypatch.setattr(making, "INVOKERS", dict.fromkeys(making.INVOKERS, Silent))
+    made = []
+
+    def make(**settings):
+        travel = making.FunctionsConfig(data_path="inline")
+        made.append(
+            make_pool(PoolSettings(travel=travel, **settings), note=lambda *a, **k: None, invoked=lambda i: None)
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.pool.close()
+
+
+def test_an_unknown_pool_lists_the_known_ones():
+    with pytest.raises(ConfigError, match=r"unknown pool 'thread': the known ones are http, lambda, .* Did you mean"):
+        make_pool(PoolSettings(name="thread"), print, print)
+
+
+def test_threads_have_nothing_to_tell(make):
+    made = make()
+    assert isinstance(made.pool, ThreadsPool)
+    assert made.figures() == {}
+
+
+@pytest.mark.parametrize("name", [name for name in POOLS if name not in ("threads", "processes")])
+def test_the_number_of_functions_is_tuned_from_the_start_unless_it_is_given(make, name):
+    tuned, fixed = make(name=name, start=7), make(name=name, start=7, functions=3)
+    assert (type(tuned.pool), tuned.pool.limit) == (Autotuned, 7)
+    assert (type(fixed.pool), fixed.pool.limit) == (Limited, 3)
+
+
+def test_as_many_calls_are_under_way_as_there_are_processes(make):
+    assert make(name="processes", start=50, workers=2).pool.limit == 2
+    assert make(name="processes", start=50, workers=2, functions=4).pool.limit == 4
+
+
+def test_fusion_can_be_switched_off(make):
+    assert isinstance(make(name="lambda", fuse=False).pool, Unfused)
+
+
+def test_a_pool_of_functions_tells_what_they_were_used_for(make):
+    figures = make(name="lambda", start=5).figures()
+    assert (figures["functions"], figures["invocations"], figures["relaunches"]) == (5, 0, 0)
+    assert {"bytes_in", "bytes_out", "billed_ms", "cold_starts", "duplicates", "duplicate_parts"} <= figures.keys()
+
+
+def test_functions_behind_http_need_an_address():
+    with pytest.raises(ConfigError, match="give function_url"):
+        make_pool(PoolSettings(name="http"), print, print)

@@ -1,0 +1,111 @@
+import pytest
+
+from dorylus.errors import ConfigError
+from dorylus.functions.invocation import Ports
+from dorylus.pools.faults import Lost, Unavailable
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.invocations import Invocations
+from dorylus.pools.invoker import Answer
+from dorylus.pools.path_choice import PROBES, PathChoice
+from dorylus.pools.usage import UsageCounter
+from dorylus.wire.frames import pack, unpack
+
+
+class Function:
+    """Answers probes one after the other as it is told, with a header or a fault."""
+
+    payload_limit_bytes = None
+
+    def __init__(self, *answers):
+        self._answers, self.asked = list(answers), []
+
+    def invoke(self, request, timeout_s):
+        self.asked.append(unpack(request).header)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Answer(b"".join(pack(answer, {})))
+
+    def close(self):
+        pass
+
+
+class SomePorts:
+    def __init__(self):
+        self.opened = self.closed = 0
+
+    def open(self, config, service):
+        self.opened += 1
+        return self
+
+    def dialled(self):
+        return Ports("tcp://here:1", "tcp://here:2", {"secret": "s"})
+
+    def close(self):
+        self.closed += 1
+
+
+def choose(asked, function, ports):
+    usage = UsageCounter()
+    invocations = Invocations(function, usage, 1.0)
+    return PathChoice(FunctionsConfig(data_path=asked), invocations, usage, lambda task: None, ports.open).make("run")
+
+
+@pytest.mark.parametrize(("asked", "opened"), [("inline", 0), ("direct", 1)])
+def test_a_path_asked_for_is_taken_and_no_function_asked(asked, opened):
+    ports = SomePorts()
+    path, why = choose(asked, Function(), ports)
+    assert (path.name, why, ports.opened) == (asked, "asked for", opened)
+
+
+def test_auto_takes_the_direct_path_where_a_function_reaches_both_ports():
+    function, ports = Function({"reached": True}), SomePorts()
+    path, why = choose("auto", function, ports)
+    assert (path.name, why, ports.closed) == ("direct", "a function reached our data ports", 0)
+    assert function.asked[0]["ports"] == {"rows": "tcp://here:1", "weights": "tcp://here:2"}
+
+
+def test_auto_takes_the_inline_path_where_none_does_and_closes_the_ports():
+    ports = SomePorts()
+    path, why = choose("auto", Function({"reached": False, "why": "no route"}), ports)
+    assert (path.name, ports.closed) == ("inline", 1)
+    assert "no function can reach our data ports: no route" in why
+
+
+def test_a_lost_probe_is_sent_again():
+    path, _ = choose("auto", Function(Lost("gone"), {"reached": True}), SomePorts())
+    assert path.name == "direct"
+
+
+@pytest.mark.parametrize("faults", [[Lost("gone")] * PROBES, [Unavailable("no such function")]])
+def test_where_no_function_can_be_asked_the_path_is_inline(faults):
+    ports = SomePorts()
+    path, why = choose("auto", Function(*faults), ports)
+    assert (path.name, ports.closed) == ("inline", 1)
+    assert str(faults[0]) in why
+
+
+def test_where_ports_cannot_be_opened_auto_says_why():
+    def cannot(config, service):
+        raise ConfigError("pyzmq is missing")
+
+    class None_:
+        open = staticmethod(cannot)
+
+    path, why = choose("auto", Function(), None_)
+    assert (path.name, why) == ("inline", "pyzmq is missing")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"data_path": "straight"}, "unknown data_path 'straight'"),
+        ({"precision": "int4"}, "unknown precision 'int4'"),
+        ({"part_bytes": 0}, "part_bytes=0: use a value above 0"),
+        ({"part_rows": -1}, "part_rows=-1: use a value above 0"),
+        ({"timeout_s": 0}, "timeout_s=0: use a value above 0"),
+    ],
+)
+def test_settings_that_cannot_be_honoured_are_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        FunctionsConfig(**settings)

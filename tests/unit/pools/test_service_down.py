@@ -1,0 +1,113 @@
+"""A service that is down, or misbehaves in every way at once: callers hear of it in time, and nothing is lost."""
+
+from random import Random
+
+import pytest
+from broken_wrappers import TheServiceIsNeverDown
+from hypothesis import given
+from hypothesis import strategies as st
+from pool_doubles import POLICY, Caller, a_call
+from simulated_epochs import Epochs
+from simulated_services import Saboteur, Service
+
+from dorylus.pools.attempts import Attempts
+from dorylus.pools.clock import ManualClock
+from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
+from dorylus.pools.limited import Limited
+from dorylus.pools.policy import Policy
+from dorylus.pools.relaunch import Relaunching
+from dorylus.saga.dense import Reply
+
+
+class DownPool:
+    """Hangs, loses, throttles or refuses, each attempt in the next of these ways, now or later, once it is down."""
+
+    def __init__(self, clock, ways):
+        self._clock, self._ways, self._next = clock, ways, 0
+        self.is_up = False
+
+    def submit(self, call, done, failed):
+        if self.is_up:
+            done(Reply())
+            return
+        way, delay_s = self._ways[self._next % len(self._ways)]
+        self._next += 1
+        if way is None:
+            return
+        if delay_s == 0.0:
+            failed(way())
+        else:
+            self._clock.call_later(delay_s, lambda: failed(way()))
+
+    def close(self):
+        pass
+
+
+WAYS = st.sampled_from(
+    [None, lambda: Lost("gone"), Throttled, lambda: Throttled(2.0), lambda: Throttled(1e9), lambda: Unavailable("no")]
+)
+
+
+def callers_hear_in_time(ways, moments, worked_before, attempts=Attempts):
+    """Submits calls at these moments to a service that is down in these ways: each must fail, once, and in time."""
+    clock = ManualClock()
+    service = DownPool(clock, ways)
+    pool = Relaunching(service, POLICY, clock)
+    pool._attempts = attempts(POLICY, Random(0))
+    service.is_up = worked_before
+    if worked_before:
+        pool.submit(a_call(), lambda reply: None, pytest.fail)
+        service.is_up = False
+    heard, asked = {}, {}
+    for number, moment in enumerate(sorted(moments)):
+        clock.advance(max(0.0, moment - clock.now()))
+        asked[number] = clock.now()
+        hear = lambda error, number=number: heard.setdefault(number, []).append((clock.now(), error))  # noqa: E731
+        pool.submit(a_call(number), hear, hear)
+    clock.advance(POLICY.down_after_s)
+    assert heard.keys() == asked.keys()
+    for number, answers in heard.items():
+        ((when, error),) = answers
+        assert isinstance(error, Unavailable | Exhausted)
+        assert when - asked[number] <= POLICY.down_after_s + 1e-6
+
+
+@given(
+    st.lists(st.tuples(WAYS, st.sampled_from([0.0, 0.1, 3.0, 50.0])), min_size=1, max_size=6),
+    st.lists(st.floats(0.0, 60.0), min_size=1, max_size=8),
+    st.booleans(),
+)
+def test_every_caller_hears_within_down_after_s_that_the_service_is_down(ways, moments, worked_before):
+    callers_hear_in_time(ways, moments, worked_before)
+
+
+@pytest.mark.parametrize("way", [Throttled, lambda: Unavailable("no")])
+def test_a_wrapper_that_never_calls_a_service_down_is_caught(way):
+    callers_hear_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True)
+    with pytest.raises(AssertionError):
+        callers_hear_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True, attempts=TheServiceIsNeverDown)
+
+
+@pytest.mark.parametrize("way", [None, lambda: Lost("gone"), Throttled, lambda: Unavailable("no such function")])
+def test_a_run_whose_service_is_down_from_the_first_call_on_stops(way):
+    clock = ManualClock()
+    pool = Limited(Relaunching(DownPool(clock, [(way, 0.05)]), Policy(), clock), 8, clock)
+    caller = Caller(pool)
+    for interval in range(100):
+        caller.submit(a_call(interval))
+    clock.advance(Policy().down_after_s)
+    assert len(caller.errors) == 100
+    assert "resume" in str(caller.errors[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_a_third_of_all_attempts_misbehaving_every_epoch_is_finished(seed):
+    clock = ManualClock()
+    relaunching = Relaunching(Saboteur(Service(clock, latency_s=0.05), clock, 0.3, seed), Policy(), clock)
+    pool, epochs = Limited(relaunching, 20, clock), Epochs(clock, intervals=50, steps=4)
+    seconds = [epochs.run(pool, epoch) for epoch in range(5)]
+    counts = relaunching.counts
+    assert counts.calls == 1000
+    assert min(counts.timeouts, counts.losses, counts.throttled, counts.refused, counts.duplicates) > 5
+    assert counts.launches - counts.relaunches == counts.calls
+    assert max(seconds) < 60

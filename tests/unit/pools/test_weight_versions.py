@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from dorylus.pools.weight_versions import WeightVersions
+from dorylus.wire.errors import Refused
+
+
+def some_weights():
+    return {"w": torch.zeros(2)}
+
+
+def test_a_version_is_one_mapping():
+    versions = WeightVersions("run")
+    one, other = some_weights(), some_weights()
+    assert versions.use(one) == versions.use(one) != versions.use(other)
+
+
+def test_the_last_ones_keep_their_ids_when_nobody_uses_them():
+    versions, weights = WeightVersions("run", max_unused=2), [some_weights() for _ in range(4)]
+    ids = [versions.use(each) for each in weights]
+    for version in ids:
+        versions.let_go(version)
+    assert len(versions) == 2
+    assert versions.use(weights[3]) == ids[3]
+    assert versions.use(weights[0]) != ids[0]
+
+
+def test_a_version_in_use_stays_however_many_come_after_it():
+    versions, weights = WeightVersions("run", max_unused=1), [some_weights() for _ in range(9)]
+    kept = versions.use(weights[0])
+    for each in weights[1:]:
+        versions.let_go(versions.use(each))
+    assert set(versions.get(kept, ["weight.w"])) == {"weight.w"}
+
+
+def test_a_version_nobody_knows_any_more_is_refused():
+    versions = WeightVersions("run", max_unused=0)
+    version = versions.use(some_weights())
+    versions.let_go(version)
+    with pytest.raises(Refused, match=f"no task uses version {version}"):
+        versions.get(version, [])
+
+
+def test_ids_of_two_runs_differ():
+    assert WeightVersions("a").use(some_weights()) != WeightVersions("b").use(some_weights())
