@@ -7,7 +7,7 @@ import dorylus
 
 graph = dorylus.communities(num_vertices=4_000, num_classes=8)
 model = dorylus.gcn(hidden=32)
-settings = dict(epochs=20, servers=2, intervals=4)
+settings = {"epochs": 20, "servers": 2, "intervals": 4}
 
 here = dorylus.train(graph, model, **settings)
 there = dorylus.train(graph, model, pool="lambda-local", instance="c5.large", **settings)

@@ -55,7 +55,7 @@ def _functions(usage: Usage, rates: Rates) -> Iterator[Line]:
         yield from month.time(word, use.gb_s, use.vcpu_s, on_paper=on_paper)
         yield from month.requests(word, use.requests, on_paper=on_paper)
     if rates.function.cold_start_billed:
-        word = f"{used.cold_starts:,} cold starts"
+        word = f"{used.cold_starts:,} cold start{'' if used.cold_starts == 1 else 's'}"
         yield from month.time(word, used.cold_gb_s, used.cold_vcpu_s, on_paper=False)
 
 

@@ -7,7 +7,9 @@ from base64 import b64decode, b64encode
 from binascii import Error
 from typing import Any
 
-from dorylus.functions.handler import handle
+from dorylus.functions.handler import handle, of_this_process
+
+of_this_process()  # ONNX Runtime is loaded while the environment starts, and not by the first task
 
 
 def handler(event: dict[str, Any], context: Any = None) -> dict[str, str]:

@@ -58,7 +58,7 @@ class LambdaInvoker:
         report = Report.of(answer.get("LogResult"))
         if "FunctionError" in answer:
             raise fault_of_answer(content, self._function)
-        return Answer(_frame(content), report.billed_ms, report.cold)
+        return Answer(_frame(content), report.billed_ms, report.cold, report.init_ms)
 
     def close(self) -> None:
         """Cut the connections that answers are awaited on."""

@@ -120,7 +120,7 @@ class _Address:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"functions_url={url!r}: use http://host or https://host, with port and path if need be.")
+            raise ConfigError(f"function_url={url!r}: use http://host or https://host, with port and path if need be.")
         if parts.username or parts.password:
             raise ConfigError(
                 f"the URL of the functions holds a user or password: put the service's token into {TOKEN_VARIABLE}."

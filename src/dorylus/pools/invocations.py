@@ -20,7 +20,8 @@ from dorylus.wire.frames import Frame, pack, unpack
 class Invoked:
     """One invocation that the service bills: one that is lost, too. ``kind`` is the kind of task, or ``"probe"``.
 
-    ``billed_ms`` is what the service says, else what the function says, else how long it was waited for.
+    ``billed_ms`` is what the service says, else what the function says, else how long it was waited for; ``init_ms`` is
+    the part of it that a cold start took.
     """
 
     kind: str
@@ -28,6 +29,7 @@ class Invoked:
     cold: bool
     bytes_in: int
     bytes_out: int
+    init_ms: float = 0.0
 
 
 class Invocations:
@@ -83,7 +85,8 @@ class Invocations:
         size = memoryview(answer.content).nbytes
         spent = {name: _milliseconds(timings, name) for name in ("init_ms", "fetch_ms", "compute_ms", "push_ms")}
         self._usage.add(kind, bytes_out=size, **spent)
-        self._bill(kind, Invoked(kind, billed, cold, request_bytes, size))
+        init_ms = (spent["init_ms"] if answer.init_ms is None else answer.init_ms) if cold else 0.0
+        self._bill(kind, Invoked(kind, billed, cold, request_bytes, size, min(init_ms, billed)))
 
     def _bill(self, kind: str, invocation: Invoked) -> None:
         self._usage.add(kind, billed_ms=invocation.billed_ms, cold_starts=int(invocation.cold))

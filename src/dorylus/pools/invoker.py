@@ -8,11 +8,14 @@ from dorylus.wire.frames import Buffer
 
 @dataclass(frozen=True)
 class Answer:
-    """What an invocation gave back; the service may say what it bills for it, and whether it was a cold start."""
+    """What an invocation gave back; the service may say what it bills for it, whether it was a cold start, and how much
+    of what it bills that took.
+    """
 
     content: Buffer
     billed_ms: float | None = None
     cold: bool | None = None
+    init_ms: float | None = None
 
 
 class Invoker(Protocol):

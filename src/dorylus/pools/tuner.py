@@ -23,7 +23,8 @@ EQUAL = 0.95  # of two limits, one this fast counts as equally fast
 _ALIKE = 0.05  # limits that differ by no more than this are not worth trying both
 _FEW = 8  # calls at each limit, at least, while it doubles
 _FEWEST = 24  # calls that a limit is judged by; where epochs have fewer, it is judged by several
-_FIRST_STEP, _LAST_STEP = 2.0, 1.08
+_FIRST_STEP, _LAST_STEP = 2.0, 1.08  # of a search; each step is the root of the one before
+_LOOK_AROUND = 1.4, 1.2  # the same, of one in a world that has not changed
 _MOST = 1000  # under way, unless told otherwise
 _HOLD, _LONGEST_HOLD = 16, 64  # epochs between two searches
 _CHANGED = 1.4  # a throughput that is off by this much, twice in a row, is that of another world
@@ -154,7 +155,6 @@ class Tuner:
         if self._off < 2 and self._held < self._hold:
             return
         self._hold = _HOLD if self._off else min(2 * self._hold, _LONGEST_HOLD)
-        self._step = _FIRST_STEP if self._off else sqrt(_FIRST_STEP)
-        self._last_step = _LAST_STEP if self._off else 1.2
+        self._step, self._last_step = (_FIRST_STEP, _LAST_STEP) if self._off else _LOOK_AROUND
         self._off, self._held, self._first = 0, None, None
         self._tried.clear()

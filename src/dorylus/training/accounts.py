@@ -47,7 +47,8 @@ class Accounts:
         function = self.rates.function
         if function is not None:
             vcpus = self._memory_mb / function.mb_per_vcpu if function.mb_per_vcpu else 1.0
-            self.meter.add_call(invocation.billed_ms, self._memory_mb, vcpus=vcpus)
+            warm_ms = invocation.billed_ms - invocation.init_ms
+            self.meter.add_call(warm_ms, self._memory_mb, vcpus=vcpus, cold_ms=invocation.init_ms)
 
     def end_epoch(self) -> float:
         """Note what the epoch cost, and all that came since the one before; gives the dollars spent in all."""

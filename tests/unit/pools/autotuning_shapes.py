@@ -18,7 +18,7 @@ from dorylus.pools.limited import Limited
 from dorylus.pools.policy import Policy
 from dorylus.pools.relaunch import Relaunching
 
-LIMITS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 100)
+LIMITS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 64, 100)
 STARTS = (1, 100)
 TUNED_EPOCHS, LAST = 45, 15
 STEPS = (1.0, 2.0, 0.5)  # how much longer calls of each step take
@@ -28,35 +28,35 @@ STEPS = (1.0, 2.0, 0.5)  # how much longer calls of each step take
 class Shape:
     """A service, and the epochs of a server that uses it."""
 
-    service: Callable[[ManualClock, int], Any]
+    service: Callable[[ManualClock], Any]
     epochs: dict[str, Any] = field(default_factory=dict)
 
-    def run(self, make: Callable[[Any, ManualClock], Any], epochs: int, seed: int = 7) -> tuple[Any, list[float]]:
+    def run(self, make: Callable[[Any, ManualClock], Any], epochs: int) -> tuple[Any, list[float]]:
         """The pool that ``make`` made, and the seconds of each epoch run through it."""
         clock = ManualClock()
-        pool = make(self.service(clock, seed), clock)
+        pool = make(self.service(clock), clock)
         workload = Epochs(clock, **{"intervals": 60, "steps": len(STEPS), **self.epochs})
         return pool, [workload.run(pool, epoch) for epoch in range(epochs)]
 
-    def fixed_s(self, limit: int, seed: int = 7) -> float:
+    def fixed_s(self, limit: int, epochs: int = 4) -> float:
         """Seconds of an epoch at a fixed limit."""
-        _, seconds = self.run(lambda inner, clock: Limited(inner, limit, clock), 6, seed)
+        _, seconds = self.run(lambda inner, clock: Limited(inner, limit, clock), 2 + epochs)
         return mean(seconds[2:])
 
-    def tuned(self, start: int, seed: int = 7) -> tuple[float, int, list[Any]]:
+    def tuned(self, start: int) -> tuple[float, int, list[Any]]:
         """Seconds of the last epochs, trials among them; where the limit ended; and all decisions."""
         decisions: list[Any] = []
         make = lambda inner, clock: Autotuned(inner, start, clock, decisions.append)  # noqa: E731
-        pool, seconds = self.run(make, TUNED_EPOCHS, seed)
+        pool, seconds = self.run(make, TUNED_EPOCHS)
         return mean(seconds[-LAST:]), pool.limit, decisions
 
 
-def _service(**options: Any) -> Callable[[ManualClock, int], Any]:
-    return lambda clock, seed: Service(clock, seed=seed, **{"weights": STEPS, **options})
+def _service(**options: Any) -> Callable[[ManualClock], Any]:
+    return lambda clock: Service(clock, weights=STEPS, **options)
 
 
-def _throttled(clock: ManualClock, seed: int) -> Any:
-    return Relaunching(Service(clock, latency_s=0.05, concurrency=20, weights=STEPS, seed=seed), Policy(), clock)
+def _throttled(clock: ManualClock) -> Any:
+    return Relaunching(Service(clock, latency_s=0.05, concurrency=20, weights=STEPS), Policy(), clock)
 
 
 SHAPES = {
@@ -82,11 +82,12 @@ def table() -> str:
         "|---" * (len(LIMITS) + 3) + "|",
     ]
     for name, shape in SHAPES.items():
-        fixed = [shape.fixed_s(limit) for limit in LIMITS]
-        cells = [f"**{1e3 * each:.0f}**" if each == min(fixed) else f"{1e3 * each:.0f}" for each in fixed]
+        fixed = [shape.fixed_s(limit, LAST) for limit in LIMITS]
+        cells = [f"{1e3 * each:.0f}" for each in fixed]
+        cells[fixed.index(min(fixed))] = f"**{1e3 * min(fixed):.0f}**"
         for start in STARTS:
             seconds, limit, _ = shape.tuned(start)
-            cells.append(f"{1e3 * seconds:.0f} ({limit}; {seconds / min(fixed) - 1:+.0%})")
+            cells.append(f"{1e3 * seconds:.0f} ({seconds / min(fixed) - 1:+.0%}, at {limit})")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -69,20 +69,17 @@ class Service:
     ):
         self._clock, self._latency_s, self._work_s, self._noise = clock, latency_s, work_s, noise
         self._weights, self._concurrency = weights, concurrency
-        self._shared, self._random = Sharing(clock, speed), random.Random(seed)
-        self.under_way = self.most = self.calls = self.throttled = 0
+        self._shared, self._random = Sharing(clock, speed), random.Random(7)
+        self._under_way = 0
 
     def submit(self, call, done, failed):
-        if self._concurrency is not None and self.under_way >= self._concurrency:
-            self.throttled += 1
+        if self._concurrency is not None and self._under_way >= self._concurrency:
             self._clock.call_later(0.005, lambda: failed(Throttled()))
             return
-        self.under_way += 1
-        self.calls += 1
-        self.most = max(self.most, self.under_way)
+        self._under_way += 1
 
         def end():
-            self.under_way -= 1
+            self._under_way -= 1
             done(Reply())
 
         weight = self._weights[call.task.step % len(self._weights)] * self._random.lognormvariate(0, self._noise)

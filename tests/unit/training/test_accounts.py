@@ -4,6 +4,7 @@ import pytest
 
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError
+from dorylus.pools.invocations import Invoked
 from dorylus.training.accounts import Accounts
 from dorylus.training.config import RunConfig
 
@@ -89,3 +90,22 @@ def test_an_unknown_instance_or_price_book_is_refused():
         Accounts(RunConfig.of(instance="c5.larg"))
     with pytest.raises(DataError, match="price book"):
         Accounts(RunConfig.of(price_book="nowhere.toml"))
+
+
+def test_functions_are_billed_by_their_service_and_cold_starts_apart():
+    books, _ = accounts(pool="lambda", function_memory_mb=1024)
+    books.enter(Phase.TRAINING)
+    books.invoked(Invoked("AV", billed_ms=300.0, cold=True, bytes_in=0, bytes_out=0, init_ms=100.0))
+    books.invoked(Invoked("AV", billed_ms=99.2, cold=False, bytes_in=0, bytes_out=0))
+    lines = {line.what: line.usd for line in books.bill().lines()}
+    gb_s, request = Decimal("0.0000166667"), Decimal("0.0000002")
+    assert lines["functions, lambda-x86, training"] == Decimal("0.3") * gb_s
+    assert lines["functions, lambda-x86, 1 cold start"] == Decimal("0.1") * gb_s
+    assert lines["requests, lambda-x86, training"] == 2 * request
+    assert books.bill().total("paper") == Decimal("0.3") * gb_s + 2 * request
+
+
+def test_functions_of_this_machine_cost_nothing_of_their_own():
+    books, _ = accounts(pool="processes")
+    books.invoked(Invoked("AV", billed_ms=300.0, cold=False, bytes_in=0, bytes_out=0))
+    assert books.bill().total() == 0
