@@ -1,14 +1,17 @@
 """A pool of functions from an invoker and settings, with programs kept on disk for the next run."""
 
+import time
 from collections.abc import Callable
 
 from dorylus.functions.export import Exports, signature
+from dorylus.functions.program import Program
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.pools.functions_config import FunctionsConfig
 from dorylus.pools.functions_pool import FunctionsPool, Note
 from dorylus.pools.invocations import Invoked
 from dorylus.pools.invoker import Invoker
 from dorylus.pools.programs import Programs
+from dorylus.saga.dense import Call
 
 
 def functions_pool(
@@ -21,4 +24,11 @@ def functions_pool(
 ) -> FunctionsPool:
     """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given."""
     exports = Exports(ProgramCache() if cache is None else cache)
-    return FunctionsPool(invoker, Programs(signature, exports.program), config, note, invoked)
+
+    def export(call: Call) -> Program:
+        start_s = time.perf_counter()
+        program = exports.program(call)
+        note("program", body=call.body.label, mode=call.mode.value, seconds=time.perf_counter() - start_s)
+        return program
+
+    return FunctionsPool(invoker, Programs(signature, export), config, note, invoked)

@@ -4,18 +4,23 @@ from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.summary import Summary
 
+SHOWN_S = 0.5  # programs that took longer to make are told of
+
 PATHS = {
     "direct": "functions fetch tensors from our data ports",
     "inline": "tensors travel in the payloads of invocations",
 }
 
 
-def path_line(record: Record) -> str | None:
-    """Which data path was chosen and why, in a line; None for what else a pool notes."""
-    if record.get("what") != "data_path":
-        return None
-    path = str(record.get("path"))
-    return f"data path {path}: {PATHS.get(path, path)} ({record.get('why')})"
+def pool_line(record: Record) -> str | None:
+    """What a pool notes, in a line, where people would wait or wonder: the data path, and programs that took long."""
+    if record.get("what") == "data_path":
+        path = str(record.get("path"))
+        return f"data path {path}: {PATHS.get(path, path)} ({record.get('why')})"
+    if record.get("what") == "program" and record.get("seconds", 0.0) > SHOWN_S:
+        took = units.seconds(record["seconds"])
+        return f"exported {record.get('body')}, {record.get('mode')}, in {took}; it is kept for the next run"
+    return None
 
 
 def pool_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.closing_table import closing_table
 from dorylus.report.cluster_rows import cluster
-from dorylus.report.pool_rows import path_line
+from dorylus.report.pool_rows import pool_line
 from dorylus.report.summary import RECENT_EPOCHS, Summary
 
 LINES_PER_RUN = 10
@@ -68,7 +68,7 @@ class _Lines:
             self._print(opening_line(summary))
         elif record["kind"] == "synchronous":
             self._print(synchronous_line(record))
-        elif record["kind"] == "pool" and (line := path_line(record)):
+        elif record["kind"] == "pool" and (line := pool_line(record)):
             self._print(line)
         elif record["kind"] == "epoch" and self._is_time(record, summary):
             self._last_epoch, self._last_t = summary.epoch, record.get("t", 0.0)
@@ -116,7 +116,7 @@ class _Bar:
             self._progress.start()
         elif record["kind"] == "synchronous":
             self._console.print(synchronous_line(record), markup=False, highlight=False)
-        elif record["kind"] == "pool" and (line := path_line(record)):
+        elif record["kind"] == "pool" and (line := pool_line(record)):
             self._console.print(line, markup=False, highlight=False)
         elif record["kind"] in ("epoch", "evaluation") and self._task is not None:
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
