@@ -35,7 +35,7 @@ def disagreement(pure: Pure, program: Program) -> str | None:
         call = pure.example(num_rows, seed)
         given = dict(zip(pure.inputs, pure.arguments(call), strict=True))
         arrays = {name: given[name].numpy() for name in program.inputs}
-        expected, nearby = _by_torch(call), _by_torch(_moved(call))
+        expected, nearby = _by_torch(pure, call), _by_torch(pure, _moved(call))
         found = runner.run(program.hash, arrays)
         if (worst := _difference(found, expected, nearby)) is not None:
             return f"its program does not do what torch does: with {num_rows} rows {worst}"
@@ -56,10 +56,11 @@ def _moved(call: Call) -> Call:
     return replace(call, inputs=tuple(map(moved, call.inputs)))
 
 
-def _by_torch(call: Call) -> Arrays:
+def _by_torch(pure: Pure, call: Call) -> Arrays:
     """What torch gives for a call, by name."""
     reply = dense.run(call)
-    made = {called(Role.OUTPUT, index): output for index, output in enumerate(reply.outputs)}
+    made = {} if pure.kept is None else pure.handed_over(call)
+    made |= {called(Role.OUTPUT, index): output for index, output in enumerate(reply.outputs)}
     made |= {called(Role.INPUT_GRAD, index): grad for index, grad in enumerate(reply.input_grads) if grad is not None}
     made |= {called(Role.WEIGHT_GRAD, name): grad for name, grad in reply.weight_grads.items()}
     arrays = {name: tensor.numpy() for name, tensor in made.items()}

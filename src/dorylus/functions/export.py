@@ -18,7 +18,7 @@ from dorylus.saga.dense import Call
 
 __all__ = ["ExportError", "Exports", "export", "signature"]
 
-_FORMAT = 1  # raise it when programs are made differently: those on disk are then made again
+_FORMAT = 2  # raise it when programs are made differently: those on disk are then made again
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _DEADLINE_S = 300.0
 _NOTHING = Program.of(b"", (), ())
@@ -95,7 +95,8 @@ def _made(pure: Pure) -> Program:
 
 def _key(pure: Pure) -> str:
     """What a finished export is found by: the operations of the task, and all that has a part in the translation."""
-    parts = [record(pure), f"format {_FORMAT}", *(f"{name} {_version(name)}" for name in _PACKAGES)]
+    versions = (f"{name} {_version(name)}" for name in _PACKAGES)
+    parts = [record(pure), f"kept {pure.kept}", f"format {_FORMAT}", *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

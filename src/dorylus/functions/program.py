@@ -6,6 +6,7 @@ This file is shipped inside functions: standard library only.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -28,12 +29,13 @@ class Role(Enum):
     TOTAL = "total"
     WEIGHT = "weight"
     OUTPUT = "output"
+    SAVED = "saved"
     INPUT_GRAD = "input_grad"
     WEIGHT_GRAD = "weight_grad"
     LOSS = "loss"
 
 
-CUT_BY_ROW: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.LABELS, Role.OUTPUT, Role.INPUT_GRAD})
+CUT_BY_ROW: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.LABELS, Role.OUTPUT, Role.SAVED, Role.INPUT_GRAD})
 SUMMED: Final = frozenset({Role.WEIGHT_GRAD, Role.LOSS})
 ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
 
@@ -46,18 +48,26 @@ class Program:
     """A dense task as ONNX, known by the SHA-256 of its content.
 
     ``inputs`` are only the arrays it needs: a gradient that does not depend on the rows does not ask for them. A
-    program without outputs has nothing to compute; it is answered where it is asked for, never sent.
+    program without outputs has nothing to compute; it is answered where it is asked for, never sent. ``kept`` are those
+    outputs of a forward task that its gradient reads, with their widths; None where that runs the body again.
     """
 
     content: bytes
     hash: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    kept: Mapping[str, int] | None = None
 
     @classmethod
-    def of(cls, content: bytes, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> "Program":
+    def of(
+        cls,
+        content: bytes,
+        inputs: tuple[str, ...],
+        outputs: tuple[str, ...],
+        kept: Mapping[str, int] | None = None,
+    ) -> "Program":
         """The program with this content."""
-        return cls(content, content_hash(content), inputs, outputs)
+        return cls(content, content_hash(content), inputs, outputs, kept)
 
 
 def content_hash(content: bytes) -> str:

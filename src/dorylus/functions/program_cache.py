@@ -71,7 +71,7 @@ class ProgramCache:
 
 
 def _written(key: str, program: Program) -> bytes:
-    about = {"key": key, "inputs": program.inputs, "outputs": program.outputs}
+    about = {"key": key, "inputs": program.inputs, "outputs": program.outputs, "kept": program.kept}
     rest = json.dumps(about).encode() + b"\n" + program.content
     return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
@@ -84,4 +84,4 @@ def _read(key: str, found: bytes) -> Program | None:
     about = json.loads(line)
     if about["key"] != key:  # a file that was copied or renamed
         return None
-    return Program.of(content, tuple(about["inputs"]), tuple(about["outputs"]))
+    return Program.of(content, tuple(about["inputs"]), tuple(about["outputs"]), about["kept"])

@@ -1,21 +1,27 @@
 """A dense task as a pure function of named tensors: what is traced to make its program.
 
 The arithmetic is that of :mod:`dorylus.saga.dense`, written so that a tracer can follow it: no number leaves a tensor.
-Rows are dense here: bodies that take sparse rows give the same on dense ones.
+Rows are dense here: bodies that take sparse rows give the same on dense ones. A gradient that was handed what it needs
+runs the body too, but takes what autograd has saved from there: no output depends on that run, so it is not translated.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dorylus.functions.program import Role, called
-from dorylus.saga.dense import IGNORED, Call, Mode, Targets, loss_sum
+from dorylus.functions.saving import Heard, Listener, Source, sources
+from dorylus.saga.dense import IGNORED, Call, Mode, Saved, Targets, loss_sum
 from dorylus.saga.stages import Body
 
 _SHARE_IGNORED = 0.25  # of the labels of example rows
 _TOTAL = 1.5
+_SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
 def signature(call: Call) -> Hashable:
@@ -26,22 +32,31 @@ def signature(call: Call) -> Hashable:
         call.body,
         call.mode,
         tuple(x.shape[1] for x in call.inputs),
-        call.wanted if call.mode is not Mode.FORWARD else (),
+        call.wanted if call.mode is not Mode.FORWARD or call.keep else (),
         tuple(None if cotangent is None else cotangent.shape[1] for cotangent in call.cotangents),
         None if call.targets is None else call.targets.loss,
         None if labels is None else (labels.dtype, tuple(labels.shape[1:])),
         tuple(weights),
+        _hands_over(call),
     )
 
 
 class Pure:
-    """A call's task, for any number of rows; ``inputs`` and ``outputs`` are the names of what it takes and gives."""
+    """A call's task, for any number of rows; ``inputs`` and ``outputs`` are the names of what it takes and gives.
+
+    ``kept`` are the outputs of a forward task that its gradient will be handed, with their widths.
+    """
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self.inputs = _input_names(call)
-        self.outputs: tuple[str, ...] = ()
         self._body = Body(call.body.module, call.body.label)  # a tracer leaves its own tensors in the module's copy
+        self._sources = self._found_sources() if _hands_over(call) else ()
+        handed = self.handed_over(self._drawn(_SIZES[0], 0))
+        forward = call.mode is Mode.FORWARD
+        widths = {name: rows.shape[1] for name, rows in handed.items()}
+        self.kept = widths if forward and _hands_over(call) else None
+        self.inputs = _input_names(call) if forward else (*_input_names(call), *handed)
+        self.outputs: tuple[str, ...] = ()
         self(*self.arguments(self.example(2)))
 
     def __call__(self, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -53,6 +68,29 @@ class Pure:
 
     def example(self, num_rows: int, seed: int = 0) -> Call:
         """A call like this one on random rows, with some labels ignored and weights other than zero."""
+        call = self._drawn(num_rows, seed)
+        if self.call.mode is Mode.FORWARD or not _hands_over(self.call):
+            return call
+        return replace(call, kept=Saved(call.inputs, self.handed_over(call)))
+
+    def handed_over(self, call: Call) -> dict[str, Tensor]:
+        """What the forward run of a call like this one hands to its gradient, by name."""
+        return self._named(self._heard(call).saved) if self._sources else {}
+
+    def arguments(self, call: Call) -> tuple[Tensor, ...]:
+        """The tensors of a call like this one, in the order of ``inputs``."""
+        of: dict[str, Any] = self._rows_and_weights(call)
+        of |= {called(Role.COTANGENT, index): given for index, given in enumerate(call.cotangents)}
+        of |= call.kept.arrays if isinstance(call.kept, Saved) else {}
+        if call.targets is not None:
+            of |= {called(Role.LABELS): call.targets.labels, called(Role.TOTAL): torch.tensor(call.targets.total)}
+        return tuple(of[name] for name in self.inputs)
+
+    def _rows_and_weights(self, call: Call) -> dict[str, Any]:
+        rows = {called(Role.ROWS, index): rows for index, rows in enumerate(call.inputs)}
+        return rows | {called(Role.WEIGHT, name): weight.detach() for name, weight in call.weights.items()}
+
+    def _drawn(self, num_rows: int, seed: int) -> Call:
         random = torch.Generator().manual_seed(seed)
 
         def draw(*shape: int) -> Tensor:
@@ -68,15 +106,6 @@ class Pure:
         columns, wanted = self.call.columns, self.call.wanted
         return Call(self.call.task, self.call.mode, self._body, weights, inputs, wanted, cotangents, targets, columns)
 
-    def arguments(self, call: Call) -> tuple[Tensor, ...]:
-        """The tensors of a call like this one, in the order of ``inputs``."""
-        of: dict[str, Any] = {called(Role.ROWS, index): rows for index, rows in enumerate(call.inputs)}
-        of |= {called(Role.COTANGENT, index): given for index, given in enumerate(call.cotangents)}
-        of |= {called(Role.WEIGHT, name): weight.detach() for name, weight in call.weights.items()}
-        if call.targets is not None:
-            of |= {called(Role.LABELS): call.targets.labels, called(Role.TOTAL): torch.tensor(call.targets.total)}
-        return tuple(of[name] for name in self.inputs)
-
     def _weights(self) -> dict[str, Tensor]:
         return {name: self.call.weights[name].detach() for name in self.call.body.weight_names}
 
@@ -91,35 +120,69 @@ class Pure:
         return Targets(like.loss, labels, _TOTAL)
 
     def _forward(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        with torch.no_grad():
-            outputs = self._run(given)
-        return {called(Role.OUTPUT, index): output for index, output in enumerate(outputs)}
+        listener = Listener()
+        if self.kept is None:
+            with torch.no_grad():
+                outputs = self._run(given)
+        else:
+            outputs = self._traced({**given, **self._leaves(given)}, listener)
+        made = {called(Role.OUTPUT, index): output.detach() for index, output in enumerate(outputs)}
+        return made | self._named(listener.heard)
 
     def _gradient(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        leaves = {grad: given[name].detach().requires_grad_() for name, grad in _differentiated(self.call).items()}
-        sources = dict(zip(_differentiated(self.call), leaves.values(), strict=True))
-        made, cotangents = {}, None
-        with torch.enable_grad():
-            outputs = self._run({**given, **sources})
-            if self.call.mode is Mode.LOSS:
+        leaves, made, cotangents = self._leaves(given), {}, None
+        handed = [None if source is None else source.tensor(given[source.name]) for source in self._sources]
+        outputs = self._traced({**given, **leaves}, Listener(handed) if handed else None)
+        if self.call.mode is Mode.LOSS:
+            with torch.enable_grad():
                 loss = self._loss(outputs[0], given)
-                made[called(Role.LOSS)] = loss.detach()
-                tops = [loss]
-            else:
-                pairs = _pairs(outputs, given)
-                tops, cotangents = [top for top, _ in pairs], [cotangent for _, cotangent in pairs]
-        if tops and sources and tops[0].requires_grad:
+            made[called(Role.LOSS)] = loss.detach()
+            tops = [loss]
+        else:
+            pairs = _pairs(outputs, given)
+            tops, cotangents = [top for top, _ in pairs], [cotangent for _, cotangent in pairs]
+        if tops and leaves and tops[0].requires_grad:
             grads = torch.autograd.grad(tops, list(leaves.values()), cotangents, allow_unused=True)
-            made |= {name: grad for name, grad in zip(leaves, grads, strict=True) if grad is not None}
+            named = zip(_differentiated(self.call).values(), grads, strict=True)
+            made |= {name: grad for name, grad in named if grad is not None}
         return made
+
+    def _leaves(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: given[name].detach().requires_grad_() for name in _differentiated(self.call)}
+
+    def _traced(self, given: Mapping[str, Tensor], listener: Listener | None) -> tuple[Tensor, ...]:
+        with torch.enable_grad(), nullcontext() if listener is None else listener.hooks():
+            return self._run(given)
 
     def _run(self, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         weights = {name: given[called(Role.WEIGHT, name)] for name in self.call.body.weight_names}
-        return self._body(weights, tuple(given[called(Role.ROWS, index)] for index in range(len(self.call.inputs))))
+        rows = tuple(given[called(Role.ROWS, index)] for index in range(len(self.call.inputs)))
+        with sdpa_kernel(SDPBackend.MATH):  # ONNX does not know the fused attention that torch would take
+            return self._body(weights, rows)
 
     def _loss(self, logits: Tensor, given: Mapping[str, Tensor]) -> Tensor:
         assert self.call.targets is not None
         return loss_sum(self.call.targets.loss, logits, given[called(Role.LABELS)]) / given[called(Role.TOTAL)]
+
+    def _found_sources(self) -> tuple[Source | None, ...]:
+        few, more = (self._heard(self._drawn(size, 0)) for size in _SIZES)
+        return sources(few, more)
+
+    def _heard(self, call: Call) -> Heard:
+        given, listener = self._rows_and_weights(call), Listener()
+        given |= self._leaves(given)
+        outputs = self._traced(given, listener)
+        return Heard(call.inputs[0].shape[0], tuple(given.values()), outputs, listener.heard)
+
+    def _named(self, saved: Sequence[Tensor]) -> dict[str, Tensor]:
+        """What autograd saved, by name."""
+        pairs = zip(self._sources, saved, strict=False)
+        return {source.name: source.matrix(tensor) for source, tensor in pairs if source is not None}
+
+
+def _hands_over(call: Call) -> bool:
+    """Whether a call is for a forward task that hands its gradient what it needs, or for such a gradient."""
+    return call.keep if call.mode is Mode.FORWARD else isinstance(call.kept, Saved)
 
 
 def _input_names(call: Call) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dorylus.functions.pure import Pure
+from dorylus.functions.saving import place
 
 _SIZES = (3, 5)  # a number that follows the rows is not the same in both
 
@@ -56,7 +57,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def told(self, value: object) -> str:
         """A value in words that are the same whenever the task is recorded."""
         if isinstance(value, Tensor):
-            number = self._numbers.get(_place(value))
+            number = self._numbers.get(place(value))
             return f"constant {self._content(value)}" if number is None else f"%{number}"
         if isinstance(value, tuple | list):
             return f"[{', '.join(map(self.told, value))}]"
@@ -66,15 +67,9 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _number(self, tensor: Tensor) -> None:
         self._alive.append(tensor)
-        self._numbers.setdefault(_place(tensor), len(self._numbers))
+        self._numbers.setdefault(place(tensor), len(self._numbers))
 
     def _content(self, tensor: Tensor) -> str:
         array = tensor.detach().contiguous().numpy()
         self._number(tensor)
         return f"{array.dtype}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()}"
-
-
-def _place(tensor: Tensor) -> object:
-    """Where a tensor lies: what autograd has kept is another object over the same memory."""
-    place = tensor.untyped_storage().data_ptr(), tensor.storage_offset()
-    return (*place, tensor.dtype, tuple(tensor.shape), tensor.stride())

@@ -42,20 +42,18 @@ def translate(pure: Pure) -> Program:
             output_names=pure.outputs,
         )  # fmt: skip
     assert made is not None
-    return Program.of(content_of(made.model_proto, shapes), tuple(names), pure.outputs)
+    return Program.of(content_of(made.model_proto, shapes), tuple(names), pure.outputs, pure.kept)
 
 
 def _traced(pure: Pure, arguments: Sequence[Tensor]) -> fx.GraphModule:
     """The operations, for any number of rows."""
     from torch._decomp import decomposition_table
     from torch.fx.experimental.proxy_tensor import make_fx
-    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     # ONNX knows few gradients: torch says what they are made of.
     gradients: dict[Any, Any] = {each: made for each, made in decomposition_table.items() if "backward" in str(each)}
     trace = make_fx(pure, gradients, tracing_mode="symbolic", _allow_non_fake_inputs=True)
-    with sdpa_kernel(SDPBackend.MATH):  # nor the fused attention that torch would take
-        traced: fx.GraphModule = trace(*_shapes_of(pure, arguments))
+    traced: fx.GraphModule = trace(*_shapes_of(pure, arguments))
     check_pure(traced)
     traced.graph.eliminate_dead_code()
     return traced

@@ -3,7 +3,7 @@
 What is cut by row is cut without copying; nothing leaves this process but what a program reads.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dorylus.functions.payload import CSR
 from dorylus.functions.program import Program, Role, called, is_cut_by_row, role, which
-from dorylus.saga.dense import Call, Mode, Reply
+from dorylus.saga.dense import Call, Mode, Reply, Saved
 from dorylus.saga.sparse import SparseRows
 
 Array = NDArray[Any]
@@ -60,8 +60,11 @@ def array_of(tensor: Tensor) -> Array:
     return array
 
 
-def reply_of(call: Call, arrays: Mapping[str, Array]) -> Reply:
-    """The reply that a call's arrays make. Their memory becomes the reply's: nobody else may write to it."""
+def reply_of(call: Call, arrays: Mapping[str, Array], kept: Iterable[str] | None = None) -> Reply:
+    """The reply that a call's arrays make. Their memory becomes the reply's: nobody else may write to it.
+
+    ``kept`` are those that its gradient reads, None where that is to run the body again.
+    """
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items() if role(name) is not Role.LOSS}
     num_outputs = sum(role(name) is Role.OUTPUT for name in tensors)
     grads = () if call.mode is Mode.FORWARD else range(len(call.inputs))
@@ -70,6 +73,7 @@ def reply_of(call: Call, arrays: Mapping[str, Array]) -> Reply:
         tuple(tensors.get(called(Role.INPUT_GRAD, i)) for i in grads),
         {which(name): grad for name, grad in tensors.items() if role(name) is Role.WEIGHT_GRAD},
         float(arrays[called(Role.LOSS)]) if call.mode is Mode.LOSS else 0.0,
+        None if kept is None else Saved(call.inputs, {name: tensors[name] for name in kept}),
     )
 
 
@@ -84,6 +88,9 @@ def _given(call: Call, name: str) -> Any:
     if kind is Role.LABELS:
         assert call.targets is not None
         return array_of(call.targets.labels)
+    if kind in (Role.SAVED, Role.OUTPUT):
+        assert isinstance(call.kept, Saved)
+        return array_of(call.kept.arrays[name])
     rows = (call.inputs if kind is Role.ROWS else call.cotangents)[int(which(name))]
     assert rows is not None
     return rows if isinstance(rows, SparseRows) else array_of(rows)

@@ -17,7 +17,7 @@ from dorylus.pools.overdue import Overdue
 from dorylus.pools.pace import Pace
 from dorylus.pools.policy import Policy
 from dorylus.pools.tickets import Action, Answer, Attempt, Counts, Fail, Launch, Ticket, name_of
-from dorylus.saga.dense import Call, Reply
+from dorylus.saga.dense import Call, Kept, Reply
 
 
 class Attempts:
@@ -169,7 +169,7 @@ class Attempts:
         return actions
 
     def _launch(self, ticket: Ticket, now_s: float) -> Launch:
-        if ticket.launches and ticket.call.kept is not None:
+        if ticket.launches and isinstance(ticket.call.kept, Kept):
             ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be walked once: make it again
         step, mode = ticket.call.task.step, ticket.call.mode
         attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from dorylus.functions.export import Exports, signature
 from dorylus.functions.program import Program
@@ -24,11 +25,15 @@ def functions_pool(
 ) -> FunctionsPool:
     """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given."""
     exports = Exports(ProgramCache() if cache is None else cache)
+    rematerialize = (config or FunctionsConfig()).rematerialize
+
+    def asked(call: Call) -> Call:
+        return replace(call, keep=False) if rematerialize else call
 
     def export(call: Call) -> Program:
         start_s = time.perf_counter()
-        program = exports.program(call)
+        program = exports.program(asked(call))
         note("program", body=call.body.label, mode=call.mode.value, seconds=time.perf_counter() - start_s)
         return program
 
-    return FunctionsPool(invoker, Programs(signature, export), config, note, invoked)
+    return FunctionsPool(invoker, Programs(lambda call: signature(asked(call)), export), config, note, invoked)

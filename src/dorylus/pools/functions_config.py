@@ -16,6 +16,8 @@ class FunctionsConfig:
       ``"auto"``: direct where a function says it can reach us.
     - ``stream``: on the direct path, rows arrive in parts and compute starts on the first.
     - ``precision``: of rows on their way, ``"float32"``, ``"bf16"`` or ``"int8"`` (a scale for each row).
+    - ``rematerialize``: gradients run the forward body again; else forward tasks that are asked to keep what their
+      gradient needs bring it back, and it is sent along with the gradient: more bytes, less computed.
     - ``part_bytes``, or ``part_rows``: how big a part of the direct path is.
     - ``timeout_s``: how long an invocation may take. ``max_invocations``: how many threads wait for answers at most.
     - ``host``, ``ports``: where the data ports of rows and weights listen (0: any free port), and ``advertise``, the
@@ -26,6 +28,7 @@ class FunctionsConfig:
     data_path: str = "auto"
     stream: bool = True
     precision: str = "float32"
+    rematerialize: bool = True
     part_bytes: int = 1 << 20
     part_rows: int | None = None
     timeout_s: float = 120.0

@@ -27,7 +27,7 @@ from dorylus.pools.ports import open_ports
 from dorylus.pools.programs import Programs
 from dorylus.pools.usage import Usage, UsageCounter
 from dorylus.saga import dense
-from dorylus.saga.dense import Call, Reply
+from dorylus.saga.dense import Call, Reply, Saved
 
 Note = Callable[..., None]
 REPLY_THREADS = 4
@@ -38,6 +38,7 @@ class FunctionsPool:
 
     It never holds a call back and never tries one again: wrap it in :class:`~dorylus.pools.relaunch.Relaunching` and
     :class:`~dorylus.pools.limited.Limited`. Calls must not bring an autograd graph (``kept``): it cannot travel.
+    What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
     ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
     """
 
@@ -161,7 +162,7 @@ class FunctionsPool:
 
     def _reply(self, task: OpenTask) -> None:
         assert task.work is not None
-        reply = reply_of(task.call, task.work.outcome.arrays())
+        reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
         self._tell(task, lambda attempt: attempt.done(reply))
 
     def _answer(self, task: OpenTask, reply: Reply) -> None:
@@ -209,7 +210,7 @@ def _heard(answer: Callable[[], Any]) -> None:
 
 
 def _check_can_travel(call: Call) -> None:
-    if call.kept is not None:
+    if call.kept is not None and not isinstance(call.kept, Saved):
         raise TrainingError(
             f"{call.body.label} kept its autograd graph, which cannot travel to a function: train with "
             "rematerialize=True."

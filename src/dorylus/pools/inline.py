@@ -34,7 +34,7 @@ class InlinePath:
     def prepare(self, task: OpenTask, program: Program) -> Work:
         """The task's inputs, cut so that no payload is too big in either direction."""
         inputs = Inputs(task.call, program)
-        shapes = output_shapes(task.call, program.outputs)
+        shapes = output_shapes(task.call, program.outputs, program.kept)
         weights = sum(array.nbytes for array in inputs.weights.values())
         sums = sum(4 * prod(shape) for name, shape in shapes.items() if is_summed(name))
         # Each array has a name, a shape and some zeros before it.

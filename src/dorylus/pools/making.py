@@ -67,7 +67,7 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
         used["duplicate_parts"] = used.pop("duplicates")
         return {"data_path": functions.data_path, "functions": pool.limit, **asdict(tried.counts), **used}
 
-    return Made(pool if settings.fuse else Unfused(pool), figures)
+    return Made(pool if settings.fuse else Unfused(pool, keep=not settings.travel.rematerialize), figures)
 
 
 def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Limited | Autotuned:

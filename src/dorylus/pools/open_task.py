@@ -25,7 +25,8 @@ class Work:
 
     def __init__(self, call: Call, program: Program, inputs: Inputs, parts: list[Part], *, sums_apart: bool) -> None:
         self.program, self.inputs, self.parts = program, inputs, parts
-        self.outcome = Outcome(output_shapes(call, program.outputs), parts, len(parts) if sums_apart else 1)
+        shapes = output_shapes(call, program.outputs, program.kept)
+        self.outcome = Outcome(shapes, parts, len(parts) if sums_apart else 1)
 
 
 @dataclass(eq=False)

@@ -98,9 +98,11 @@ class Outcome:
                 )
 
 
-def output_shapes(call: Call, outputs: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """The shape of each output of a call, or of a row of it where it is cut by row."""
-    shapes: dict[str, tuple[int, ...]] = {}
+def output_shapes(
+    call: Call, outputs: Sequence[str], kept: Mapping[str, int] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each output of a call, or of a row of it where it is cut by row; ``kept`` are its program's."""
+    shapes: dict[str, tuple[int, ...]] = {name: (width,) for name, width in (kept or {}).items()}
     for i, width in enumerate(columns_of(call) if call.mode is Mode.FORWARD else ()):
         shapes[called(Role.OUTPUT, i)] = (width,)
     for i, rows in enumerate(call.inputs):

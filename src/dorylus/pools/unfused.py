@@ -15,11 +15,12 @@ class Unfused:
     """A pool around a pool: a call for the loss becomes a forward call, the loss's gradient here, a gradient call.
 
     Same numbers, one invocation and one trip of the logits there and back more. Both calls are tasks of their own to
-    the pool inside, so whatever tries calls again belongs there.
+    the pool inside, so whatever tries calls again belongs there. ``keep``: the forward call is asked for what its
+    gradient needs.
     """
 
-    def __init__(self, inner: TensorPool) -> None:
-        self._inner = inner
+    def __init__(self, inner: TensorPool, *, keep: bool = False) -> None:
+        self._inner, self._keep = inner, keep
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Hand the call on, cut in two if it is one for the loss."""
@@ -33,12 +34,13 @@ class Unfused:
             try:
                 loss, cotangent = grad_of_loss(targets, forward.outputs[0])
                 others = (None,) * (len(forward.outputs) - 1)
-                gradient = replace(call, mode=Mode.GRADIENT, targets=None, cotangents=(cotangent, *others), columns=())
+                backward = replace(call, mode=Mode.GRADIENT, targets=None, cotangents=(cotangent, *others), columns=())
+                gradient = replace(backward, kept=forward.kept)
                 self._inner.submit(gradient, lambda reply: done(replace(reply, loss=loss)), failed)
             except Exception as error:
                 failed(error)
 
-        forward = replace(call, mode=Mode.FORWARD, targets=None, columns=columns_of(call), keep=False)
+        forward = replace(call, mode=Mode.FORWARD, targets=None, columns=columns_of(call), keep=self._keep)
         self._inner.submit(forward, go_on, failed)
 
     def close(self) -> None:

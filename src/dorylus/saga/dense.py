@@ -1,7 +1,8 @@
 """Dense tasks as pure functions: a call goes to a pool, a reply comes back. Gradients come from autograd.
 
 The gradient of a body re-runs it (rematerialisation) unless the reply of its forward run kept the autograd graph,
-which only makes sense on a pool in this process. Both give the same numbers.
+which only makes sense on a pool in this process, or what a gradient computed elsewhere needs of it. All give the same
+numbers.
 """
 
 from collections.abc import Mapping
@@ -51,6 +52,14 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """What a forward run elsewhere gave back for its gradient, by name: of use to the pool that asked for it."""
+
+    inputs: tuple[Rows, ...]
+    arrays: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
 class Call:
     """One dense task: everything it depends on, and nothing else."""
 
@@ -64,7 +73,7 @@ class Call:
     targets: Targets | None = None
     columns: tuple[int, ...] = ()  # the outputs' widths
     keep: bool = False
-    kept: Kept | None = None
+    kept: Kept | Saved | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ class Reply:
     input_grads: tuple[Tensor | None, ...] = ()
     weight_grads: Mapping[str, Tensor] = field(default_factory=dict)
     loss: float = 0.0
-    kept: Kept | None = None
+    kept: Kept | Saved | None = None
 
 
 def run(call: Call) -> Reply:
@@ -122,7 +131,7 @@ def _fresh(made: tuple[Tensor, ...], given: tuple[object, ...]) -> tuple[Tensor,
 
 
 def _gradient(call: Call) -> Reply:
-    kept = call.kept or _trace(call)
+    kept = call.kept if isinstance(call.kept, Kept) else _trace(call)
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(kept.outputs, call.cotangents, strict=True)

@@ -18,7 +18,7 @@ from dorylus import kernels
 from dorylus.kernels import Dropout
 from dorylus.partition import Arrangement
 from dorylus.pipeline import Kind, Task
-from dorylus.saga.dense import Call, Kept, Mode, Reply, Targets
+from dorylus.saga.dense import Call, Kept, Mode, Reply, Saved, Targets
 from dorylus.saga.layer import Rows
 from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
@@ -78,7 +78,7 @@ class GraphServer:
         self._bench = Bench(shard, self._layout, *ghosts, Matrices(arena), training, settings.seed, dtype)
         self._pending: dict[tuple[Slot, int], Matrix] = {}
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
-        self._kept: dict[tuple[object, int], Kept] = {}
+        self._kept: dict[tuple[object, int], Kept | Saved] = {}
         self._read: dict[tuple[object, int], tuple[Rows, ...]] = {}
         self._features = InputRows(self._bench, plan)
         self._gathers: dict[Gather, Gatherer] = {}
@@ -184,7 +184,7 @@ class GraphServer:
         inputs = kept.inputs if kept is not None else read or self._inputs(stage, interval, task.epoch)
         mode = Mode.GRADIENT if backward else Mode.LOSS if isinstance(stage, Loss) else Mode.FORWARD
         keep = mode is Mode.FORWARD and self._keeps(stage)
-        if keep and isinstance(stage, ApplyEdge):  # a pool elsewhere keeps nothing, and these rows will be others
+        if keep and isinstance(stage, ApplyEdge):  # a pool elsewhere may keep nothing, and these rows will be others
             self._read[stage, interval] = inputs
         return Call(
             task,

@@ -87,8 +87,11 @@ class RunConfig:
     threads: int | None = setting(None, "Engine threads; all cores when not given.", optional(whole(1, 4096)))
     precision: str = choice("float32", ("float32", "bf16"), "Number format of activations; bf16 is an approximation.")
     reorder: str = choice("none", ("none", "degree", "bfs", "rcm"), "Order vertices are stored in; results keep yours.")
-    rematerialize: bool = setting(
-        False, "Recompute activations in the backward pass rather than keep them: less memory, same result.", flag
+    rematerialize: bool | None = setting(
+        None,
+        "Recompute activations in the backward pass rather than keep them, same result; functions do unless told not "
+        "to, threads only when told to.",
+        optional(flag),
     )
     cache_first_gather: bool = setting(True, "Gather the input features once and keep the result.", flag)
     narrow_gather: bool = setting(True, "Gather at the narrower of a layer's two widths.", flag)

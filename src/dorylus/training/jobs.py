@@ -33,7 +33,7 @@ def training_job(
         staleness=config.staleness,
         update=config.weight_update,
         seed=config.seed,
-        keep_graph=not config.rematerialize,
+        keep_graph=not config.rematerialize,  # also when not given: pools that rematerialise keep nothing
         first_epoch=first_epoch,
     )
     return Job(

@@ -27,6 +27,11 @@ def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[In
         url=config.function_url,
         function=config.function_name,
         fuse=config.fuse,
-        travel=FunctionsConfig(data_path=config.data_path, precision=config.payload_precision, stream=config.stream),
+        travel=FunctionsConfig(
+            data_path=config.data_path,
+            precision=config.payload_precision,
+            stream=config.stream,
+            rematerialize=config.rematerialize is not False,
+        ),
     )
     return make_pool(settings, note, invoked)

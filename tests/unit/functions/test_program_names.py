@@ -12,6 +12,7 @@ NAMES = {
     "total": Role.TOTAL,
     "weight.layers.0.lin.weight": Role.WEIGHT,
     "output.0": Role.OUTPUT,
+    "saved.3": Role.SAVED,
     "input_grad.2": Role.INPUT_GRAD,
     "weight_grad.layers.0.bias": Role.WEIGHT_GRAD,
     "loss": Role.LOSS,
@@ -40,7 +41,7 @@ def test_a_weights_name_keeps_its_dots():
 
 def test_some_arrays_are_cut_by_row_some_are_summed_and_some_are_neither():
     assert {name for name in NAMES if is_cut_by_row(name)} == {
-        "rows.0", "rows.12", "cotangent.1", "labels", "output.0", "input_grad.2",
+        "rows.0", "rows.12", "cotangent.1", "labels", "output.0", "saved.3", "input_grad.2",
     }  # fmt: skip
     assert {name for name in NAMES if is_summed(name)} == {"weight_grad.layers.0.bias", "loss"}
 

@@ -35,6 +35,13 @@ def test_settings_reach_the_pool(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("given", "does"), [({}, True), ({"rematerialize": True}, True), ({"rematerialize": False}, False)]
+)
+def test_functions_rematerialise_unless_told_not_to(monkeypatch, given, does):
+    assert settings_of(monkeypatch, pool="processes", **given).travel.rematerialize is does
+
+
+@pytest.mark.parametrize(
     ("settings", "service"),
     [
         ({}, None),

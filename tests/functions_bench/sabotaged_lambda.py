@@ -1,0 +1,10 @@
+"""The entry point of a sabotaged function on Lambda's stand-in: ours, with the sabotaged handler for the process's."""
+
+from functools import cache
+
+from dorylus.functions import aws_lambda
+from dorylus.functions import handler as handlers
+from functions_bench.inside import SabotagedHandler
+
+handlers.of_this_process = cache(SabotagedHandler)
+handler = aws_lambda.handler

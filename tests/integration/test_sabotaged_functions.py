@@ -1,0 +1,317 @@
+"""Runs whose functions misbehave in every way at once, and runs whose service is down."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from dense_tasks import assert_equal, fused_task
+
+import dorylus
+from dorylus.functions.deploy.access import Access
+from dorylus.functions.deploy.local import LocalFunctions
+from dorylus.functions.deploy.package import build
+from dorylus.functions.deploy.platforms import on_this_machine
+from dorylus.pools import ThreadsPool
+from dorylus.pools.aws_lambda import LambdaInvoker
+from dorylus.pools.faults import PoolFault
+from dorylus.pools.functions import functions_pool
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.http import HttpInvoker
+from dorylus.pools.policy import Policy
+from dorylus.pools.processes import ProcessesInvoker
+from dorylus.pools.relaunch import Relaunching
+from dorylus.saga import dense
+from functions_bench.inside import NUM_GARBAGE
+from functions_bench.misdeeds import Misdeed
+from functions_bench.plans import Script, Share
+from functions_bench.runs import model, small, weights_apart
+from functions_bench.saboteur import Saboteur
+from functions_bench.services import http_server, invoked_by, made_with, sabotaged_lambda, sabotaged_processes
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="functions run on Linux"),
+    pytest.mark.timeout(120),
+]
+
+SHARE = 0.3  # of all invocations
+TOLERANCE = 1e-5
+FUNCTIONS = 4
+RUN = {"servers": 2, "intervals": 2, "epochs": 2, "eval_every": 0, "lr": 0.02, "seed": 5, "deadline_s": 100}
+DEADLINE_S = 30.0
+# A function gets a second or two for what takes milliseconds: enough on a busy machine, and soon over when it hangs.
+TRAVEL = {"timeout_s": 2.0, "part_rows": 40}
+POLICY = Policy(attempts=20, first_s=1.2, at_least_s=0.3, at_most_s=5.0, backoff_s=0.02, backoff_at_most_s=0.2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    """Programs and zips are kept for this session only."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def faultless(own_cache):
+    """What runs give when nothing goes wrong, their tasks cut in the same way; their programs are made then, too."""
+
+    @cache
+    def run(name, path="inline"):
+        with made_with(Policy(), **TRAVEL | {"timeout_s": DEADLINE_S}):
+            return dorylus.train(small(), model(name), pool="processes", functions=2, data_path=path, **RUN)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def stand_in(own_cache, tmp_path_factory):
+    """Lambda's stand-in, which also throttles by itself when relaunches and copies are more than it takes at a time."""
+    folder = tmp_path_factory.mktemp("sabotaged")
+    with sabotaged_lambda(build(on_this_machine()), folder, timeout_s=2, concurrency=FUNCTIONS + 2) as functions:
+        yield functions
+
+
+@pytest.fixture
+def on_processes():
+    return "processes", ProcessesInvoker(FUNCTIONS)
+
+
+@pytest.fixture
+def on_lambda(stand_in):
+    return "lambda-local", LambdaInvoker(stand_in.access, stand_in.config.name)
+
+
+@pytest.mark.parametrize(
+    ("service", "name", "path"),
+    [
+        ("on_processes", "gcn", "direct"),
+        ("on_processes", "a user's edge layer", "inline"),
+        ("on_lambda", "gcn", "inline"),
+        ("on_lambda", "a user's edge layer", "direct"),
+    ],
+)
+def test_functions_that_misbehave_train_the_weights_of_functions_that_do_not(faultless, request, service, name, path):
+    expected = faultless(name, path)
+    pool, invoker = request.getfixturevalue(service)
+    saboteur = Saboteur(invoker, Share(SHARE, seed=1), late_s=1.0)
+    with sabotaged_processes(), invoked_by(pool, lambda: saboteur), made_with(POLICY, **TRAVEL):
+        result = dorylus.train(small(), model(name), pool=pool, functions=FUNCTIONS, data_path=path, **RUN)
+    assert weights_apart(result, expected) < TOLERANCE
+    assert result.losses == pytest.approx(expected.losses, abs=TOLERANCE)
+    counted = result.pool
+    assert set(saboteur.done) == set(Misdeed)
+    assert 0.15 < saboteur.done.total() / saboteur.invocations < 0.45
+    assert counted["calls"] == expected.pool["calls"]  # each once, however often it was tried
+    assert counted["relaunches"] > 0
+    assert counted["losses"] > 0
+    assert counted["throttled"] > 0
+    assert counted["duplicates"] > 0
+
+
+def test_a_plan_deals_out_every_misdeed_equally_often_and_the_same_seed_the_same():
+    first, second = (Share(SHARE, seed=4) for _ in range(2))
+    dealt = [first.next() for _ in range(2000)]
+    assert dealt == [second.next() for _ in range(2000)]
+    counted = Counter(deed for deed in dealt if deed)
+    assert counted.total() / len(dealt) == pytest.approx(SHARE, abs=0.05)
+    assert set(counted) == set(Misdeed)
+    assert max(counted.values()) - min(counted.values()) <= 1
+
+
+class ApplyingTwice(ThreadsPool):
+    """A pool that makes the mistake once: the gradients of a single call count twice."""
+
+    mistakes_left = 1
+
+    def submit(self, call, done, failed):
+        def twice(reply):
+            if reply.weight_grads and self.mistakes_left:
+                self.mistakes_left -= 1
+                reply = replace(reply, weight_grads={name: 2 * grad for name, grad in reply.weight_grads.items()})
+            done(reply)
+
+        super().submit(call, twice, failed)
+
+
+def test_gradients_applied_twice_would_be_seen_in_the_weights(faultless):
+    result = dorylus.train(small(), model("gcn"), pool=ApplyingTwice(), **RUN)
+    assert weights_apart(result, faultless("gcn")) > 100 * TOLERANCE
+
+
+class Asked:
+    """One call handed to a pool, and its answer."""
+
+    def __init__(self, pool, call):
+        self._answered, self._reply = threading.Event(), None
+        pool.submit(call, self._done, self._done)
+
+    def reply(self):
+        assert self._answered.wait(DEADLINE_S)
+        if isinstance(self._reply, BaseException):
+            raise self._reply
+        return self._reply
+
+    def _done(self, reply):
+        self._reply = reply
+        self._answered.set()
+
+
+@pytest.fixture
+def one_process():
+    """Makes pools on one process, whose invocations do as scripted."""
+    made = []
+
+    def make(path, deeds):
+        saboteur = Saboteur(ProcessesInvoker(1), Script(deeds), late_s=0.1)
+        functions = functions_pool(saboteur, FunctionsConfig(data_path=path, timeout_s=2.0, part_rows=30))
+        made.append(Relaunching(functions, Policy(backoff_s=0.01)))
+        return made[-1], functions, saboteur
+
+    with sabotaged_processes():
+        yield make
+        for pool in made:
+            pool.close()
+
+
+WHAT_IS_COUNTED = {
+    Misdeed.FAIL: {"losses": 1},
+    Misdeed.HANG: {"losses": 1},
+    Misdeed.CRAWL: {},
+    Misdeed.DIE_MID_TASK: {"losses": 1},
+    Misdeed.DIE_BETWEEN: {"losses": 1},
+    Misdeed.GARBAGE: {"losses": 1},
+    Misdeed.TWICE: {},
+    Misdeed.THROTTLED: {"throttled": 1},
+}
+
+
+@pytest.mark.parametrize("path", ["direct", "inline"])
+def test_each_misdeed_costs_a_call_one_attempt_at_most_and_changes_nothing(one_process, path):
+    call, _ = fused_task()
+    warm_up = [None] if path == "direct" else [None, None]  # inline, the program is missing at first
+    for deed, counted in WHAT_IS_COUNTED.items():
+        pool, _, saboteur = one_process(path, [*warm_up, deed])
+        for _ in range(2):
+            assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
+        assert saboteur.done == {deed: 1}
+        assert {name: getattr(pool.counts, name) for name in ("losses", "throttled")} == {
+            "losses": 0, "throttled": 0, **counted,
+        }  # fmt: skip
+        assert pool.counts.relaunches == sum(counted.values())
+        pool.close()
+
+
+def test_a_function_that_dies_between_its_pushes_has_brought_all_rows_and_no_gradient(one_process):
+    call, _ = fused_task()
+    brought = []
+    for deeds in ([], [Misdeed.DIE_BETWEEN]):
+        pool, functions, _ = one_process("direct", deeds)
+        assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
+        pool.close()
+        assert pool.counts.losses == len(deeds)
+        brought.append(sum(usage.bytes_out for usage in functions.usage().values()))
+    (rows,) = dense.run(call).input_grads
+    answer_bytes = rows.nbytes / 2  # says how long things took, so it is not always as long
+    assert brought[1] - brought[0] == pytest.approx(rows.nbytes, abs=answer_bytes)
+
+
+@pytest.mark.parametrize("path", ["direct", "inline"])
+def test_garbage_of_every_form_is_a_loss(one_process, path):
+    call, _ = fused_task()
+    forms_at = {3, 5, 7, 10, 12, 14}  # the number of an invocation, by its rest to six, is the form of its garbage
+    deeds = [Misdeed.GARBAGE if number in forms_at else None for number in range(15)]
+    pool, _, saboteur = one_process(path, deeds)
+    while saboteur.invocations < len(deeds):
+        assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
+    assert pool.counts.losses == saboteur.done[Misdeed.GARBAGE] == NUM_GARBAGE == len(forms_at)
+
+
+class AfterFirstEpoch:
+    """A sink that has something done when the first epoch is over."""
+
+    def __init__(self, act):
+        self._act = act
+
+    def write(self, record):
+        if record["kind"] == "epoch" and record["epoch"] == 1:
+            self._act()
+
+    def close(self):
+        pass
+
+
+HASTY = Policy(
+    first_s=4.0, at_least_s=0.5, at_most_s=4.0, backoff_s=0.05, backoff_at_most_s=0.5, down_after_s=4.0,
+    refused_after_s=1.0,
+)  # fmt: skip
+CLOSING_S = 6.0  # to save, and to end what is under way, on a busy machine
+
+
+@pytest.fixture
+def stopped_run(tmp_path, faultless):
+    """Trains on an invoker until it is given up, and goes on on threads: (fault, epochs done, seconds until then)."""
+
+    def run(invoker, path, go_away=None):
+        expected, since = faultless("gcn"), [time.monotonic()]
+
+        def away():
+            go_away()
+            since.append(time.monotonic())
+
+        with made_with(HASTY), invoked_by("processes", lambda: invoker), pytest.raises(PoolFault) as caught:
+            dorylus.train(
+                small(), model("gcn"), pool="processes", functions=2, data_path=path, run_dir=tmp_path / "run",
+                sinks=[AfterFirstEpoch(away)], **RUN,
+            )  # fmt: skip
+        took_s = time.monotonic() - since[-1]
+        with dorylus.Trainer.resume(tmp_path / "run", small(), model("gcn"), pool="threads") as trainer:
+            epochs = trainer.epoch
+            result = trainer.run().result()
+        assert weights_apart(result, expected) < TOLERANCE
+        assert result.losses == pytest.approx(expected.losses, abs=TOLERANCE)
+        assert f"The run is saved after epoch {epochs}: " in str(caught.value)
+        return str(caught.value), epochs, took_s
+
+    return run
+
+
+def test_a_service_that_is_down_from_the_start_is_given_up_soon(stopped_run):
+    nobody = LambdaInvoker(Access("us-east-1", "http://127.0.0.1:9"))
+    fault, epochs, took_s = stopped_run(nobody, "inline")
+    assert "Could not connect to the endpoint" in fault
+    assert epochs == 0
+    assert took_s < HASTY.refused_after_s + CLOSING_S
+
+
+def test_a_service_that_dies_in_the_middle_of_a_run_is_given_up_within_its_time(stopped_run):
+    with LocalFunctions() as service:
+        invoker = LambdaInvoker(service.access, service.config.name)
+        fault, epochs, took_s = stopped_run(invoker, "direct", service.close)
+    assert "is down: nothing has succeeded for 4" in fault
+    assert epochs == 1
+    assert took_s < HASTY.down_after_s + CLOSING_S
+
+
+def test_a_service_that_falls_silent_in_the_middle_of_a_run_is_given_up_within_its_time(stopped_run):
+    with http_server() as server:
+        fault, epochs, took_s = stopped_run(
+            HttpInvoker(server.url), "inline", lambda: os.kill(server.pid, signal.SIGSTOP)
+        )
+        os.kill(server.pid, signal.SIGCONT)
+    assert "the last attempt ended with no answer within" in fault
+    assert epochs == 1
+    assert took_s < HASTY.down_after_s + CLOSING_S
+
+
+def test_a_service_that_throttles_everybody_is_given_up_within_its_time(stopped_run):
+    full = Saboteur(ProcessesInvoker(1), Share(1.0, deeds=[Misdeed.THROTTLED]))
+    fault, epochs, took_s = stopped_run(full, "inline")
+    assert "the last attempt ended with Throttled" in fault
+    assert epochs == 0
+    assert took_s < HASTY.down_after_s + CLOSING_S

@@ -1,0 +1,88 @@
+"""Rematerialisation switched off on functions: activations travel back and forth, and the numbers stay the same."""
+
+from functools import cache
+from itertools import count
+from typing import Any
+
+import pytest
+from cut_runs import make_program
+from programs import program
+from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
+
+import dorylus
+from dorylus.pools.faults import Lost
+from dorylus.pools.functions import functions_pool
+from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.invoker import Answer
+from dorylus.pools.policy import Policy
+from dorylus.pools.processes import ProcessesInvoker
+from dorylus.pools.relaunch import Relaunching
+
+TOLERANCE = 1e-5
+SETTINGS: dict[str, Any] = {"epochs": 3, "intervals": 3, "threads": 2, "eval_every": 0, "seed": 3, "deadline_s": 60}
+ALONE = {"mode": "async", "intervals": 1}  # nobody is ahead of anybody: as exact as threads
+PATHS = ("inline", "direct")
+
+
+def model(name: str) -> dorylus.Program:
+    if name == "norm and residual":
+        return program("gcn", layer_norm=True, residual=True, dropout=0.3)
+    return make_program(name, num_features=NUM_FEATURES, num_classes=NUM_CLASSES)
+
+
+def train(name: str, **settings: Any) -> dorylus.Result:
+    return dorylus.train(sample(directed=True).graph, model(name), **SETTINGS | settings)
+
+
+@cache
+def losses_here(name: str, **settings: Any) -> list[float]:
+    return train(name, **settings).losses
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("name", ["gcn", "gat", "edges sum", "norm and residual"])
+def test_losses_are_those_of_threads(name, path):
+    result = train(name, pool="processes", data_path=path, rematerialize=False)
+    assert result.losses == pytest.approx(losses_here(name), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("fuse", [True, False])
+def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
+    settings = {"pool": "processes", "data_path": path, "fuse": fuse}
+    kept, again = (train("norm and residual", **settings, rematerialize=given) for given in (False, None))
+    assert kept.losses == pytest.approx(again.losses, abs=TOLERANCE)
+    for way in ("bytes_in", "bytes_out"):
+        assert kept.pool[way] > 1.1 * again.pool[way]
+
+
+def test_edges_hand_over_too_where_their_rows_may_be_overwritten_and_are_kept_for_those_that_do_not():
+    kept, again = (train("edges sum", pool="processes", rematerialize=given, **ALONE) for given in (False, None))
+    for result in (kept, again):
+        assert result.losses == pytest.approx(losses_here("edges sum", **ALONE), abs=TOLERANCE)
+    assert kept.pool["bytes_out"] > 1.1 * again.pool["bytes_out"]
+
+
+class Lossy(ProcessesInvoker):
+    """Of four invocations it loses one before it is begun, and the answer of another."""
+
+    def __init__(self, num_workers: int) -> None:
+        super().__init__(num_workers)
+        self._numbers = count(1)
+
+    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+        number = next(self._numbers) % 4
+        answer = None if number == 0 else super().invoke(request, timeout_s)
+        if answer is None or number == 2:
+            raise Lost("nobody knows what came of it")
+        return answer
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_was_saved_comes_from_whichever_attempt_brought_it(path):
+    config = FunctionsConfig(data_path=path, part_rows=17, rematerialize=False)
+    pool = Relaunching(functions_pool(Lossy(2), config), Policy(backoff_s=0.01))
+    assert train("norm and residual", pool=pool).losses == pytest.approx(
+        losses_here("norm and residual"), abs=TOLERANCE
+    )
+    assert pool.counts.relaunches > 5
