@@ -38,8 +38,10 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="session", autouse=True)
 def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Exported programs and packages are kept for the tests of this session, and not in the user's folder."""
+    root = tmp_path_factory.getbasetemp()
+    shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # one for all workers: exports take seconds
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
         yield
 
 

@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from typing import Final
 
 from dorylus.errors import DorylusError
@@ -75,6 +76,7 @@ def content_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
+@lru_cache(4096)  # asked a dozen times a task; names come from outside, so not all are kept
 def role(name: str) -> Role:
     """The role of an array with this name."""
     before, dot, after = name.partition(".")

@@ -56,8 +56,10 @@ class Limited:
         with self._lock:
             if self._closed:
                 raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
-            self._line.join(call, done, failed, self._clock.now())
-        self._go_on()
+            now_s = self._clock.now()  # looked at once: a call that goes at once has not waited
+            self._line.join(call, done, failed, now_s)
+            gone = self._line.go(now_s)
+        self._launch_all(gone)
 
     def close(self) -> None:
         """Stop; calls that wait are forgotten."""
@@ -70,6 +72,9 @@ class Limited:
     def _go_on(self) -> None:
         with self._lock:
             gone = self._line.go(self._clock.now())
+        self._launch_all(gone)
+
+    def _launch_all(self, gone: list[Place]) -> None:
         self._outbox.run([partial(self._launch, place) for place in gone])
 
     def _launch(self, place: Place) -> None:

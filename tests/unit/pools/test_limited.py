@@ -133,3 +133,22 @@ def test_nothing_is_answered_and_nobody_goes_after_close(inner):
     assert (caller.answers, intervals(inner), inner.times_closed) == ([], [0], 1)
     with pytest.raises(TrainingError, match="submitted to a pool that is closed"):
         caller.submit(a_call(2))
+
+
+class TickingClock(ManualClock):
+    """A clock on which a moment goes by at every look, as on a real one."""
+
+    def now(self):
+        self.advance(1e-6)
+        return super().now()
+
+
+def test_a_call_that_goes_at_once_has_not_waited(inner):
+    seen = []
+    pool = Limited(inner, 1, TickingClock(), seen.append)
+    caller = Caller(pool)
+    caller.submit(a_call(interval=0))
+    caller.submit(a_call(interval=1))
+    inner.launched[0].done(Reply())
+    inner.launched[1].done(Reply())
+    assert [completion.waited for completion in seen] == [False, True]
