@@ -5,7 +5,8 @@
     ├── GraphError         a graph that breaks a rule: bad edge, bad label, bad feature
     ├── DataError          a file or folder that cannot be read: truncated, unknown, unreachable
     ├── CheckpointError    a checkpoint that is missing, damaged or of another model
-    └── TrainingError      a run that cannot go on: a task failed, a deadline passed
+    └── TrainingError      a run that cannot go on: a task failed
+        └── DeadlineError  something was waited for longer than it may take
 
 A message says what was asked, what was found, the rule and the cure, in one paragraph. The command line
 prints it without a traceback: exit code 2 for what the user can mend by asking differently, 1 for a failure.
@@ -41,6 +42,10 @@ class TrainingError(DorylusError):
     """A run that cannot go on."""
 
     exit_code = 1
+
+
+class DeadlineError(TrainingError):
+    """A run that cannot go on because something did not come in time."""
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import dorylus
+from dorylus.errors import DeadlineError
 from dorylus.pools import ThreadsPool
 from dorylus.pools.faults import PoolFault, Unavailable
 
@@ -63,3 +64,28 @@ def test_an_asynchronous_run_is_saved_too(graph, tmp_path):
         dorylus.train(graph, dorylus.gcn(hidden=4), pool=Dying(60), run_dir=tmp_path / "run", **settings)
     result = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4))
     assert (result.stopped, len(result.losses)) == ("epochs", 12)
+
+
+class Silent(Dying):
+    """A pool that answers no more after so many calls, and does not say so either."""
+
+    def submit(self, call, done, failed):
+        self.calls_left -= 1
+        if self.calls_left >= 0:
+            self.inner.submit(call, done, failed)
+
+
+def test_a_run_whose_pool_falls_silent_is_saved_at_its_deadline(graph, tmp_path):
+    with pytest.raises(DeadlineError, match=r"no answer within deadline_s=1.* The run is saved after epoch 2"):
+        dorylus.train(
+            graph, dorylus.gcn(hidden=4), pool=Silent(100), run_dir=tmp_path / "run", deadline_s=1, **SETTINGS
+        )
+    with dorylus.Trainer.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4)) as trainer:
+        assert trainer.epoch == 2
+
+
+def test_a_pool_that_is_gone_at_the_last_evaluation_leaves_a_trained_run(graph, tmp_path):
+    settings = {**SETTINGS, "eval_every": 0}
+    with pytest.raises(PoolFault, match="The run is saved after epoch 12"):
+        dorylus.train(graph, dorylus.gcn(hidden=4), pool=Dying(12 * 42 + 1), run_dir=tmp_path / "run", **settings)
+    assert len(dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4)).losses) == 12

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from dorylus.errors import DorylusError, TrainingError
+from dorylus.errors import DeadlineError, DorylusError, TrainingError
 from dorylus.pipeline import (
     EpochFinished,
     Event,
@@ -237,10 +237,10 @@ class Engine:
             return
         within = f"within deadline_s={self._deadline_s:g}"
         if oldest is None:  # what tasks wait for is on its way, or lost
-            self._fail(work, TrainingError(f"nothing came {within} that would let epoch {self._until + 1} go on."))
+            self._fail(work, DeadlineError(f"nothing came {within} that would let epoch {self._until + 1} go on."))
         else:
             late = TimeoutError(f"no answer {within}: raise it if the task is honestly that long.")
-            self._fail(work, _in_task(oldest, late))
+            self._fail(work, DeadlineError(str(_in_task(oldest, late))))
 
 
 def explained(where: str, error: BaseException) -> DorylusError:

@@ -207,7 +207,7 @@ def _tried(ticket: Ticket) -> str:
         f"{name_of(ticket.call)} was tried {ticket.tries} times, as often as it may be, and gave no result: "
         f"{ticket.timeouts} time-outs and {ticket.losses} losses, the last one: {ticket.seen.rstrip('.')}. If other "
         "calls go through, give functions more memory or use more intervals; if none does, look into the service. "
-        "Then resume the run from its last checkpoint."
+        "Then try again."
     )
 
 
@@ -216,6 +216,5 @@ def _out_of_service(circuit: Circuit, now_s: float) -> str:
     cause = str(seen) if isinstance(seen, TimeoutError) else f"{type(seen).__name__}: {seen}"
     return (
         f"the service that runs dense tasks is down: nothing has succeeded for {circuit.trouble_s(now_s):.3g} s, and "
-        f"the last attempt ended with {cause.rstrip('.')}. The run is saved up to its last checkpoint: when the "
-        "service is back, resume it."
+        f"the last attempt ended with {cause.rstrip('.')}. Go on when the service is back."
     )

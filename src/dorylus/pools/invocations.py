@@ -55,8 +55,8 @@ class Invocations:
         if "error" not in frame.header:
             return frame
         text = str(frame.header["error"])
-        if frame.header.get("kind") in ("wire", "refused"):
-            raise Lost(f"a function could not reach its data: {text}")
+        if frame.header.get("kind") in ("frame", "wire", "refused"):
+            raise Lost(f"a function could not read or reach its data: {text}")
         where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
         raise TrainingError(f"{call.body.label} failed {where}, in a function: {text}")
 

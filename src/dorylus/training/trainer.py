@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dorylus.cluster import Cluster, EpochReport, LocalCluster
 from dorylus.cost import Phase
-from dorylus.errors import CheckpointError, ConfigError, TrainingError
+from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import Made, TensorPool
@@ -163,7 +163,7 @@ class Trainer:
         try:
             with Interrupt() as interrupt:
                 self._epochs(until, interrupt)
-        except PoolFault as fault:
+        except (PoolFault, DeadlineError) as fault:
             raise self._given_up(fault) from fault
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
             self._stop("epochs")
@@ -180,13 +180,14 @@ class Trainer:
             if interrupt.asked:
                 self._interrupted()
 
-    def _given_up(self, fault: PoolFault) -> PoolFault:
+    def _given_up(self, fault: PoolFault | DeadlineError) -> PoolFault | DeadlineError:
         """Whatever runs dense tasks has failed for good: save the epochs that are done, and say how to go on."""
         self.log.write("fault", epoch=self.epoch, error=str(fault))
+        kind = PoolFault if isinstance(fault, PoolFault) else DeadlineError
         if self._folder is None:
-            return PoolFault(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
+            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
         self._save()
-        return PoolFault(
+        return kind(
             f"{fault} The run is saved after epoch {self.epoch}: mend it, and go on with "
             f"dorylus resume {self._folder.path}."
         )
@@ -202,6 +203,12 @@ class Trainer:
 
     def result(self) -> Result:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
+        try:
+            return self._result()
+        except (PoolFault, DeadlineError) as fault:
+            raise self._given_up(fault) from fault
+
+    def _result(self) -> Result:
         cluster = self._running()
         weights = self._best or cluster.state().weights
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))

@@ -42,13 +42,13 @@ class Asked:
         return self._invocations.run(a_call(), {}, {})
 
 
-@pytest.mark.parametrize("kind", ["wire", "refused"])
+@pytest.mark.parametrize("kind", ["frame", "wire", "refused"])
 def test_a_function_that_could_not_reach_its_data_is_lost(kind):
     with pytest.raises(Lost, match="gone"):
         Asked({"error": "gone", "kind": kind}).run()
 
 
-@pytest.mark.parametrize("kind", ["task", "frame", "unheard of"])
+@pytest.mark.parametrize("kind", ["task", "unheard of"])
 def test_any_other_error_is_the_bodys_own(kind):
     with pytest.raises(
         TrainingError, match=r"^a linear body failed on interval 0 in epoch 1, in a function: bad$"

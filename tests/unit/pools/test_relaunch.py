@@ -137,7 +137,7 @@ def test_a_call_is_tried_as_often_as_the_policy_says_and_not_once_more(setting):
         "AV of interval 7 in epoch 1 was tried 3 times, as often as it may be, and gave no result: 0 time-outs and 3 "
         "losses, the last one: Lost: gone. If other calls go through"
     )
-    assert "resume the run from its last checkpoint" in str(error)
+    assert "Then try again" in str(error)
 
 
 def test_time_outs_count_as_tries_and_the_error_says_so(setting):
@@ -263,7 +263,7 @@ def test_with_the_service_down_from_the_first_call_on_callers_hear_of_it_in_time
     assert sorted(call.task for call, _ in setting.caller.answers) == [call.task for call in calls]
     assert str(setting.caller.errors[0]) == (
         "the service that runs dense tasks is down: nothing has succeeded for 40 s, and the last attempt ended with no "
-        "answer within 20 s. The run is saved up to its last checkpoint: when the service is back, resume it."
+        "answer within 20 s. Go on when the service is back."
     )
 
 
@@ -286,7 +286,7 @@ def test_a_service_that_was_never_there_is_given_up_sooner(setting):
     setting.clock.advance(POLICY.refused_after_s)
     (error,) = setting.caller.errors
     assert isinstance(error, Unavailable)
-    assert "ended with Unavailable: no function named dorylus-abc. The run" in str(error)
+    assert "ended with Unavailable: no function named dorylus-abc. Go on" in str(error)
 
 
 def test_one_that_has_worked_before_is_given_time_to_come_back(setting):
