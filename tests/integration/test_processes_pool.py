@@ -213,6 +213,8 @@ def test_processes_do_not_outlive_whoever_started_them():
         "print(*invoker.pids, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=2 * DEADLINE_S)
+    assert done.returncode == -9, done.stderr
     pid = int(done.stdout)
     wait_until(lambda: not is_alive(pid))
+    assert not is_alive(pid)

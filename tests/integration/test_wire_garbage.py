@@ -158,6 +158,7 @@ def test_clients_that_begin_and_never_finish_do_not_take_all_memory(port, dial):
     for dealer in [dial(port) for _ in range(20)]:
         dealer.send_multipart([head(total=LIMITS.max_frame_bytes), b"x"])
     until(lambda: port.counts.busy == 16)
+    assert port.counts.served == 0
 
 
 def test_a_client_that_never_reads_loses_its_answers_and_nobody_elses(keys, dial):

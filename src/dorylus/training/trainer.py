@@ -255,12 +255,14 @@ class Trainer:
             makers = (self._make_optimizer, self._make_lr_schedule)
             job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
             if self._made is None:
-                note = lambda what, **details: self.log.write("pool", what=what, **details)  # noqa: E731
-                self._made = run_pool(self.config, note, self._accounts.invoked)
+                self._made = run_pool(self.config, self._note_pool, self._accounts.invoked)
             self._cluster = LocalCluster(job, self._made.pool)
             if self._start is not None:
                 self._cluster.restore(self._start)
         return self._cluster
+
+    def _note_pool(self, what: str, **details: Any) -> None:
+        self.log.write("pool", what=what, **details)
 
     def _permit(self, until: int) -> int:
         """The last epoch, from 0, that may begin before the next one is over.
