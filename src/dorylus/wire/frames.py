@@ -29,6 +29,7 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "float32", "float64", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool",
     )
 }  # fmt: skip
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}  # numpy takes its time over a dtype's name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +61,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: 
     parts are sent or joined.
     """
     ready = {name: _sendable(name, array, limits) for name, array in arrays.items()}
-    entries = [[name, array.dtype.name, list(array.shape)] for name, array in ready.items()]
+    entries = [[name, _NAMES[array.dtype], list(array.shape)] for name, array in ready.items()]
     text = _encoded({"header": dict(header), "arrays": entries})
     sizes = [array.nbytes for array in ready.values()]
     places, total = _layout(len(text), sizes)
@@ -125,12 +126,13 @@ def _layout(text_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
 
 def _sendable(name: str, array: NDArray[Any], limits: Limits) -> NDArray[Any]:
     known = isinstance(array, np.ndarray | np.generic)
-    if not known or array.dtype.name not in DTYPES:
+    dtype = _NAMES.get(array.dtype) or array.dtype.name if known else ""
+    if dtype not in DTYPES:
         what = f"of dtype {array.dtype}" if known else f"a {type(array).__name__}"
         raise FrameError(f"array {name!r} is {what}: a frame carries numpy arrays of {', '.join(DTYPES)}.")
     _check_name(name, limits)
     _within(f"dimensions of array {name!r}", array.ndim, limits.max_dims)
-    return np.asarray(array, dtype=DTYPES[array.dtype.name], order="C")
+    return np.asarray(array, dtype=DTYPES[dtype], order="C")
 
 
 def _encoded(content: dict[str, Any]) -> bytes:

@@ -7,7 +7,7 @@ while the other reads. Pieces of a frame arrive in order, and frames of one conn
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 from dorylus.wire.errors import FrameError
@@ -78,7 +78,8 @@ def cut(parts: Iterable[Buffer], piece_bytes: int = PIECE_BYTES) -> Iterator[Buf
 def messages(first: Piece, parts: Iterable[Buffer]) -> Iterator[tuple[bytes, Buffer]]:
     """The messages that a frame travels in, each as its two parts."""
     for index, content in enumerate(cut(parts)):
-        yield replace(first, index=index).to_bytes(), content
+        piece = Piece(first.kind, index, first.session, first.request, first.total_bytes)
+        yield piece.to_bytes(), content
 
 
 class Assembly:

@@ -40,20 +40,16 @@ class Poller:
 
 def receive_start(router: Socket) -> Start | None:
     """The beginning of the next message that waits at a port, if any; follow it by ``discard_rest`` in any case."""
-    try:
-        connection = router.recv(zmq.NOBLOCK)
-    except zmq.Again:
+    if not _has_message(router):
         return None
+    connection = router.recv(zmq.NOBLOCK)
     part = router.recv(zmq.NOBLOCK, copy=False)
     return Start(connection, str(part.get("User-Id")), part.buffer if part.more else b"")
 
 
 def receive_answer_start(dealer: Socket) -> bytes | None:
     """What the next message that waits at a client begins with, if any; follow it by ``discard_rest`` in any case."""
-    try:
-        return dealer.recv(zmq.NOBLOCK)
-    except zmq.Again:
-        return None
+    return dealer.recv(zmq.NOBLOCK) if _has_message(dealer) else None
 
 
 def receive_piece(socket: Socket, room: memoryview) -> int:
@@ -83,7 +79,11 @@ def send_piece(socket: Socket, start: bytes, content: Buffer, connection: bytes 
 
 def next_event(monitor: Socket) -> int | None:
     """The next event that waits, if any."""
-    try:
-        return int(parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))["event"])
-    except zmq.Again:
+    if not _has_message(monitor):
         return None
+    return int(parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))["event"])
+
+
+def _has_message(socket: Socket) -> bool:
+    """Whether one waits: asking costs a third of what an exception does."""
+    return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
