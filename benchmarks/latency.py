@@ -1,6 +1,6 @@
 """Is the way to the functions hidden? Epochs with functions far away beside epochs with functions next door.
 
-    python -m benchmarks.latency [--functions 16] [--intervals 48] [--mbit 200] [--delay-ms 5]
+    python -m benchmarks.latency [--functions 8] [--intervals 48] [--mbit 200] [--delay-ms 5]
 
 Shaped: every function is a process in a network namespace of its own, with its own address and 200 Mbit/s each way, and
 every byte waits 5 ms in each direction, invocations too. Unshaped: as many processes on loopback. The rest is the same
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--intervals", type=int, default=48, help="of each server")
     parser.add_argument("--cache-first-gather", action="store_true")
-    parser.add_argument("--functions", type=int, default=16, help="at work at once")
+    parser.add_argument("--functions", type=int, default=8, help="at work at once")
     parser.add_argument(
         "--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS, metavar="NAME",
         help=f"some of {', '.join(map(repr, CONTENDERS))}; {REFERENCE!r} and {SHAPED!r} must be among them",
