@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from dorylus.pools import Made, PoolSettings, make_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.invocations import Invoked
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 
 START_PER_SERVER = 100  # functions at most that a server begins with; the tuner goes on from there
