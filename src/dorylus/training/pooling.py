@@ -1,7 +1,10 @@
 """The pool of a run, from its settings."""
 
+import ipaddress
+import socket
 from collections.abc import Callable
 
+from dorylus.errors import ConfigError
 from dorylus.pools import Made, PoolSettings, make_pool
 from dorylus.pools.remote.functions_config import FunctionsConfig
 from dorylus.pools.remote.invocations import Invoked
@@ -17,6 +20,27 @@ def service_of(config: RunConfig) -> str | None:
     return config.function_service or SERVICES.get(config.pool)
 
 
+def check_data_host(config: RunConfig) -> None:
+    """Refuse an address for functions to dial that nobody can dial, or that we cannot listen on."""
+    if config.pool == "threads" or config.data_path == "inline":
+        return
+    host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
+    try:
+        if ipaddress.IPv4Address(host).is_unspecified:
+            raise ConfigError(f"data_host={host}: nobody can dial that address, so {cure}.")
+        for port in _data_ports(config):
+            socket.create_server((host, port)).close()
+    except ValueError:
+        raise ConfigError(f"data_host={host!r} is no address: {cure}.") from None
+    except OSError as error:
+        wanted = f"data_host={host}, data_port={config.data_port}"
+        raise ConfigError(f"{wanted}: we cannot listen there ({error.strerror or error}): {cure}.") from None
+
+
+def _data_ports(config: RunConfig) -> tuple[int, int]:
+    return (config.data_port, config.data_port + 1) if config.data_port else (0, 0)
+
+
 def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[Invoked], None]) -> Made:
     """The pool that these settings ask for, of a run whose ``intervals`` and ``threads`` are known."""
     settings = PoolSettings(
@@ -29,6 +53,8 @@ def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[In
         fuse=config.fuse,
         travel=FunctionsConfig(
             data_path=config.data_path,
+            host=config.data_host,
+            ports=_data_ports(config),
             precision=config.payload_precision,
             stream=config.stream,
             rematerialize=config.rematerialize is not False,

@@ -37,7 +37,7 @@ from dorylus.training.optim import (
     make_optimizer,
 )
 from dorylus.training.permit import permitted
-from dorylus.training.pooling import run_pool
+from dorylus.training.pooling import check_data_host, run_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
@@ -119,6 +119,7 @@ class Trainer:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
         check_trainable(graph, config)
+        check_data_host(config)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")

@@ -18,6 +18,7 @@ _BROKEN: Final = frozenset({  # a function that fails so once fails so always
     "Runtime.HandlerNotFound", "Runtime.ImportModuleError", "Runtime.InvalidEntrypoint", "Runtime.MalformedHandlerName",
     "Runtime.UserCodeSyntaxError",
 })  # fmt: skip
+_KILLED: Final = frozenset({"Runtime.ExitError", "Runtime.OutOfMemory"})
 _ANSWER_TOO_LARGE: Final = "Function.ResponseSizeTooLarge"
 _MOST_CHARACTERS: Final = 500
 
@@ -47,7 +48,8 @@ def fault_of_answer(content: bytes, function: str) -> TrainingError:
         return TrainingError(f"an answer of {function} was too large: {message} Use more intervals.")
     if kind in _BROKEN:
         return Unavailable(f"{function} cannot start ({kind}): {message} dorylus functions deploy replaces it.")
-    return Lost(f"{function} failed on its task ({kind}): {message}")
+    cure = " If it ran out of memory: dorylus functions deploy --memory gives it more." if kind in _KILLED else ""
+    return Lost(f"{function} failed on its task ({kind}): {message}{cure}")
 
 
 def _failure(content: bytes) -> tuple[str, str]:
