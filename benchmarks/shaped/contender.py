@@ -16,15 +16,15 @@ import dorylus
 from benchmarks.shaped.place import Functions
 from benchmarks.shaped.watch import Cores, quiet
 from dorylus.cost import Meter, Phase, PriceBook, Rates, Role, make_bill
-from dorylus.pools.autotune import Autotuned
-from dorylus.pools.invocations import Invoked
-from dorylus.pools.limited import Limited
 from dorylus.pools.making import Made
 from dorylus.pools.pool import TensorPool
-from dorylus.pools.relaunch import Relaunching
-from dorylus.pools.tuner import Decision
-from dorylus.pools.unfused import Unfused
-from dorylus.pools.usage import Usage
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.remote.invocations import Invoked
+from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.remote.usage import Usage
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.tuning.tuner import Decision
 from dorylus.saga import Recipe
 from dorylus.saga.dense import Call, Reply
 

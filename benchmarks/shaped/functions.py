@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 
 from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.invoker import Answer
-from dorylus.pools.processes import ONE_THREAD, Worker
+from dorylus.pools.services.invoker import Answer
+from dorylus.pools.services.processes import ONE_THREAD, Worker
 
 
 class FunctionWorker(Worker):

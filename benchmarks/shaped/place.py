@@ -9,11 +9,11 @@ from typing import Any
 from benchmarks.shaped import probe
 from benchmarks.shaped.functions import FunctionsInvoker, RelayProcess
 from benchmarks.shaped.network import Network
-from dorylus.pools.functions import functions_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.functions_pool import FunctionsPool
-from dorylus.pools.invocations import Invoked
-from dorylus.pools.usage import Usage
+from dorylus.pools.remote.functions import functions_pool
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.functions_pool import FunctionsPool
+from dorylus.pools.remote.invocations import Invoked
+from dorylus.pools.remote.usage import Usage
 
 PORTS = range(7000, 7040)  # of a namespace that is ours alone: none is ever taken by others
 PROBE_PORT = 7099

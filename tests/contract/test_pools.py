@@ -15,11 +15,11 @@ import dorylus
 from dorylus.errors import TrainingError
 from dorylus.pipeline import Kind, Task
 from dorylus.pools import ThreadsPool
-from dorylus.pools.autotune import Autotuned
 from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.limited import Limited
-from dorylus.pools.policy import Policy
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body

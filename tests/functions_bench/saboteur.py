@@ -6,7 +6,7 @@ from contextlib import suppress
 from itertools import count
 
 from dorylus.pools.faults import PoolFault, Throttled
-from dorylus.pools.invoker import Answer, Invoker
+from dorylus.pools.services.invoker import Answer, Invoker
 from functions_bench.misdeeds import NOTE_BYTES, Misdeed, Note
 from functions_bench.plans import Plan
 

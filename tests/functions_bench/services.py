@@ -20,8 +20,8 @@ from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.platforms import on_this_machine
 from dorylus.pools import PoolSettings, making, processes
-from dorylus.pools.invoker import Invoker
-from dorylus.pools.policy import Policy
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.services.invoker import Invoker
 from dorylus.training import pooling
 
 HERE = Path(__file__).parent

@@ -15,9 +15,9 @@ from function_runs import TOLERANCE, losses_here, losses_on
 from dorylus.functions.invocation import TOKEN_VARIABLE
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.pools.faults import Lost, Throttled, Unavailable
-from dorylus.pools.functions import functions_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.http import HttpInvoker
+from dorylus.pools.remote.functions import functions_pool
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.services.http import HttpInvoker
 from dorylus.wire.frames import pack, unpack
 
 DEADLINE_S = 30.0

@@ -23,10 +23,10 @@ from dorylus.functions.deploy.package import build
 from dorylus.functions.deploy.plan import deploy_calls
 from dorylus.functions.deploy.platforms import on_this_machine
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.pools.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.pools.faults import Lost, Throttled, Unavailable
-from dorylus.pools.functions import functions_pool
-from dorylus.pools.functions_config import FunctionsConfig
+from dorylus.pools.remote.functions import functions_pool
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.services.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.wire.frames import pack, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="functions run on Linux")

@@ -18,6 +18,7 @@ from dorylus.cli import main
 from dorylus.errors import ConfigError
 from dorylus.saga import Recipe, dense
 from dorylus.training import checkpoint
+from dorylus.training import trainer as trainer_module
 from dorylus.training.trainer import Trainer
 
 GRAPH = "communities:num_vertices=400,num_classes=4,num_features=8,average_degree=8"
@@ -118,7 +119,7 @@ def test_a_checkpoint_with_intervals_in_flight_would_be_noticed(
     graph: dorylus.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if nothing drained before a checkpoint, with one interval in epoch 3 while the others are in epoch 4.
-    monkeypatch.setattr(Trainer, "_permit", lambda trainer, until: min(trainer.epoch + 1, until - 1))
+    monkeypatch.setattr(trainer_module, "permitted", lambda _, epoch, until, exact: min(epoch + 1, until - 1))
     settings = {"epochs": 6, "checkpoint_every": 3, "run_dir": str(tmp_path / "run")}
     with Trainer(graph, recipe(), pool=OneComesLast(), **settings, **ASYNC | {"threads": 1}) as trainer:
         trainer.run()

@@ -11,12 +11,12 @@ from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
 
 import dorylus
 from dorylus.pools.faults import Lost
-from dorylus.pools.functions import functions_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.invoker import Answer
-from dorylus.pools.policy import Policy
-from dorylus.pools.processes import ProcessesInvoker
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.remote.functions import functions_pool
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.services.invoker import Answer
+from dorylus.pools.services.processes import ProcessesInvoker
 
 TOLERANCE = 1e-5
 SETTINGS: dict[str, Any] = {"epochs": 3, "intervals": 3, "threads": 2, "eval_every": 0, "seed": 3, "deadline_s": 60}

@@ -6,7 +6,7 @@
     ├── Unavailable    the service is down or refuses us (credentials, no such function)
     └── Exhausted      a call was tried as often as it may be: the run cannot go on
 
-A pool hands the first three to ``failed``; :class:`~dorylus.pools.relaunch.Relaunching` acts on them, and gives up with
+A pool hands the first three to ``failed``; :class:`Relaunching` acts on them, and gives up with
 ``Unavailable`` or ``Exhausted``. Any other error is the body's own, and never tried again.
 """
 

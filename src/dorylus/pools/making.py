@@ -5,19 +5,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.pools.autotune import Autotuned
-from dorylus.pools.functions import functions_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.invocations import Invoked
-from dorylus.pools.invoker import Invoker
-from dorylus.pools.limited import Limited
-from dorylus.pools.policy import Policy
 from dorylus.pools.pool import TensorPool
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.remote.functions import functions_pool
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.invocations import Invoked
+from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.remote.usage import Usage
+from dorylus.pools.services.invoker import Invoker
 from dorylus.pools.threads import ThreadsPool
-from dorylus.pools.tuner import Decision
-from dorylus.pools.unfused import Unfused
-from dorylus.pools.usage import Usage
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.tuning.tuner import Decision
 
 Note = Callable[..., None]
 
@@ -84,13 +84,13 @@ def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Li
 
 
 def _processes(settings: PoolSettings) -> Invoker:
-    from dorylus.pools.processes import ProcessesInvoker
+    from dorylus.pools.services.processes import ProcessesInvoker
 
     return ProcessesInvoker(settings.functions or settings.workers)
 
 
 def _http(settings: PoolSettings) -> Invoker:
-    from dorylus.pools.http import HttpInvoker
+    from dorylus.pools.services.http import HttpInvoker
 
     if settings.url is None:
         raise ConfigError("pool='http' needs to know where its functions are: give function_url.")
@@ -99,13 +99,13 @@ def _http(settings: PoolSettings) -> Invoker:
 
 def _lambda(settings: PoolSettings) -> Invoker:
     from dorylus.functions.deploy.access import aws_access
-    from dorylus.pools.aws_lambda import LambdaInvoker
+    from dorylus.pools.services.aws_lambda import LambdaInvoker
 
     return LambdaInvoker(aws_access(), settings.function)
 
 
 def _lambda_local(settings: PoolSettings) -> Invoker:
-    from dorylus.pools.aws_lambda import local_functions_invoker
+    from dorylus.pools.services.aws_lambda import local_functions_invoker
 
     return local_functions_invoker()
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
-from dorylus.pools.invocations import Invoked
+from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import service_of
 

@@ -77,6 +77,17 @@ class RunConfig:
         ("auto", "direct", "inline"),
         "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
     )
+    data_host: str = setting(
+        "127.0.0.1",
+        "direct: the address of this machine that functions dial; the default is reached by functions of this machine "
+        "only.",
+        text,
+    )
+    data_port: int = setting(
+        0,
+        "direct: the first of the two ports that functions dial, for a firewall to let through; 0 takes any.",
+        whole(0, 65_534),
+    )
     payload_precision: str = choice(
         "float32",
         ("float32", "bf16", "int8"),
@@ -189,7 +200,7 @@ class RunConfig:
 RECUT = (
     "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
     "functions", "function_url", "function_name", "function_service", "function_memory_mb",
-    "data_path", "stream", "fuse",
+    "data_path", "data_host", "data_port", "stream", "fuse",
     "instance", "price_book", "budget_usd",
 )  # fmt: skip
 

@@ -1,10 +1,13 @@
 """The pool of a run, from its settings."""
 
+import ipaddress
+import socket
 from collections.abc import Callable
 
+from dorylus.errors import ConfigError
 from dorylus.pools import Made, PoolSettings, make_pool
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.invocations import Invoked
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 
 START_PER_SERVER = 100  # functions at most that a server begins with; the tuner goes on from there
@@ -15,6 +18,27 @@ SERVICES = {"lambda": "lambda-x86", "lambda-local": "lambda-x86", "http": "cloud
 def service_of(config: RunConfig) -> str | None:
     """The row of the price book that a run's functions are billed by; None where they cost nothing of their own."""
     return config.function_service or SERVICES.get(config.pool)
+
+
+def check_data_host(config: RunConfig) -> None:
+    """Refuse an address for functions to dial that nobody can dial, or that we cannot listen on."""
+    if config.pool == "threads" or config.data_path == "inline":
+        return
+    host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
+    try:
+        if ipaddress.IPv4Address(host).is_unspecified:
+            raise ConfigError(f"data_host={host}: nobody can dial that address, so {cure}.")
+        for port in _data_ports(config):
+            socket.create_server((host, port)).close()
+    except ValueError:
+        raise ConfigError(f"data_host={host!r} is no address: {cure}.") from None
+    except OSError as error:
+        wanted = f"data_host={host}, data_port={config.data_port}"
+        raise ConfigError(f"{wanted}: we cannot listen there ({error.strerror or error}): {cure}.") from None
+
+
+def _data_ports(config: RunConfig) -> tuple[int, int]:
+    return (config.data_port, config.data_port + 1) if config.data_port else (0, 0)
 
 
 def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[Invoked], None]) -> Made:
@@ -29,6 +53,8 @@ def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[In
         fuse=config.fuse,
         travel=FunctionsConfig(
             data_path=config.data_path,
+            host=config.data_host,
+            ports=_data_ports(config),
             precision=config.payload_precision,
             stream=config.stream,
             rematerialize=config.rematerialize is not False,

@@ -36,11 +36,13 @@ from dorylus.training.optim import (
     make_lr_schedule,
     make_optimizer,
 )
-from dorylus.training.pooling import run_pool
+from dorylus.training.permit import permitted
+from dorylus.training.pooling import check_data_host, run_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
 from dorylus.training.run_folder import RunFolder, RunSpec
+from dorylus.training.verdict import judge
 
 Model = Recipe | Program
 
@@ -117,6 +119,7 @@ class Trainer:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
         check_trainable(graph, config)
+        check_data_host(config)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
@@ -264,27 +267,14 @@ class Trainer:
     def _note_pool(self, what: str, **details: Any) -> None:
         self.log.write("pool", what=what, **details)
 
-    def _permit(self, until: int) -> int:
-        """The last epoch, from 0, that may begin before the next one is over.
-
-        One further than the bound lets anyone go, so that whoever stands at the bound says so; and not past the next
-        point at which nothing may be in flight: the end, a checkpoint, or an evaluation after which epochs may turn
-        synchronous.
-        """
-        config = self.config
-        exact = config.mode != "async" or self._progress.exact
-        ahead = self.epoch if exact else self.epoch + config.staleness + 1
-        stops = [config.checkpoint_every if self._folder else 0, config.eval_every if config.sync_margin else 0]
-        drains = [(self.epoch // every + 1) * every for every in stops if every]
-        return min([ahead, until - 1, *(stop - 1 for stop in drains)])
-
     def _affordable(self, until: int) -> int:
         """The epoch to train up to within the budget; whatever was permitted to begin is finished."""
         more = self._accounts.affordable()
         return until if more is None else min(until, max(self.epoch + more, self._permitted + 1))
 
     def _one_epoch(self, until: int) -> None:
-        self._permitted = max(self._permitted, self._permit(until))
+        may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
+        self._permitted = max(self._permitted, may_begin)
         cluster = self._running()
         self._accounts.enter(Phase.TRAINING)
         report = cluster.train_epoch(self._permitted, exact=self._progress.exact)
@@ -317,24 +307,17 @@ class Trainer:
         score = score_of(scores, self.graph.multilabel)
         if score is None:
             return
-        if self._progress.note(score, self.epoch) and config.keep == "best":
+        verdict = judge(self._progress, score, self.epoch, config)
+        if verdict.best and config.keep == "best":
             self._best = weights
             if self._folder is not None:
                 Keeper(self._folder).save_best(self._state(weights))
-        if config.patience is not None and self._progress.stale >= config.patience:
-            self._stop("patience")
-        if config.target_accuracy is not None:
-            self._near_target(score, config.target_accuracy)
-        if self._progress.stopped is not None:
-            self._best = self._best or weights  # those that were looked at, not what arrived since
-
-    def _near_target(self, score: float, target: float) -> None:
-        if score >= target:
-            self._stop("target_accuracy")
-        elif self.config.sync_margin is not None and score >= target - self.config.sync_margin:
-            if not self._progress.exact:
-                self.log.write("synchronous", epoch=self.epoch, score=score)
+        if verdict.near_target and not self._progress.exact:
             self._progress.exact = True
+            self.log.write("synchronous", epoch=self.epoch, score=score)
+        if verdict.stop is not None:
+            self._stop(verdict.stop)
+            self._best = self._best or weights  # those that were looked at, not what arrived since
 
     def _stop(self, reason: str) -> None:
         self._progress.stopped = reason

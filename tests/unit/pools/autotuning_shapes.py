@@ -12,11 +12,11 @@ from typing import Any
 from simulated_epochs import Epochs
 from simulated_services import Service, bandwidth, contended
 
-from dorylus.pools.autotune import Autotuned
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.limited import Limited
-from dorylus.pools.policy import Policy
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
 
 LIMITS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 64, 100)
 STARTS = (1, 100)

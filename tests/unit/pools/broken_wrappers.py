@@ -1,8 +1,8 @@
 """Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
 
-from dorylus.pools.attempts import Attempts
-from dorylus.pools.limited import Limited
-from dorylus.pools.tickets import Answer
+from dorylus.pools.relaunching.attempts import Attempts
+from dorylus.pools.relaunching.tickets import Answer
+from dorylus.pools.tuning.limited import Limited
 
 
 class DuplicatesAreNotDropped(Attempts):

@@ -15,8 +15,8 @@ from dorylus.functions.program import Program, Role, called, role, which
 from dorylus.functions.runner import Loaded, Spec
 from dorylus.functions.warm import Links
 from dorylus.pipeline import Kind, Task
-from dorylus.pools.arrays import Arrays
-from dorylus.pools.invoker import Answer
+from dorylus.pools.remote.arrays import Arrays
+from dorylus.pools.services.invoker import Answer
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode, Targets
 from dorylus.saga.stages import Body

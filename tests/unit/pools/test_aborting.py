@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from dorylus.pools.aborting import Connections
+from dorylus.pools.services.aborting import Connections
 
 
 class Socket:

@@ -2,9 +2,9 @@ from math import inf
 
 import pytest
 
-from dorylus.pools.circuit import Circuit
 from dorylus.pools.faults import Lost, Unavailable
-from dorylus.pools.policy import Policy
+from dorylus.pools.relaunching.circuit import Circuit
+from dorylus.pools.relaunching.policy import Policy
 
 LOST = Lost("gone")
 

@@ -5,12 +5,12 @@ import pytest
 from linear_functions import PROGRAMS, WEIGHTS, a_call
 
 from dorylus.functions.invocation import CONTENT
-from dorylus.pools.arrays import Inputs
-from dorylus.pools.cutting import even
-from dorylus.pools.data_service import DataService
-from dorylus.pools.open_task import OpenTask, Work
-from dorylus.pools.usage import UsageCounter
-from dorylus.pools.weight_versions import WeightVersions
+from dorylus.pools.remote.arrays import Inputs
+from dorylus.pools.remote.cutting import even
+from dorylus.pools.remote.data_service import DataService
+from dorylus.pools.remote.open_task import OpenTask, Work
+from dorylus.pools.remote.usage import UsageCounter
+from dorylus.pools.remote.weight_versions import WeightVersions
 from dorylus.saga.dense import Mode
 from dorylus.wire.errors import Refused
 from dorylus.wire.frames import Frame

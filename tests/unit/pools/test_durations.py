@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.pools.durations import Durations
-from dorylus.pools.policy import Policy
+from dorylus.pools.relaunching.durations import Durations
+from dorylus.pools.relaunching.policy import Policy
 
 POLICY = Policy(first_s=30.0, at_least_s=1.0, at_most_s=100.0)
 

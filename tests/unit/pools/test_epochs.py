@@ -1,7 +1,7 @@
 import pytest
 
-from dorylus.pools.epochs import Epochs
-from dorylus.pools.line import Completion
+from dorylus.pools.tuning.epochs import Epochs
+from dorylus.pools.tuning.line import Completion
 
 
 def boundaries(tasks):

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.warm import Links
 from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.functions_pool import FunctionsPool
-from dorylus.pools.programs import Programs
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.functions_pool import FunctionsPool
+from dorylus.pools.remote.programs import Programs
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode
 from dorylus.saga.sparse import SparseRows

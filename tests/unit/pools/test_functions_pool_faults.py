@@ -9,9 +9,9 @@ from linear_functions import InProcess, PortsInProcess, Waiting, a_call, assert_
 
 from dorylus.functions.warm import Links
 from dorylus.pools.faults import Lost, PoolFault, Throttled
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.functions_pool import FunctionsPool
-from dorylus.pools.programs import Programs
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.functions_pool import FunctionsPool
+from dorylus.pools.remote.programs import Programs
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode
 from dorylus.wire.errors import WireError

@@ -7,7 +7,7 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.pools.faults import Unavailable
-from dorylus.pools.http import HttpInvoker, fault_of, seconds_of
+from dorylus.pools.services.http import HttpInvoker, fault_of, seconds_of
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "host:80", "http://", ""])

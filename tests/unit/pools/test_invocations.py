@@ -3,9 +3,9 @@ from linear_functions import a_call
 
 from dorylus.errors import TrainingError
 from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.invocations import Invocations, Invoked
-from dorylus.pools.invoker import Answer
-from dorylus.pools.usage import Usage, UsageCounter
+from dorylus.pools.remote.invocations import Invocations, Invoked
+from dorylus.pools.remote.usage import Usage, UsageCounter
+from dorylus.pools.services.invoker import Answer
 from dorylus.wire.frames import pack
 
 

@@ -3,7 +3,7 @@ from pool_doubles import Caller, ScriptedPool, a_call
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.limited import Limited
+from dorylus.pools.tuning.limited import Limited
 from dorylus.saga.dense import Reply
 
 

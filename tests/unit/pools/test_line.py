@@ -1,6 +1,6 @@
 from pool_doubles import a_call
 
-from dorylus.pools.line import Line
+from dorylus.pools.tuning.line import Line
 from dorylus.saga.dense import Mode
 
 

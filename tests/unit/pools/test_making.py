@@ -2,9 +2,9 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.pools import POOLS, PoolSettings, ThreadsPool, make_pool, making
-from dorylus.pools.autotune import Autotuned
-from dorylus.pools.limited import Limited
-from dorylus.pools.unfused import Unfused
+from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
 
 
 class Silent:

@@ -3,9 +3,9 @@ from math import inf
 import pytest
 from pool_doubles import POLICY
 
-from dorylus.pools.durations import Durations
-from dorylus.pools.overdue import Overdue
-from dorylus.pools.tickets import Attempt
+from dorylus.pools.relaunching.durations import Durations
+from dorylus.pools.relaunching.overdue import Overdue
+from dorylus.pools.relaunching.tickets import Attempt
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.pools.pace import Pace
-from dorylus.pools.policy import Policy
+from dorylus.pools.relaunching.pace import Pace
+from dorylus.pools.relaunching.policy import Policy
 
 POLICY = Policy(backoff_s=0.2, backoff_at_most_s=10.0)
 

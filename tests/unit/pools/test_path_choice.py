@@ -3,11 +3,11 @@ import pytest
 from dorylus.errors import ConfigError
 from dorylus.functions.invocation import Ports
 from dorylus.pools.faults import Lost, Unavailable
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.invocations import Invocations
-from dorylus.pools.invoker import Answer
-from dorylus.pools.path_choice import PROBES, PathChoice
-from dorylus.pools.usage import UsageCounter
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.invocations import Invocations
+from dorylus.pools.remote.path_choice import PROBES, PathChoice
+from dorylus.pools.remote.usage import UsageCounter
+from dorylus.pools.services.invoker import Answer
 from dorylus.wire.frames import pack, unpack
 
 

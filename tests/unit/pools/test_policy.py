@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools.policy import Policy
+from dorylus.pools.relaunching.policy import Policy
 
 
 def test_the_defaults_are_those_in_the_documentation():

@@ -12,15 +12,16 @@ from pool_doubles import a_call as an_empty_call
 
 from dorylus.functions.program import Program
 from dorylus.functions.warm import Links
-from dorylus.pools import functions, making
-from dorylus.pools.arrays import Inputs, reply_of
+from dorylus.pools import making
 from dorylus.pools.faults import Lost
-from dorylus.pools.functions_config import FunctionsConfig
-from dorylus.pools.functions_pool import FunctionsPool
-from dorylus.pools.outcome import output_shapes
-from dorylus.pools.programs import Programs
+from dorylus.pools.remote import functions
+from dorylus.pools.remote.arrays import Inputs, reply_of
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.functions_pool import FunctionsPool
+from dorylus.pools.remote.outcome import output_shapes
+from dorylus.pools.remote.programs import Programs
+from dorylus.pools.remote.unfused import Unfused
 from dorylus.pools.threads import ThreadsPool
-from dorylus.pools.unfused import Unfused
 from dorylus.saga import dense
 from dorylus.saga.dense import Kept, Mode, Saved
 

@@ -10,12 +10,12 @@ from pool_doubles import POLICY, Caller, a_call
 from simulated_epochs import Epochs
 from simulated_services import Saboteur, Service
 
-from dorylus.pools.attempts import Attempts
 from dorylus.pools.clock import ManualClock
 from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
-from dorylus.pools.limited import Limited
-from dorylus.pools.policy import Policy
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.attempts import Attempts
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.tuning.limited import Limited
 from dorylus.saga.dense import Reply
 
 

@@ -2,8 +2,8 @@ import pytest
 import torch
 from linear_functions import Waiting, a_call, assert_same
 
+from dorylus.pools.remote.unfused import Unfused
 from dorylus.pools.threads import ThreadsPool
-from dorylus.pools.unfused import Unfused
 from dorylus.saga import dense
 from dorylus.saga.dense import IGNORED, Mode, Targets
 

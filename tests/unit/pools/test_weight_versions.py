@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from dorylus.pools.weight_versions import WeightVersions
+from dorylus.pools.remote.weight_versions import WeightVersions
 from dorylus.wire.errors import Refused
 
 

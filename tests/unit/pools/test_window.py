@@ -1,7 +1,7 @@
 import pytest
 
-from dorylus.pools.line import Completion
-from dorylus.pools.window import Window
+from dorylus.pools.tuning.line import Completion
+from dorylus.pools.tuning.window import Window
 
 
 def completion(kind="AV", *, busy_s=0.1, latency_s=0.5, **options):

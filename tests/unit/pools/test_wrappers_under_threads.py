@@ -9,11 +9,11 @@ import pytest
 from pool_doubles import a_call
 
 from dorylus.errors import TrainingError
-from dorylus.pools.autotune import Autotuned
 from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.limited import Limited
-from dorylus.pools.policy import Policy
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.tuning.autotune import Autotuned
+from dorylus.pools.tuning.limited import Limited
 from dorylus.saga.dense import Reply
 
 DEADLINE_S = 60.0

@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pool_doubles import POLICY, Caller, ScriptedPool, a_call
 
 from dorylus.errors import TrainingError
-from dorylus.pools.attempts import Attempts
 from dorylus.pools.clock import ManualClock
 from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
-from dorylus.pools.limited import Limited
-from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.relaunching.attempts import Attempts
+from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.tuning.limited import Limited
 from dorylus.saga.dense import Mode, Reply
 
 FAULTS = {

@@ -4,7 +4,7 @@ import pytest
 
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError
-from dorylus.pools.invocations import Invoked
+from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.accounts import Accounts
 from dorylus.training.config import RunConfig
 

@@ -1,28 +1,49 @@
-"""Sources compiled ahead: a function's folder cannot be written to, so every cold start would compile them again."""
+"""Sources compiled ahead: a function's folder cannot be written to, so every cold start would compile them again.
 
-import importlib.util
-import marshal
-from pathlib import PurePosixPath
+The function's own version of Python must do it: the one that runs us, or else one that is found on this machine.
+"""
 
+import io
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+
+from dorylus.functions.deploy import compiling
 from dorylus.functions.deploy.platforms import PYTHON_HERE, Platform
 
-_NEVER_CHECKED = (0b01).to_bytes(4, "little")  # named after the source's hash, and taken without a look at the source
-_WITHOUT_REFERENCES = 2  # later versions of the format write an object differently if something else holds it, too
+_DEADLINE_S = 120.0
 
 
-def compiled(place: str, source: bytes, platform: Platform) -> tuple[str, bytes] | None:
-    """A source's place and content when compiled; None where this Python compiles for another one than is asked for."""
-    if platform.python != PYTHON_HERE:
+def interpreter(platform: Platform) -> str | None:
+    """A Python of this machine that is of the platform's version, if there is one."""
+    if platform.python == PYTHON_HERE:
+        return sys.executable
+    found = shutil.which(f"python{platform.python}")
+    if found is None or _run(found, "-c", "pass") is None:  # version managers put names there that lead nowhere
         return None
+    return found
+
+
+def compile_all(entries: Mapping[str, bytes], python: str) -> dict[str, bytes]:
+    """The bytecode of all sources that this Python understands, by place; none if it cannot be run."""
+    sources = io.BytesIO()
+    with zipfile.ZipFile(sources, "w") as archive:
+        for place, content in entries.items():
+            if place.endswith(".py"):
+                archive.writestr(place, content)
+    made = _run(python, compiling.__file__, given=sources.getvalue())
+    if made is None:
+        return {}
+    with zipfile.ZipFile(io.BytesIO(made)) as bytecode:
+        return {place: bytecode.read(place) for place in bytecode.namelist()}
+
+
+def _run(python: str, *words: str, given: bytes = b"") -> bytes | None:
+    """What an interpreter says, kept apart from the surroundings (-I); None if it fails."""
     try:
-        code = compile(source, place, "exec", dont_inherit=True, optimize=0)
-    except (SyntaxError, ValueError):  # a file for some other version; nobody imports it
+        done = subprocess.run([python, "-I", *words], input=given, capture_output=True, timeout=_DEADLINE_S)
+    except (OSError, subprocess.TimeoutExpired):
         return None
-    path = PurePosixPath(place)
-    name = path.parent / "__pycache__" / f"{path.stem}.{_tag()}.pyc"
-    head = importlib.util.MAGIC_NUMBER + _NEVER_CHECKED + importlib.util.source_hash(source)
-    return str(name), head + marshal.dumps(code, _WITHOUT_REFERENCES)
-
-
-def _tag() -> str:
-    return f"cpython-{PYTHON_HERE.replace('.', '')}"
+    return done.stdout if done.returncode == 0 else None

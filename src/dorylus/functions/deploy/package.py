@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dorylus.functions.deploy.bytecode import compiled
+from dorylus.functions.deploy.bytecode import compile_all, interpreter
 from dorylus.functions.deploy.closure import ENTRY, modules_of
 from dorylus.functions.deploy.distributions import can_be_copied, copied, needed_for, requirements, unpacked
 from dorylus.functions.deploy.errors import DeployError
@@ -30,7 +29,7 @@ HANDLER: Final = f"{ENTRY}.handler"
 REPORTING: Final = "dorylus.functions.deploy.reporting"
 MAX_UNPACKED_BYTES: Final = 200_000_000
 MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
-_FORMAT: Final = 1  # raise it when packing changes: zips that were kept are then built again
+_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
 _MOST_KEPT: Final = 6  # zips
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _SEPARATOR: Final = "-"
@@ -70,8 +69,9 @@ def build(platform: Platform, folder: Path | None = None) -> Package:
     folder = default_folder() if folder is None else folder
     folder.mkdir(parents=True, exist_ok=True)
     entries = _entries(platform, folder)
-    key = _key(platform, entries)
-    package = _kept(folder, key) or _built(folder, key, _with_bytecode(entries, platform))
+    python = interpreter(platform)
+    key = _key(platform, entries, with_bytecode=python is not None)
+    package = _kept(folder, key) or _built(folder, key, entries | (compile_all(entries, python) if python else {}))
     if package.unpacked_bytes > MAX_UNPACKED_BYTES or package.size_bytes > MAX_ZIP_BYTES:
         raise DeployError(
             f"the function is a {package}, but may have {MAX_ZIP_BYTES / 1e6:.0f} MB, unpacked "
@@ -118,20 +118,9 @@ def bootstrap(python: str) -> str:
     )
 
 
-def _with_bytecode(entries: dict[str, bytes], platform: Platform) -> dict[str, bytes]:
-    made: dict[str, bytes] = {}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other people's sources
-        for place, content in entries.items():
-            found = compiled(place, content, platform) if place.endswith(".py") else None
-            if found is not None:
-                made[found[0]] = found[1]
-    return entries | made
-
-
-def _key(platform: Platform, entries: Mapping[str, bytes]) -> str:
+def _key(platform: Platform, entries: Mapping[str, bytes], *, with_bytecode: bool) -> str:
     """What a zip is kept by. Compiled sources follow from the sources, so they need not be made to know it."""
-    whole = hashlib.sha256(f"format {_FORMAT} {platform} {platform.managed} {sys.implementation.cache_tag}".encode())
+    whole = hashlib.sha256(f"format {_FORMAT} {platform} {platform.managed} {with_bytecode}".encode())
     for place, content in sorted(entries.items()):
         whole.update(f"\n{place} {hashlib.sha256(content).hexdigest()}".encode())
     return whole.hexdigest()[:32]

@@ -1,14 +1,20 @@
 import importlib.util
+import shutil
+import subprocess
 import sys
 
-from dorylus.functions.deploy.bytecode import compiled
-from dorylus.functions.deploy.platforms import Platform, on_this_machine
+import pytest
+
+from dorylus.functions.deploy.bytecode import compile_all, interpreter
+from dorylus.functions.deploy.compiling import compiled
+from dorylus.functions.deploy.platforms import PYTHONS, Platform, on_this_machine
 
 SOURCE = b'"""A module."""\nNAMES = {"a", "b"}\n\n\ndef f(x):\n    return x in {"c", "d", "e"} or x == NAMES\n'
+OTHERS = [version for version in PYTHONS if interpreter(Platform("x86_64", version)) not in (None, sys.executable)]
 
 
 def test_a_compiled_source_lies_where_python_looks_for_it_and_runs(tmp_path):
-    place, content = compiled("module.py", SOURCE, on_this_machine())
+    place, content = compiled("module.py", SOURCE)
     assert str(tmp_path / place) == importlib.util.cache_from_source(str(tmp_path / "module.py"))
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / place).write_bytes(content)
@@ -20,15 +26,34 @@ def test_a_compiled_source_lies_where_python_looks_for_it_and_runs(tmp_path):
 
 
 def test_the_same_source_gives_the_same_bytes_whatever_else_holds_its_strings():
-    first = compiled("module.py", SOURCE, on_this_machine())
+    first = compiled("module.py", SOURCE)
     kept = [sys.intern("NAMES"), sys.intern("module.py")]
-    assert compiled("module.py", SOURCE, on_this_machine()) == first
+    assert compiled("module.py", SOURCE) == first
     assert kept
 
 
-def test_another_python_gets_no_compiled_sources():
-    assert compiled("module.py", SOURCE, Platform("x86_64", "3.99", managed=False)) is None
+def test_sources_are_compiled_and_everything_else_is_left_out():
+    entries = {"a/module.py": SOURCE, "library.so": b"\x7fELF", "old.py": b"print 'two'"}
+    python = interpreter(on_this_machine())
+    assert python == sys.executable
+    assert compile_all(entries, python) == dict([compiled("a/module.py", SOURCE)])
 
 
-def test_a_source_for_another_python_is_left_as_it_is():
-    assert compiled("module.py", b"print 'two'", on_this_machine()) is None
+@pytest.mark.skipif(not OTHERS, reason="no other Python that Lambda runs is on this machine")
+def test_another_python_compiles_for_itself(tmp_path):
+    python = interpreter(Platform("x86_64", OTHERS[0]))
+    for place, content in (compile_all({"module.py": SOURCE}, python) | {"module.py": b"raise RuntimeError"}).items():
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_bytes(content)
+    asked = "import sys; sys.path.append(sys.argv[1]); import module; print(module.f('d'))"
+    said = subprocess.run([python, "-I", "-c", asked, tmp_path], capture_output=True, text=True, timeout=60)
+    assert said.stdout == "True\n", said.stderr
+
+
+def test_where_the_functions_python_is_not_on_this_machine_there_is_nobody_to_compile():
+    assert interpreter(Platform("x86_64", "3.99", managed=False)) is None
+
+
+def test_a_name_that_leads_nowhere_is_no_python(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: "/bin/false")
+    assert interpreter(Platform("x86_64", "3.99", managed=False)) is None

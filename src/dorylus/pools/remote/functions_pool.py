@@ -1,0 +1,222 @@
+"""The pool whose dense tasks run on functions, whatever service runs those.
+
+A call becomes a program and named arrays; these travel by one of two data paths; what comes back becomes the reply. Two
+submissions of the same call are two attempts at one task: whichever completes it completes it for both.
+"""
+
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from typing import Any
+
+from dorylus.errors import TrainingError
+from dorylus.functions.program import Program
+from dorylus.pools.faults import Lost
+from dorylus.pools.remote.arrays import reply_of
+from dorylus.pools.remote.data_path import DataPath, Job
+from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.remote.invocations import Invocations, Invoked
+from dorylus.pools.remote.open_task import Attempt, OpenTask
+from dorylus.pools.remote.path_choice import OpenPortsOf, PathChoice
+from dorylus.pools.remote.ports import open_ports
+from dorylus.pools.remote.programs import Programs
+from dorylus.pools.remote.usage import Usage, UsageCounter
+from dorylus.pools.services.invoker import Invoker
+from dorylus.saga import dense
+from dorylus.saga.dense import Call, Reply, Saved
+
+Note = Callable[..., None]
+REPLY_THREADS = 4
+
+
+class FunctionsPool:
+    """Runs calls on the functions that an invoker invokes.
+
+    It never holds a call back and never tries one again: wrap it in :class:`Relaunching` and
+    :class:`Limited`. Calls must not bring an autograd graph (``kept``): it cannot travel.
+    What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
+    ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
+    """
+
+    def __init__(
+        self,
+        invoker: Invoker,
+        programs: Programs,
+        config: FunctionsConfig | None = None,
+        note: Note = lambda what, **details: None,
+        invoked: Callable[[Invoked], None] = lambda invocation: None,
+        open_ports: OpenPortsOf = open_ports,
+    ) -> None:
+        config = config or FunctionsConfig()
+        self._invoker, self._programs, self._note = invoker, programs, note
+        self._usage = UsageCounter()
+        invocations = Invocations(invoker, self._usage, config.timeout_s, invoked)
+        self._choice = PathChoice(config, invocations, self._usage, self._completed, open_ports)
+        self._run, self._serial = secrets.token_hex(8), count()
+        self._lock = threading.Lock()
+        self._open: dict[int, OpenTask] = {}
+        self._closed = False
+        self._path: DataPath | None = None
+        self._no_path: BaseException | None = None
+        self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
+        # What a port's thread completes is answered by others: while it waited for the engine it could serve nobody.
+        self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="dorylus-reply")
+        self._is_choosing = False
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Take a call; it is answered from a thread of the pool's, but for one that leaves functions nothing to do."""
+        attempt = Attempt(done, failed)
+        with self._lock:
+            if self._closed:
+                raise TrainingError("the pool is closed: it takes no more calls.")
+            if not self._is_choosing:
+                self._is_choosing = True
+                self._programs.first(self._choose_path)
+            if id(call) not in self._open:
+                self._open[id(call)] = OpenTask(f"{self._run}-{next(self._serial)}", call)
+            task = self._open[id(call)]
+            task.attempts.append(attempt)
+        try:
+            _check_can_travel(call)
+            self._programs.when_ready(call, partial(self._launch, task, attempt), partial(self._fail, task, attempt))
+        except Exception as error:
+            self._fail(task, attempt, error)
+
+    def usage(self) -> Mapping[str, Usage]:
+        """What functions were used for so far, by kind of task."""
+        return self._usage.snapshot()
+
+    @property
+    def data_path(self) -> str | None:
+        """The path tensors travel by; None until it is chosen."""
+        return None if self._path is None else self._path.name
+
+    def close(self) -> None:
+        """Stop: invocations under way are abandoned, ports and threads closed."""
+        with self._lock:
+            self._closed = True
+            self._open.clear()
+        self._invoker.close()
+        self._programs.close()
+        self._calls.shutdown(wait=True, cancel_futures=True)
+        if self._path is not None:
+            self._path.close()
+        self._replies.shutdown(wait=True, cancel_futures=True)
+
+    def _choose_path(self) -> None:
+        try:
+            self._path, why = self._choice.make(self._run)
+            self._note("data_path", path=self._path.name, why=why)
+        except Exception as error:  # nobody would hear of it in this thread: the calls will
+            self._no_path = error
+
+    def _launch(self, task: OpenTask, attempt: Attempt, program: Program) -> None:
+        """Set an attempt going, now that its program is there."""
+        try:
+            if not program.outputs or all(rows.shape[0] == 0 for rows in task.call.inputs):
+                self._answer(task, dense.run(task.call))
+                return
+            for job in self._jobs(task, attempt, program):
+                self._calls.submit(self._carry_out, task, attempt, job)
+        except Exception as error:
+            self._fail(task, attempt, error)
+
+    def _jobs(self, task: OpenTask, attempt: Attempt, program: Program) -> list[Job]:
+        path = self._path
+        if path is None:
+            raise self._no_path or TrainingError("the pool has no data path: it was closed before it was opened.")
+        with self._lock:
+            if task.over or self._closed:
+                return []
+            if task.work is None:
+                task.work = path.prepare(task, program)
+            jobs = path.jobs(task, task.work)
+            attempt.jobs = len(jobs)
+        return jobs
+
+    def _carry_out(self, task: OpenTask, attempt: Attempt, job: Job) -> None:
+        assert task.work is not None
+        try:
+            if not task.over:
+                job()
+        except Exception as error:
+            self._fail(task, attempt, error)
+            return
+        with self._lock:
+            attempt.jobs -= 1
+            ended = attempt.jobs == 0
+        if task.work.outcome.complete:
+            if self._end(task):
+                self._reply(task)
+        elif ended:
+            self._fail(task, attempt, Lost("a function ended without having brought all of its task's outputs."))
+
+    def _completed(self, task: OpenTask) -> None:
+        """A function has pushed the last piece of a task; its invocation may end much later, or never."""
+        if self._end(task):
+            self._replies.submit(self._reply, task)
+
+    def _reply(self, task: OpenTask) -> None:
+        assert task.work is not None
+        try:
+            reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
+        except Exception as error:  # nobody would hear of it in this thread
+            fault = error
+            self._tell(task, lambda attempt: attempt.failed(fault))
+        else:
+            self._tell(task, lambda attempt: attempt.done(reply))
+
+    def _answer(self, task: OpenTask, reply: Reply) -> None:
+        if self._end(task):
+            self._tell(task, lambda attempt: attempt.done(reply))
+
+    def _tell(self, task: OpenTask, tell: Callable[[Attempt], Any]) -> None:
+        """Answer the attempts that have had no answer."""
+        with self._lock:
+            waiting = [] if self._closed else [attempt for attempt in task.attempts if not attempt.answered]
+            for attempt in waiting:
+                attempt.answered = True
+        for attempt in waiting:
+            _heard(partial(tell, attempt))
+
+    def _fail(self, task: OpenTask, attempt: Attempt, error: BaseException) -> None:
+        """An attempt has failed; with the last one the task is given up."""
+        with self._lock:
+            if attempt.answered or self._closed or task.over:
+                return
+            attempt.answered = True
+            last = all(each.answered for each in task.attempts)
+        if last:
+            self._end(task)
+        _heard(partial(attempt.failed, error))
+
+    def _end(self, task: OpenTask) -> bool:
+        """Call a task over; False if it was already."""
+        with self._lock:
+            if task.over or self._closed:
+                return False
+            task.over = True
+            self._open.pop(id(task.call), None)
+        if self._path is not None:
+            self._path.withdraw(task)
+        return True
+
+
+def _heard(answer: Callable[[], Any]) -> None:
+    """Give an answer; an error of whoever takes it is not the call's, and must not vanish in a thread of ours."""
+    try:
+        answer()
+    except Exception:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+def _check_can_travel(call: Call) -> None:
+    if call.kept is not None and not isinstance(call.kept, Saved):
+        raise TrainingError(
+            f"{call.body.label} kept its autograd graph, which cannot travel to a function: train with "
+            "rematerialize=True."
+        )

@@ -1,0 +1,98 @@
+"""Invocations of the function: frames around a service's bytes, faults for what goes wrong, and a count of it all."""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dorylus.errors import TrainingError
+from dorylus.pools.faults import Lost
+from dorylus.pools.remote.arrays import Array
+from dorylus.pools.remote.usage import UsageCounter
+from dorylus.pools.services.invoker import Answer, Invoker
+from dorylus.saga.dense import Call
+from dorylus.wire.errors import FrameError
+from dorylus.wire.frames import Frame, pack, unpack
+
+
+@dataclass(frozen=True)
+class Invoked:
+    """One invocation that the service bills: one that is lost, too. ``kind`` is the kind of task, or ``"probe"``.
+
+    ``billed_ms`` is what the service says, else what the function says, else how long it was waited for; ``init_ms`` is
+    the part of it that a cold start took.
+    """
+
+    kind: str
+    billed_ms: float
+    cold: bool
+    bytes_in: int
+    bytes_out: int
+    init_ms: float = 0.0
+
+
+class Invocations:
+    """Invokes the function for calls; each invocation is counted, and what the function could not do is raised.
+
+    ``invoked`` hears of every invocation, in the thread that made it.
+    """
+
+    def __init__(
+        self,
+        invoker: Invoker,
+        usage: UsageCounter,
+        timeout_s: float,
+        invoked: Callable[[Invoked], None] = lambda invocation: None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.invoker, self._usage, self._timeout_s = invoker, usage, timeout_s
+        self._invoked, self._clock = invoked, clock
+
+    def run(self, call: Call, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
+        """What the function answers to a frame; raises a fault, or the body's own error."""
+        frame = self.ask(str(call.task.kind), header, arrays)
+        if "error" not in frame.header:
+            return frame
+        text = str(frame.header["error"])
+        if frame.header.get("kind") in ("frame", "wire", "refused"):
+            raise Lost(f"a function could not read or reach its data: {text}")
+        where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
+        raise TrainingError(f"{call.body.label} failed {where}, in a function: {text}")
+
+    def ask(self, kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
+        """What the function answers to a frame, counted as of a kind of task."""
+        request = b"".join(pack(header, arrays))
+        self._usage.add(kind, invocations=1, bytes_in=len(request))
+        start_s = self._clock()
+        try:
+            answer = self.invoker.invoke(request, self._timeout_s)
+            frame = unpack(answer.content)
+        except Lost:
+            self._bill(kind, Invoked(kind, 1000 * (self._clock() - start_s), False, len(request), 0))
+            raise
+        except FrameError as error:
+            self._bill(kind, Invoked(kind, 1000 * (self._clock() - start_s), False, len(request), 0))
+            raise Lost(f"a function answered with something that is no frame: {error}") from error
+        self._count(kind, len(request), answer, frame)
+        return frame
+
+    def _count(self, kind: str, request_bytes: int, answer: Answer, frame: Frame) -> None:
+        found = frame.header.get("timings")
+        timings = found if isinstance(found, dict) else {}
+        billed = math.ceil(_milliseconds(timings, "total_ms")) if answer.billed_ms is None else answer.billed_ms
+        cold = frame.header.get("cold") is True if answer.cold is None else answer.cold
+        size = memoryview(answer.content).nbytes
+        spent = {name: _milliseconds(timings, name) for name in ("init_ms", "fetch_ms", "compute_ms", "push_ms")}
+        self._usage.add(kind, bytes_out=size, **spent)
+        init_ms = (spent["init_ms"] if answer.init_ms is None else answer.init_ms) if cold else 0.0
+        self._bill(kind, Invoked(kind, billed, cold, request_bytes, size, min(init_ms, billed)))
+
+    def _bill(self, kind: str, invocation: Invoked) -> None:
+        self._usage.add(kind, billed_ms=invocation.billed_ms, cold_starts=int(invocation.cold))
+        self._invoked(invocation)
+
+
+def _milliseconds(timings: Mapping[str, Any], name: str) -> float:
+    value = timings.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0

@@ -1,0 +1,126 @@
+"""What has come back of a task so far. Each piece is taken exactly once, from whichever attempt brings it first."""
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import torch
+
+from dorylus.functions.program import ProgramError, Role, called, is_summed
+from dorylus.pools.remote.arrays import Array, Arrays
+from dorylus.pools.remote.cutting import Part
+from dorylus.saga.dense import Call, Mode
+from dorylus.saga.layer import Rows
+from dorylus.saga.sparse import SparseRows
+
+
+class Outcome:
+    """Puts a task's outputs together: rows one after the other, sums added up in the order of their parts.
+
+    ``num_sums``: into how many parts the sums are cut; as many as the rows where each part is an invocation of its own,
+    one where a function adds them up itself. Any thread may bring a piece.
+    """
+
+    def __init__(self, outputs: Mapping[str, tuple[int, ...]], parts: Sequence[Part], num_sums: int) -> None:
+        self._parts, self._shapes = parts, outputs
+        self._rows: Arrays = {}
+        self._sums: dict[int, Mapping[str, Array]] = {}
+        self._row_names = {name for name in outputs if not is_summed(name)}
+        self._sum_names = set(outputs) - self._row_names
+        self._rows_left = set(range(len(parts))) if self._row_names else set()
+        self._sums_left = set(range(num_sums)) if self._sum_names else set()
+        self._lock = threading.Lock()
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything is there."""
+        with self._lock:
+            return not self._rows_left and not self._sums_left
+
+    def missing(self) -> list[int]:
+        """The parts of which something is still to come, where the sums are cut as the rows are."""
+        with self._lock:
+            return sorted(self._rows_left | self._sums_left)
+
+    def take(self, part: int, arrays: Mapping[str, Array]) -> bool:
+        """Take all of a part, rows and sums; whether any of it was still wanted."""
+        rows = {name: array for name, array in arrays.items() if name in self._row_names}
+        sums = {name: array for name, array in arrays.items() if name not in rows}
+        taken = self.take_rows(part, rows) if self._row_names else False
+        return (self.take_sums(part, sums) if self._sum_names else False) or taken
+
+    def take_rows(self, part: int, arrays: Mapping[str, Array]) -> bool:
+        """Take a part's rows; False where they are there already."""
+        self._check_number(part, len(self._parts))
+        begin, end = self._parts[part]
+        self._check(arrays, self._row_names, end - begin)
+        with self._lock:
+            if part not in self._rows_left:
+                return False
+            for name, array in arrays.items():
+                if name not in self._rows:
+                    self._rows[name] = np.empty((self._parts[-1][1], *array.shape[1:]), np.float32)
+                self._rows[name][begin:end] = array
+            self._rows_left.remove(part)
+            return True
+
+    def take_sums(self, part: int, arrays: Mapping[str, Array]) -> bool:
+        """Take a part's sums; False where they are there already."""
+        self._check(arrays, self._sum_names, 0)
+        with self._lock:
+            if part not in self._sums_left:
+                return False
+            self._sums[part] = {name: array.copy() for name, array in arrays.items()}
+            self._sums_left.remove(part)
+            return True
+
+    def arrays(self) -> Arrays:
+        """All outputs of a task that is complete, in memory that is nobody else's."""
+        sums: Arrays = {}
+        for name in self._sum_names:
+            sums[name] = reduce(np.add, (self._sums[part][name] for part in sorted(self._sums)))
+        return {**self._rows, **sums}
+
+    def _check_number(self, part: int, num_parts: int) -> None:
+        if not 0 <= part < num_parts:
+            raise ProgramError(f"part {part} was brought of a task with {num_parts}: they count from 0.")
+
+    def _check(self, arrays: Mapping[str, Array], expected: set[str], num_rows: int) -> None:
+        if arrays.keys() != expected:
+            raise ProgramError(f"{sorted(arrays)} were brought, but the task gives {sorted(expected)}.")
+        for name, array in arrays.items():
+            shape = self._shapes[name] if is_summed(name) else (num_rows, *self._shapes[name])
+            if array.dtype != np.float32 or array.shape != shape:
+                raise ProgramError(
+                    f"{name} was brought as {array.dtype}{list(array.shape)}, but it is float32{list(shape)}."
+                )
+
+
+def output_shapes(
+    call: Call, outputs: Sequence[str], kept: Mapping[str, int] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The shape of each output of a call, or of a row of it where it is cut by row; ``kept`` are its program's."""
+    shapes: dict[str, tuple[int, ...]] = {name: (width,) for name, width in (kept or {}).items()}
+    for i, width in enumerate(columns_of(call) if call.mode is Mode.FORWARD else ()):
+        shapes[called(Role.OUTPUT, i)] = (width,)
+    for i, rows in enumerate(call.inputs):
+        shapes[called(Role.INPUT_GRAD, i)] = tuple(rows.shape[1:])
+    for name, weight in call.weights.items():
+        shapes[called(Role.WEIGHT_GRAD, name)] = tuple(weight.shape)
+    shapes[called(Role.LOSS)] = ()
+    return {name: shapes[name] for name in outputs}
+
+
+def columns_of(call: Call) -> tuple[int, ...]:
+    """The widths of a body's outputs: those the call says, or else what one row gives."""
+    if call.columns:
+        return call.columns
+    one = tuple(_first_row(rows) for rows in call.inputs)
+    with torch.no_grad():
+        return tuple(output.shape[1] for output in call.body(call.weights, one))
+
+
+def _first_row(rows: Rows) -> Rows:
+    return replace(rows, indptr=rows.indptr[:2]) if isinstance(rows, SparseRows) else rows[:1]

@@ -1,0 +1,1 @@
+"""Services that run functions: processes of this machine, HTTP, AWS Lambda and its stand-in."""

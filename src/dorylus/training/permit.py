@@ -1,0 +1,17 @@
+"""How far intervals may run ahead of the epoch that is being finished."""
+
+from dorylus.training.config import RunConfig
+
+
+def permitted(config: RunConfig, epoch: int, until: int, *, exact: bool) -> int:
+    """The last epoch, from 0, that may begin before epoch ``epoch`` is over; the run goes up to ``until``.
+
+    One further than the bound lets anyone go, so that whoever stands at the bound says so; and not past the next point
+    at which nothing may be in flight: the end, a checkpoint, or an evaluation after which epochs may turn synchronous.
+    ``exact``: they have turned synchronous already.
+    """
+    synchronous = exact or config.mode != "async"
+    ahead = epoch if synchronous else epoch + config.staleness + 1
+    stops = [config.checkpoint_every if config.run_dir else 0, config.eval_every if config.sync_margin else 0]
+    drains = [(epoch // every + 1) * every for every in stops if every]
+    return min([ahead, until - 1, *(stop - 1 for stop in drains)])

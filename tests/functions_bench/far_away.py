@@ -1,0 +1,123 @@
+"""A run whose functions live behind a network: ministack in a network namespace, each function under limits.
+
+    python -m functions_bench.far_away PACKAGE OPTIONS
+
+runs in a namespace of its own (``unshare --net --mount``), makes a second one for the service, with so much bandwidth
+between the two, and tells what came of the run as JSON on standard output. OPTIONS is JSON: see :class:`Options`.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import dorylus
+from dorylus.errors import DorylusError
+from dorylus.functions.deploy.access import LOCAL_REGION, local_access
+from dorylus.functions.deploy.aws import Deployment
+from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.package import Package
+from dorylus.functions.deploy.platforms import on_this_machine
+from dorylus.functions.deploy.wanted import Wanted
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.services.aws_lambda import LambdaInvoker
+from functions_bench.limits import FunctionLimits
+from functions_bench.runs import model, small
+from functions_bench.services import invoked_by, made_with
+
+OURS, THEIRS, PORT = "10.214.0.1", "10.214.0.2", 4566
+START_S = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The run's settings, a function's limits, and megabits a second each way."""
+
+    settings: dict[str, Any]
+    memory_mb: int = 512
+    cores: float = 0.5
+    mbit: int = 200
+    attempts: int = 10
+
+
+def main(package_path: str, options: Options) -> dict[str, Any]:
+    """Make the network, deploy, train; what came of it."""
+    make_network(options.mbit)
+    with ExitStack() as ends:
+        folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
+        limits = FunctionLimits(f"dorylus-{os.getpid()}", memory_mb=options.memory_mb, cores=options.cores)
+        ends.callback(limits.close)
+        service = serve(folder)
+        ends.callback(stop, service)
+        access = local_access(f"http://{THEIRS}:{PORT}")
+        package = limits.around(Package(Path(package_path), "", 0, 0), folder / "limited.zip")
+        config = FunctionConfig(platform=on_this_machine(), memory_mb=options.memory_mb)
+        Deployment(Wanted(config, package, LOCAL_REGION), access).deploy()
+        ends.enter_context(invoked_by("lambda", lambda: LambdaInvoker(access)))
+        ends.enter_context(made_with(Policy(attempts=options.attempts, backoff_s=0.05)))
+        told = train(options)
+        told["throttled_periods"] = limits.counted("cpu", "cpu.stat", "nr_throttled")
+        told["bytes_to_us"] = int(Path("/sys/class/net/ours/statistics/rx_bytes").read_text())
+        return told
+
+
+def train(options: Options) -> dict[str, Any]:
+    """Train, and tell of the result or of the error."""
+    settings = {"pool": "lambda", "data_host": OURS, "function_memory_mb": options.memory_mb, **options.settings}
+    try:
+        result = dorylus.train(small(), model("gcn"), **settings)
+    except DorylusError as error:
+        return {"error": str(error)}
+    return {"losses": result.losses, "pool": dict(result.pool)}
+
+
+def make_network(mbit: int) -> None:
+    """A namespace for functions, and a line to it of so many megabits a second each way."""
+    bucket = f"root tbf rate {mbit}mbit burst 40000 latency 200ms"
+    for command in (
+        "mount --make-rprivate /", "mount -t tmpfs none /run/netns", "ip link set lo up",
+        "ip netns add functions", "ip link add ours type veth peer name theirs netns functions",
+        f"ip addr add {OURS}/24 dev ours", "ip link set ours up",
+        f"ip -n functions addr add {THEIRS}/24 dev theirs", "ip -n functions link set theirs up",
+        "ip -n functions link set lo up",
+        f"tc qdisc add dev ours {bucket}", f"tc -n functions qdisc add dev theirs {bucket}",
+    ):  # fmt: skip
+        subprocess.run(command.split(), check=True, capture_output=True)
+
+
+def serve(folder: Path) -> "subprocess.Popen[bytes]":
+    """ministack, where functions are."""
+    environment = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LOG_LEVEL": "WARNING"}
+    where = {"BIND_HOST": THEIRS, "GATEWAY_PORT": str(PORT)}
+    words = ["/usr/sbin/ip", "netns", "exec", "functions", sys.executable, "-m", "dorylus.functions.deploy.stand_in"]
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=sys.stderr, env=environment | where, cwd=folder, process_group=0
+    )
+    until = time.monotonic() + START_S
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            urlopen(f"http://{THEIRS}:{PORT}/_ministack/health", timeout=5).close()
+            return process
+        except OSError:
+            time.sleep(0.05)
+    stop(process)
+    raise SystemExit("ministack did not start in its namespace.")
+
+
+def stop(process: "subprocess.Popen[bytes]") -> None:
+    """End the service and its functions."""
+    assert process.stdin is not None
+    process.stdin.close()  # it ends by that, with its whole group
+    process.wait(10)
+    time.sleep(0.2)  # until the kernel has let go of what was killed
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1], Options(**json.loads(sys.argv[2])))))
