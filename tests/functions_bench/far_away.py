@@ -8,11 +8,13 @@ between the two, and tells what came of the run as JSON on standard output. OPTI
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,21 +58,21 @@ def main(package_path: str, options: Options) -> dict[str, Any]:
         ends.callback(limits.close)
         service = serve(folder)
         ends.callback(stop, service)
-        access = local_access(f"http://{THEIRS}:{PORT}")
+        access = local_access(f"http://127.0.0.1:{forwarded()}")  # a stand-in is reached by loopback only
         package = limits.around(Package(Path(package_path), "", 0, 0), folder / "limited.zip")
-        config = FunctionConfig(platform=on_this_machine(), memory_mb=options.memory_mb)
+        config = FunctionConfig(platform=on_this_machine())
         Deployment(Wanted(config, package, LOCAL_REGION), access).deploy()
         ends.enter_context(invoked_by("lambda", lambda: LambdaInvoker(access)))
         ends.enter_context(made_with(Policy(attempts=options.attempts, backoff_s=0.05)))
         told = train(options)
         told["throttled_periods"] = limits.counted("cpu", "cpu.stat", "nr_throttled")
-        told["bytes_to_us"] = int(Path("/sys/class/net/ours/statistics/rx_bytes").read_text())
+        told["bytes_to_us"] = int(Path("/proc/net/dev").read_text().partition("ours:")[2].split()[0])
         return told
 
 
 def train(options: Options) -> dict[str, Any]:
     """Train, and tell of the result or of the error."""
-    settings = {"pool": "lambda", "data_host": OURS, "function_memory_mb": options.memory_mb, **options.settings}
+    settings = {"pool": "lambda", "data_host": OURS, **options.settings}
     try:
         result = dorylus.train(small(), model("gcn"), **settings)
     except DorylusError as error:
@@ -96,7 +98,8 @@ def serve(folder: Path) -> "subprocess.Popen[bytes]":
     """ministack, where functions are."""
     environment = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LOG_LEVEL": "WARNING"}
     where = {"BIND_HOST": THEIRS, "GATEWAY_PORT": str(PORT)}
-    words = ["/usr/sbin/ip", "netns", "exec", "functions", sys.executable, "-m", "dorylus.functions.deploy.stand_in"]
+    there = ["nsenter", "--net=/run/netns/functions"]  # `ip netns exec` would hide the control groups
+    words = [*there, sys.executable, "-m", "dorylus.functions.deploy.stand_in"]
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=sys.stderr, env=environment | where, cwd=folder, process_group=0
     )
@@ -109,6 +112,30 @@ def serve(folder: Path) -> "subprocess.Popen[bytes]":
             time.sleep(0.05)
     stop(process)
     raise SystemExit("ministack did not start in its namespace.")
+
+
+def forwarded() -> int:
+    """A port of loopback behind which the service answers."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def accept() -> None:
+        while True:
+            near, _ = listener.accept()
+            far = socket.create_connection((THEIRS, PORT))
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=pump, args=(source, target), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def pump(source: socket.socket, target: socket.socket) -> None:
+    """Hand on what comes, until it ends."""
+    with suppress(OSError):
+        while content := source.recv(1 << 16):
+            target.sendall(content)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:

@@ -5,6 +5,7 @@ import os
 import shlex
 import zipfile
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,7 +44,7 @@ class FunctionLimits:
             for entry in old.infolist():
                 content = old.read(entry)
                 if entry.filename == "bootstrap":
-                    new.writestr(entry, self._bootstrap())
+                    new.writestr(copy(entry), self._bootstrap())
                     entry.filename = _REAL
                 new.writestr(entry, content)
         return replace(package, path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())

@@ -19,8 +19,9 @@ from dorylus.functions.deploy.config import FunctionConfig
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.platforms import on_this_machine
-from dorylus.pools import PoolSettings, making, processes
+from dorylus.pools import PoolSettings, making
 from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.services import processes
 from dorylus.pools.services.invoker import Invoker
 from dorylus.training import pooling
 

@@ -47,23 +47,18 @@ def far_away(package, **options):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("path", ["direct", "inline"])
-def test_a_run_gives_the_losses_of_threads(package, path):
-    told = far_away(package, settings={"data_path": path})
+@pytest.mark.parametrize(("asked", "taken"), [("auto", "direct"), ("inline", "inline")])
+def test_a_run_gives_the_losses_of_threads(package, asked, taken):
+    told = far_away(package, settings={"data_path": asked})
     expected = dorylus.train(
         small(), model("gcn"), **{name: SETTINGS[name] for name in SETTINGS if name != "functions"}
     )
     assert told["losses"] == pytest.approx(expected.losses, abs=1e-4)
-    assert told["pool"]["data_path"] == path
+    assert told["pool"]["data_path"] == taken
     assert told["throttled_periods"] > 0  # they were held to their share of a core
     assert told["bytes_to_us"] > told["pool"]["bytes_out"] > 0  # and what they sent came by the line
 
 
-def test_functions_that_reach_us_take_the_direct_path_by_themselves(package):
-    assert far_away(package, settings={"epochs": 1})["pool"]["data_path"] == "direct"
-
-
 def test_functions_without_the_memory_they_need_end_the_run_with_the_reason(package):
-    told = far_away(package, memory_mb=24, attempts=2)
-    assert "memory" in told["error"]
-    assert "deploy" in told["error"]
+    told = far_away(package, memory_mb=24, cores=1.0, attempts=2)
+    assert "dorylus functions deploy --memory gives it more" in told["error"]

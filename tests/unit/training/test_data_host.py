@@ -52,7 +52,7 @@ def test_where_nobody_dials_it_does_not_matter(settings):
 
 
 def test_a_run_is_refused_before_it_writes_anything(tmp_path):
-    graph = dorylus.communities(60, num_classes=2, num_features=4, seed=0)
+    graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
     with pytest.raises(ConfigError, match="data_host"):
         dorylus.train(graph, dorylus.gcn(), pool="processes", data_host=NOT_OURS, run_dir=tmp_path / "run")
     assert not list(tmp_path.iterdir())
