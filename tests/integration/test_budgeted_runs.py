@@ -1,6 +1,7 @@
 """Runs with a budget: they stop before it is passed, saved, and go on with a larger one."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -16,7 +17,7 @@ def graph():
 
 @pytest.fixture
 def hours(monkeypatch):
-    """Every look at the clock is an hour after the last: an epoch takes one, and so does what lies between two."""
+    """Every look at the clock is an hour after the last: one in an epoch, one for the money, one between."""
     looks = iter(range(0, 10**9, 3600))
     wanted = Accounts.__init__
 
@@ -26,15 +27,15 @@ def hours(monkeypatch):
     monkeypatch.setattr(Accounts, "__init__", made)
 
 
-EPOCH_USD = 2 * 0.085  # an hour in the epoch, an hour between it and the next
+EPOCH_USD = 3 * 0.085
 
 
 @pytest.mark.parametrize("settings", [{}, {"servers": 2, "intervals": 3, "mode": "async", "staleness": 2}])
 def test_a_budget_is_never_passed_by_more_than_an_epochs_cost(graph, hours, settings):
-    result = dorylus.train(graph, dorylus.gcn(hidden=4), epochs=50, budget_usd=2.0, instance="c5.large", **settings)
+    result = dorylus.train(graph, dorylus.gcn(hidden=4), epochs=50, budget_usd=3.0, instance="c5.large", **settings)
     assert result.stopped == "budget"
     assert 8 <= len(result.losses) <= 13
-    assert result.bill.total_usd <= 2.0 + EPOCH_USD
+    assert result.bill.total_usd <= 3.0 + EPOCH_USD
     assert result.bill.total_usd == pytest.approx(float(sum(line.usd for line in result.bill.lines())))
 
 
@@ -44,13 +45,44 @@ def test_a_run_stopped_by_its_budget_goes_on_with_a_larger_one_to_the_same_weigh
     settings = {"epochs": 20, "instance": "c5.large", "run_dir": tmp_path / "run"}
     first = dorylus.train(graph, model, budget_usd=1.0, **settings)
     assert (first.stopped, len(first.losses) < 20) == ("budget", True)
-    again = dorylus.resume(tmp_path / "run", graph, model)
-    assert (again.stopped, len(again.losses)) == ("budget", len(first.losses))  # what was spent stays spent
+    for too_little in ({}, {"budget_usd": 0.5}):  # what was spent stays spent
+        with pytest.raises(ConfigError, match=r"\$1\.\d+ of \$\S+ spent.*larger budget_usd"):
+            dorylus.resume(tmp_path / "run", graph, model, **too_little)
     last = dorylus.resume(tmp_path / "run", graph, model, budget_usd=100.0)
     assert (last.stopped, last.losses) == ("epochs", whole.losses)
     assert last.bill.total_usd > 1.0
     kept = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert kept["bill"]["total_usd"] == last.bill.total_usd
+
+
+def test_a_budget_that_does_not_cover_the_set_up_is_refused_and_leaves_no_folder(graph, hours, tmp_path):
+    with pytest.raises(ConfigError, match=r"\$0\.\d+ of \$\S+ spent.*larger budget_usd"):
+        dorylus.train(graph, dorylus.gcn(hidden=4), budget_usd=0.01, instance="c5.large", run_dir=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_run_has_used_only_grows_however_often_it_is_resumed(graph, tmp_path):
+    """Also what a session used that trained nothing, and what came after the last checkpoint."""
+    settings = {"epochs": 4, "instance": "c5.large", "run_dir": tmp_path / "run"}
+    bills = [dorylus.train(graph, dorylus.gcn(hidden=4), **settings).bill]
+    bills += [dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4)).bill for _ in range(3)]
+    hours_of = [{line.what: line.quantity for line in bill.lines()} for bill in bills]
+    for before, after in pairwise(hours_of):
+        assert all(after[what] >= amount for what, amount in before.items())
+        assert sum(after.values()) > sum(before.values())
+
+
+def test_functions_stay_on_the_bill_when_the_run_goes_on_without_them(graph, tmp_path):
+    settings = {"epochs": 4, "checkpoint_every": 1, "instance": "c5.large", "run_dir": tmp_path / "run"}
+    with dorylus.Trainer(
+        graph, dorylus.gcn(hidden=4), pool="processes", function_service="lambda-x86", **settings
+    ) as run:
+        run.run(2)
+        run._save()
+    result = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4), pool="threads", function_service=None)
+    requests = [line for line in result.bill.lines() if line.what.startswith("requests, lambda-x86")]
+    assert sum(line.quantity for line in requests) > 0
+    assert len(result.losses) == 4
 
 
 def test_what_cannot_be_priced_is_refused_before_anything_is_written(graph, tmp_path):

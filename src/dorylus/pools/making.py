@@ -46,10 +46,11 @@ class PoolSettings:
 
 @dataclass(frozen=True)
 class Made:
-    """A pool, and what it has to tell at the end of a run."""
+    """A pool, and what it has to tell at the end of a run, once it has settled: what it asked for has come."""
 
     pool: TensorPool
     figures: Callable[[], Mapping[str, Any]] = dict
+    settle: Callable[[], None] = lambda: None
 
 
 def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], None]) -> Made:
@@ -67,7 +68,18 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
         used["duplicate_parts"] = used.pop("duplicates")
         return {"data_path": functions.data_path, "functions": pool.limit, **asdict(tried.counts), **used}
 
-    return Made(pool if settings.fuse else Unfused(pool, keep=not settings.travel.rematerialize), figures)
+    whole = pool if settings.fuse else Unfused(pool, keep=not settings.travel.rematerialize)
+    return Made(whole, figures, functions.settle)
+
+
+def check_pool(settings: PoolSettings) -> None:
+    """Refuse settings that no pool can be made of, without starting anything."""
+    if settings.name == "lambda-local":
+        from dorylus.functions.deploy.local import check_installed
+
+        check_installed()
+    elif settings.name in INVOKERS:
+        INVOKERS[settings.name](settings).close()
 
 
 def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Limited | Autotuned:

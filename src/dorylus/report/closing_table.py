@@ -41,6 +41,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     told = [
         *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
+        ("to go on", _to_go_on(summary)),
         ("loss", units.number(summary.told("final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
         ("task time", _shares(summary)),
@@ -52,6 +53,13 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         ("run folder", summary.run_dir or "–"),
     ]
     return [(name, value) for name, value in told if value != "–"]
+
+
+def _to_go_on(summary: Summary) -> str:
+    """What to call after a run that its budget stopped, where it can go on."""
+    if summary.stop_reason != "budget" or not summary.run_dir:
+        return "–"
+    return f"dorylus resume {summary.run_dir} --budget-usd, and a larger one"
 
 
 def _class_scores(summary: Summary) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@
 pipe it prints a line now and then.
 """
 
+import statistics
 from typing import Any
 
 from rich.console import Console
@@ -151,12 +152,12 @@ def synchronous_line(record: Record) -> str:
 def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:
     """The figures of the moment, by name, in the order they are shown; ``dated`` tells the epoch of an older score."""
     recent = summary.epoch_seconds[-RECENT_EPOCHS:]
-    mean_s = sum(recent) / len(recent) if recent else 0.0
+    epoch_s = statistics.median(recent) if recent else 0.0  # a first epoch that exports programs says nothing
     shown = {"loss": f"loss {units.number(summary.loss)}"}
     if (score := _validation_score(summary)) is not None:
         shown["val"] = score + (_age(summary) if dated else "")
-    if mean_s:
-        shown["rate"] = f"{units.number(1 / mean_s, 3)} epochs/s" if mean_s < 1 else f"{units.seconds(mean_s)}/epoch"
+    if epoch_s:
+        shown["rate"] = f"{units.number(1 / epoch_s, 3)} epochs/s" if epoch_s < 1 else f"{units.seconds(epoch_s)}/epoch"
     if (left_s := summary.seconds_left) is not None:
         shown["left"] = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
     if summary.memory_bytes:

@@ -4,10 +4,12 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
+from dorylus.cost.exact import amount_of
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import service_of
@@ -20,27 +22,43 @@ class Accounts:
     """
 
     def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
-        book = PriceBook.load(config.price_book)
+        self._book = book = PriceBook.load(config.price_book)
         self.rates = Rates.of(book, config.instance or _this_machine(book), function=service_of(config))
         self.meter = self._meter()
         self._memory_mb = config.function_memory_mb
         self._budget = None if config.budget_usd is None else Budget.of(config.budget_usd)
         self._epochs_usd: list[Decimal] = []
-        self._spent = Decimal(0)
+        self._spent = self._trained = Decimal(0)  # in all; without the set-up
+        self._exported_s = 0.0  # in the phase that goes on
         self._clock, self._since_s = clock, clock()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the run has used until now, and the service whose functions it called."""
+        function = self.rates.function
+        return {**self.meter.to_dict(), "service": None if function is None else function.name}
 
     def go_on_from(self, used: Mapping[str, Any], epochs: int) -> None:
         """Add to what a run had used for so many epochs before it was stopped."""
+        service = used.get("service")
+        if self.rates.function is None and service is not None:  # it calls functions no more, but it has
+            self.rates = replace(self.rates, function=self._book.function(service))
         phase, self.meter = self.meter.phase, self._meter(Usage.from_dict(used))
         self.meter.phase = phase
-        self._spent = self._total()
-        self._epochs_usd = [self._spent / epochs] if epochs else []
+        self._read()
+        self._epochs_usd = [self._trained / epochs] if epochs else []
 
     def enter(self, phase: Phase) -> None:
         """Take the time since the last phase was entered, spent on that; from now on it is spent on this."""
         now = self._clock()
-        self.meter.add_servers(Role.GRAPH, now - self._since_s)
-        self.meter.phase, self._since_s = phase, now
+        spent_s = now - self._since_s
+        exported_s = min(self._exported_s, spent_s)
+        self.meter.add_servers(Role.GRAPH, spent_s - exported_s)
+        self.meter.add_servers(Role.GRAPH, exported_s, phase=Phase.SETUP)
+        self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
+
+    def exported(self, seconds: float) -> None:
+        """Take that tasks waited for a program to be exported: that is done once, so it belongs to the set-up."""
+        self._exported_s += seconds
 
     def invoked(self, invocation: Invoked) -> None:
         """Take an invocation of a function, also one that failed: it is billed all the same."""
@@ -52,8 +70,9 @@ class Accounts:
 
     def end_epoch(self) -> float:
         """Note what the epoch cost, and all that came since the one before; gives the dollars spent in all."""
-        before, self._spent = self._spent, self._total()
-        self._epochs_usd.append(self._spent - before)
+        before = self._trained
+        self._read()
+        self._epochs_usd.append(self._trained - before)
         return float(self._spent)
 
     def bill(self) -> Bill:
@@ -64,19 +83,31 @@ class Accounts:
         """How many more epochs fit the budget; None without one."""
         if self._budget is None:
             return None
-        spent = self._total()
+        self.enter(self.meter.phase)  # up to this moment
+        spent = self.bill().total()
         decision = self._budget.decide(spent, self._epochs_usd)
         if not decision.go_on:
             return 0
         left = self._budget.limit_usd - spent
         return int(left / decision.expected_usd) if decision.expected_usd else 1
 
+    def why_not(self) -> str:
+        """Why no further epoch fits the budget, and the cure."""
+        assert self._budget is not None
+        reason = self._budget.decide(self.bill().total(), self._epochs_usd).reason
+        return f"budget_usd={self._budget.limit_usd:f}: {reason}. Give a larger budget_usd."
+
     def _meter(self, start: Usage | None = None) -> Meter:
         function = self.rates.function
         return Meter(None if function is None else function.rounding, start=start)
 
-    def _total(self) -> Decimal:
-        return self.bill().total()
+    def _read(self) -> None:
+        """Read off what was spent until now, in all and without the set-up."""
+        setup = amount_of(
+            self.meter.snapshot().server_hours(Role.GRAPH, Phase.SETUP), self.rates.usd_per_hour(Role.GRAPH)
+        )
+        self._spent = self.bill().total()
+        self._trained = self._spent - setup
 
 
 def _this_machine(book: PriceBook) -> str:

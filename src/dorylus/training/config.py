@@ -139,6 +139,7 @@ class RunConfig:
 
     def _check_together(self) -> None:
         self._check_asynchrony()
+        self._check_functions()
         if self.eval_every == 0:
             for name, asked in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
                 if asked is not None:
@@ -153,6 +154,14 @@ class RunConfig:
                 )
         if self.lr_schedule_options and self.lr_schedule is None:
             raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+
+    def _check_functions(self) -> None:
+        for name in ("functions", "function_url") if self.pool == "threads" else ():
+            value = getattr(self, name)
+            if value is not None:
+                raise ConfigError(
+                    f"{name}={value!r} with pool='threads', which has no functions: name the pool they are of."
+                )
 
     def _check_asynchrony(self) -> None:
         if self.mode != "async":
@@ -215,5 +224,9 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
             )
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))
-    chosen_anew = {"intervals": None} if settings.get("servers", config.servers) != config.servers else {}
+    chosen_anew: dict[str, Any] = {}
+    if settings.get("servers", config.servers) != config.servers:
+        chosen_anew["intervals"] = None
+    if settings.get("pool") == "threads":  # goes on without functions, so what was said of them means nothing
+        chosen_anew |= {"functions": None, "function_url": None}
     return RunConfig.of(**{**config.to_dict(), **chosen_anew, **settings})

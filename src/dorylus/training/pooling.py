@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable
 
 from dorylus.errors import ConfigError
-from dorylus.pools import Made, PoolSettings, make_pool
+from dorylus.pools import Made, PoolSettings, make_pool, making
 from dorylus.pools.remote.functions_config import FunctionsConfig
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
@@ -18,6 +18,12 @@ SERVICES = {"lambda": "lambda-x86", "lambda-local": "lambda-x86", "http": "cloud
 def service_of(config: RunConfig) -> str | None:
     """The row of the price book that a run's functions are billed by; None where they cost nothing of their own."""
     return config.function_service or SERVICES.get(config.pool)
+
+
+def check_pool(config: RunConfig) -> None:
+    """Refuse settings that no pool can be made of, before anything is started or written."""
+    check_data_host(config)
+    making.check_pool(_settings(config))
 
 
 def check_data_host(config: RunConfig) -> None:
@@ -43,7 +49,11 @@ def _data_ports(config: RunConfig) -> tuple[int, int]:
 
 def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[Invoked], None]) -> Made:
     """The pool that these settings ask for, of a run whose ``intervals`` and ``threads`` are known."""
-    settings = PoolSettings(
+    return make_pool(_settings(config), note, invoked)
+
+
+def _settings(config: RunConfig) -> PoolSettings:
+    return PoolSettings(
         name=config.pool,
         functions=config.functions,
         start=config.servers * min(config.intervals or 1, START_PER_SERVER),
@@ -60,4 +70,3 @@ def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[In
             rematerialize=config.rematerialize is not False,
         ),
     )
-    return make_pool(settings, note, invoked)

@@ -13,6 +13,7 @@ A folder is a run from the moment ``run.toml`` stands in it, which is put there 
 import json
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -123,17 +124,48 @@ class RunFolder:
         """The result's file, there once the run has ended."""
         return self.path / "metrics.json"
 
+    @property
+    def used(self) -> Path:
+        """What the run has used until now, for the bill: also what came after its last checkpoint."""
+        return self.path / "used.json"
+
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Writes the result, whole or not at all."""
-        text = json.dumps(plain_data(metrics), indent=2, allow_nan=False, ensure_ascii=False)
-        durable.write_file(self.metrics, text.encode() + b"\n")
+        _write_json(self.metrics, metrics)
 
     def read_metrics(self) -> dict[str, Any] | None:
         """The result, or None when the run has not ended yet."""
-        if not self.metrics.exists():
-            return None
-        metrics: dict[str, Any] = json.loads(self.metrics.read_bytes())
-        return metrics
+        return _read_json(self.metrics)
+
+    def write_used(self, used: Mapping[str, Any]) -> None:
+        """Writes what the run has used, whole or not at all."""
+        _write_json(self.used, used)
+
+    def read_used(self) -> dict[str, Any] | None:
+        """What the run has used, or None when nothing was written yet."""
+        return _read_json(self.used)
+
+    def discard(self) -> None:
+        """Remove a run that never began; what others put into the folder stays."""
+        for path in (self.log, self.used, self.path / "run.toml"):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.path.rmdir()
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(plain_data(content), indent=2, allow_nan=False, ensure_ascii=False)
+    durable.write_file(path, text.encode() + b"\n")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataError(f"{path} is damaged ({error}): remove it, and go on from the last checkpoint.") from error
+    return content
 
 
 def check_free(path: str | PathLike[str]) -> None:

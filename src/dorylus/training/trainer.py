@@ -1,7 +1,7 @@
 """The trainer: epochs, evaluations, checkpoints, and when to stop."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from dorylus.training.optim import (
     make_optimizer,
 )
 from dorylus.training.permit import permitted
-from dorylus.training.pooling import check_data_host, run_pool
+from dorylus.training.pooling import check_pool, run_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
@@ -69,6 +69,7 @@ class Trainer:
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
         self._set_up(graph, model, config, optimizer_factory, schedule_factory, None if isinstance(pool, str) else pool)
         self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, self.config)
+        self._is_new = True
         self._progress.graph = "" if self._folder is None else graph_identity(graph)
         self._start_log(sinks, resumed_from=None)
 
@@ -95,13 +96,14 @@ class Trainer:
         graph = folder.spec.load_graph(download=False) if graph is None else graph
         model = folder.spec.build_model() if model is None else model
         trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
-        trainer._folder = folder
+        trainer._folder, trainer._is_new = folder, False
         resumed_from = None
         trainer._progress.graph = graph_identity(graph)
         state = Keeper(folder).latest(fingerprint(trainer._weights(), trainer.program.describe()))
         if state is not None:
             trainer._restore(state)
             resumed_from = state.epoch
+        trainer._go_on_with_accounts(folder.read_used())
         if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
             folder.with_config(trainer.config).write()
         trainer._start_log(sinks, resumed_from)
@@ -119,7 +121,7 @@ class Trainer:
         """Everything that can be refused is refused here, before anything is written or computed."""
         memory.reset_peak()
         check_trainable(graph, config)
-        check_data_host(config)
+        check_pool(config)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
@@ -168,6 +170,9 @@ class Trainer:
                 self._epochs(until, interrupt)
         except (PoolFault, DeadlineError) as fault:
             raise self._given_up(fault) from fault
+        except ConfigError:
+            self._leave_nothing()
+            raise
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
             self._stop("epochs")
         return self
@@ -176,6 +181,8 @@ class Trainer:
         while self.epoch < until and self._progress.stopped is None:
             affordable = self._affordable(until)
             if affordable <= self.epoch:
+                if self.epoch == 0:
+                    raise ConfigError(self._accounts.why_not())
                 self._stop("budget")
                 self._save()
                 break
@@ -194,6 +201,12 @@ class Trainer:
             f"{fault} The run is saved after epoch {self.epoch}: mend it, and go on with "
             f"dorylus resume {self._folder.path}."
         )
+
+    def _leave_nothing(self) -> None:
+        """A run that could not even begin leaves no folder: it would be in the way of the next attempt."""
+        if self._folder is not None and self._is_new and self.epoch == 0:
+            self.close()
+            self._folder.discard()
 
     def _interrupted(self) -> None:
         """Let intervals in flight finish what they began, save, and say that it was Ctrl-C."""
@@ -217,11 +230,13 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
+        assert self._made is not None
+        self._made.settle()
         self._accounts.enter(Phase.EVALUATION)
         result = Result.of(
             self._progress,
             bill=self._accounts.bill(),
-            pool=dict(self._made.figures()) if self._made is not None else {},
+            pool=dict(self._made.figures()),
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
@@ -232,6 +247,7 @@ class Trainer:
         self.log.write("result", **result.summary(), run_dir=self.config.run_dir)
         if self._folder is not None:
             self._folder.write_metrics(result.summary())
+            self._folder.write_used(self._accounts.to_dict())
         return result
 
     def close(self) -> None:
@@ -265,6 +281,8 @@ class Trainer:
         return self._cluster
 
     def _note_pool(self, what: str, **details: Any) -> None:
+        if what == "program":
+            self._accounts.exported(details["seconds"])
         self.log.write("pool", what=what, **details)
 
     def _affordable(self, until: int) -> int:
@@ -325,7 +343,7 @@ class Trainer:
 
     def _state(self, weights: dict[str, Tensor] | None = None) -> Checkpoint:
         state = self._running().state()
-        self._progress.used = self._accounts.meter.to_dict()
+        self._progress.used = self._accounts.to_dict()
         return Checkpoint(
             epoch=self.epoch,
             weights={**self._weights(), **(weights or state.weights)},
@@ -340,6 +358,7 @@ class Trainer:
             return
         ends_with = self._best if self.config.keep == "last" else None  # what a run stopped by its score ends with
         path = Keeper(self._folder).save(self._state(ends_with))
+        self._folder.write_used(self._progress.used)
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 
     def _weights(self) -> dict[str, Tensor]:
@@ -355,12 +374,18 @@ class Trainer:
             )
         if self._progress.stopped in ("interrupted", "budget"):
             self._progress.stopped = None
-        self._accounts.go_on_from(self._progress.used, self.epoch)
         self.program.load_state_dict(state.weights)
         self._start = PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule)
         if self.config.keep == "best" and self._progress.best_epoch is not None:
             assert self._folder is not None
             self._best = self._weights_of(Keeper(self._folder).best_weights(self._progress.best_epoch))
+
+    def _go_on_with_accounts(self, used: Mapping[str, Any] | None) -> None:
+        """Go on with what was used; refuses a run that its budget leaves no epoch for."""
+        if used := used or self._progress.used:
+            self._accounts.go_on_from(used, self.epoch)
+        if self._progress.stopped is None and self.epoch < self.config.epochs and self._accounts.affordable() == 0:
+            raise ConfigError(self._accounts.why_not())
 
     def _weights_of(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
         """Those of a state that are trained; the rest are buffers."""

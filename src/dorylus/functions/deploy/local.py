@@ -43,7 +43,7 @@ class LocalFunctions:
     """
 
     def __init__(self, config: FunctionConfig | None = None, *, package: Package | None = None) -> None:
-        _check_installed()
+        check_installed()
         self.config = config or FunctionConfig(platform=on_this_machine())
         self._folder = Path(tempfile.mkdtemp(prefix="dorylus-functions-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -107,7 +107,8 @@ class LocalFunctions:
             )
 
 
-def _check_installed() -> None:
+def check_installed() -> None:
+    """Refuse to go on without the packages that functions on this machine need."""
     missing = [name for name in ("ministack", "awslambdaric", "boto3") if find_spec(name) is None]
     if missing:
         raise ConfigError(

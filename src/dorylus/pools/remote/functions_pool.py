@@ -31,6 +31,7 @@ from dorylus.saga.dense import Call, Reply, Saved
 
 Note = Callable[..., None]
 REPLY_THREADS = 4
+SETTLE_S = 2.0
 
 
 class FunctionsPool:
@@ -54,7 +55,7 @@ class FunctionsPool:
         config = config or FunctionsConfig()
         self._invoker, self._programs, self._note = invoker, programs, note
         self._usage = UsageCounter()
-        invocations = Invocations(invoker, self._usage, config.timeout_s, invoked)
+        self._invocations = invocations = Invocations(invoker, self._usage, config.timeout_s, invoked)
         self._choice = PathChoice(config, invocations, self._usage, self._completed, open_ports)
         self._run, self._serial = secrets.token_hex(8), count()
         self._lock = threading.Lock()
@@ -94,6 +95,10 @@ class FunctionsPool:
     def data_path(self) -> str | None:
         """The path tensors travel by; None until it is chosen."""
         return None if self._path is None else self._path.name
+
+    def settle(self) -> None:
+        """Wait a moment for invocations whose results have come already: they end, and are billed, a little later."""
+        self._invocations.wait_for_all(SETTLE_S)
 
     def close(self) -> None:
         """Stop: invocations under way are abandoned, ports and threads closed."""

@@ -1,8 +1,10 @@
 """Invocations of the function: frames around a service's bytes, faults for what goes wrong, and a count of it all."""
 
 import math
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +50,12 @@ class Invocations:
     ) -> None:
         self.invoker, self._usage, self._timeout_s = invoker, usage, timeout_s
         self._invoked, self._clock = invoked, clock
+        self._ended, self._under_way = threading.Condition(), 0
+
+    def wait_for_all(self, timeout_s: float) -> bool:
+        """Wait until none is under way; False if some still are."""
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._under_way, timeout_s)
 
     def run(self, call: Call, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
         """What the function answers to a frame; raises a fault, or the body's own error."""
@@ -63,6 +71,21 @@ class Invocations:
     def ask(self, kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
         """What the function answers to a frame, counted as of a kind of task."""
         request = b"".join(pack(header, arrays))
+        with self._counted():
+            return self._ask(kind, request)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._ended:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._under_way -= 1
+                self._ended.notify_all()
+
+    def _ask(self, kind: str, request: bytes) -> Frame:
         self._usage.add(kind, invocations=1, bytes_in=len(request))
         start_s = self._clock()
         try:
