@@ -8,6 +8,7 @@ import dorylus
 graph = dorylus.communities(num_vertices=4_000, num_classes=8)
 model = dorylus.gcn(hidden=32)
 settings = {"epochs": 20, "servers": 2, "intervals": 4}
+print("trains on threads, then on functions, which takes up to a minute the first time: they are packed and started")
 
 here = dorylus.train(graph, model, **settings)
 there = dorylus.train(graph, model, pool="lambda-local", instance="c5.large", **settings)

@@ -7,20 +7,25 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from function_runs import TOLERANCE, losses_here, losses_on
 
+import dorylus
 from dorylus.functions.invocation import TOKEN_VARIABLE
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.pools.faults import Lost, Throttled, Unavailable
+from dorylus.pools.faults import Lost, PoolFault, Throttled, Unavailable
+from dorylus.pools.relaunching.policy import Policy
 from dorylus.pools.remote.functions import functions_pool
 from dorylus.pools.remote.functions_config import FunctionsConfig
 from dorylus.pools.services.http import HttpInvoker
 from dorylus.wire.frames import pack, unpack
+from functions_bench.services import made_with
 
 DEADLINE_S = 30.0
+CLOSING_S = 10.0  # to start and to end a run, on a busy machine
 TOKEN = "t0ken-of-the-test"
 HELLO = b"".join(pack({"task": "t", "program": "unknown"}, {}))
 
@@ -176,10 +181,68 @@ def test_closing_ends_what_is_under_way():
             service.invoker.invoke(HELLO, DEADLINE_S)
 
 
-def test_nobody_listening_is_lost():
+@pytest.fixture
+def nobody():
+    """A URL where nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    invoker = HttpInvoker(url)
-    with pytest.raises(Lost, match="ConnectionRefusedError"):
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_where_nobody_listens_the_service_is_not_there(nobody):
+    invoker = HttpInvoker(nobody)
+    with pytest.raises(Unavailable, match=f"nothing answers at {nobody}: start the functions there"):
         invoker.invoke(HELLO, DEADLINE_S)
     invoker.close()
+
+
+def test_a_run_without_its_service_soon_says_so_and_how_to_mend_it(nobody):
+    graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
+    began_s = time.monotonic()
+    with pytest.raises(PoolFault, match=f"dense tasks cannot be run: nothing answers at {nobody}: start the functio"):
+        dorylus.train(graph, dorylus.gcn(), epochs=1, pool="http", function_url=nobody)
+    assert time.monotonic() - began_s < Policy().refused_after_s + CLOSING_S
+
+
+def is_listening(port):
+    with socket.socket() as dialling:
+        return dialling.connect_ex(("127.0.0.1", int(port))) == 0
+
+
+class ComesBack:
+    """Our application on a port of its own, and a sink that ends it after the first epoch and starts it again later."""
+
+    def __init__(self, url, after_s):
+        self._port, self._after_s = url.rpartition(":")[2], after_s
+        self.process, self.timer = self._start(), threading.Timer(after_s, self._again)
+
+    def write(self, record):
+        if record["kind"] == "epoch" and record["epoch"] == 1:
+            self.close()
+            self.timer.start()
+
+    def close(self):
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+    def _again(self):
+        self.process = self._start()
+
+    def _start(self):
+        command = [sys.executable, "-m", "uvicorn", "dorylus.functions.asgi:app", "--log-level", "critical"]
+        process = subprocess.Popen([*command, "--port", self._port])
+        while not is_listening(self._port):
+            time.sleep(0.05)
+        return process
+
+
+def test_a_service_that_has_answered_may_be_gone_for_longer_than_one_that_never_has(nobody):
+    policy = Policy(refused_after_s=0.5, down_after_s=60.0, at_most_s=60.0, backoff_at_most_s=0.5)
+    service = ComesBack(nobody, after_s=4 * policy.refused_after_s)
+    graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
+    settings = {"epochs": 2, "pool": "http", "function_url": nobody, "data_path": "inline", "sinks": [service]}
+    with made_with(policy):
+        result = dorylus.train(graph, dorylus.gcn(), **settings)
+    service.timer.join()
+    service.close()
+    assert len(result.losses) == 2
+    assert result.pool["refused"] > 0

@@ -15,7 +15,18 @@ from dorylus.report import units
 
 LOW_MEMORY_BYTES = 2**30
 TOLERANCE = 1e-5
-OPTIONAL = {"pyarrow": "parquet", "torch_geometric": "pyg", "networkx": "networkx", "ogb": "ogb", "pymetis": "metis"}
+FUNCTIONS = ("onnx", "onnxruntime", "onnxscript", "zmq")
+EXTRAS = {  # the packages of each, as they are imported
+    "parquet": ("pyarrow",),
+    "pyg": ("torch_geometric",),
+    "networkx": ("networkx",),
+    "ogb": ("ogb",),
+    "metis": ("pymetis",),
+    "functions": FUNCTIONS,
+    "http": (*FUNCTIONS, "uvicorn"),
+    "lambda": (*FUNCTIONS, "boto3"),
+    "local-functions": (*FUNCTIONS, "boto3", "awslambdaric", "ministack"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,9 +113,9 @@ def check_bf16(run: Any = None) -> Check:
 
 
 def check_optional() -> Check:
-    """The packages that some commands and converters need."""
-    there = [package for package in OPTIONAL if importlib.util.find_spec(package)]
-    absent = ",".join(extra for package, extra in OPTIONAL.items() if package not in there)
+    """The packages that some pools, commands and converters need."""
+    there = [extra for extra, packages in EXTRAS.items() if all(map(importlib.util.find_spec, packages))]
+    absent = ",".join(extra for extra in EXTRAS if extra not in there)
     found = ", ".join(there) or "none"
     return Check("extras", "ok", found + (f'; to add: pip install "dorylus[{absent}]"' if absent else ""))
 

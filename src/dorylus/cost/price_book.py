@@ -95,4 +95,8 @@ def _read(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the price book {path} cannot be read: {error}.") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise DataError(
+            f"the price book {path} cannot be read: {why}. Give the path of a TOML file of prices "
+            "(docs/cost.md), or leave price_book away, and ours is used."
+        ) from error

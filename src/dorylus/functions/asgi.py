@@ -1,6 +1,6 @@
 """The entry point on plain HTTP: an ASGI application for any server that runs those (uvicorn, hypercorn).
 
-    uvicorn dorylus.functions.asgi:app
+    uvicorn dorylus.functions.asgi:app --host 127.0.0.1 --port 8080
 
 ``POST /`` takes a frame as its body and answers with one; ``GET /health`` says that the process is up. Where the
 environment has DORYLUS_FUNCTION_TOKEN, only requests that bear it are let in. Tasks run on threads, one per core.

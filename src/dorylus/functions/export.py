@@ -18,7 +18,7 @@ from dorylus.saga.dense import Call
 
 __all__ = ["ExportError", "Exports", "export", "signature"]
 
-_FORMAT = 2  # raise it when programs are made differently: those on disk are then made again
+_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _DEADLINE_S = 300.0
 _NOTHING = Program.of(b"", (), ())

@@ -18,6 +18,7 @@ from dorylus.errors import TrainingError
 from dorylus.functions.onnx_content import content_of
 from dorylus.functions.program import ROWS_AXIS, Program, is_cut_by_row
 from dorylus.functions.pure import Pure
+from dorylus.functions.stable import STABLE
 from dorylus.functions.unexportable import check_pure
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -51,8 +52,8 @@ def _traced(pure: Pure, arguments: Sequence[Tensor]) -> fx.GraphModule:
     from torch.fx.experimental.proxy_tensor import make_fx
 
     # ONNX knows few gradients: torch says what they are made of.
-    gradients: dict[Any, Any] = {each: made for each, made in decomposition_table.items() if "backward" in str(each)}
-    trace = make_fx(pure, gradients, tracing_mode="symbolic", _allow_non_fake_inputs=True)
+    made_of: dict[Any, Any] = {each: made for each, made in decomposition_table.items() if "backward" in str(each)}
+    trace = make_fx(pure, made_of | STABLE, tracing_mode="symbolic", _allow_non_fake_inputs=True)
     traced: fx.GraphModule = trace(*_shapes_of(pure, arguments))
     check_pure(traced)
     traced.graph.eliminate_dead_code()

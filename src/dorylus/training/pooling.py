@@ -1,6 +1,7 @@
 """The pool of a run, from its settings."""
 
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 
@@ -40,7 +41,12 @@ def check_data_host(config: RunConfig) -> None:
         raise ConfigError(f"data_host={host!r} is no address: {cure}.") from None
     except OSError as error:
         wanted = f"data_host={host}, data_port={config.data_port}"
-        raise ConfigError(f"{wanted}: we cannot listen there ({error.strerror or error}): {cure}.") from None
+        raise ConfigError(f"{wanted}: we cannot listen there ({_reason(error)}): {cure}.") from None
+
+
+def _reason(error: OSError) -> str:
+    # Its own text is longer: it repeats the address.
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 def _data_ports(config: RunConfig) -> tuple[int, int]:

@@ -1,5 +1,7 @@
 import signal
 import subprocess
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -116,4 +118,20 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
 
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
-    assert checks.check_optional().found == 'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis]"'
+    assert checks.check_optional().found == (
+        'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis,functions,http,lambda,local-functions]"'
+    )
+
+
+def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
+    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package != "boto3" or None)
+    assert checks.check_optional().found.endswith(
+        'functions, http; to add: pip install "dorylus[lambda,local-functions]"'
+    )
+
+
+def test_the_extras_are_those_a_user_can_install():
+    extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert set(checks.EXTRAS) == set(extras) - {"test", "dev"}

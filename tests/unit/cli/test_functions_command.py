@@ -100,13 +100,14 @@ def test_destroy_shows_what_it_would_take_and_takes_what_is_there(dorylus_progra
     [
         (["deploy", "--target", "azure"], "unknown target 'azure'"),
         (["deploy", "--dry-run"], "--region"),
-        (["deploy", "--region", "r", "--endpoint-url", "http://127.0.0.1:1"], "--target local"),
+        (["deploy", "--dry-run", "--region", "eu-centrl-1"], "Did you mean 'eu-central-1'"),
+        (["deploy", "--region", "eu-west-1", "--endpoint-url", "http://127.0.0.1:1"], "--target local"),
         (["deploy", "--target", "local", "--region", "r"], "has neither"),
         (["deploy", "--target", "local", "--python", "3.12"], "with this Python"),
         (["deploy", "--target", "local", "--endpoint-url", "http://example.org"], "on this machine"),
-        (["deploy", "--region", "r", "--memory", "1"], "128 to 10240"),
-        (["deploy", "--region", "r", "--tag", "x"], "KEY=VALUE"),
-        (["deploy", "--region", "r", "--subnet", "s"], "give both"),
+        (["deploy", "--region", "eu-west-1", "--memory", "1"], "128 to 10240"),
+        (["deploy", "--region", "eu-west-1", "--tag", "x"], "KEY=VALUE"),
+        (["deploy", "--region", "eu-west-1", "--subnet", "s"], "give both"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_paragraph(dorylus_program, arguments, says):

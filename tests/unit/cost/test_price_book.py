@@ -135,6 +135,13 @@ def test_a_users_file_adds_rows_and_takes_the_place_of_ours(tmp_path):
     assert book.nearest_instance(40, 400 * GIB, "x86_64").name == "own.big"
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"the price book .*none\.toml cannot be read"):
+def test_a_file_that_is_not_there_is_named_once_with_the_cure(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be read: No such file or directory\. Give the path of") as caught:
         PriceBook.load(tmp_path / "none.toml")
+    assert str(caught.value).count("none.toml") == 1
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "own.toml").write_bytes(bytes([255]))
+    with pytest.raises(DataError, match="it is not text in UTF-8"):
+        PriceBook.load(tmp_path / "own.toml")

@@ -1,13 +1,14 @@
 """What needs no server: addresses, and what statuses and headers mean."""
 
+import socket
 import time
 from email.utils import formatdate
 
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools.faults import Unavailable
-from dorylus.pools.services.http import HttpInvoker, fault_of, seconds_of
+from dorylus.pools.faults import Lost, Unavailable
+from dorylus.pools.services.http import HttpInvoker, fault_of, fault_of_error, seconds_of
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "host:80", "http://", ""])
@@ -42,3 +43,16 @@ def test_retry_after_may_be_a_date(monkeypatch):
 @pytest.mark.parametrize("status", [301, 400, 405, 410, 413])
 def test_what_will_not_be_better_next_time_is_not_tried_again(status):
     assert isinstance(fault_of(status, None, "http://host"), Unavailable)
+
+
+@pytest.mark.parametrize("error", [ConnectionRefusedError(), socket.gaierror(socket.EAI_NONAME, "not known")])
+def test_where_nobody_is_the_service_is_unavailable_and_the_cure_is_told(error):
+    found = fault_of_error(error, "http://host")
+    assert isinstance(found, Unavailable)
+    assert str(found).startswith("nothing answers at http://host")
+    assert str(found).endswith(": start the functions there, or give the right function_url.")
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("cut"), TimeoutError("late"), BrokenPipeError("cut")])
+def test_a_request_that_somebody_took_and_did_not_answer_is_lost(error):
+    assert isinstance(fault_of_error(error, "http://host"), Lost)

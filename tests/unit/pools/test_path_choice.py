@@ -82,7 +82,7 @@ def test_where_no_function_can_be_asked_the_path_is_inline(faults):
     ports = SomePorts()
     path, why = choose("auto", Function(*faults), ports)
     assert (path.name, ports.closed) == ("inline", 1)
-    assert str(faults[0]) in why
+    assert why.count(str(faults[0])) == 1
 
 
 def test_where_ports_cannot_be_opened_auto_says_why():

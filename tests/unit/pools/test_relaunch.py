@@ -286,7 +286,7 @@ def test_a_service_that_was_never_there_is_given_up_sooner(setting):
     setting.clock.advance(POLICY.refused_after_s)
     (error,) = setting.caller.errors
     assert isinstance(error, Unavailable)
-    assert "ended with Unavailable: no function named dorylus-abc. Go on" in str(error)
+    assert str(error).startswith("dense tasks cannot be run: no function named dorylus-abc. Nothing has succeeded for ")
 
 
 def test_one_that_has_worked_before_is_given_time_to_come_back(setting):

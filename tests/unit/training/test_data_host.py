@@ -28,6 +28,12 @@ def test_a_host_that_functions_cannot_dial_is_refused_with_the_cure(host, why):
         check(data_host=host)
 
 
+def test_the_address_is_told_once():
+    with pytest.raises(ConfigError) as caught:
+        check(data_host=NOT_OURS)
+    assert str(caught.value).count(NOT_OURS) == 1
+
+
 def test_ports_that_somebody_else_has_are_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -5,15 +5,17 @@ is given made-up ones, so that real ones never leave, and none are looked for.
 """
 
 import os
+import socket
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, unknown_name
 
 LOCAL_REGION: Final = "us-east-1"
 LOCAL_PORT: Final = 4566  # where ministack listens when nobody says otherwise
 _MADE_UP: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
+_DIAL_S: Final = 2.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -37,6 +39,15 @@ class Access:
         """Whether this is a stand-in."""
         return self.endpoint_url is not None
 
+    def is_listened_to(self) -> bool:
+        """Whether anybody takes connections at the stand-in's address."""
+        address = urlsplit(self.endpoint_url or "")
+        try:
+            socket.create_connection((address.hostname, address.port or 80), _DIAL_S).close()
+        except OSError:
+            return False
+        return True
+
     def client(self, service: str, **settings: Any) -> Any:
         """A boto3 client; ``settings`` are those of botocore's Config. Any thread may use it."""
         boto3, config = _boto3()
@@ -52,13 +63,28 @@ def aws_access(region: str | None = None, profile: str | None = None) -> Access:
     if region is None:
         region = _session(profile).region_name
     if not region:
-        raise ConfigError("no AWS region is named: give one (--region eu-central-1), or set one up in ~/.aws/config.")
+        raise ConfigError(
+            "no AWS region is named: set AWS_DEFAULT_REGION=eu-central-1 (or another) in the environment, or a region "
+            "in ~/.aws/config; dorylus functions takes --region, too."
+        )
+    _check_region(region)
     return Access(region, profile=profile)
 
 
 def local_access(endpoint_url: str | None = None) -> Access:
     """A stand-in on this machine."""
     return Access(LOCAL_REGION, endpoint_url or f"http://127.0.0.1:{LOCAL_PORT}")
+
+
+def _check_region(region: str) -> None:
+    """Refuse a region that boto3 does not list: a misspelt one is found out only by waiting for its address."""
+    boto3, _ = _boto3()
+    session = boto3.session.Session(botocore_session=_blank_session())
+    partitions = session.get_available_partitions()
+    known = {name for each in partitions for name in session.get_available_regions("lambda", each)}
+    if region not in known:
+        text = unknown_name("AWS region", region, known)
+        raise ConfigError(f"{text} If it is newer than your boto3, take a newer one: pip install --upgrade boto3.")
 
 
 def _session(profile: str | None) -> Any:

@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from dorylus.errors import DorylusError
 from dorylus.functions.deploy.access import Access
@@ -41,7 +43,7 @@ class Deployment:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.wanted, self._tell, self._clock, self._sleep = wanted, tell, clock, sleep
-        self._make_client = client or (lambda service: access.client(service, **_SETTINGS))
+        self._make_client = client or partial(_client_of, access)
         self._clients: dict[str, Any] = {}
         self._role_arn: str | None = None
 
@@ -119,6 +121,18 @@ class Deployment:
         if isinstance(value, Mapping):
             return {key: self._filled(each) for key, each in value.items()}
         return [self._filled(each) for each in value] if isinstance(value, list) else value
+
+
+def _client_of(access: Access, service: str) -> Any:
+    """A client of AWS, which may be slow to answer, or of a stand-in, which answers or is not there."""
+    if access.is_local and not access.is_listened_to():
+        port = urlsplit(access.endpoint_url or "").port
+        raise DeployError(
+            f"nothing answers at {access.endpoint_url}: start the stand-in there (BIND_HOST=127.0.0.1 "
+            f'GATEWAY_PORT={port} ministack, of pip install "dorylus[local-functions]"), or say with --endpoint-url '
+            "where it listens."
+        )
+    return access.client(service, **_SETTINGS)
 
 
 @contextmanager

@@ -56,5 +56,5 @@ def cure(error: BaseException) -> str:
     if code_of(error) in NO_RIGHTS:
         return "Ask for the permissions that docs/functions.md lists."
     if type(error).__name__ == "EndpointConnectionError":
-        return "Check the region and the network; for a stand-in, that it runs."
+        return "Check the region and the network; for a stand-in, that it still runs."
     return ""

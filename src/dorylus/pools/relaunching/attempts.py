@@ -212,9 +212,14 @@ def _tried(ticket: Ticket) -> str:
 
 
 def _out_of_service(circuit: Circuit, now_s: float) -> str:
-    seen = circuit.last_failure
+    seen, lasted = circuit.last_failure, f"{circuit.trouble_s(now_s):.3g} s"
+    if isinstance(seen, Unavailable):  # it says itself what is wrong, and the cure: waiting is none
+        return (
+            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; once that is "
+            "mended, go on."
+        )
     cause = str(seen) if isinstance(seen, TimeoutError) else f"{type(seen).__name__}: {seen}"
     return (
-        f"the service that runs dense tasks is down: nothing has succeeded for {circuit.trouble_s(now_s):.3g} s, and "
+        f"the service that runs dense tasks is down: nothing has succeeded for {lasted}, and "
         f"the last attempt ended with {cause.rstrip('.')}. Go on when the service is back."
     )

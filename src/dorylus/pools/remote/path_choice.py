@@ -61,14 +61,14 @@ class PathChoice:
     def _probe(self, ports: OpenPorts) -> tuple[bool, str]:
         """Whether a function can reach the ports, and how that is known."""
         header = {"probe": True, **ports.dialled().to_header()}
-        why = "no function could be asked whether it reaches our data ports"
+        why, unasked = "", "no function could be asked whether it reaches our data ports"
         for _ in range(PROBES):
             try:
                 told = self._invocations.ask("probe", header, {}).header
             except Unavailable as fault:
-                return False, f"{why}: {fault}"
+                return False, f"{unasked}: {fault}"
             except PoolFault as fault:
-                why = f"{why}: {fault}"
+                why = f"{unasked}: {fault}"
                 continue
             if told.get("reached") is True:
                 return True, "a function reached our data ports"

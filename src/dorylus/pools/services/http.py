@@ -65,7 +65,7 @@ class HttpInvoker:
                     again = not is_new and not isinstance(error, TimeoutError) and not self._closed
                 if again:  # the service closes connections that idled too long: nothing was lost but that
                     continue
-                raise Lost(f"{self._address.shown} did not answer: {type(error).__name__}: {error}") from error
+                raise fault_of_error(error, self._address.shown) from error
             finally:
                 self._release(connection)
             if status == 200:
@@ -137,6 +137,16 @@ class _Address:
         return HTTPConnection(self._host, self._port)
 
 
+def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:
+    """What a request that got no answer means: nobody is there, or something was lost on the way."""
+    cure = "start the functions there, or give the right function_url"
+    if isinstance(error, ConnectionRefusedError):
+        return Unavailable(f"nothing answers at {url}: {cure}.")
+    if isinstance(error, socket.gaierror):
+        return Unavailable(f"nothing answers at {url}, since no machine of that name is known: {cure}.")
+    return Lost(f"{url} did not answer: {type(error).__name__}: {error}")
+
+
 def fault_of(status: int, retry_after: str | None, url: str) -> PoolFault:
     """What a status other than 200 means."""
     if status == 429:
@@ -144,9 +154,9 @@ def fault_of(status: int, retry_after: str | None, url: str) -> PoolFault:
     if status >= 500 or status == 408:
         return Lost(f"{url} failed with status {status}.")
     cures = {
-        401: f"put the service's token into {TOKEN_VARIABLE}",
+        401: f"put the service's token into {TOKEN_VARIABLE}, where you train and where the functions run",
         403: f"check that the token in {TOKEN_VARIABLE} may invoke this service",
-        404: "check the URL, and that the function is deployed",
+        404: "check the path in function_url, and that the function is deployed",
         413: "use data_path='direct', or a smaller payload limit",
     }
     return Unavailable(f"{url} refuses us with status {status}: {cures.get(status, 'look into the service')}.")

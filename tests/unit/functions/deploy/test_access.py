@@ -38,8 +38,18 @@ def test_without_any_region_the_message_says_how_to_name_one(monkeypatch, tmp_pa
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(ConfigError, match="--region"):
+    with pytest.raises(ConfigError, match=r"AWS_DEFAULT_REGION=.*~/.aws/config; dorylus functions takes --region"):
         aws_access()
+
+
+def test_a_region_that_is_misspelt_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"unknown AWS region 'eu-centrl-1'.*Did you mean 'eu-central-1'\?.*newer"):
+        aws_access("eu-centrl-1")
+
+
+@pytest.mark.parametrize("region", ["eu-central-1", "cn-north-1", "us-gov-west-1"])
+def test_regions_of_every_partition_are_known(region):
+    assert aws_access(region).region == region
 
 
 def test_aws_is_what_has_no_endpoint_of_its_own():

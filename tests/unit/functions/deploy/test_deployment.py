@@ -2,7 +2,7 @@ import pytest
 from botocore.exceptions import ClientError, WaiterError
 from wishes import ROLE_ARN, wish
 
-from dorylus.functions.deploy.access import local_access
+from dorylus.functions.deploy.access import Access, local_access
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.errors import DeployError
 
@@ -125,3 +125,11 @@ def test_whoever_may_not_read_tags_is_told_so_rather_than_that_the_function_is_s
     services = Services(tmp_path, get_function=answer)
     with pytest.raises(DeployError, match="lambda:ListTags"):
         services.deployment.deploy()
+
+
+def test_where_no_stand_in_runs_the_message_says_how_to_start_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(Access, "is_listened_to", lambda access: False)
+    with pytest.raises(
+        DeployError, match=r"nothing answers at http://127\.0\.0\.1:4567: .*GATEWAY_PORT=4567 ministack"
+    ):
+        Deployment(wish(tmp_path), local_access("http://127.0.0.1:4567")).find()
