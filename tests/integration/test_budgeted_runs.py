@@ -46,7 +46,7 @@ def test_a_run_stopped_by_its_budget_goes_on_with_a_larger_one_to_the_same_weigh
     first = dorylus.train(graph, model, budget_usd=1.0, **settings)
     assert (first.stopped, len(first.losses) < 20) == ("budget", True)
     for too_little in ({}, {"budget_usd": 0.5}):  # what was spent stays spent
-        with pytest.raises(ConfigError, match=r"\$1\.\d+ of \$\S+ spent.*larger budget_usd"):
+        with pytest.raises(ConfigError, match=r"\$\d\.\d+ of \$\S+ spent.*larger budget_usd"):
             dorylus.resume(tmp_path / "run", graph, model, **too_little)
     last = dorylus.resume(tmp_path / "run", graph, model, budget_usd=100.0)
     assert (last.stopped, last.losses) == ("epochs", whole.losses)

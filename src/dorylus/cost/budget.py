@@ -51,4 +51,5 @@ class Budget:
         left = self.limit_usd - spent - closing
         go_on = expected <= left if epochs else left > 0
         words = f"{dollars(spent)} of {dollars(self.limit_usd)} spent, the next epoch costs about {dollars(expected)}"
+        words += f" and closing the run {dollars(closing)}" if closing else ""
         return Decision(go_on, expected, words)

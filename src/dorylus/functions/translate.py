@@ -53,7 +53,7 @@ def _traced(pure: Pure, arguments: Sequence[Tensor]) -> fx.GraphModule:
 
     # ONNX knows few gradients: torch says what they are made of.
     made_of: dict[Any, Any] = {each: made for each, made in decomposition_table.items() if "backward" in str(each)}
-    trace = make_fx(pure, made_of | STABLE, tracing_mode="symbolic", _allow_non_fake_inputs=True)
+    trace = make_fx(pure, {**made_of, **STABLE}, tracing_mode="symbolic", _allow_non_fake_inputs=True)
     traced: fx.GraphModule = trace(*_shapes_of(pure, arguments))
     check_pure(traced)
     traced.graph.eliminate_dead_code()

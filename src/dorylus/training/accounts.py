@@ -3,16 +3,20 @@
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
+from dorylus.cost.budget import Decision
 from dorylus.cost.exact import amount_of
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import service_of
+
+SLOWDOWN = 10  # by so much epochs that run ahead may become dearer without passing the budget by more than one of them
 
 
 class Accounts:
@@ -29,6 +33,7 @@ class Accounts:
         self._budget = None if config.budget_usd is None else Budget.of(config.budget_usd)
         self._epochs_usd: list[Decimal] = []
         self._spent = self._trained = Decimal(0)  # in all; without the set-up
+        self._closing_usd = Decimal(0)  # what an evaluation costs, at most until now
         self._exported_s = 0.0  # in the phase that goes on
         self._clock, self._since_s = clock, clock()
 
@@ -84,18 +89,40 @@ class Accounts:
         if self._budget is None:
             return None
         self.enter(self.meter.phase)  # up to this moment
-        spent = self.bill().total()
-        decision = self._budget.decide(spent, self._epochs_usd)
+        decision = self._decide()
         if not decision.go_on:
             return 0
-        left = self._budget.limit_usd - spent
+        left = self._budget.limit_usd - self.bill().total() - self._closing_usd
         return int(left / decision.expected_usd) if decision.expected_usd else 1
+
+    def begun_at_once(self) -> int | None:
+        """How many more epochs may begin before the next one is over: what was begun is finished, and may grow dearer.
+
+        None without a budget; 0 where no further epoch fits.
+        """
+        more = self.affordable()
+        return more if not more else max(1, more // SLOWDOWN)
 
     def why_not(self) -> str:
         """Why no further epoch fits the budget, and the cure."""
         assert self._budget is not None
-        reason = self._budget.decide(self.bill().total(), self._epochs_usd).reason
+        reason = self._decide().reason
         return f"budget_usd={self._budget.limit_usd:f}: {reason}. Give a larger budget_usd."
+
+    @contextmanager
+    def evaluation(self) -> Iterator[None]:
+        """Takes what an evaluation costs: closing the run will take another."""
+        self.enter(Phase.EVALUATION)
+        before = self.bill().total()
+        yield
+        self.enter(Phase.EVALUATION)
+        self._closing_usd = max(self._closing_usd, self.bill().total() - before)
+
+    def _decide(self) -> Decision:
+        assert self._budget is not None
+        # Before the first evaluation nothing is known of the last: it is a part of an epoch.
+        closing = self._closing_usd or max(self._epochs_usd, default=Decimal(0))
+        return self._budget.decide(self.bill().total(), self._epochs_usd, closing)
 
     def _meter(self, start: Usage | None = None) -> Meter:
         function = self.rates.function

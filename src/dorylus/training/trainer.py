@@ -287,7 +287,7 @@ class Trainer:
 
     def _affordable(self, until: int) -> int:
         """The epoch to train up to within the budget; whatever was permitted to begin is finished."""
-        more = self._accounts.affordable()
+        more = self._accounts.begun_at_once()
         return until if more is None else min(until, max(self.epoch + more, self._permitted + 1))
 
     def _one_epoch(self, until: int) -> None:
@@ -320,7 +320,8 @@ class Trainer:
         cluster, config = self._running(), self.config
         held = config.keep == "best" or config.mode == "async"  # one version, whatever arrives meanwhile
         weights = cluster.state().weights if held else None
-        scores = evaluate(self.graph, cluster.outputs(weights=weights))
+        with self._accounts.evaluation():
+            scores = evaluate(self.graph, cluster.outputs(weights=weights))
         self.log.write("evaluation", epoch=self.epoch, **scores)
         score = score_of(scores, self.graph.multilabel)
         if score is None:
