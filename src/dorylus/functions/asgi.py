@@ -76,7 +76,7 @@ class App:
 
 
 def _is_let_in(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    token = os.environ.get(TOKEN_VARIABLE)
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return True
     given = next((value for name, value in headers if name.lower() == b"authorization"), b"")

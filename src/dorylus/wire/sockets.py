@@ -4,6 +4,7 @@ Both kinds are encrypted by CURVE, drop what is unsent when they are closed, bea
 bounded number of messages.
 """
 
+from contextlib import suppress
 from typing import TypeAlias
 
 from dorylus.errors import ConfigError
@@ -36,7 +37,18 @@ TURNED_AWAY = (
 
 def new_context() -> Context:
     """A context of one's own: its sockets, threads and memory go with it."""
+    _allow_many_files()
     return zmq.Context()
+
+
+def _allow_many_files() -> None:
+    """Let this process open as many files as it may: strangers hold one each until their handshake is given up."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if now < most or now == resource.RLIM_INFINITY:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def new_key_pair() -> tuple[str, str]:

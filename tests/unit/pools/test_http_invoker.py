@@ -17,16 +17,35 @@ def test_a_url_that_leads_nowhere_is_refused(url):
         HttpInvoker(url)
 
 
-def test_a_url_with_a_password_is_refused_without_showing_it():
+@pytest.mark.parametrize("url", ["https://me:s3cret@host/", "https://host/run?code=s3cret"])
+def test_a_url_with_a_secret_is_refused_without_showing_it(url):
     with pytest.raises(ConfigError, match="DORYLUS_FUNCTION_TOKEN") as caught:
-        HttpInvoker("https://me:s3cret@host/")
+        HttpInvoker(url)
     assert "s3cret" not in str(caught.value)
 
 
-def test_an_invoker_shows_neither_token_nor_query(monkeypatch):
+@pytest.mark.parametrize(
+    "url", ["http://host:99999", "http://host:abc", "http://[::1/", "http://host/ä", "http://h/a b"]
+)
+def test_a_url_that_cannot_be_dialled_is_refused_in_words(url):
+    with pytest.raises(ConfigError, match="use http://host or https://host"):
+        HttpInvoker(url)
+
+
+def test_an_invoker_shows_no_token(monkeypatch):
     monkeypatch.setenv("ANOTHER_VARIABLE", "s3cret")
-    invoker = HttpInvoker("https://host:8443/run?key=hidden", token_variable="ANOTHER_VARIABLE")
+    invoker = HttpInvoker("https://host:8443/run", token_variable="ANOTHER_VARIABLE")
     assert repr(invoker) == "HttpInvoker('https://host:8443/run')"
+
+
+def test_a_token_may_end_as_a_line_of_a_file_does_and_what_is_none_is_not_shown(monkeypatch):
+    monkeypatch.setenv("ANOTHER_VARIABLE", "s3cret\n")
+    invoker = HttpInvoker("https://host/", token_variable="ANOTHER_VARIABLE")
+    assert invoker._headers["Authorization"] == "Bearer s3cret"
+    monkeypatch.setenv("ANOTHER_VARIABLE", "s3cret\nX-Evil: 1")
+    with pytest.raises(ConfigError, match="ANOTHER_VARIABLE holds is no token") as caught:
+        HttpInvoker("https://host/", token_variable="ANOTHER_VARIABLE")
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("header", "seconds"), [(None, None), ("3", 3.0), ("-1", 0.0), ("0.5", 0.5), ("soon", None)])

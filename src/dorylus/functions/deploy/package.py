@@ -67,7 +67,13 @@ def default_folder() -> Path:
 def build(platform: Platform, folder: Path | None = None) -> Package:
     """The zip for a platform, built if it is not kept in the folder. Another platform's packages are fetched by pip."""
     folder = default_folder() if folder is None else folder
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DeployError(
+            f"the folder {folder} for the function's zip cannot be made ({error.strerror or error}): let XDG_CACHE_HOME "
+            "name one that can be written to."
+        ) from error
     entries = _entries(platform, folder)
     python = interpreter(platform)
     key = _key(platform, entries, with_bytecode=python is not None)

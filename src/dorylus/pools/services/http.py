@@ -23,6 +23,7 @@ from dorylus.wire.frames import DEFAULT
 
 PAYLOAD_LIMIT_BYTES: Final = 32 << 20  # what Cloud Run takes, and most others too
 CHUNK_BYTES: Final = 1 << 20
+_FORM: Final = "use http://host or https://host, with port and path if need be"
 
 
 class HttpInvoker:
@@ -40,7 +41,7 @@ class HttpInvoker:
     ) -> None:
         self.payload_limit_bytes = payload_limit_bytes
         self._address = _Address(url)
-        token = os.environ.get(token_variable)
+        token = _token(token_variable)
         self._headers = {"Content-Type": "application/octet-stream"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -118,23 +119,38 @@ class _Address:
     """Where a URL leads: host, port and path, and how to dial it."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+            self._port = parts.port
+        except ValueError:  # it may hold a secret: not even its error is shown
+            raise ConfigError(f"function_url is no address: {_FORM}.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"function_url={url!r}: use http://host or https://host, with port and path if need be.")
-        if parts.username or parts.password:
+            raise ConfigError(f"function_url={url.partition('?')[0]!r}: {_FORM}.")
+        if parts.username or parts.password or parts.query:
             raise ConfigError(
-                f"the URL of the functions holds a user or password: put the service's token into {TOKEN_VARIABLE}."
+                "function_url holds a user, a password or a query, which would be written into the run's folder: put "
+                f"the service's token into {TOKEN_VARIABLE}."
             )
-        self._host, self._port, self._tls = parts.hostname, parts.port, parts.scheme == "https"
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ConfigError(f"function_url={url!r}: {_FORM}; what is neither letter nor digit is written as %20.")
+        self._host, self._tls = parts.hostname, parts.scheme == "https"
         self._context = ssl.create_default_context() if self._tls else None
-        self.path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        self.shown = f"{parts.scheme}://{parts.netloc}{parts.path}"  # a query may hold a key
+        self.path = parts.path or "/"
+        self.shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
 
     def connection(self) -> HTTPConnection:
         """A connection, not yet dialled."""
         if self._tls:
             return HTTPSConnection(self._host, self._port, context=self._context)
         return HTTPConnection(self._host, self._port)
+
+
+def _token(variable: str) -> str:
+    """The token in an environment variable, if there is one; a line's end, as files have it, does not belong to it."""
+    token = os.environ.get(variable, "").strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"what {variable} holds is no token: a token is one word of ASCII letters, digits and signs.")
+    return token
 
 
 def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:

@@ -121,3 +121,9 @@ def test_the_bootstrap_starts_awss_runtime_client_with_nothing_but_the_zip():
 def test_zips_are_kept_in_the_users_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_folder() == tmp_path / "dorylus" / "functions"
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_the_cure(tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(DeployError, match="XDG_CACHE_HOME"):
+        build(on_this_machine(), tmp_path / "taken" / "functions")
