@@ -4,8 +4,8 @@
 
 Two servers. `pipe` on functions must give the losses of `pipe` on threads within 1e-4 in every epoch measured (five),
 and S=1 reach its test accuracy within half a point on average over seeds. Both are scored at the epoch that was best on
-validation: after whatever epoch happens to be the last, one seed's accuracy swings by several points. Functions are real processes:
-ministack with AWS's runtime client for `lambda-local`, uvicorn for `http`.
+validation: after whatever epoch happens to be the last, one seed's accuracy swings by several points. Functions are
+real processes: ministack with AWS's runtime client for `lambda-local`, uvicorn for `http`.
 """
 
 from __future__ import annotations

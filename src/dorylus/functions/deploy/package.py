@@ -71,8 +71,8 @@ def build(platform: Platform, folder: Path | None = None) -> Package:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DeployError(
-            f"the folder {folder} for the function's zip cannot be made ({error.strerror or error}): let XDG_CACHE_HOME "
-            "name one that can be written to."
+            f"the folder {folder} for the function's zip cannot be made ({error.strerror or error}): let "
+            "XDG_CACHE_HOME name one that can be written to."
         ) from error
     entries = _entries(platform, folder)
     python = interpreter(platform)
