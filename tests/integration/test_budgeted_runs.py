@@ -1,12 +1,14 @@
 """Runs with a budget: they stop before it is passed, saved, and go on with a larger one."""
 
 import json
+import time
 from itertools import pairwise
 
 import pytest
 
 import dorylus
 from dorylus.errors import ConfigError
+from dorylus.pools import ThreadsPool
 from dorylus.training.accounts import Accounts
 
 
@@ -59,6 +61,34 @@ def test_a_budget_that_does_not_cover_the_set_up_is_refused_and_leaves_no_folder
     with pytest.raises(ConfigError, match=r"\$0\.\d+ of \$\S+ spent.*larger budget_usd"):
         dorylus.train(graph, dorylus.gcn(hidden=4), budget_usd=0.01, instance="c5.large", run_dir=tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+class SlowFromEpoch(ThreadsPool):
+    """A pool that becomes fifty times as slow in the middle of a run."""
+
+    def __init__(self, epoch):
+        super().__init__()
+        self._epoch = epoch
+
+    def submit(self, call, done, failed):
+        time.sleep(0.05 if call.task.epoch >= self._epoch else 0.001)
+        super().submit(call, done, failed)
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "async", "staleness": 5}], ids=str)
+def test_a_service_that_becomes_slow_passes_a_budget_by_an_epoch_at_most(graph, mode):
+    settings = {
+        "servers": 2,
+        "intervals": 2,
+        "eval_every": 0,
+        "instance": "c5.large",
+        "budget_usd": 5 * 0.085 / 3600,
+    }  # 5 s
+    with dorylus.Trainer(graph, dorylus.gcn(hidden=4), pool=SlowFromEpoch(6), epochs=400, **settings, **mode) as run:
+        result = run.run().result()
+        dearest = max(run._accounts._epochs_usd)
+    assert result.stopped == "budget"
+    assert result.bill.total_usd <= settings["budget_usd"] + float(dearest)
 
 
 def test_what_a_run_has_used_only_grows_however_often_it_is_resumed(graph, tmp_path):

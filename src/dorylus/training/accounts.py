@@ -16,8 +16,6 @@ from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import service_of
 
-SLOWDOWN = 10  # by so much epochs that run ahead may become dearer without passing the budget by more than one of them
-
 
 class Accounts:
     """Meters the machine a run is on, as if it were an instance of the type named, or of the nearest there is.
@@ -95,19 +93,16 @@ class Accounts:
         left = self._budget.limit_usd - self.bill().total() - self._closing_usd
         return int(left / decision.expected_usd) if decision.expected_usd else 1
 
-    def begun_at_once(self) -> int | None:
-        """How many more epochs may begin before the next one is over: what was begun is finished, and may grow dearer.
-
-        None without a budget; 0 where no further epoch fits.
-        """
-        more = self.affordable()
-        return more if not more else max(1, more // SLOWDOWN)
-
     def why_not(self) -> str:
         """Why no further epoch fits the budget, and the cure."""
         assert self._budget is not None
         reason = self._decide().reason
         return f"budget_usd={self._budget.limit_usd:f}: {reason}. Give a larger budget_usd."
+
+    @property
+    def must_learn_closing(self) -> bool:
+        """Whether there is a budget, and nothing is known of what closing the run will cost."""
+        return self._budget is not None and not self._closing_usd
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
@@ -120,9 +115,7 @@ class Accounts:
 
     def _decide(self) -> Decision:
         assert self._budget is not None
-        # Before the first evaluation nothing is known of the last: it is a part of an epoch.
-        closing = self._closing_usd or max(self._epochs_usd, default=Decimal(0))
-        return self._budget.decide(self.bill().total(), self._epochs_usd, closing)
+        return self._budget.decide(self.bill().total(), self._epochs_usd, self._closing_usd)
 
     def _meter(self, start: Usage | None = None) -> Meter:
         function = self.rates.function

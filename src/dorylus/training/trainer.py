@@ -286,9 +286,9 @@ class Trainer:
         self.log.write("pool", what=what, **details)
 
     def _affordable(self, until: int) -> int:
-        """The epoch to train up to within the budget; whatever was permitted to begin is finished."""
-        more = self._accounts.begun_at_once()
-        return until if more is None else min(until, max(self.epoch + more, self._permitted + 1))
+        """The epoch to train up to within the budget: the next, if it fits. What is begun is finished, at any price."""
+        more = self._accounts.affordable()
+        return until if more is None else min(until, self.epoch + min(more, 1))
 
     def _one_epoch(self, until: int) -> None:
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
@@ -306,6 +306,9 @@ class Trainer:
         self._note(report)
         if self.config.eval_every and self.epoch % self.config.eval_every == 0:
             self._evaluate()
+        elif self._accounts.must_learn_closing:
+            with self._accounts.evaluation():
+                cluster.outputs()
         last = self.epoch == self.config.epochs or self._progress.stopped is not None
         if last or (self.config.checkpoint_every and self.epoch % self.config.checkpoint_every == 0):
             self._save()

@@ -111,22 +111,6 @@ def test_functions_of_this_machine_cost_nothing_of_their_own():
     assert books.bill().total() == 0
 
 
-def test_fewer_epochs_are_begun_at_once_the_less_of_the_budget_is_left():
-    """Each costs an hour: what was begun is finished, be it ten times as dear."""
-    clock, begun = Clock(), []
-    accounts = Accounts(RunConfig.of(instance="c5.large", budget_usd=0.085 * 200), clock)
-    while more := accounts.begun_at_once():
-        begun.append(more)
-        accounts.enter(Phase.TRAINING)
-        clock.now_s += 3600
-        accounts.enter(Phase.EVALUATION)
-        accounts.end_epoch()
-    assert begun[1] > 5
-    assert begun[-1] == 1
-    assert sorted(begun[1:], reverse=True) == begun[1:]
-    assert accounts.bill().total_usd <= 0.085 * 200
-
-
 def test_closing_is_expected_to_cost_what_an_evaluation_did():
     looks = iter([0, 0, 0, 3600, 3600, 3600, 3600, 7200])
     accounts = Accounts(RunConfig.of(instance="c5.large", budget_usd=0.3), clock=lambda: float(next(looks)))
