@@ -92,7 +92,7 @@ def test_a_service_that_becomes_slow_passes_a_budget_by_an_epoch_at_most(graph, 
 
 
 def test_what_a_run_has_used_only_grows_however_often_it_is_resumed(graph, tmp_path):
-    """Also what a session used that trained nothing, and what came after the last checkpoint."""
+    """Also what was used by resuming it without training, and what came after the last checkpoint."""
     settings = {"epochs": 4, "instance": "c5.large", "run_dir": tmp_path / "run"}
     bills = [dorylus.train(graph, dorylus.gcn(hidden=4), **settings).bill]
     bills += [dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4)).bill for _ in range(3)]
