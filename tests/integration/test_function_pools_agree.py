@@ -24,16 +24,8 @@ LONG = {**SETTINGS, "epochs": 60, "weight_decay": 5e-4, "seed": 2}
 HALF_A_POINT = 0.005
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    """Programs and zips are kept for this session only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
-
-
 @pytest.fixture(scope="module")
-def stand_in(own_cache):
+def stand_in():
     with LocalFunctions() as functions:
         yield functions
 
@@ -46,7 +38,7 @@ def lambda_local(stand_in):
 
 
 @pytest.fixture(scope="module")
-def http(own_cache):
+def http():
     with http_server() as server:
         yield {"pool": "http", "function_url": server.url}
 

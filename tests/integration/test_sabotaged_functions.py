@@ -49,16 +49,8 @@ TRAVEL = {"timeout_s": 2.0, "part_rows": 40}
 POLICY = Policy(attempts=20, first_s=1.2, at_least_s=0.3, at_most_s=5.0, backoff_s=0.02, backoff_at_most_s=0.2)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def own_cache(tmp_path_factory):
-    """Programs and zips are kept for this session only."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
-        yield
-
-
 @pytest.fixture(scope="module")
-def faultless(own_cache):
+def faultless():
     """What runs give when nothing goes wrong, their tasks cut in the same way; their programs are made then, too."""
 
     @cache
@@ -70,7 +62,7 @@ def faultless(own_cache):
 
 
 @pytest.fixture(scope="module")
-def stand_in(own_cache, tmp_path_factory):
+def stand_in(tmp_path_factory):
     """Lambda's stand-in, which also throttles by itself when relaunches and copies are more than it takes at a time."""
     folder = tmp_path_factory.mktemp("sabotaged")
     with sabotaged_lambda(build(on_this_machine()), folder, timeout_s=2, concurrency=FUNCTIONS + 2) as functions:

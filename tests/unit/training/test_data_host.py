@@ -42,19 +42,23 @@ def test_ports_that_somebody_else_has_are_refused():
                 check(data_port=first)
 
 
-def test_free_ports_are_left_free():
+def test_free_ports_are_found_free_and_left_so():
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    for _ in range(2):
-        try:
-            check(data_port=port)
-        except ConfigError:
-            pytest.skip("somebody took the port meanwhile")
+    try:
+        check(data_port=port)
+    except ConfigError:
+        pytest.skip("somebody took the port meanwhile")
+    for each in (port, port + 1):
+        with socket.create_server(("127.0.0.1", each)) as listening:
+            assert listening.getsockname()[1] == each
 
 
 @pytest.mark.parametrize("settings", [{"data_path": "inline"}, {"pool": "threads"}], ids=str)
-def test_where_nobody_dials_it_does_not_matter(settings):
-    check(data_host=NOT_OURS, **settings)
+def test_only_where_functions_dial_does_the_host_matter(settings):
+    with pytest.raises(ConfigError):
+        check(data_host=NOT_OURS)
+    assert check(data_host=NOT_OURS, **settings) is None
 
 
 def test_a_run_is_refused_before_it_writes_anything(tmp_path):
