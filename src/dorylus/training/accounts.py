@@ -82,16 +82,17 @@ class Accounts:
         """The bill until now."""
         return make_bill(self.meter.snapshot(), self.rates)
 
-    def affordable(self) -> int | None:
-        """How many more epochs fit the budget; None without one."""
+    @property
+    def has_budget(self) -> bool:
+        """Whether the run may cost only so much."""
+        return self._budget is not None
+
+    def allow_epoch(self) -> bool:
+        """Whether another epoch fits the budget, where there is one."""
         if self._budget is None:
-            return None
+            return True
         self.enter(self.meter.phase)  # up to this moment
-        decision = self._decide()
-        if not decision.go_on:
-            return 0
-        left = self._budget.limit_usd - self.bill().total() - self._closing_usd
-        return int(left / decision.expected_usd) if decision.expected_usd else 1
+        return self._decide().go_on
 
     def why_not(self) -> str:
         """Why no further epoch fits the budget, and the cure."""
@@ -102,7 +103,7 @@ class Accounts:
     @property
     def must_learn_closing(self) -> bool:
         """Whether there is a budget, and nothing is known of what closing the run will cost."""
-        return self._budget is not None and not self._closing_usd
+        return self.has_budget and not self._closing_usd
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:

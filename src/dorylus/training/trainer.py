@@ -179,14 +179,14 @@ class Trainer:
 
     def _epochs(self, until: int, interrupt: Interrupt) -> None:
         while self.epoch < until and self._progress.stopped is None:
-            affordable = self._affordable(until)
-            if affordable <= self.epoch:
+            if not self._accounts.allow_epoch():
                 if self.epoch == 0:
                     raise ConfigError(self._accounts.why_not())
                 self._stop("budget")
                 self._save()
                 break
-            self._one_epoch(affordable)
+            # What is begun is finished, at any price: with a budget nothing begins before an epoch is over.
+            self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until)
             if interrupt.asked:
                 self._interrupted()
 
@@ -284,11 +284,6 @@ class Trainer:
         if what == "program":
             self._accounts.exported(details["seconds"])
         self.log.write("pool", what=what, **details)
-
-    def _affordable(self, until: int) -> int:
-        """The epoch to train up to within the budget: the next, if it fits. What is begun is finished, at any price."""
-        more = self._accounts.affordable()
-        return until if more is None else min(until, self.epoch + min(more, 1))
 
     def _one_epoch(self, until: int) -> None:
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
@@ -388,7 +383,7 @@ class Trainer:
         """Go on with what was used; refuses a run that its budget leaves no epoch for."""
         if used := used or self._progress.used:
             self._accounts.go_on_from(used, self.epoch)
-        if self._progress.stopped is None and self.epoch < self.config.epochs and self._accounts.affordable() == 0:
+        if self._progress.stopped is None and self.epoch < self.config.epochs and not self._accounts.allow_epoch():
             raise ConfigError(self._accounts.why_not())
 
     def _weights_of(self, state: dict[str, Tensor]) -> dict[str, Tensor]:

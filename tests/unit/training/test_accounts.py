@@ -58,19 +58,20 @@ def test_a_run_that_goes_on_adds_to_what_it_had_used():
     assert after.bill().total() == 3 * Decimal("0.085")
 
 
-def test_without_a_budget_any_number_of_epochs_is_affordable():
+def test_without_a_budget_any_epoch_is_allowed():
     books, clock = accounts()
     epochs(books, clock, 3)
-    assert books.affordable() is None
+    assert books.allow_epoch()
+    assert not books.has_budget
 
 
-def test_as_many_epochs_are_affordable_as_the_budget_has_left():
+def test_epochs_are_allowed_while_the_budget_has_room_for_them():
     books, clock = accounts(budget_usd=1.0)
-    assert books.affordable() == 1  # nothing is known yet of what an epoch costs
+    assert books.allow_epoch()  # nothing is known yet of what an epoch costs
     epochs(books, clock, 1)
-    assert books.affordable() == 10
+    assert books.allow_epoch()
     epochs(books, clock, 10)
-    assert books.affordable() == 0
+    assert not books.allow_epoch()
 
 
 def test_a_run_that_goes_on_has_only_what_is_left_of_the_budget():
@@ -78,7 +79,7 @@ def test_a_run_that_goes_on_has_only_what_is_left_of_the_budget():
     epochs(before, clock, 11)
     after, clock = accounts(budget_usd=1.0)
     after.go_on_from(before.meter.to_dict(), epochs=11)
-    assert after.affordable() == 0
+    assert not after.allow_epoch()
 
 
 def test_without_a_name_the_instance_nearest_to_this_machine_is_meant():
@@ -116,6 +117,6 @@ def test_closing_is_expected_to_cost_what_an_evaluation_did():
     accounts = Accounts(RunConfig.of(instance="c5.large", budget_usd=0.3), clock=lambda: float(next(looks)))
     with accounts.evaluation():  # an hour
         accounts.enter(Phase.EVALUATION)
-    assert accounts.affordable() == 1
+    assert accounts.allow_epoch()
     accounts.end_epoch()
     assert "closing the run $0.08" in accounts.why_not()
