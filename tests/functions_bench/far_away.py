@@ -65,7 +65,7 @@ def main(package_path: str, options: Options) -> dict[str, Any]:
         ends.enter_context(invoked_by("lambda", lambda: LambdaInvoker(access)))
         ends.enter_context(made_with(Policy(attempts=options.attempts, backoff_s=0.05)))
         told = train(options)
-        told["throttled_periods"] = limits.counted("cpu", "cpu.stat", "nr_throttled")
+        told["metered_periods"] = limits.counted("cpu", "cpu.stat", "nr_periods")
         told["bytes_to_us"] = int(Path("/proc/net/dev").read_text().partition("ours:")[2].split()[0])
         return told
 

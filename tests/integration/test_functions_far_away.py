@@ -55,7 +55,7 @@ def test_a_run_gives_the_losses_of_threads(package, asked, taken):
     )
     assert told["losses"] == pytest.approx(expected.losses, abs=1e-4)
     assert told["pool"]["data_path"] == taken
-    assert told["throttled_periods"] > 0  # they were held to their share of a core
+    assert told["metered_periods"] > 0  # the kernel held them to their share of a core
     assert told["bytes_to_us"] > told["pool"]["bytes_out"] > 0  # and what they sent came by the line
 
 
