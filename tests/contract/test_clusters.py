@@ -14,8 +14,9 @@ from dorylus.cluster import LocalCluster
 from dorylus.errors import TrainingError
 from dorylus.pools import ThreadsPool
 from dorylus.saga import GCN, reference
+from in_process_servers import remote_cluster
 
-IMPLEMENTATIONS = {"local": LocalCluster}  # (job, pool) -> cluster
+IMPLEMENTATIONS = {"local": LocalCluster, "remote": remote_cluster}  # (job, pool) -> cluster
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "functions": {"errors", "wire", "pipeline", "saga"},
     "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "functions"},
     "servers": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
-    "cluster": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers"},
+    "cluster": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "pools", "servers"},
     "training": {
         "errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster", "observe",
         "cost",

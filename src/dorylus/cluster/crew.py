@@ -12,12 +12,13 @@ from torch import Tensor
 from dorylus.cluster.cluster import Delivery
 from dorylus.cluster.engine import Engine, Pass, Station, explained
 from dorylus.errors import DorylusError, TrainingError
-from dorylus.partition import Arrangement, SendList
-from dorylus.pipeline import DENSE, Arrived, Kind, Schedule, Scheduler, Task
+from dorylus.partition import Arrangement, Ghosts, SendList
+from dorylus.pipeline import DENSE, Arrived, Kind, PeerFinished, Schedule, Scheduler, Task
 from dorylus.pools import TensorPool
 from dorylus.saga.dense import Call, Reply
 from dorylus.servers import GraphServer, ParameterServers, Parcel, Peers
 
+GhostsOf = tuple[Ghosts, Ghosts]  # of one server: forward, backward
 BACKWARD = frozenset({Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE})  # what makes weight gradients
 
 
@@ -85,10 +86,25 @@ class TrainedWeights:
         return sum(parts[interval] for interval in sorted(parts))
 
 
-class Crew:
-    """The graph servers of one plan, and the pass that runs them.
+class Elsewhere(Protocol):
+    """The servers of a pass that live in other processes."""
 
-    A parcel for a peer is put straight into its ghosts: in one process that is all the network there is.
+    @property
+    def ghosts(self) -> Mapping[int, GhostsOf]:
+        """The ghosts of each of them."""
+
+    def deliver(self, peer: int, parcel: Parcel) -> None:
+        """See to it that a peer gets a parcel."""
+
+    def tell(self, report: PeerFinished) -> None:
+        """Tell all of them of something a server here has finished; does not wait."""
+
+
+class Crew:
+    """The graph servers of one plan that live here, and the pass that runs them.
+
+    A parcel for a peer is put straight into its ghosts: in one process that is all the network there is. Those for
+    servers in other processes are theirs to deliver.
     """
 
     def __init__(
@@ -102,26 +118,42 @@ class Crew:
         *,
         everything: bool,
         first_epoch: int = 0,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
-        self._engine, self._pool, self._weights = engine, pool, weights
+        self._engine, self._pool, self._weights, self._elsewhere = engine, pool, weights, elsewhere
         self.deliveries: list[Delivery] = []
         bounds = shards[0].cut.bounds
-        self.servers = [
-            make_server(shard, Peers(bounds, *_sends(shard, shards, everything), partial(self._deliver, shard.server)))
-            for shard in shards
-        ]
-        schedulers = [
-            Scheduler(schedule, shard.reads(), server=shard.server, bounds=bounds, first_epoch=first_epoch)
-            for shard in shards
-        ]
-        stations = [Station(s, partial(self._execute, g)) for s, g in zip(schedulers, self.servers, strict=True)]
-        self.work = Pass(stations, first_epoch)
+        ghosts = {shard.server: (shard.ghosts, shard.out_ghosts) for shard in shards}
+        ghosts |= {} if elsewhere is None else elsewhere.ghosts
+        self.servers: dict[int, GraphServer] = {}
+        stations: dict[int, Station] = {}
+        for shard in shards:
+            peers = Peers(bounds, *_sends(shard, ghosts, everything), partial(self._deliver, shard.server))
+            server = self.servers[shard.server] = make_server(shard, peers)
+            scheduler = Scheduler(schedule, shard.reads(), server=shard.server, bounds=bounds, first_epoch=first_epoch)
+            stations[shard.server] = Station(scheduler, partial(self._execute, server))
+        self.work = Pass(stations, first_epoch) if elsewhere is None else Pass(stations, first_epoch, elsewhere.tell)
+
+    def receive(self, server: int, parcel: Parcel) -> None:
+        """Put a parcel that came from elsewhere into the ghosts of a server here."""
+        self.servers[server].receive(parcel)
+        self._engine.tell(self.work, server, Arrived(parcel.task))
+
+    def hear(self, report: PeerFinished) -> None:
+        """Tell the servers here of what one elsewhere has finished."""
+        for server in self.servers:
+            self._engine.tell(self.work, server, report)
 
     def _deliver(self, server: int, peer: int, parcel: Parcel) -> None:
-        start = time.perf_counter()
-        self.servers[peer].receive(parcel)
+        start, is_here = time.perf_counter(), peer in self.servers
+        if is_here:
+            self.servers[peer].receive(parcel)
+        else:
+            assert self._elsewhere is not None
+            self._elsewhere.deliver(peer, parcel)
         self.deliveries.append(Delivery(server, peer, parcel.num_bytes, start, time.perf_counter()))
-        self._engine.tell(self.work, peer, Arrived(parcel.task))
+        if is_here:
+            self._engine.tell(self.work, peer, Arrived(parcel.task))
 
     def _execute(
         self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
@@ -154,13 +186,14 @@ class Crew:
 
 
 def _sends(
-    shard: Arrangement, shards: Sequence[Arrangement], everything: bool
+    shard: Arrangement, ghosts: Mapping[int, GhostsOf], everything: bool
 ) -> tuple[dict[int, SendList], dict[int, SendList]]:
     """What a server sends forward and backward to each of its peers."""
     forward, backward = {}, {}
-    for peer in (other for other in shards if other is not shard):
-        forward[peer.server] = shard.send_list(peer.ghosts.everything() if everything else peer.ghosts)
-        backward[peer.server] = shard.send_list(peer.out_ghosts)
+    for peer in ghosts.keys() - {shard.server}:
+        into, out_of = ghosts[peer]
+        forward[peer] = shard.send_list(into.everything() if everything else into)
+        backward[peer] = shard.send_list(out_of)
     return forward, backward
 
 

@@ -7,7 +7,7 @@ of them, so a small graph on one thread pays for no hand-over at all.
 import heapq
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -47,10 +47,18 @@ class Station(NamedTuple):
 
 
 class Pass:
-    """The stations of all servers, and what they have under way. Touched under the engine's lock only."""
+    """The stations of the servers here, and what they have under way. Touched under the engine's lock only.
 
-    def __init__(self, stations: Sequence[Station], first_epoch: int = 0) -> None:
-        self.stations = stations
+    ``tell_elsewhere`` passes on what servers in other processes wait for; it must not wait itself.
+    """
+
+    def __init__(
+        self,
+        stations: Mapping[int, Station],
+        first_epoch: int = 0,
+        tell_elsewhere: Callable[[PeerFinished], None] | None = None,
+    ) -> None:
+        self.stations = dict(stations)
         self.ready: list[tuple[Task, int]] = []
         self.running: dict[Task, float] = {}
         self.spans: list[Span] = []
@@ -58,12 +66,18 @@ class Pass:
         self.waits = 0  # intervals that stood at the bound
         self.failure: DorylusError | None = None
         self.stirred_s = time.perf_counter()  # when a scheduler last heard of something
-        self._finished = [first_epoch - 1] * len(stations)
+        self._tell_elsewhere = tell_elsewhere
+        self._finished = dict.fromkeys(stations, first_epoch - 1)
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that every server has finished."""
-        return min(self._finished)
+        """The newest epoch that every server here has finished."""
+        return min(self._finished.values())
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing will ever happen: no task is ready or under way, and nobody elsewhere could change that."""
+        return not self.ready and not self.running and self._tell_elsewhere is None
 
     def tell(self, server: int, event: Event) -> None:
         """Hand an event to a server's scheduler and carry out what it says."""
@@ -79,10 +93,12 @@ class Pass:
             else:
                 self.waits += 1
 
-    def _tell_peers(self, server: int, event: Event) -> None:
-        for peer in range(len(self.stations)):
+    def _tell_peers(self, server: int, report: PeerFinished) -> None:
+        if self._tell_elsewhere is not None:
+            self._tell_elsewhere(report)
+        for peer in self.stations:
             if peer != server:
-                self.tell(peer, event)
+                self.tell(peer, report)
 
 
 class _Running(NamedTuple):
@@ -125,9 +141,9 @@ class Engine:
         try:
             with self._changed:
                 self._work, self._until = work, epoch
-                for server in range(len(work.stations)):
+                for server in work.stations:
                     work.tell(server, Permit(epoch if permit is None else permit))
-                if not work.ready and not work.running and not self._over():  # nothing would ever happen
+                if work.is_stuck and not self._over():
                     raise TrainingError(f"epoch {epoch + 1} has no task to start: permit that epoch, or a later one.")
                 self._changed.notify_all()
             self._take_tasks(work, 0)
@@ -144,6 +160,11 @@ class Engine:
         """Tell a server's scheduler of something that happened outside a task's end."""
         with self._changed:
             self._tell(work, server, event, taken_here=0)
+
+    def fail(self, work: Pass, error: DorylusError) -> None:
+        """Nothing will come any more of what a pass waits for: whoever runs it, now or later, gets this error."""
+        with self._changed:
+            self._fail(work, error)
 
     def close(self) -> None:
         """Stop the threads."""

@@ -45,6 +45,9 @@ class Body:
         self.weight_names = tuple(name for name, _ in module.named_parameters())
         self._own = threading.local()
 
+    def __reduce__(self) -> tuple[type["Body"], tuple[nn.Module, str]]:
+        return Body, (self.module, self.label)  # what threads have of their own does not travel
+
     def __call__(self, weights: Mapping[str, Tensor], inputs: tuple[Rows, ...]) -> tuple[Tensor, ...]:
         """The body's outputs, always as a tuple."""
         # Weights are put into the module for the time of the call, so every thread needs a copy of its own.

@@ -1,7 +1,7 @@
 """The parameter servers of a run, as its cluster talks to them: pull weights, push gradients, finish."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from dorylus.servers.parameter_server import Aliases, ParameterServer, Weights, 
 from dorylus.servers.pins import Pins
 from dorylus.servers.ps_state import PSState, check_names, check_state, load_state, state_of
 from dorylus.servers.slices import cut_slices
+from dorylus.servers.stash import Version
 from dorylus.servers.updates import Gradients, Update, make_updates
 
 __all__ = ["PSState", "ParameterServers"]
@@ -28,6 +29,7 @@ class ParameterServers:
 
     The program's own parameters are the ones stepped, so they hold the latest weights. ``make_optimizer`` and
     ``make_schedule`` are called once for each slice; without the first the weights only serve (evaluation, prediction).
+    With ``only``, they hold these parameters alone: others of the program are held elsewhere.
     ``update`` is "sync" (one step an epoch, from the sum of all ``num_intervals`` intervals' gradients) or "async" (one
     step an interval); see :mod:`dorylus.servers.updates`. Methods may be called from any thread; none waits for longer
     than an optimiser step takes.
@@ -42,10 +44,12 @@ class ParameterServers:
         make_schedule: MakeSchedule | None = None,
         update: str = "sync",
         num_intervals: int = 1,
+        only: Collection[str] | None = None,
     ) -> None:
         if num_servers < 1:
             raise ConfigError(f"num_servers={num_servers}: somebody has to hold the weights, so use 1 or more.")
-        self._parameters = dict(program.named_parameters())
+        parameters = dict(program.named_parameters())
+        self._parameters = {name: each for name, each in parameters.items() if only is None or name in only}
         aliases = _aliases(program, self._parameters)
         self._names = {alias: name for name, its in aliases.items() for alias in its}
         self._serves_only = make_optimizer is None
@@ -62,6 +66,11 @@ class ParameterServers:
         self._update = update
         self._updates = make_updates(update, Ledger(num_intervals), self._names)
         self._publish(0)
+
+    @property
+    def names(self) -> Collection[str]:
+        """All names of the parameters held, those under which layers share them too."""
+        return self._names.keys()
 
     @property
     def version(self) -> int:
@@ -88,11 +97,15 @@ class ParameterServers:
 
         Where updates of earlier epochs are still to come they are moved on by what is known of these.
         """
+        return self.pull_version(interval, epoch)[1]
+
+    def pull_version(self, interval: int, epoch: int) -> tuple[Version, Weights]:
+        """The same, with its name: weights of one name are the same."""
         with self._lock:
             if (interval, epoch) not in self._pins:
                 self._updates.ledger.enter(interval, epoch)
                 self._pins.pin(interval, epoch, self._updates.missing(epoch))
-            return self._pins.weights(interval, epoch)
+            return self._pins.pinned(interval, epoch)
 
     def latest(self) -> Weights:
         """The latest version; later updates leave it as it is."""
@@ -217,5 +230,6 @@ def _aliases(program: nn.Module, parameters: dict[str, nn.Parameter]) -> Aliases
     first = {parameter: name for name, parameter in parameters.items()}
     aliases: dict[str, list[str]] = {name: [] for name in parameters}
     for alias, parameter in program.named_parameters(remove_duplicate=False):
-        aliases[first[parameter]].append(alias)
+        if parameter in first:
+            aliases[first[parameter]].append(alias)
     return aliases

@@ -32,9 +32,9 @@ class Pins:
         self.most = max(self.most, len(self._homes))
         self.most_versions = max(self.most_versions, len(self._versions))
 
-    def weights(self, interval: int, epoch: int) -> Weights:
-        """The weights an interval has pinned."""
-        return self._homes[interval, epoch].stash.get(interval, epoch)[1]
+    def pinned(self, interval: int, epoch: int) -> tuple[Version, Weights]:
+        """The version an interval has pinned, and its weights."""
+        return self._homes[interval, epoch].stash.get(interval, epoch)
 
     def release(self, interval: int, epoch: int) -> None:
         """Let go of an interval's version, if it has one: an interval without dense tasks never pulls."""

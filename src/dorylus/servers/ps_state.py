@@ -1,6 +1,6 @@
 """What a run needs of its parameter servers to go on bit for bit, on as many of them as it likes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -31,6 +31,19 @@ def state_of(servers: Sequence[ParameterServer], weights: dict[str, Tensor]) -> 
     optimizer = {what: {k: v for part in parts for k, v in part[what].items()} for what in ("state", "groups")}
     schedules = [server.schedule.state_dict() for server in servers if server.schedule is not None]
     return PSState(weights, optimizer, deepcopy(schedules[0]) if schedules else None)
+
+
+def joined(parts: Sequence[PSState]) -> PSState:
+    """One state of those of servers that hold different parameters."""
+    optimizer = {what: {k: v for p in parts for k, v in p.optimizer[what].items()} for what in ("state", "groups")}
+    weights = {name: weight for part in parts for name, weight in part.weights.items()}
+    return PSState(weights, optimizer, next((p.lr_schedule for p in parts if p.lr_schedule is not None), None))
+
+
+def part_of(state: PSState, names: Collection[str]) -> PSState:
+    """What a server that holds only these parameters, under all their names, needs of a state."""
+    optimizer = {what: {k: v for k, v in table.items() if k in names} for what, table in state.optimizer.items()}
+    return PSState({k: v for k, v in state.weights.items() if k in names}, optimizer, state.lr_schedule)
 
 
 def check_state(servers: Sequence[ParameterServer], state: PSState) -> None:

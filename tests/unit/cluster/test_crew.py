@@ -158,7 +158,7 @@ def test_deliveries_tell_from_whom_to_whom_and_how_much(make_crew):
 
 def test_in_a_directed_graph_rows_go_with_the_edges_and_cotangents_against_them(make_crew):
     crew, *_ = make_crew(one_way=True)
-    first, second = (server.peers for server in crew.servers)
+    first, second = (server.peers for server in crew.servers.values())
     assert [first.forward[1].all_rows.size, first.backward[1].all_rows.size] == [4, 0]
     assert [second.forward[0].all_rows.size, second.backward[0].all_rows.size] == [0, 4]
 

@@ -54,7 +54,7 @@ def at_once(task, done, failed):
 def one_server(execute=at_once, schedule=pipe, intervals=INTERVALS):
     """A pass of one server, whose intervals all read from each other."""
     reads, bounds = Reads.complete(intervals), (0, intervals)
-    return Pass([Station(Scheduler(schedule(TABLE), reads, server=0, bounds=bounds), execute)])
+    return Pass({0: Station(Scheduler(schedule(TABLE), reads, server=0, bounds=bounds), execute)})
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -233,7 +233,7 @@ class Cluster:
             reads = Reads(mine, *(((everyone,) * len(mine)),) * 2)
             scheduler = Scheduler(schedule(TABLE), reads, server=server, bounds=bounds)
             stations.append(Station(scheduler, self.executor(server)))
-        self.work = Pass(stations)
+        self.work = Pass(dict(enumerate(stations)))
 
     def executor(self, server):
         def execute(task, done, failed):

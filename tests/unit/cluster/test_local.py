@@ -267,4 +267,4 @@ def test_evaluations_leave_nothing_behind_that_grows(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(), servers=3, intervals=2)
     for _ in range(3):
         cluster.outputs()
-    assert cluster._evaluation.deliveries == []
+    assert cluster._site.evaluation.deliveries == []

@@ -34,8 +34,8 @@ def test_an_interval_keeps_the_version_it_met():
     pins.pin(0, 0)
     publish(made, 1)
     pins.pin(0, 1)
-    assert pins.weights(0, 0)["w"].item() == 0
-    assert pins.weights(0, 1)["w"].item() == 1
+    assert pins.pinned(0, 0)[1]["w"].item() == 0
+    assert pins.pinned(0, 1)[1]["w"].item() == 1
     assert (0, 0) in pins
     assert (1, 0) not in pins
 

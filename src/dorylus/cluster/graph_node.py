@@ -1,0 +1,144 @@
+"""A graph server in a process of its own: one shard's site, mail to its peers, and weights from elsewhere.
+
+It is told what to do by whoever drives the run: ``begin`` a session, ``connect`` to the others, then epoch by epoch. A
+new session begins after a fault: the shard and what was gathered once are kept, everything in progress is dropped.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus.cluster.crew import GhostsOf
+from dorylus.cluster.job import Job
+from dorylus.cluster.neighbourhood import EVALUATION, TRAINING, Neighbourhood
+from dorylus.cluster.remote_weights import RemoteServer, RemoteWeights
+from dorylus.cluster.site import EpochOfSite, Site, Static
+from dorylus.errors import DorylusError
+from dorylus.partition import Arrangement
+from dorylus.pools import TensorPool
+from dorylus.wire import Frame
+from dorylus.wire.mail import MailRoom
+
+Address = tuple[str, int]
+Key = Mapping[str, Any]
+
+
+class PeerLostError(DorylusError):
+    """A server that this one exchanges rows with is gone, or the way to it."""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What one epoch did at a node, and its intervals' parts of the loss."""
+
+    made: EpochOfSite
+    losses: Mapping[int, float]
+    traffic: Mapping[str, int]  # of weights and gradients
+
+
+class GraphNode:
+    """One of ``job.cut.num_servers``."""
+
+    def __init__(self, job: Job, shard: Arrangement, pool: TensorPool, host: str, secret: bytes) -> None:
+        self._job, self._shard, self._pool = job, shard, pool
+        self._me = shard.server
+        self._room = MailRoom(host, secret, self._me)
+        self._session: tuple[Site, RemoteWeights] | None = None
+        self._static: Static | None = None
+
+    def address(self) -> Address:
+        """Where its mail goes."""
+        return self._room.address
+
+    def ghosts(self) -> GhostsOf:
+        """Which rows of its peers it needs."""
+        return self._shard.ghosts, self._shard.out_ghosts
+
+    def begin(
+        self,
+        session: int,
+        epoch: int,
+        ghosts: Mapping[int, GhostsOf],
+        parameters: Sequence[tuple[str, Key]],
+    ) -> None:
+        """Make ready for a session that trains from an epoch on; nobody has connected yet."""
+        self._end_session()
+        deadline_s = self._job.deadline_s
+        around = Neighbourhood(self._room, self._me, ghosts, deadline_s)
+        servers = [RemoteServer(address, key) for address, key in parameters]
+        weights = RemoteWeights(self._job.program, servers, deadline_s)
+        site = Site(
+            self._job,
+            [self._shard],
+            self._pool,
+            weights,
+            first_epoch=epoch,
+            neighbours=around,
+            static=self._static,
+        )
+        self._session, self._static = (site, weights), site.static
+        crews = {EVALUATION: site.evaluation, **({} if site.training is None else {TRAINING: site.training})}
+
+        def received(peer: int, frame: Frame) -> None:
+            try:
+                around.receive(crews, frame)
+            except Exception as error:  # the line's thread has nobody to tell
+                site.fail(PeerLostError(f"what server {peer} sent could not be taken: {type(error).__name__}: {error}"))
+
+        def lost(peer: int, why: str) -> None:
+            site.fail(PeerLostError(f"the line between servers {self._me} and {peer} is lost: {why}."))
+
+        self._room.open(session, received, lost)
+
+    def connect(self, addresses: Mapping[int, Address]) -> None:
+        """Dial all others, which have begun the session."""
+        self._room.connect(addresses)
+
+    def train_epoch(self, permit: int | None, exact: bool) -> NodeReport:
+        """Train until this server has finished the next epoch."""
+        site, weights = self._running()
+        with self._peers_told():
+            epoch, made = site.train_epoch(permit, exact=exact)
+        shift_s = time.time() - time.perf_counter()  # machines have no other clock in common than the time of day
+        return NodeReport(made.shifted(shift_s), weights.take_losses(epoch), weights.take_traffic())
+
+    def outputs(self, layer: int, weights: Mapping[str, Tensor] | None) -> NDArray[np.float32]:
+        """A layer's output for the vertices of this server, in the order of its layout."""
+        site, pulled = self._running()
+        with self._peers_told():
+            return site.outputs(layer, pulled.latest() if weights is None else weights)[self._me]
+
+    def close(self) -> None:
+        """Hang up and stop."""
+        self._end_session()
+        self._room.close()
+        self._pool.close()
+
+    def _end_session(self) -> None:
+        self._room.hang_up()
+        if self._session is not None:
+            site, weights = self._session
+            site.fail(PeerLostError("the session was ended."))
+            site.close()
+            weights.close()
+        self._session = None
+
+    @contextmanager
+    def _peers_told(self) -> Iterator[None]:
+        """Whatever goes wrong here, peers need not wait for what will never come: they lose the line."""
+        try:
+            yield
+        except BaseException:
+            self._room.hang_up()
+            raise
+
+    def _running(self) -> tuple[Site, RemoteWeights]:
+        if self._session is None:
+            raise PeerLostError("no session has begun here: the server was started again since.")
+        return self._session

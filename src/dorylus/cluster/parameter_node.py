@@ -1,0 +1,96 @@
+"""A parameter server in a process of its own: some of the weights, behind a data port.
+
+Graph servers ask four things of it: ``pull`` (the weights an interval has pinned, unless they have that version),
+``push`` (a task's gradients), ``finish`` (an interval's weight update) and ``latest``.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from dorylus.cluster.job import Job
+from dorylus.servers import ParameterServers, PSState
+from dorylus.servers.parameter_server import Weights
+from dorylus.servers.ps_state import part_of
+from dorylus.servers.slices import cut_slices
+from dorylus.wire import DataPort, Frame, Refused, RunKeys
+
+KEY_LIFETIME_S = 30 * 86400.0  # the port is gone with its process, which ends with the run
+
+
+def slices_of(program: nn.Module, num_servers: int) -> list[list[str]]:
+    """Which parameters each parameter server holds."""
+    return cut_slices({name: each.numel() for name, each in program.named_parameters()}, num_servers)
+
+
+class ParameterNode:
+    """One of ``job.training.parameter_servers``."""
+
+    def __init__(self, job: Job, server: int, host: str) -> None:
+        training = job.training
+        assert training is not None
+        owned = slices_of(job.program, training.parameter_servers)[server]
+        self._server = server
+        self._parameters = ParameterServers(
+            job.program,
+            make_optimizer=training.make_optimizer,
+            make_schedule=training.make_lr_schedule,
+            update=training.update,
+            num_intervals=job.cut.num_intervals,
+            only=owned,
+        )
+        self._start = self._parameters.state()
+        self._keys = RunKeys.fresh()
+        self._port = DataPort(self._keys, self._answer, host=host)
+
+    def address(self) -> str:
+        """Where it listens."""
+        return self._port.address
+
+    def key(self) -> dict[str, Any]:
+        """A key for one graph server."""
+        return self._keys.client(KEY_LIFETIME_S).to_header()
+
+    def state(self) -> PSState:
+        """Its part of the run's state."""
+        return self._parameters.state()
+
+    def restore(self, state: PSState | None) -> None:
+        """Go on from its part of a state, or from the beginning; whatever was in progress is forgotten."""
+        self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
+
+    def end_epoch(self, loss: float) -> None:
+        """Move the learning-rate schedule on."""
+        self._parameters.end_epoch(loss)
+
+    def synchronise(self) -> None:
+        """From now on one update an epoch."""
+        self._parameters.synchronise()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._port.close()
+
+    def _answer(self, frame: Frame) -> Frame:
+        header = frame.header
+        what = header.get("what")
+        if what == "latest":
+            return Frame({}, _arrays(self._parameters.latest()))
+        interval, epoch = int(header["interval"]), int(header["epoch"])
+        if what == "pull":
+            version, weights = self._parameters.pull_version(interval, epoch)
+            known = list(version) in header["known"]
+            return Frame({"version": list(version)}, {} if known else _arrays(weights))
+        if what == "push":
+            grads = {name: torch.from_numpy(array.copy()) for name, array in frame.arrays.items()}
+            self._parameters.push(interval, epoch, int(header["step"]), grads)
+        elif what == "finish":
+            self._parameters.finish(interval, epoch)
+        else:
+            raise Refused(f"a parameter server was asked to {what!r}.")
+        return Frame({}, {})
+
+
+def _arrays(weights: Weights) -> dict[str, Any]:
+    return {name: weight.detach().numpy() for name, weight in weights.items()}

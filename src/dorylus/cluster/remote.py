@@ -1,0 +1,187 @@
+"""A cluster whose servers live in other processes: the driver's side, whatever engine runs them.
+
+Every epoch is one call to each graph server. After a fault everybody begins a new session from the last state that was
+kept, and the epochs since are trained again: in a synchronous run that gives the same weights to the last bit.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus.cluster.cluster import EpochReport
+from dorylus.cluster.graph_node import NodeReport
+from dorylus.cluster.job import Job
+from dorylus.errors import DorylusError
+from dorylus.servers import PSState
+from dorylus.servers.ps_state import joined
+
+T = TypeVar("T")
+Note = Callable[..., None]
+
+
+def _unnoted(what: str, **details: Any) -> None:
+    """Nobody wants to know."""
+
+
+class ServersLostError(DorylusError):
+    """Servers of a run died, or cannot be reached: the run can go on once they are back."""
+
+
+class Servers(Protocol):
+    """Some servers of one kind, wherever an engine has put them."""
+
+    def __len__(self) -> int: ...
+
+    def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Call a method of all of them at once, with these arguments, or with those of ``each``, and give what they
+        answer. Raises :class:`ServersLostError` when one is gone or loses another."""
+
+    def share(self, method: str) -> Any:
+        """What a method gives, of all of them by number, as something to pass on to :meth:`call`: it need not come by
+        here."""
+
+    def revive(self) -> None:
+        """See to it that all of them are there again, within a deadline."""
+
+    def close(self) -> None:
+        """End them."""
+
+
+class RemoteCluster:
+    """Drives graph servers and parameter servers that live elsewhere.
+
+    ``keep_every``: after how many epochs the parameter servers' state is fetched, to go on from after a fault.
+    ``patience``: how often in a row a fault may come without an epoch finished in between.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        graphs: Servers,
+        parameters: Servers,
+        *,
+        keep_every: int = 1,
+        patience: int = 5,
+        note: Note = _unnoted,
+    ) -> None:
+        self._job, self._graphs, self._parameters = job, graphs, parameters
+        self._keep_every, self._patience, self._note = keep_every, patience, note
+        training = job.training
+        self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
+        self._kept: PSState | None = None  # None: as they began
+        self._permits: dict[int, tuple[int | None, bool]] = {}  # how the epochs since then were asked for
+        self._session = 0
+        self._exact = False
+        self._began = False
+
+    def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
+        """Train until the next epoch is finished everywhere, whatever happens meanwhile."""
+        self._permits[self._epoch] = permit, exact
+        start = time.perf_counter()
+        report = self._in_spite_of_faults(self._next_epoch)
+        return replace(report, seconds=time.perf_counter() - start)
+
+    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> NDArray[np.float32]:
+        """A layer's output for every vertex by an exact forward pass."""
+        made = self._in_spite_of_faults(lambda: self._graphs.call("outputs", layer, weights))
+        out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
+        for layout, rows in zip(self._job.cut.layouts, made, strict=True):
+            out[layout.order] = rows
+        return out
+
+    def state(self) -> PSState:
+        """Weights, optimiser and learning-rate schedule as they are now."""
+        return self._in_spite_of_faults(lambda: joined(self._parameters.call("state")))
+
+    def restore(self, state: PSState) -> None:
+        """Go on from such a state."""
+        self._kept, self._kept_epoch = state, self._epoch
+        self._began = False
+
+    def close(self) -> None:
+        """End all servers."""
+        self._graphs.close()
+        self._parameters.close()
+
+    def _in_spite_of_faults(self, work: Callable[[], T]) -> T:
+        """Do some work with everybody there and up to date; after a fault, again from the last state kept."""
+        faults, reached = 0, self._epoch
+        while True:
+            try:
+                self._catch_up(reached)
+                return work()
+            except ServersLostError as fault:
+                faults = faults + 1 if self._epoch <= reached else 1
+                self._began = False
+                self._note("fault", epoch=reached, error=str(fault))
+                if faults > self._patience:
+                    raise
+            begun = time.perf_counter()
+            self._graphs.revive()
+            self._parameters.revive()
+            self._note("recovered", epoch=reached, seconds=round(time.perf_counter() - begun, 3))
+
+    def _catch_up(self, epoch: int) -> None:
+        """Be where so many epochs are done: nothing to do unless there was a fault."""
+        if not self._began:
+            self._begin()
+        while self._epoch < epoch:
+            self._next_epoch()
+
+    def _begin(self) -> None:
+        """Everybody begins a new session from the state kept."""
+        self._session += 1
+        self._epoch, self._exact = self._kept_epoch, False
+        self._parameters.call("restore", self._kept)
+        addresses = dict(enumerate(self._graphs.call("address")))
+        ghosts = self._graphs.share("ghosts")
+        ports = self._parameters.call("address")
+        keys = [self._parameters.call("key") for _ in range(len(self._graphs))]
+        each = [(self._session, self._epoch, ghosts, list(zip(ports, its, strict=True))) for its in keys]
+        self._graphs.call("begin", each=each)
+        self._graphs.call("connect", addresses)
+        self._began = True
+
+    def _next_epoch(self) -> EpochReport:
+        epoch = self._epoch
+        permit, exact = self._permits[epoch]
+        if exact and not self._exact:
+            self._exact = True
+            self._parameters.call("synchronise")
+        reports: list[NodeReport] = self._graphs.call("train_epoch", permit, exact)
+        parts = {interval: part for report in reports for interval, part in report.losses.items()}
+        loss = sum(parts[interval] for interval in sorted(parts))
+        self._parameters.call("end_epoch", loss)
+        drained = permit is None or permit <= epoch
+        if drained and (epoch + 1 - self._kept_epoch) >= self._keep_every:
+            self._keep(joined(self._parameters.call("state")), epoch + 1)
+        self._epoch = epoch + 1
+        return _joined(loss, reports)
+
+    def _keep(self, state: PSState, epoch: int) -> None:
+        self._kept, self._kept_epoch = state, epoch
+        self._permits = {each: asked for each, asked in self._permits.items() if each >= epoch}
+
+
+def _joined(loss: float, reports: Sequence[NodeReport]) -> EpochReport:
+    """One report of those of all nodes. Spans of different machines are told by different clocks."""
+    traffic: Counter[str] = Counter()
+    ages: Counter[int] = Counter()
+    for report in reports:
+        traffic.update({**report.made.traffic, **report.traffic})
+        ages.update(report.made.ages)
+    return EpochReport(
+        loss,
+        0.0,
+        [span for report in reports for span in report.made.spans],
+        [delivery for report in reports for delivery in report.made.deliveries],
+        dict(traffic),
+        dict(sorted(ages.items())),
+        sum(report.made.waits for report in reports),
+    )

@@ -1,0 +1,188 @@
+"""A site: the graph servers that live in one process, with their passes for training and evaluation."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dorylus.cluster.cluster import Delivery
+from dorylus.cluster.crew import Crew, Elsewhere, FixedWeights, Weights
+from dorylus.cluster.engine import Engine, Pass, Span, Station
+from dorylus.cluster.job import Job, Training
+from dorylus.errors import DorylusError
+from dorylus.partition import Arrangement
+from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
+from dorylus.pools import TensorPool
+from dorylus.saga.table import steps_of
+from dorylus.servers import Arena, GraphServer, PassSettings, Peers
+
+Matrix = NDArray[np.float32]
+Static = Mapping[int, Mapping[int, Matrix]]  # by server: gathers that need making only once, by layer
+
+
+@dataclass(frozen=True)
+class EpochOfSite:
+    """What one epoch of training did at a site: see :class:`~dorylus.cluster.cluster.EpochReport`."""
+
+    spans: list[Span]
+    deliveries: list[Delivery]
+    traffic: Mapping[str, int]  # between graph servers, bytes by kind
+    ages: Mapping[int, int]
+    waits: int
+
+    def shifted(self, by_s: float) -> "EpochOfSite":
+        """The same by a clock that is so much ahead."""
+        spans = [each._replace(start_s=each.start_s + by_s, end_s=each.end_s + by_s) for each in self.spans]
+        on_the_way = [each._replace(start_s=each.start_s + by_s, end_s=each.end_s + by_s) for each in self.deliveries]
+        return replace(self, spans=spans, deliveries=on_the_way)
+
+
+class Neighbours(Protocol):
+    """The other sites, as each pass sees them."""
+
+    def of(self, name: str) -> Elsewhere:
+        """The servers elsewhere of the pass called ``"training"`` or ``"evaluation"``."""
+
+
+class Site:
+    """Graph servers over some shards of a job. What is static is gathered first, or taken over from an earlier site."""
+
+    def __init__(
+        self,
+        job: Job,
+        shards: Sequence[Arrangement],
+        pool: TensorPool,
+        trained: Weights,
+        *,
+        first_epoch: int = 0,
+        neighbours: Neighbours | None = None,
+        static: Static | None = None,
+    ) -> None:
+        self._job, self._shards, self._pool, self._neighbours = job, shards, pool, neighbours
+        self._arena, self._fixed = Arena(), FixedWeights()
+        self._engine = Engine(job.threads, job.deadline_s)
+        self.evaluation = self._evaluation_crew()
+        self.static = self._gather_static() if static is None else static
+        for server, made in (static or {}).items():
+            self.evaluation.servers[server].share_static(made)
+        self.training = None if job.training is None else self._training_crew(job.training, trained, first_epoch)
+        self._counted: Counter[str] = Counter()
+        self._exact = False
+        if not job.evaluation.reads_features:
+            for shard in shards:
+                shard.forget_features()
+
+    def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> tuple[int, EpochOfSite]:
+        """Train until the servers here have finished the next epoch: which that was, and what they did meanwhile."""
+        crew = self.training
+        assert crew is not None
+        epoch = crew.work.epoch + 1
+        if exact and not self._exact:
+            self._synchronise(crew, epoch)
+        spans = self._engine.run(crew.work, epoch, permit)
+        waits, crew.work.waits = crew.work.waits, 0
+        deliveries, crew.deliveries = crew.deliveries, []
+        return epoch, EpochOfSite(spans, deliveries, self._take_traffic(crew), _take_ages(crew), waits)
+
+    def outputs(self, layer: int, weights: Mapping[str, Tensor]) -> dict[int, Matrix]:
+        """A layer's output for the vertices here, in their shards' order, by an exact forward pass."""
+        crew = self.evaluation
+        self._fixed.weights = weights
+        self._engine.run(crew.work, crew.work.epoch + 1)
+        crew.deliveries.clear()
+        return {
+            shard.server: crew.servers[shard.server].layer_output(layer)[: shard.num_vertices] for shard in self._shards
+        }
+
+    def fail(self, error: DorylusError) -> None:
+        """Nothing more will come from elsewhere: whoever waits for it is told."""
+        for crew in (self.evaluation, self.training):
+            if crew is not None:
+                self._engine.fail(crew.work, error)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._engine.close()
+
+    def _synchronise(self, crew: Crew, epoch: int) -> None:
+        """From this epoch on, which nobody has started: no stale values, one weight update an epoch."""
+        self._exact = True
+        for name, server in crew.servers.items():
+            self._engine.tell(crew.work, name, Synchronise(epoch))
+            server.synchronise()
+
+    def _gather_static(self) -> Static:
+        """One server after the other: each needs the features of its ghosts only for as long as it gathers them."""
+        return {name: server.gather_static(self._each_interval) for name, server in self.evaluation.servers.items()}
+
+    def _evaluation_crew(self) -> Crew:
+        plan = self._job.evaluation
+        steps = steps_of(plan, backward=False)
+        settings = PassSettings(training=False, bf16=self._job.bf16, ghost_bf16=self._job.ghost_bf16)
+
+        def make(shard: Arrangement, peers: Peers) -> GraphServer:
+            return GraphServer(shard, plan, steps, self._arena, peers, settings)
+
+        elsewhere = None if self._neighbours is None else self._neighbours.of("evaluation")
+        shards, engine, pool = self._shards, self._engine, self._pool
+        return Crew(shards, engine, pool, self._fixed, pipe(steps.table), make, everything=True, elsewhere=elsewhere)
+
+    def _training_crew(self, training: Training, trained: Weights, first_epoch: int) -> Crew:
+        steps = steps_of(training.plan, backward=True)
+        settings = PassSettings(
+            training=True,
+            seed=training.seed,
+            bf16=self._job.bf16,
+            ghost_bf16=self._job.ghost_bf16,
+            keep_graph=training.keep_graph,
+            asynchronous=training.mode == "async",
+        )
+
+        def make(shard: Arrangement, peers: Peers) -> GraphServer:
+            targets = training.targets.of(shard.layout.order)
+            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets)
+            server.share_static(self.static[shard.server])
+            return server
+
+        return Crew(
+            self._shards,
+            self._engine,
+            self._pool,
+            trained,
+            make_schedule(training.mode, training.staleness)(steps.table),
+            make,
+            everything=False,
+            first_epoch=first_epoch,
+            elsewhere=None if self._neighbours is None else self._neighbours.of("training"),
+        )
+
+    def _each_interval(self, num_intervals: int, work: Callable[[int], None]) -> None:
+        """Do something for every interval of a server on the engine's threads."""
+        once = Scheduler(
+            pipe(TaskTable((Step(Kind.GATHER, 0),))), Reads.complete(num_intervals), server=0, bounds=(0, num_intervals)
+        )
+
+        def execute(task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+            work(task.interval)
+            done()
+
+        self._engine.run(Pass({0: Station(once, execute)}), 0)
+
+    def _take_traffic(self, crew: Crew) -> dict[str, int]:
+        """Bytes sent since this was last asked, by kind."""
+        counted: Counter[str] = Counter()
+        for server in crew.servers.values():
+            counted.update(server.traffic)
+        fresh, self._counted = counted - self._counted, counted
+        return dict(fresh)
+
+
+def _take_ages(crew: Crew) -> dict[int, int]:
+    ages: Counter[int] = Counter()
+    for server in crew.servers.values():
+        ages.update(server.take_ages())
+    return dict(sorted(ages.items()))

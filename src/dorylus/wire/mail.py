@@ -1,0 +1,230 @@
+"""Mail between servers: frames to any peer, over one line in each direction, in order, with bounded queues.
+
+A server listens from the moment its mail room is made. A session begins with :meth:`MailRoom.open` on every server and
+then :meth:`MailRoom.connect`; the next session drops the lines of the one before, and what was still on its way.
+"""
+
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from numpy.typing import NDArray
+
+from dorylus.wire.errors import FrameError, WireError
+from dorylus.wire.frames import DEFAULT, Buffer, Frame, Limits, frame_bytes, pack
+from dorylus.wire.line import Line, answer, dial
+
+WAITING_BYTES: Final = 64 << 20  # that may wait for one peer before whoever posts has to
+_END_S: Final = 5.0  # for a thread to end
+_STRANGERS: Final = 32  # who dialled and have not proved themselves, at a time
+
+Received = Callable[[int, Frame], None]  # (peer, frame), in the order the peer posted
+Lost = Callable[[int, str], None]  # (peer, why)
+
+
+class MailRoom:
+    """One server's lines to all others.
+
+    ``received`` is called by the thread that reads a line: the line waits meanwhile, and so in the end does its sender.
+    ``lost`` is told when a line of the session breaks; the session is over then, for this server.
+    """
+
+    def __init__(self, host: str, secret: bytes, me: int, *, limits: Limits = DEFAULT) -> None:
+        self._secret, self._me, self._limits = secret, me, limits
+        self._listener = socket.create_server((host, 0), backlog=256)
+        self.address: tuple[str, int] = (host, int(self._listener.getsockname()[1]))
+        self._lock = threading.Lock()
+        self._strangers = 0
+        self._session: _Session | None = None
+        self._closed = False
+        self.refused = 0
+        self._thread = threading.Thread(target=self._welcome, name="dorylus-mail", daemon=True)
+        self._thread.start()
+
+    def open(self, session: int, received: Received, lost: Lost) -> None:
+        """Begin a session: lines of peers that dial for it are answered from now on."""
+        self.hang_up()
+        with self._lock:
+            self._session = _Session(session, received, lost, self._limits)
+
+    def connect(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Dial all peers, which have opened the session; :class:`WireError` says who is not there."""
+        session = self._current()
+        for peer, address in addresses.items():
+            if peer != self._me:
+                session.add_outgoing(dial(address, self._secret, session.number, self._me, peer))
+
+    def post(
+        self, peer: int, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float | None
+    ) -> None:
+        """Have a frame sent, after those posted before; nobody writes to the arrays later.
+
+        Waits while too much waits, for as long as it may; with None it is added all the same, and nobody waits.
+        """
+        self._current().post(peer, pack(header, arrays, self._limits), timeout_s)
+
+    def hang_up(self) -> None:
+        """End the session, if there is one."""
+        with self._lock:
+            session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def close(self) -> None:
+        """Stop listening and hang up."""
+        with self._lock:
+            self._closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(_END_S)
+        self._listener.close()
+        self.hang_up()
+
+    def _current(self) -> "_Session":
+        session = self._session
+        if session is None:
+            raise WireError("no session is open: its lines are lost, or it has not begun.")
+        return session
+
+    def _welcome(self) -> None:
+        while not self._closed:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.05)  # too many open files, say
+                continue
+            with self._lock:
+                full = self._strangers >= _STRANGERS
+                self._strangers += not full
+            if full:
+                self.refused += 1
+                link.close()
+            else:
+                threading.Thread(target=self._answer, args=(link,), name="dorylus-mail-in", daemon=True).start()
+
+    def _answer(self, link: socket.socket) -> None:
+        session = self._session
+        try:
+            line = answer(link, self._secret, -1 if session is None else session.number, self._me)
+        except (WireError, OSError, EOFError):
+            self.refused += 1
+            link.close()
+            return
+        finally:
+            with self._lock:
+                self._strangers -= 1
+        assert session is not None
+        session.read(line)
+
+
+class _Session:
+    """The lines of one session."""
+
+    def __init__(self, number: int, received: Received, lost: Lost, limits: Limits) -> None:
+        self.number = number
+        self._received, self._lost, self._limits = received, lost, limits
+        self._lock = threading.Lock()
+        self._lines: list[Line] = []
+        self._readers: list[threading.Thread] = []
+        self._outboxes: dict[int, _Outbox] = {}
+        self._over = False
+
+    def add_outgoing(self, line: Line) -> None:
+        self._keep(line)
+        self._outboxes[line.peer] = _Outbox(line, self._broke)
+
+    def post(self, peer: int, parts: list[Buffer], timeout_s: float | None) -> None:
+        self._outboxes[peer].add(parts, timeout_s)
+
+    def read(self, line: Line) -> None:
+        """Hand on what a line brings, until it brings no more."""
+        self._keep(line, threading.current_thread())
+        try:
+            while True:
+                self._received(line.peer, line.receive())
+        except (OSError, EOFError, FrameError) as why:
+            self._broke(line.peer, str(why) or type(why).__name__)
+
+    def close(self) -> None:
+        with self._lock:
+            self._over = True
+            lines, self._lines = self._lines, []
+        for outbox in self._outboxes.values():
+            outbox.close()
+        for line in lines:
+            line.close()
+        for thread in [*self._readers, *(outbox.thread for outbox in self._outboxes.values())]:
+            if thread is not threading.current_thread():
+                thread.join(_END_S)
+
+    def _keep(self, line: Line, reader: threading.Thread | None = None) -> None:
+        with self._lock:
+            if not self._over:
+                self._lines.append(line)
+                self._readers += [] if reader is None else [reader]
+                return
+        line.close()
+
+    def _broke(self, peer: int, why: str) -> None:
+        with self._lock:
+            told, self._over = self._over, True
+        if not told:
+            self._lost(peer, why)
+
+
+class _Outbox:
+    """Frames for one peer, and the thread that sends them."""
+
+    def __init__(self, line: Line, broke: Lost) -> None:
+        self._line, self._broke = line, broke
+        self._changed = threading.Condition()
+        self._waiting: deque[list[Buffer]] = deque()
+        self._waiting_bytes = 0
+        self._closed = False
+        self.thread = threading.Thread(target=self._send, name=f"dorylus-mail-{line.peer}", daemon=True)
+        self.thread.start()
+
+    def add(self, parts: list[Buffer], timeout_s: float | None) -> None:
+        size = frame_bytes(parts)
+        with self._changed:
+            if timeout_s is not None and not self._changed.wait_for(self._has_room, timeout_s):
+                raise WireError(f"the line to server {self._line.peer} took nothing for {timeout_s:g} s.")
+            if self._closed:
+                raise WireError(f"the line to server {self._line.peer} is lost.")
+            self._waiting.append(parts)
+            self._waiting_bytes += size
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        return self._closed or self._waiting_bytes < WAITING_BYTES
+
+    def _send(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or bool(self._waiting))
+                if self._closed:
+                    return
+                parts = self._waiting[0]
+            try:
+                self._line.send(parts)
+            except OSError as why:
+                self.close()
+                self._broke(self._line.peer, str(why))
+                return
+            with self._changed:
+                if self._waiting:
+                    self._waiting.popleft()
+                self._waiting_bytes -= frame_bytes(parts)
+                self._changed.notify_all()

@@ -1,0 +1,88 @@
+"""Remote servers without an engine: the very nodes that run elsewhere, in this process, over real sockets."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from dorylus.cluster.graph_node import GraphNode, PeerLostError
+from dorylus.cluster.job import Job
+from dorylus.cluster.local import arranged
+from dorylus.cluster.parameter_node import ParameterNode
+from dorylus.cluster.remote import RemoteCluster, ServersLostError
+from dorylus.pools import TensorPool
+from dorylus.wire import WireError
+from dorylus.wire.line import new_secret
+
+DEADLINE_S = 60.0
+
+
+class InProcess:
+    """Servers of one kind; one that is killed is gone until it is revived."""
+
+    def __init__(self, make: Callable[[int], Any], count: int) -> None:
+        self._make = make
+        self.nodes: list[Any] = [make(number) for number in range(count)]
+        self._threads = ThreadPoolExecutor(count)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        given = each or [arguments] * len(self)
+        running = [
+            self._threads.submit(self._one, node, method, its) for node, its in zip(self.nodes, given, strict=True)
+        ]
+        answers, lost = [], None
+        for future in running:
+            try:
+                answers.append(future.result(DEADLINE_S))
+            except ServersLostError as why:
+                lost = why
+        if lost is not None:
+            raise lost
+        return answers
+
+    def share(self, method: str) -> Any:
+        return dict(enumerate(self.call(method)))
+
+    def kill(self, number: int) -> None:
+        node, self.nodes[number] = self.nodes[number], None
+        node.close()
+
+    def revive(self) -> None:
+        self.nodes = [self._make(k) if node is None else node for k, node in enumerate(self.nodes)]
+
+    def close(self) -> None:
+        for node in self.nodes:
+            if node is not None:
+                node.close()
+        self._threads.shutdown()
+
+    def _one(self, node: Any, method: str, arguments: tuple[Any, ...]) -> Any:
+        if node is None:
+            raise ServersLostError("it was killed.")
+        try:
+            return getattr(node, method)(*arguments)
+        except (PeerLostError, WireError) as error:
+            raise ServersLostError(str(error)) from error
+        except Exception as error:
+            if node in self.nodes:
+                raise
+            raise ServersLostError("it was killed at work.") from error
+
+
+def remote_cluster(job: Job, pool: TensorPool) -> RemoteCluster:
+    """A cluster of such servers: every node has the job for itself, as if it had travelled."""
+    secret, host = new_secret(), "127.0.0.1"
+
+    def graph_node(server: int) -> GraphNode:
+        own = replace(job, threads=1)
+        return GraphNode(own, arranged(job.graph, job.cut, job.saved, server), pool, host, secret)
+
+    def parameter_node(server: int) -> ParameterNode:
+        return ParameterNode(replace(job, program=deepcopy(job.program)), server, host)
+
+    count = 1 if job.training is None else job.training.parameter_servers
+    return RemoteCluster(job, InProcess(graph_node, job.cut.num_servers), InProcess(parameter_node, count))
