@@ -46,6 +46,7 @@ HOMES_OF_OPTIONAL = {
     "boto3": {"access"},
     "botocore": {"access"},
     "ministack": {"stand_in"},
+    "ray": {"ray"},
 }
 LOADED_WITH_ITS_HOME = {
     "zmq"

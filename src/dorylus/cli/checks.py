@@ -26,6 +26,7 @@ EXTRAS = {  # the packages of each, as they are imported
     "http": (*FUNCTIONS, "uvicorn"),
     "lambda": (*FUNCTIONS, "boto3"),
     "local-functions": (*FUNCTIONS, "boto3", "awslambdaric", "ministack"),
+    "ray": ("ray", "zmq"),
 }
 
 

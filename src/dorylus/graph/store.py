@@ -7,6 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import validate
 from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder
@@ -51,9 +53,32 @@ def open_store(path: str | PathLike[str], *, verify: bool = False) -> Graph:
     folder = Path(path)
     manifest = read_manifest(folder, STORE)
     try:
-        return _graph(manifest, map_arrays(folder, STORE, manifest, verify=verify))
+        graph = _graph(manifest, map_arrays(folder, STORE, manifest, verify=verify))
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
-        raise DataError(f"the store {folder} is damaged: {error}. Write it again with graph.save.") from error
+        raise _damaged(folder, error) from error
+    object.__setattr__(graph, "store", folder.resolve())
+    return graph
+
+
+def open_attributes(path: str | PathLike[str]) -> Graph:
+    """The vertices of the store at ``path`` with their features, labels and masks, and no edge: for whoever has those
+    from elsewhere, and must not read all of them."""
+    folder = Path(path)
+    manifest = read_manifest(folder, STORE)
+    try:
+        arrays = map_arrays(folder, STORE, manifest, verify=False)
+        arrays.pop("edge_weight", None)
+        nothing: dict[str, AnyArray] = {
+            "indptr": np.zeros(int(manifest["num_vertices"]) + 1, np.int64),
+            "indices": np.zeros(0, np.int32),
+        }
+        return _graph({**manifest, "num_edges": 0}, {**arrays, **nothing})
+    except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
+        raise _damaged(folder, error) from error
+
+
+def _damaged(folder: Path, why: object) -> DataError:
+    return DataError(f"the store {folder} is damaged: {why}. Write it again with graph.save.")
 
 
 def _arrays(graph: Graph) -> dict[str, AnyArray]:

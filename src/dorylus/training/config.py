@@ -33,6 +33,12 @@ class RunConfig:
         "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
     )
     seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
+    cluster: str = choice(
+        "local", ("local", "ray"), "Where servers live: in this process, or as actors of a Ray cluster."
+    )
+    address: str | None = setting(
+        None, "ray: the cluster's address; the one this machine belongs to when not given.", optional(text)
+    )
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096))
     parameter_servers: int = setting(1, "Parameter servers that hold the weights.", whole(1, 4096))
     partition: str = setting(
@@ -207,7 +213,7 @@ class RunConfig:
 
 # What may differ when a run is resumed: how the work is cut, where it runs and what it may cost; not what it computes.
 RECUT = (
-    "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
+    "cluster", "address", "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
     "functions", "function_url", "function_name", "function_service", "function_memory_mb",
     "data_path", "data_host", "data_port", "stream", "fuse",
     "instance", "price_book", "budget_usd",

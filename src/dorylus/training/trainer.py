@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from dorylus.cluster import Cluster, EpochReport, LocalCluster
+from dorylus.cluster import Cluster, EpochReport
 from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
 from dorylus.graph import Graph
@@ -24,6 +24,7 @@ from dorylus.training import memory
 from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.checkpoint import Checkpoint
+from dorylus.training.clusters import make_cluster
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
@@ -275,10 +276,13 @@ class Trainer:
             job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
             if self._made is None:
                 self._made = run_pool(self.config, self._note_pool, self._accounts.invoked)
-            self._cluster = LocalCluster(job, self._made.pool)
+            self._cluster = make_cluster(job, self.config, self._made, self._note_cluster)
             if self._start is not None:
                 self._cluster.restore(self._start)
         return self._cluster
+
+    def _note_cluster(self, what: str, **details: Any) -> None:
+        self.log.write("cluster", what=what, **details)
 
     def _note_pool(self, what: str, **details: Any) -> None:
         if what == "program":

@@ -119,14 +119,14 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
     assert checks.check_optional().found == (
-        'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis,functions,http,lambda,local-functions]"'
+        'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis,functions,http,lambda,local-functions,ray]"'
     )
 
 
 def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package != "boto3" or None)
     assert checks.check_optional().found.endswith(
-        'functions, http; to add: pip install "dorylus[lambda,local-functions]"'
+        'functions, http, ray; to add: pip install "dorylus[lambda,local-functions]"'
     )
 
 

@@ -54,5 +54,5 @@ def noted_epochs(monkeypatch):
             asked.append((permit, exact))
             return super().train_epoch(permit, exact=exact)
 
-    monkeypatch.setattr("dorylus.training.trainer.LocalCluster", Noted)
+    monkeypatch.setattr("dorylus.training.clusters.LocalCluster", Noted)
     return asked
