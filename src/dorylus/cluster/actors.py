@@ -8,7 +8,7 @@ from typing import Any
 from dorylus.cluster.graph_node import GraphNode
 from dorylus.cluster.job import Job
 from dorylus.cluster.parameter_node import ParameterNode
-from dorylus.graph.store import open_attributes
+from dorylus.graph.store import open_vertices
 from dorylus.partition import Arrangement, open_shards
 from dorylus.pools import TensorPool
 from dorylus.wire.line import new_secret
@@ -29,7 +29,7 @@ class NodeJob:
 
     def here(self) -> Job:
         """The job on this node."""
-        return replace(self.job, graph=open_attributes(self.store), saved=open_shards(self.shards))
+        return replace(self.job, graph=open_vertices(self.store), saved=open_shards(self.shards))
 
 
 def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:

@@ -7,9 +7,8 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dorylus.graph import Graph
 from dorylus.partition import Cut, Shards
-from dorylus.saga.dense import Targets
+from dorylus.partition.edges import Source
 from dorylus.saga.lower import Plan
 
 NamedParameters = list[tuple[str, nn.Parameter]]
@@ -20,7 +19,8 @@ class Training:
     """How a program is trained: its plan, what the loss compares with, and how weights are updated."""
 
     plan: Plan
-    targets: Targets  # labels in the graph's order
+    loss: str  # cross_entropy or bce
+    loss_total: float  # by which the sum over all labelled vertices is divided
     make_optimizer: Callable[[NamedParameters], Optimizer]
     make_lr_schedule: Callable[[Optimizer], LRScheduler | None]
     parameter_servers: int = 1
@@ -36,7 +36,7 @@ class Training:
 class Job:
     """A program over a graph that is cut for so many servers; without ``training``, only to be evaluated."""
 
-    graph: Graph
+    graph: Source
     cut: Cut
     saved: Shards | None = None  # the same cut's shards on disk, where there are
     program: nn.Module

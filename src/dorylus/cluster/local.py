@@ -25,9 +25,10 @@ class LocalCluster:
     def __init__(self, job: Job, pool: TensorPool) -> None:
         self._job, self._pool = job, pool
         self._parameters = _parameters(job)
-        degrees = Degrees.of(job.graph) if job.saved is None else None
-        servers = range(job.cut.num_servers)
-        self._shards = [arranged(job.graph, job.cut, job.saved, server, degrees) for server in servers]
+        assert isinstance(job.graph, Graph)
+        graph, servers = job.graph, range(job.cut.num_servers)
+        degrees = Degrees.of(graph) if job.saved is None else None
+        self._shards = [arranged(graph, job.cut, job.saved, server, degrees) for server in servers]
         self._trained = TrainedWeights(self._parameters)
         first = 0 if job.training is None else job.training.first_epoch
         self._site = Site(job, self._shards, pool, self._trained, first_epoch=first)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,8 +16,11 @@ from dorylus.cluster.engine import Engine, Pass, Span, Station
 from dorylus.cluster.job import Job, Training
 from dorylus.errors import DorylusError
 from dorylus.partition import Arrangement
+from dorylus.partition.edges import Source
+from dorylus.partition.shard import Ids
 from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
+from dorylus.saga.dense import IGNORED, Targets
 from dorylus.saga.table import steps_of
 from dorylus.servers import Arena, GraphServer, PassSettings, Peers
 
@@ -143,7 +147,7 @@ class Site:
         )
 
         def make(shard: Arrangement, peers: Peers) -> GraphServer:
-            targets = training.targets.of(shard.layout.order)
+            targets = _targets(self._job.graph, training, shard.layout.order)
             server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets)
             server.share_static(self.static[shard.server])
             return server
@@ -179,6 +183,14 @@ class Site:
             counted.update(server.traffic)
         fresh, self._counted = counted - self._counted, counted
         return dict(fresh)
+
+
+def _targets(graph: Source, training: Training, vertices: Ids) -> Targets:
+    """What the loss compares the outputs of some vertices with; those that are not trained on do not count."""
+    assert graph.labels is not None
+    labels = graph.labels[vertices].astype(np.float32 if training.loss == "bce" else np.int64)
+    labels[~graph.train_mask[vertices]] = IGNORED
+    return Targets(training.loss, torch.from_numpy(labels), training.loss_total)
 
 
 def _take_ages(crew: Crew) -> dict[int, int]:

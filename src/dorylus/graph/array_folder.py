@@ -1,7 +1,8 @@
 """A folder of raw arrays and a manifest, memory-mapped when opened: what a store of any kind is made of.
 
-It appears whole or not at all: it is written into a temporary folder beside its place and renamed. The manifest says
-what the folder holds and, for every array, its type, shape, size and checksum (docs/store-format.md).
+It appears whole or not at all: it is written into a temporary folder beside its place and renamed; where nothing can be
+renamed, the manifest comes last. The manifest says what the folder holds and, for every array, its type, shape, size
+and checksum (docs/store-format.md).
 """
 
 import json
@@ -9,9 +10,9 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from os import PathLike
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.places import Address, Place, is_elsewhere, place_of, uploaded
+from dorylus.graph.stored_rows import StoredRows
 
 BLOCK_BYTES = 1 << 24
 
@@ -37,13 +40,13 @@ class Kind:
     version: int
     dtypes: frozenset[str] = frozenset({"<i8", "<i4", "<f4", "|u1", "|b1"})
 
-    def is_at(self, path: str | PathLike[str]) -> bool:
-        """Whether ``path`` is a folder with a manifest of this kind."""
-        return (Path(path) / self.manifest).is_file()
+    def is_at(self, address: Address) -> bool:
+        """Whether there is a folder with a manifest of this kind."""
+        return self.manifest in place_of(address).sizes()
 
 
 def save_folder(
-    path: str | PathLike[str],
+    address: Address,
     kind: Kind,
     facts: Mapping[str, Any],
     arrays: Iterable[tuple[str, AnyArray]],
@@ -51,13 +54,16 @@ def save_folder(
     overwrite: bool,
 ) -> None:
     """Write arrays, one after the other as they come, and a manifest with the facts about them."""
-    target = Path(path)
-    _check_target(target, kind, overwrite)
+    _check_target(address, kind, overwrite)
+    if is_elsewhere(address):
+        with uploaded(str(address), last=kind.manifest) as folder:
+            _fill(folder, kind, facts, arrays)
+        return
+    target = Path(address)
     draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
     try:
         draft.mkdir(parents=True)
-        entries = {name: _write(draft, name, array) for name, array in arrays}
-        _write_manifest(draft, kind, {**facts, "arrays": entries})
+        _fill(draft, kind, facts, arrays)
         _put_in_place(draft, target)
     except OSError as error:
         raise DataError(
@@ -67,11 +73,12 @@ def save_folder(
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
+def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
     """The manifest of a folder of this kind."""
     name, noun = kind.manifest, kind.noun
     try:
-        manifest = json.loads((folder / name).read_text(encoding="utf-8"))
+        with place_of(folder).open(name) as file:
+            manifest = json.loads(file.read().decode("utf-8"))
     except OSError as error:
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
     except ValueError as error:
@@ -86,19 +93,35 @@ def read_manifest(folder: Path, kind: Kind) -> dict[str, Any]:
     return manifest
 
 
-def map_arrays(folder: Path, kind: Kind, manifest: dict[str, Any], *, verify: bool) -> dict[str, AnyArray]:
-    """The arrays of a folder as read-only views of its files; sizes are always checked, checksums with ``verify``.
+def map_arrays(
+    folder: Address,
+    kind: Kind,
+    manifest: dict[str, Any],
+    *,
+    verify: bool = False,
+    only: Callable[[str], bool] = lambda name: True,
+) -> dict[str, AnyArray]:
+    """The arrays of a folder as read-only views of its files, all of them or ``only`` some; checksums with ``verify``.
 
-    A manifest that makes no sense raises KeyError, TypeError, ValueError or AttributeError.
+    Sizes of all files are compared with the manifest. One that makes no sense raises KeyError, TypeError, ValueError or
+    AttributeError.
     """
-    entries = manifest["arrays"]
-    arrays = {name: _map(folder, kind, name, entry) for name, entry in entries.items()}
-    for name in entries if verify else ():
+    place, entries, sizes = place_of(folder), manifest["arrays"], place_of(folder).sizes()
+    forms = {name: _form(folder, kind, name, entry, sizes) for name, entry in entries.items()}
+    arrays = {name: _map(place, name, *form) for name, form in forms.items() if only(name)}
+    for name in arrays if verify else ():
         if checksum(arrays[name]) != int(entries[name]["crc32"]):
             raise DataError(
                 f"the {kind.noun} {folder} is damaged: the checksum of {name} differs. Write it again, or copy it anew."
             )
     return arrays
+
+
+def stored_rows(folder: Address, kind: Kind, manifest: dict[str, Any], name: str) -> StoredRows:
+    """The rows of one array, to be read as they are asked for."""
+    place = place_of(folder)
+    form = _form(folder, kind, name, manifest["arrays"][name], place.sizes())
+    return StoredRows(partial(place.open, _file_name(name)), *form)
 
 
 def checksum(array: AnyArray, start: int = 0) -> int:
@@ -108,8 +131,14 @@ def checksum(array: AnyArray, start: int = 0) -> int:
     return start
 
 
-def _check_target(target: Path, kind: Kind, overwrite: bool) -> None:
-    if not target.exists() and not target.is_symlink():
+def _fill(folder: Path, kind: Kind, facts: Mapping[str, Any], arrays: Iterable[tuple[str, AnyArray]]) -> None:
+    entries = {name: _write(folder, name, array) for name, array in arrays}
+    _write_manifest(folder, kind, {**facts, "arrays": entries})
+
+
+def _check_target(target: Address, kind: Kind, overwrite: bool) -> None:
+    here = None if is_elsewhere(target) else Path(target)
+    if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
         return
     if not kind.is_at(target):
         raise DataError(f"{target} exists and is not a {kind.noun}. Choose another place, or remove it yourself.")
@@ -130,7 +159,7 @@ def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:
     """Write one array and give its manifest entry."""
     dtype = array.dtype.newbyteorder("<")
     crc = 0
-    with open(_file(folder, name), "wb") as file:
+    with open(folder / _file_name(name), "wb") as file:
         for block in _blocks(array):
             raw = _raw(block, dtype)
             crc = zlib.crc32(raw, crc)
@@ -165,25 +194,32 @@ def _put_in_place(draft: Path, target: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def _map(folder: Path, kind: Kind, name: str, entry: dict[str, Any]) -> AnyArray:
+def _form(
+    folder: Address, kind: Kind, name: str, entry: dict[str, Any], sizes: Mapping[str, int]
+) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """The type and shape of an array, whose file is as long as that makes it."""
     if entry["dtype"] not in kind.dtypes:
         raise ValueError(f"array {name!r} has unknown type {entry['dtype']!r}")
     dtype, shape = np.dtype(entry["dtype"]), tuple(int(length) for length in entry["shape"])
     expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    path = _file(folder, name)
-    found = path.stat().st_size if path.is_file() else -1
+    file = _file_name(name)
+    found = sizes.get(file, -1)
     if found != expected or entry["bytes"] != expected:
         state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
-        raise DataError(f"the {kind.noun} {folder} is damaged: {path.name} {state}. Write it again, or copy it whole.")
-    if expected == 0:
+        raise DataError(f"the {kind.noun} {folder} is damaged: {file} {state}. Write it again, or copy it whole.")
+    return dtype, shape
+
+
+def _map(place: Place, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
+    if 0 in shape:
         return np.empty(shape, dtype=dtype)  # an empty file cannot be mapped
-    return np.asarray(np.memmap(path, dtype=dtype, mode="r", shape=shape))
+    return place.array(_file_name(name), dtype, shape)
 
 
-def _file(folder: Path, name: str) -> Path:
+def _file_name(name: str) -> str:
     if not name.replace("_", "").replace(".", "").isalnum():
         raise ValueError(f"array name {name!r}")
-    return folder / f"{name}.bin"
+    return f"{name}.bin"
 
 
 def _sync_folder(folder: Path) -> None:

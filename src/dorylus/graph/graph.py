@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field, replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -54,7 +53,7 @@ class Graph:
     directed: bool = False
     name: str = "graph"
     num_classes: int = field(default=0, kw_only=True)
-    store: Path | None = field(default=None, init=False)  # where it was opened from; a graph made of it has none
+    store: str | None = field(default=None, init=False)  # where it was opened from; a graph made of it has none
     trust: InitVar[Trust] = field(default="nothing", kw_only=True)
 
     def __post_init__(self, trust: Trust) -> None:

@@ -3,18 +3,16 @@
 The format is specified in docs/store-format.md. A store appears whole or not at all.
 """
 
-from os import PathLike
-from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import validate
-from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder
+from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder, stored_rows
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
+from dorylus.graph.places import Address, full_address
+from dorylus.graph.stored_rows import StoredRows, StoredSparseRows, StoredVertices
 
 STORE = Kind(
     noun="store",
@@ -27,13 +25,14 @@ STORE = Kind(
 _SPARSE = ("features.indptr", "features.indices", "features.values")
 
 
-def is_store(path: str | PathLike[str]) -> bool:
-    """Whether ``path`` is a folder with a store's manifest."""
-    return STORE.is_at(path)
+def is_store(address: Address) -> bool:
+    """Whether there is a folder with a store's manifest."""
+    return STORE.is_at(address)
 
 
-def save(graph: Graph, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-    """Write ``graph`` as a store at ``path``; one that is there already is replaced only with ``overwrite``."""
+def save(graph: Graph, path: Address, *, overwrite: bool = False) -> None:
+    """Write ``graph`` as a store at ``path``, a folder or an address that fsspec knows (s3://...); one that is there
+    already is replaced only with ``overwrite``."""
     facts = {
         "name": graph.name,
         "directed": graph.directed,
@@ -45,39 +44,41 @@ def save(graph: Graph, path: str | PathLike[str], *, overwrite: bool = False) ->
     save_folder(path, STORE, facts, _arrays(graph).items(), overwrite=overwrite)
 
 
-def open_store(path: str | PathLike[str], *, verify: bool = False) -> Graph:
+def open_store(path: Address, *, verify: bool = False) -> Graph:
     """The graph of the store at ``path``, its arrays read-only views of the files.
 
     Sizes are always compared with the manifest, checksums with ``verify``.
     """
-    folder = Path(path)
-    manifest = read_manifest(folder, STORE)
+    manifest = read_manifest(path, STORE)
     try:
-        graph = _graph(manifest, map_arrays(folder, STORE, manifest, verify=verify))
+        graph = _graph(manifest, map_arrays(path, STORE, manifest, verify=verify))
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
-        raise _damaged(folder, error) from error
-    object.__setattr__(graph, "store", folder.resolve())
+        raise _damaged(path, error) from error
+    object.__setattr__(graph, "store", full_address(path))
     return graph
 
 
-def open_attributes(path: str | PathLike[str]) -> Graph:
-    """The vertices of the store at ``path`` with their features, labels and masks, and no edge: for whoever has those
-    from elsewhere, and must not read all of them."""
-    folder = Path(path)
-    manifest = read_manifest(folder, STORE)
+def open_vertices(path: Address) -> StoredVertices:
+    """The vertices of a store that was opened and checked before, read as they are asked for."""
+    manifest = read_manifest(path, STORE)
+
+    def rows(name: str) -> StoredRows:
+        return stored_rows(path, STORE, manifest, name)
+
     try:
-        arrays = map_arrays(folder, STORE, manifest, verify=False)
-        arrays.pop("edge_weight", None)
-        nothing: dict[str, AnyArray] = {
-            "indptr": np.zeros(int(manifest["num_vertices"]) + 1, np.int64),
-            "indices": np.zeros(0, np.int32),
-        }
-        return _graph({**manifest, "num_edges": 0}, {**arrays, **nothing})
-    except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
-        raise _damaged(folder, error) from error
+        features: StoredRows | StoredSparseRows
+        if "features" in manifest["arrays"]:
+            features = rows("features")
+        else:
+            indptr, indices, values = map(rows, _SPARSE)
+            features = StoredSparseRows(indptr, indices, values, int(manifest["num_features"]))
+        labels = rows("labels") if "labels" in manifest["arrays"] else None
+        return StoredVertices(int(manifest["num_vertices"]), features, labels, rows("train_mask"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from error
 
 
-def _damaged(folder: Path, why: object) -> DataError:
+def _damaged(folder: Address, why: object) -> DataError:
     return DataError(f"the store {folder} is damaged: {why}. Write it again with graph.save.")
 
 

@@ -12,9 +12,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.graph import Adjacency, Graph, SparseFeatures
+from dorylus.graph import Adjacency, SparseFeatures
 from dorylus.graph.adjacency import inverse
 from dorylus.graph.degrees import Norm
+from dorylus.graph.stored_rows import StoredSparseRows
 from dorylus.partition import edges
 from dorylus.partition.between import Between, in_edges_between, out_edges_between
 from dorylus.partition.cut import Cut
@@ -23,6 +24,7 @@ from dorylus.partition.shard import Csr, Ids, Shard
 from dorylus.pipeline import Reads
 
 T = TypeVar("T")
+_Sparse = SparseFeatures | StoredSparseRows
 Scale = NDArray[np.float32] | None
 
 
@@ -33,7 +35,7 @@ class Arrangement:
     ``out_ghosts`` where the rows of ghosts lie, forward and backward.
     """
 
-    def __init__(self, shard: Shard, cut: Cut, graph: Graph) -> None:
+    def __init__(self, shard: Shard, cut: Cut, graph: edges.Source) -> None:
         self.shard, self.cut, self.graph = shard, cut, graph
         self.server, self.mine = shard.server, cut.mine(shard.server)
         self.layout = cut.layouts[shard.server]
@@ -75,11 +77,11 @@ class Arrangement:
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> NDArray[np.float32]:
         """The features of own vertices, and of in-ghosts if asked, dense; ``keep`` them for whoever asks next."""
         features, ids = self.graph.features, self.ids if ghosts else self.layout.order
-        if self._in_order and not isinstance(features, SparseFeatures):
+        if self._in_order and isinstance(features, np.ndarray):
             return features
         kept = self._made.get("dense")
         if not isinstance(kept, np.ndarray) or len(kept) < len(ids):
-            kept = features.to_dense(ids) if isinstance(features, SparseFeatures) else features[ids]
+            kept = features.to_dense(ids) if isinstance(features, _Sparse) else features[ids]
             if keep:
                 self._made["dense"] = kept
         return kept if len(kept) == len(ids) else kept[: len(ids)]
@@ -87,8 +89,10 @@ class Arrangement:
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
         features = self.graph.features
-        assert isinstance(features, SparseFeatures)
-        return features if self._in_order else self._once("sparse", lambda: features.permute(self.layout.order))
+        assert isinstance(features, _Sparse)
+        if self._in_order and isinstance(features, SparseFeatures):
+            return features
+        return self._once("sparse", lambda: features.permute(self.layout.order))
 
     def forget_features(self) -> None:
         """Drop the reordered features: nothing will ask for them again."""

@@ -6,22 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus import kernels
-from dorylus.graph import Graph
 from dorylus.partition.cut import Cut
-from dorylus.partition.edges import source_of
+from dorylus.partition.edges import Source, source_of
 from dorylus.partition.shard import Shard
 
 Between: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """For each own interval: the intervals at the other ends of its edges, and the number of edges to each."""
 
 
-def in_edges_between(shard: Shard, graph: Graph, cut: Cut, level: int) -> Between:
+def in_edges_between(shard: Shard, graph: Source, cut: Cut, level: int) -> Between:
     """Where the in-edges of each own interval come from, of those that end in a row needed at a level (-1: all)."""
     place = np.where(cut.deepest >= level, _own_intervals(shard, cut), np.int32(-1))
     return _counted(shard, graph, cut, place, cut.interval)
 
 
-def out_edges_between(shard: Shard, graph: Graph, cut: Cut, level: int) -> Between:
+def out_edges_between(shard: Shard, graph: Source, cut: Cut, level: int) -> Between:
     """Where the out-edges of each own interval go to, of those that end in a row needed at a level (-1: all)."""
     ends = np.where(cut.deepest >= level, cut.interval, np.int32(-1))
     place = _own_intervals(shard, cut)
@@ -35,7 +34,7 @@ def out_edges_between(shard: Shard, graph: Graph, cut: Cut, level: int) -> Betwe
     return _pairs(kernels.csr_count(*shard.out[:2], place[shard.ids], ends[names], *sizes))
 
 
-def _counted(shard: Shard, graph: Graph, cut: Cut, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Between:
+def _counted(shard: Shard, graph: Source, cut: Cut, rows: NDArray[np.int32], columns: NDArray[np.int32]) -> Between:
     """Count the in-edges of own vertices by groups, given for every vertex, of their ends."""
     (indptr, indices, _), names = source_of(shard, graph)
     if names is not None:

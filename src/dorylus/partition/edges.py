@@ -9,19 +9,22 @@ from numpy.typing import NDArray
 from dorylus import kernels
 from dorylus.graph import Graph
 from dorylus.graph.adjacency import inverse
+from dorylus.graph.stored_rows import StoredVertices
 from dorylus.partition.shard import Csr, Ids, Shard
 
 Mask = NDArray[np.bool_]
+Source = Graph | StoredVertices  # of a shard: with edges at least where the shard has none
 
 
-def source_of(shard: Shard, graph: Graph) -> tuple[Csr, Ids | None]:
+def source_of(shard: Shard, graph: Source) -> tuple[Csr, Ids | None]:
     """The in-edges as they are held, and the vertices their columns stand for; None: rows and columns are vertices."""
     if shard.edges is None:
+        assert isinstance(graph, Graph)
         return (graph.indptr, graph.indices, graph.edge_weight), None
     return shard.edges, None if shard.num_servers == 1 else np.concatenate([shard.ids, shard.in_ghosts])
 
 
-def in_edges(shard: Shard, graph: Graph, order: Ids, columns: Ids, self_loops: bool) -> Csr:
+def in_edges(shard: Shard, graph: Source, order: Ids, columns: Ids, self_loops: bool) -> Csr:
     """The in-edges of own vertices in this order, with columns for these vertices."""
     (indptr, indices, weight), names = source_of(shard, graph)
     rows, place = order, inverse(columns, shard.num_vertices)
@@ -30,7 +33,7 @@ def in_edges(shard: Shard, graph: Graph, order: Ids, columns: Ids, self_loops: b
     return kernels.csr_select(indptr, indices, rows, place, columns.size, values=weight, self_loops=self_loops)
 
 
-def out_edges(shard: Shard, graph: Graph, order: Ids, columns: Ids, needed: Mask, self_loops: bool) -> Csr:
+def out_edges(shard: Shard, graph: Source, order: Ids, columns: Ids, needed: Mask, self_loops: bool) -> Csr:
     """The out-edges of own vertices of a directed graph, those that end in a needed column's vertex."""
     loops = needed[: order.size] if self_loops else False
     if shard.out is None:
@@ -63,7 +66,7 @@ def positions(shard: Shard, vertices: Ids) -> Ids:
     return np.searchsorted(shard.ids, vertices).astype(np.int32)
 
 
-def needed_ghosts(shard: Shard, graph: Graph, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
+def needed_ghosts(shard: Shard, graph: Source, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
     """The deepest level each in-ghost is needed at (-1: none): one less than that of its deepest reader here."""
     (indptr, indices, _), names = source_of(shard, graph)
     readers = np.full(indptr.size - 1, -1, np.int8)

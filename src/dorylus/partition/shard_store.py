@@ -5,16 +5,16 @@ and for every server k the arrays of its :class:`~dorylus.partition.Shard`, name
 and masks stay in the graph's own store.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
+from typing import Any
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
 from dorylus.graph.array_folder import Kind, checksum, map_arrays, read_manifest, save_folder
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.degrees import Degrees
+from dorylus.graph.places import Address
 from dorylus.partition.partitioning import Partitioning, make_partitioning
 from dorylus.partition.reunite import reunite
 from dorylus.partition.shard import Ids, Shard, cut_shard
@@ -32,19 +32,19 @@ SHARDS = Kind(
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """An opened store of shards, its arrays views of the files.
+    """An opened store of shards, whose arrays become views of the files when they are asked for.
 
     ``parts`` is the server of every vertex, ``method`` how that was decided, ``structure`` a checksum of the graph.
     """
 
-    folder: Path
+    folder: Address
     parts: Ids
     method: str
     num_servers: int
     num_edges: int
     directed: bool
     structure: int
-    arrays: Mapping[str, AnyArray]
+    manifest: dict[str, Any]
 
     @property
     def num_vertices(self) -> int:
@@ -54,8 +54,9 @@ class Shards:
     def shard(self, server: int) -> Shard:
         """The shard of one server."""
         prefix = f"shard{server}."
-        arrays = {name.removeprefix(prefix): array for name, array in self.arrays.items() if name.startswith(prefix)}
         try:
+            found = map_arrays(self.folder, SHARDS, self.manifest, only=lambda name: name.startswith(prefix))
+            arrays = {name.removeprefix(prefix): array for name, array in found.items()}
             return from_arrays(arrays, server, self.num_servers, self.num_vertices, self.directed)
         except (KeyError, ValueError) as error:
             raise _damaged(self.folder, error) from error
@@ -82,9 +83,7 @@ class Shards:
         return graph
 
 
-def save_shards(
-    path: str | PathLike[str], graph: Graph, partitioning: Partitioning, *, overwrite: bool = False
-) -> None:
+def save_shards(path: Address, graph: Graph, partitioning: Partitioning, *, overwrite: bool = False) -> None:
     """Cut the graph and write its shards, one after the other, as a store at ``path``."""
     facts = {
         "num_servers": partitioning.num_parts,
@@ -97,24 +96,21 @@ def save_shards(
     save_folder(path, SHARDS, facts, _arrays(graph, partitioning), overwrite=overwrite)
 
 
-def open_shards(path: str | PathLike[str], *, verify: bool = False) -> Shards:
+def open_shards(path: Address, *, verify: bool = False) -> Shards:
     """The store of shards at ``path``; ``verify`` also reads every byte and compares checksums."""
-    folder = Path(path)
-    manifest = read_manifest(folder, SHARDS)
+    manifest = read_manifest(path, SHARDS)
     try:
-        arrays = map_arrays(folder, SHARDS, manifest, verify=verify)
+        arrays = map_arrays(path, SHARDS, manifest, verify=verify, only=lambda name: verify or name == "parts")
         parts, servers, size = arrays["parts"], int(manifest["num_servers"]), int(manifest["num_vertices"])
         if parts.shape != (size,) or (size and not 0 <= parts.min() <= parts.max() < servers):
             raise ValueError(f"parts do not give {size} vertices to {servers} servers")
         facts = str(manifest["method"]), servers, int(manifest["num_edges"]), bool(manifest["directed"])
-        return Shards(folder, parts, *facts, int(manifest["structure"]), arrays)
+        return Shards(path, parts, *facts, int(manifest["structure"]), manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(folder, error) from error
+        raise _damaged(path, error) from error
 
 
-def recut(
-    path: str | PathLike[str], out: str | PathLike[str], servers: int, method: str, *, overwrite: bool = False
-) -> None:
+def recut(path: Address, out: Address, servers: int, method: str, *, overwrite: bool = False) -> None:
     """Write a store of shards for another number of servers at ``out``, from the shards at ``path`` alone."""
     graph = open_shards(path).graph()
     save_shards(out, graph, make_partitioning(graph, servers, method), overwrite=overwrite)
@@ -134,5 +130,5 @@ def _arrays(graph: Graph, partitioning: Partitioning) -> Iterator[tuple[str, Any
         yield from ((f"shard{server}.{name}", array) for name, array in to_arrays(shard).items())
 
 
-def _damaged(folder: Path, why: object) -> DataError:
+def _damaged(folder: Address, why: object) -> DataError:
     return DataError(f"the store of shards {folder} is damaged: {why}. Partition the graph again.")

@@ -1,4 +1,4 @@
-"""From graph, program and settings to the parts that run: the cut, the plans, the targets."""
+"""From graph, program and settings to the parts that run: the cut, the plans, the loss."""
 
 import os
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import Graph, SparseFeatures, order
 from dorylus.graph.degrees import has_self_loop
+from dorylus.graph.places import is_elsewhere
 from dorylus.partition import (
     METHODS,
     Cut,
@@ -25,7 +26,6 @@ from dorylus.partition import (
     settle_levels,
 )
 from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
-from dorylus.saga.dense import IGNORED, Targets
 from dorylus.saga.gat import GAT
 from dorylus.saga.stages import Gather
 from dorylus.saga.work import Work, measure
@@ -42,7 +42,8 @@ class Assembly:
     saved: Shards | None
     training: Plan
     evaluation: Plan
-    targets: Targets
+    loss: str
+    loss_total: float  # by which the sum over all labelled vertices is divided
     work: Work
 
 
@@ -127,7 +128,7 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    return Assembly(cut, saved, training, evaluation, _targets(graph, config), _work(training, graph, cut))
+    return Assembly(cut, saved, training, evaluation, *_loss(graph, config), _work(training, graph, cut))
 
 
 def cut_graph(
@@ -151,7 +152,7 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
     if config.partition in METHODS:
         return None
-    if not Path(config.partition).is_dir():
+    if not is_elsewhere(config.partition) and not Path(config.partition).is_dir():
         known = unknown_name("partitioning method", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
@@ -209,8 +210,7 @@ def _intervals(graph: Graph, program: Program, deepest: NDArray[np.int8], config
     return max(1, min(-(-chosen // config.servers), smallest))
 
 
-def _targets(graph: Graph, config: RunConfig) -> Targets:
-    assert graph.labels is not None
+def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
     loss = config.loss
     if loss == "auto":
         loss = "bce" if graph.multilabel else "cross_entropy"
@@ -218,10 +218,7 @@ def _targets(graph: Graph, config: RunConfig) -> Targets:
         kind = "several labels" if graph.multilabel else "one label"
         raise ConfigError(f"loss={loss!r}, but vertices of graph {graph.name!r} have {kind} each: use loss='auto'.")
     count = int(graph.train_mask.sum())
-    labels = graph.labels.astype(np.float32 if graph.multilabel else np.int64)  # a copy
-    labels[~graph.train_mask] = IGNORED
-    total = count * graph.num_classes if graph.multilabel else count
-    return Targets(loss, torch.from_numpy(labels), float(total))
+    return loss, float(count * graph.num_classes if graph.multilabel else count)
 
 
 def _work(plan: Plan, graph: Graph, cut: Cut) -> Work:

@@ -10,8 +10,10 @@ from typing import Any
 
 from dorylus.cluster import Cluster, Job, LocalCluster
 from dorylus.graph import Graph
-from dorylus.partition import METHODS, open_shards, save_shards
+from dorylus.graph.places import full_address
+from dorylus.partition import METHODS, save_shards
 from dorylus.partition.partitioning import Partitioning
+from dorylus.partition.shard_store import SHARDS, structure_of
 from dorylus.pools import Made, TensorPool
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import run_pool
@@ -26,37 +28,36 @@ def make_cluster(job: Job, config: RunConfig, made: Made, note: Note) -> Cluster
     from dorylus.cluster.actors import NodeJob
     from dorylus.cluster.ray import RaySettings, ray_cluster
 
+    assert isinstance(job.graph, Graph)
     store = _stored(job.graph, config)
     node_job = NodeJob(
         job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
-        store=str(store),
-        shards=str(_sharded(job, store, config)),
+        store=store,
+        shards=_sharded(job, job.graph, store, config),
         make_pool=partial(_pool_of_node, config),
     )
     settings = RaySettings(address=config.address, cpus=job.threads)
     return ray_cluster(job, node_job, settings, note)
 
 
-def _stored(graph: Graph, config: RunConfig) -> Path:
+def _stored(graph: Graph, config: RunConfig) -> str:
     """Where every node opens the graph: its own store, or one written for the run."""
     if graph.store is not None:
         return graph.store
     folder = Path(config.run_dir) if config.run_dir else Path(tempfile.mkdtemp(prefix="dorylus-"))
-    path = folder.resolve() / "graph"
+    path = str(folder.resolve() / "graph")
     graph.save(path, overwrite=True)
     return path
 
 
-def _sharded(job: Job, store: Path, config: RunConfig) -> Path:
+def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
     """Where every node opens its shard: the folder named, or one beside the store, written once for all runs."""
     if config.partition not in METHODS:
-        return Path(config.partition).resolve()
-    name = hashlib.sha256(job.cut.parts.tobytes()).hexdigest()[:16]
-    path = store.parent / f"{store.name}.shards-{config.partition}-{job.cut.num_servers}-{name}"
-    if not path.exists():
-        parts = Partitioning(job.cut.parts, job.cut.num_servers, config.partition)
-        save_shards(path, job.graph, parts)
-    open_shards(path)
+        return full_address(config.partition)
+    name = hashlib.sha256(job.cut.parts.tobytes() + structure_of(graph).to_bytes(8, "little")).hexdigest()[:16]
+    path = f"{store}.shards-{config.partition}-{job.cut.num_servers}-{name}"
+    if not SHARDS.is_at(path):
+        save_shards(path, graph, Partitioning(job.cut.parts, job.cut.num_servers, config.partition))
     return path
 
 

@@ -25,7 +25,8 @@ def training_job(
     """Train a program on a graph from an epoch on, by these settings."""
     training = Training(
         plan=parts.training,
-        targets=parts.targets,
+        loss=parts.loss,
+        loss_total=parts.loss_total,
         make_optimizer=make_optimizer,
         make_lr_schedule=make_lr_schedule,
         parameter_servers=config.parameter_servers,

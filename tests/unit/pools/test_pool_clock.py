@@ -20,8 +20,9 @@ def timers():
 
 def test_calls_are_made_in_order_of_time_by_one_thread(clock):
     made, over = [], threading.Event()
-    ready = threading.Event()
-    clock.call_later(0, lambda: ready.wait(DEADLINE_S))  # until all of them are due
+    begun, ready = threading.Event(), threading.Event()
+    clock.call_later(0, lambda: (begun.set(), ready.wait(DEADLINE_S)))  # keeps the thread until all of them are due
+    assert begun.wait(DEADLINE_S)
     clock.call_later(-1.0, lambda: (made.append(("last", threading.get_ident())), over.set()))
     clock.call_later(-200.0, lambda: made.append(("second", threading.get_ident())))
     clock.call_later(-300.0, lambda: made.append(("first", threading.get_ident())))

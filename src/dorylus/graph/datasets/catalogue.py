@@ -9,6 +9,7 @@ from dorylus.errors import DataError, unknown_name
 from dorylus.graph import store
 from dorylus.graph.datasets import edge_list, npz, planetoid, specification
 from dorylus.graph.graph import Graph
+from dorylus.graph.places import is_elsewhere
 
 OGB_NAMES = ("ogbn-arxiv", "ogbn-papers100M", "ogbn-products", "ogbn-proteins")
 PATH_HINT = "a path to a store folder, an .npz file or a text edge list"
@@ -26,7 +27,8 @@ def load(
     - "cora", "citeseer", "pubmed"; "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics"; "ogbn-...":
       read from ``root`` (default ~/.cache/dorylus), fetched there first when absent and ``download`` is true;
     - "communities", "rmat", "ring", also with arguments: "communities:num_vertices=10000,seed=1";
-    - a store folder, an .npz file, or a text edge list with an edge a line.
+    - a store folder, also by an address that fsspec knows ("s3://bucket/graph"), an .npz file, or a text edge list
+      with an edge a line.
 
     A known name is never taken for a file of the same name: write "./cora" for that one. ``options`` go to the
     reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
@@ -35,6 +37,8 @@ def load(
         reader = _named(name_or_path, root, download)
         if reader is not None:
             return _call(reader, name_or_path, options)
+    if is_elsewhere(name_or_path):
+        return _call(lambda **options: store.open_store(name_or_path, **options), str(name_or_path), options)
     path = Path(name_or_path).expanduser()
     if not path.exists():
         raise DataError(_unknown(str(name_or_path)))

@@ -1,0 +1,85 @@
+"""Rows of a store, read as they are asked for: for servers that need some of them, and must not hold the rest.
+
+A memory-mapped file would do, but for the pages: rows lie scattered, and every page touched counts as memory in use.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from dorylus.graph.arrays import AnyArray, FloatArray
+from dorylus.graph.features import SparseFeatures
+
+BLOCK_BYTES = 1 << 20
+
+
+class StoredRows:
+    """The rows of an array that lies in a file."""
+
+    def __init__(self, opened: Callable[[], BinaryIO], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+        self._opened, self.dtype, self.shape = opened, dtype, shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: AnyArray) -> AnyArray:
+        """These rows, in this order. The file is read in its own order, each block from the first row wanted in it to
+        the last."""
+        out = np.empty((rows.size, *self.shape[1:]), self.dtype)
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        if not out.size:
+            return out
+        order = np.argsort(rows, kind="stable")
+        wanted = rows[order]
+        block = wanted // max(1, BLOCK_BYTES // row_bytes)
+        starts = np.flatnonzero(np.diff(block, prepend=-1))
+        with self._opened() as file:
+            for begin, end in zip(starts, [*starts[1:], rows.size], strict=True):
+                first, last = int(wanted[begin]), int(wanted[end - 1])
+                read = self._read(file, first * row_bytes, (last + 1 - first) * row_bytes)
+                out[order[begin:end]] = read.reshape(-1, *self.shape[1:])[wanted[begin:end] - first]
+        return out
+
+    def _read(self, file: BinaryIO, offset: int, count: int) -> AnyArray:
+        file.seek(offset)
+        parts = bytearray()
+        while len(parts) < count:
+            part = file.read(count - len(parts))
+            if not part:
+                raise OSError(f"the file ends at byte {offset + len(parts)}, before byte {offset + count}")
+            parts += part
+        return np.frombuffer(parts, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredSparseRows:
+    """The rows of sparse features that lie in files: see :class:`~dorylus.graph.features.SparseFeatures`."""
+
+    indptr: StoredRows
+    indices: StoredRows
+    values: StoredRows
+    num_columns: int
+
+    def permute(self, order: AnyArray) -> SparseFeatures:
+        """The matrix of these rows, in this order."""
+        begin, end = self.indptr[order], self.indptr[order + 1]
+        indptr = np.zeros(order.size + 1, np.int64)
+        np.cumsum(end - begin, out=indptr[1:])
+        entries = np.arange(indptr[-1]) + np.repeat(begin - indptr[:-1], end - begin)
+        return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
+
+    def to_dense(self, rows: AnyArray) -> FloatArray:
+        """float32 [rows, columns]."""
+        return self.permute(rows).to_dense()
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVertices:
+    """The vertices of a store, as far as training needs to know them, read as they are asked for; no edges."""
+
+    num_vertices: int
+    features: StoredRows | StoredSparseRows
+    labels: StoredRows | None
+    train_mask: StoredRows
