@@ -11,7 +11,7 @@ from dorylus.cluster.job import Job
 from dorylus.cluster.local import arranged
 from dorylus.cluster.parameter_node import ParameterNode
 from dorylus.cluster.remote import RemoteCluster, ServersLostError
-from dorylus.pools import TensorPool
+from dorylus.pools import Made, TensorPool
 from dorylus.wire import WireError
 from dorylus.wire.line import new_secret
 
@@ -79,7 +79,7 @@ def remote_cluster(job: Job, pool: TensorPool) -> RemoteCluster:
 
     def graph_node(server: int) -> GraphNode:
         own = replace(job, threads=1)
-        return GraphNode(own, arranged(job.graph, job.cut, job.saved, server), pool, host, secret)
+        return GraphNode(own, arranged(job.graph, job.cut, job.saved, server), lambda *_: Made(pool), host, secret)
 
     def parameter_node(server: int) -> ParameterNode:
         return ParameterNode(replace(job, program=deepcopy(job.program)), server, host)

@@ -7,10 +7,10 @@ from typing import Any
 
 from dorylus.cluster.graph_node import GraphNode
 from dorylus.cluster.job import Job
+from dorylus.cluster.node_pool import MakePool
 from dorylus.cluster.parameter_node import ParameterNode
 from dorylus.graph.store import open_vertices
 from dorylus.partition import Arrangement, open_shards
-from dorylus.pools import TensorPool
 from dorylus.wire.line import new_secret
 
 
@@ -24,7 +24,7 @@ class NodeJob:
     job: Job
     store: str
     shards: str
-    make_pool: Callable[[], TensorPool]
+    make_pool: MakePool
     secret: bytes = field(default_factory=new_secret, repr=False)  # no secret in any log
 
     def here(self) -> Job:
@@ -37,7 +37,7 @@ def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
     job = node_job.here()
     assert job.saved is not None
     shard = Arrangement(job.saved.shard(server), job.cut, job.graph)
-    return GraphNode(job, shard, node_job.make_pool(), host, node_job.secret)
+    return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 
 
 def parameter_node(node_job: NodeJob, server: int, host: str) -> ParameterNode:

@@ -1,7 +1,7 @@
 """The seam between the trainer and wherever servers live."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -25,12 +25,24 @@ class Delivery(NamedTuple):
     end_s: float
 
 
+class ServerReport(NamedTuple):
+    """What an epoch was for a graph server in a process of its own. ``sent_bytes`` went to other graph servers."""
+
+    server: int
+    host: str
+    seconds: float
+    sent_bytes: int
+    memory_bytes: int
+    peak_memory_bytes: int
+
+
 @dataclass(frozen=True)
 class EpochReport:
     """What one epoch of training did, and what went on until it was over.
 
     ``traffic``: bytes sent, by kind. ``ages``: values read across intervals, by age in epochs; empty where all are of
-    their own epoch. ``waits``: how often an interval stood at the staleness bound.
+    their own epoch. ``waits``: how often an interval stood at the staleness bound. ``servers``: those in processes of
+    their own.
     """
 
     loss: float
@@ -40,6 +52,7 @@ class EpochReport:
     traffic: Mapping[str, int] = field(default_factory=dict)
     ages: Mapping[int, int] = field(default_factory=dict)
     waits: int = 0
+    servers: Sequence[ServerReport] = ()
 
     def seconds_by_kind(self) -> dict[str, float]:
         """Thread-seconds spent on each kind of task."""

@@ -4,6 +4,7 @@ It is told what to do by whoever drives the run: ``begin`` a session, ``connect`
 new session begins after a fault: the shard and what was gathered once are kept, everything in progress is dropped.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,22 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dorylus.cluster import memory
+from dorylus.cluster.cluster import ServerReport
 from dorylus.cluster.crew import GhostsOf
 from dorylus.cluster.job import Job
 from dorylus.cluster.neighbourhood import EVALUATION, TRAINING, Neighbourhood
+from dorylus.cluster.node_pool import MakePool, NodePool, PoolNews
 from dorylus.cluster.remote_weights import RemoteServer, RemoteWeights
 from dorylus.cluster.site import EpochOfSite, Site, Static
-from dorylus.errors import DorylusError
+from dorylus.errors import TrainingError
 from dorylus.partition import Arrangement
-from dorylus.pools import TensorPool
 from dorylus.wire import Frame
 from dorylus.wire.mail import MailRoom
 
 Address = tuple[str, int]
 Key = Mapping[str, Any]
+Whereabouts = tuple[str, int]  # address of the node, process
 
 
-class PeerLostError(DorylusError):
+class PeerLostError(TrainingError):
     """A server that this one exchanges rows with is gone, or the way to it."""
 
 
@@ -40,14 +44,17 @@ class NodeReport:
     made: EpochOfSite
     losses: Mapping[int, float]
     traffic: Mapping[str, int]  # of weights and gradients
+    server: ServerReport
+    pool: PoolNews
 
 
 class GraphNode:
     """One of ``job.cut.num_servers``."""
 
-    def __init__(self, job: Job, shard: Arrangement, pool: TensorPool, host: str, secret: bytes) -> None:
-        self._job, self._shard, self._pool = job, shard, pool
+    def __init__(self, job: Job, shard: Arrangement, make_pool: MakePool, host: str, secret: bytes) -> None:
+        self._job, self._shard, self._host = job, shard, host
         self._me = shard.server
+        self._pool = NodePool(make_pool, host)
         self._room = MailRoom(host, secret, self._me)
         self._session: tuple[Site, RemoteWeights] | None = None
         self._static: Static | None = None
@@ -55,6 +62,10 @@ class GraphNode:
     def address(self) -> Address:
         """Where its mail goes."""
         return self._room.address
+
+    def whereabouts(self) -> Whereabouts:
+        """Where it runs: the node's address, the process."""
+        return self._host, os.getpid()
 
     def ghosts(self) -> GhostsOf:
         """Which rows of its peers it needs."""
@@ -76,7 +87,7 @@ class GraphNode:
         site = Site(
             self._job,
             [self._shard],
-            self._pool,
+            self._pool.tasks,
             weights,
             first_epoch=epoch,
             neighbours=around,
@@ -103,16 +114,31 @@ class GraphNode:
     def train_epoch(self, permit: int | None, exact: bool) -> NodeReport:
         """Train until this server has finished the next epoch."""
         site, weights = self._running()
+        start = time.perf_counter()
         with self._peers_told():
             epoch, made = site.train_epoch(permit, exact=exact)
+        here = self._report(time.perf_counter() - start, sum(made.traffic.values()))
         shift_s = time.time() - time.perf_counter()  # machines have no other clock in common than the time of day
-        return NodeReport(made.shifted(shift_s), weights.take_losses(epoch), weights.take_traffic())
+        of_weights = weights.take_losses(epoch), weights.take_traffic()
+        return NodeReport(made.shifted(shift_s), *of_weights, here, self._pool.take_news())
 
     def outputs(self, layer: int, weights: Mapping[str, Tensor] | None) -> NDArray[np.float32]:
         """A layer's output for the vertices of this server, in the order of its layout."""
         site, pulled = self._running()
         with self._peers_told():
             return site.outputs(layer, pulled.latest() if weights is None else weights)[self._me]
+
+    def pool_news(self) -> PoolNews:
+        """What the pool has to tell."""
+        return self._pool.take_news()
+
+    def settle_pool(self) -> PoolNews:
+        """What the pool has to tell when all it was asked for has come."""
+        return self._pool.settle()
+
+    def pool_figures(self) -> Mapping[str, Any]:
+        """The pool's figures until now."""
+        return self._pool.figures()
 
     def close(self) -> None:
         """Hang up and stop."""
@@ -128,6 +154,10 @@ class GraphNode:
             site.close()
             weights.close()
         self._session = None
+
+    def _report(self, seconds: float, sent_bytes: int) -> ServerReport:
+        used = memory.resident_bytes(), memory.peak_bytes()
+        return ServerReport(self._me, self._host, seconds, sent_bytes, *used)
 
     @contextmanager
     def _peers_told(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ Graph servers ask four things of it: ``pull`` (the weights an interval has pinne
 ``push`` (a task's gradients), ``finish`` (an interval's weight update) and ``latest``.
 """
 
+import os
 from typing import Any
 
 import torch
@@ -31,7 +32,7 @@ class ParameterNode:
         training = job.training
         assert training is not None
         owned = slices_of(job.program, training.parameter_servers)[server]
-        self._server = server
+        self._server, self._host = server, host
         self._parameters = ParameterServers(
             job.program,
             make_optimizer=training.make_optimizer,
@@ -47,6 +48,10 @@ class ParameterNode:
     def address(self) -> str:
         """Where it listens."""
         return self._port.address
+
+    def whereabouts(self) -> tuple[str, int]:
+        """Where it runs: the node's address, the process."""
+        return self._host, os.getpid()
 
     def key(self) -> dict[str, Any]:
         """A key for one graph server."""

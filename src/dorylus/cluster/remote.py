@@ -17,7 +17,8 @@ from torch import Tensor
 from dorylus.cluster.cluster import EpochReport
 from dorylus.cluster.graph_node import NodeReport
 from dorylus.cluster.job import Job
-from dorylus.errors import DorylusError
+from dorylus.cluster.node_pool import PoolNews, joined_figures
+from dorylus.errors import TrainingError
 from dorylus.servers import PSState
 from dorylus.servers.ps_state import joined
 
@@ -25,11 +26,11 @@ T = TypeVar("T")
 Note = Callable[..., None]
 
 
-def _unnoted(what: str, **details: Any) -> None:
+def _unnoted(*told: Any, **details: Any) -> None:
     """Nobody wants to know."""
 
 
-class ServersLostError(DorylusError):
+class ServersLostError(TrainingError):
     """Servers of a run died, or cannot be reached: the run can go on once they are back."""
 
 
@@ -57,7 +58,8 @@ class RemoteCluster:
     """Drives graph servers and parameter servers that live elsewhere.
 
     ``keep_every``: after how many epochs the parameter servers' state is fetched, to go on from after a fault.
-    ``patience``: how often in a row a fault may come without an epoch finished in between.
+    ``patience``: how often in a row a fault may come without an epoch finished in between. ``note`` hears what becomes
+    of the servers, ``hear`` what their pools have to tell.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class RemoteCluster:
         keep_every: int = 1,
         patience: int = 5,
         note: Note = _unnoted,
+        hear: Callable[[PoolNews], None] = _unnoted,
     ) -> None:
         self._job, self._graphs, self._parameters = job, graphs, parameters
-        self._keep_every, self._patience, self._note = keep_every, patience, note
+        self._keep_every, self._patience, self._note, self._hear = keep_every, patience, note, hear
         training = job.training
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
@@ -93,16 +96,27 @@ class RemoteCluster:
         out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
         for layout, rows in zip(self._job.cut.layouts, made, strict=True):
             out[layout.order] = rows
+        self._hear_all("pool_news")
         return out
 
     def state(self) -> PSState:
-        """Weights, optimiser and learning-rate schedule as they are now."""
+        """Weights, optimiser and learning-rate schedule as they are now; most often they are kept here."""
+        if self._kept is not None and self._kept_epoch == self._epoch:
+            return self._kept
         return self._in_spite_of_faults(lambda: joined(self._parameters.call("state")))
 
     def restore(self, state: PSState) -> None:
         """Go on from such a state."""
         self._kept, self._kept_epoch = state, self._epoch
         self._began = False
+
+    def settle(self) -> None:
+        """Wait until whatever the pools were asked for has come."""
+        self._hear_all("settle_pool")
+
+    def figures(self) -> dict[str, Any]:
+        """What the pools did, all of them together."""
+        return joined_figures(self._in_spite_of_faults(lambda: self._graphs.call("pool_figures")))
 
     def close(self) -> None:
         """End all servers."""
@@ -147,6 +161,12 @@ class RemoteCluster:
         self._graphs.call("begin", each=each)
         self._graphs.call("connect", addresses)
         self._began = True
+        places = {"graph": self._graphs.call("whereabouts"), "parameter": self._parameters.call("whereabouts")}
+        self._note("session", session=self._session, epoch=self._epoch, servers=places)
+
+    def _hear_all(self, method: str) -> None:
+        for news in self._in_spite_of_faults(lambda: self._graphs.call(method)):
+            self._hear(news)
 
     def _next_epoch(self) -> EpochReport:
         epoch = self._epoch
@@ -158,6 +178,8 @@ class RemoteCluster:
         parts = {interval: part for report in reports for interval, part in report.losses.items()}
         loss = sum(parts[interval] for interval in sorted(parts))
         self._parameters.call("end_epoch", loss)
+        for report in reports:
+            self._hear(report.pool)
         drained = permit is None or permit <= epoch
         if drained and (epoch + 1 - self._kept_epoch) >= self._keep_every:
             self._keep(joined(self._parameters.call("state")), epoch + 1)
@@ -184,4 +206,5 @@ def _joined(loss: float, reports: Sequence[NodeReport]) -> EpochReport:
         dict(traffic),
         dict(sorted(ages.items())),
         sum(report.made.waits for report in reports),
+        [report.server for report in reports],
     )

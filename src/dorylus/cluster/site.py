@@ -147,7 +147,7 @@ class Site:
         )
 
         def make(shard: Arrangement, peers: Peers) -> GraphServer:
-            targets = _targets(self._job.graph, training, shard.layout.order)
+            targets = targets_of(self._job.graph, training, shard.layout.order)
             server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets)
             server.share_static(self.static[shard.server])
             return server
@@ -185,7 +185,7 @@ class Site:
         return dict(fresh)
 
 
-def _targets(graph: Source, training: Training, vertices: Ids) -> Targets:
+def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
     """What the loss compares the outputs of some vertices with; those that are not trained on do not count."""
     assert graph.labels is not None
     labels = graph.labels[vertices].astype(np.float32 if training.loss == "bce" else np.int64)

@@ -20,7 +20,7 @@ from dorylus.training.pooling import service_of
 class Accounts:
     """Meters the machine a run is on, as if it were an instance of the type named, or of the nearest there is.
 
-    It begins with the set-up; :meth:`enter` says what comes next.
+    It begins with the set-up; :meth:`enter` says what comes next, :meth:`run_on` on how many machines it is.
     """
 
     def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -34,6 +34,7 @@ class Accounts:
         self._closing_usd = Decimal(0)  # what an evaluation costs, at most until now
         self._exported_s = 0.0  # in the phase that goes on
         self._clock, self._since_s = clock, clock()
+        self._machines = 1
 
     def to_dict(self) -> dict[str, Any]:
         """What the run has used until now, and the service whose functions it called."""
@@ -55,9 +56,14 @@ class Accounts:
         now = self._clock()
         spent_s = now - self._since_s
         exported_s = min(self._exported_s, spent_s)
-        self.meter.add_servers(Role.GRAPH, spent_s - exported_s)
-        self.meter.add_servers(Role.GRAPH, exported_s, phase=Phase.SETUP)
+        self.meter.add_servers(Role.GRAPH, spent_s - exported_s, count=self._machines)
+        self.meter.add_servers(Role.GRAPH, exported_s, count=self._machines, phase=Phase.SETUP)
         self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
+
+    def run_on(self, machines: int) -> None:
+        """From now on the run is on so many machines, of one type."""
+        self.enter(self.meter.phase)
+        self._machines = machines
 
     def exported(self, seconds: float) -> None:
         """Take that tasks waited for a program to be exported: that is done once, so it belongs to the set-up."""

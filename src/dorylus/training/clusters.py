@@ -1,35 +1,86 @@
 """The cluster of a run, from its settings."""
 
 import hashlib
+import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dorylus.cluster import Cluster, Job, LocalCluster
+from dorylus.cluster.node_pool import PoolNews
+from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.graph.places import full_address
 from dorylus.partition import METHODS, save_shards
 from dorylus.partition.partitioning import Partitioning
 from dorylus.partition.shard_store import SHARDS, structure_of
-from dorylus.pools import Made, TensorPool
+from dorylus.pools import Made
+from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import run_pool
 
 Note = Callable[..., None]
 
 
-def make_cluster(job: Job, config: RunConfig, made: Made, note: Note) -> Cluster:
-    """The cluster that these settings ask for, ready to train."""
+@dataclass(frozen=True)
+class Ears:
+    """Who hears what: what becomes of servers, what pools note, and every invocation."""
+
+    cluster: Note
+    pool: Note
+    invoked: Callable[[Invoked], None]
+
+    def news(self, news: PoolNews) -> None:
+        """Hear what the pool of a server elsewhere has to tell."""
+        for what, details in news.notes:
+            self.pool(what, **details)
+        for invocation in news.invoked:
+            self.invoked(invocation)
+
+
+@dataclass(frozen=True)
+class Running:
+    """A cluster that runs, and what its pools have to tell at the end, once they have settled."""
+
+    cluster: Cluster
+    figures: Callable[[], Mapping[str, Any]]
+    settle: Callable[[], None]
+    scratch: Path | None = None  # a folder to be removed when it is closed
+
+    def close(self) -> None:
+        """Stop everything."""
+        self.cluster.close()
+        if self.scratch is not None:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def check_cluster(config: RunConfig, pool: object | None) -> None:
+    """Refuse what no cluster can be made of, before anything is written."""
     if config.cluster == "local":
-        return LocalCluster(job, made.pool)
+        if config.address is not None and config.pool != "ray":
+            raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
+        return
+    if pool is not None:
+        raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
+    from dorylus.cluster.ray import check_installed
+
+    check_installed()
+
+
+def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) -> Running:
+    """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
+    if config.cluster == "local":
+        made = run_pool(config, ears.pool, ears.invoked) if given is None else given
+        return Running(LocalCluster(job, made.pool), made.figures, made.settle)
     from dorylus.cluster.actors import NodeJob
     from dorylus.cluster.ray import RaySettings, ray_cluster
 
     assert isinstance(job.graph, Graph)
-    store = _stored(job.graph, config)
+    scratch = None if job.graph.store or config.run_dir else Path(tempfile.mkdtemp(prefix="dorylus-"))
+    store = job.graph.store or _stored(job.graph, scratch or Path(config.run_dir or "."))
     node_job = NodeJob(
         job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
         store=store,
@@ -37,14 +88,12 @@ def make_cluster(job: Job, config: RunConfig, made: Made, note: Note) -> Cluster
         make_pool=partial(_pool_of_node, config),
     )
     settings = RaySettings(address=config.address, cpus=job.threads)
-    return ray_cluster(job, node_job, settings, note)
+    cluster = ray_cluster(job, node_job, settings, note=ears.cluster, hear=ears.news)
+    return Running(cluster, cluster.figures, cluster.settle, scratch)
 
 
-def _stored(graph: Graph, config: RunConfig) -> str:
-    """Where every node opens the graph: its own store, or one written for the run."""
-    if graph.store is not None:
-        return graph.store
-    folder = Path(config.run_dir) if config.run_dir else Path(tempfile.mkdtemp(prefix="dorylus-"))
+def _stored(graph: Graph, folder: Path) -> str:
+    """Where every node opens a graph that has no store: one written for the run."""
     path = str(folder.resolve() / "graph")
     graph.save(path, overwrite=True)
     return path
@@ -61,9 +110,6 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
     return path
 
 
-def _pool_of_node(config: RunConfig) -> TensorPool:
-    return run_pool(config, _unnoted, _unnoted).pool
-
-
-def _unnoted(*told: Any, **details: Any) -> None:
-    """Nobody hears of it."""
+def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> Made:
+    """The pool of one graph server: functions dial the node that it is on."""
+    return run_pool(replace(config, servers=1, data_host=host), note, invoked)

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from dorylus.cluster import EpochReport
+from dorylus.cluster import EpochReport, memory
 from dorylus.graph import Graph
 from dorylus.saga import Program
-from dorylus.training import memory
 from dorylus.training.config import RunConfig
 
 
@@ -27,7 +26,7 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
 
 def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     """What an epoch, counted from 1, did, and what the run has cost by its end."""
-    return {
+    record = {
         "epoch": epoch,
         "loss": report.loss,
         "seconds": report.seconds,
@@ -39,3 +38,6 @@ def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
         "waits": report.waits,
         "usd": usd,
     }
+    if report.servers:
+        record["servers"] = [each._asdict() for each in report.servers]
+    return record

@@ -22,6 +22,7 @@ class Result:
     ``losses[k]`` is the loss of the weights before step k; ``epoch_seconds`` leave evaluation out. Scores are those of
     the weights in ``model``, from one exact forward pass; ``metrics`` has all of them (F1 too) by name.
 
+    ``peak_memory_bytes`` are this process's, ``server_peak_memory_bytes`` those of graph servers that have their own.
     ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
     (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
     cores, pool and network each had something to do. ``waits``: how often an interval stood at the staleness bound.
@@ -34,6 +35,7 @@ class Result:
     epoch_seconds: list[float]
     metrics: Mapping[str, float]
     peak_memory_bytes: int
+    server_peak_memory_bytes: list[int]
     work: Work
     traffic: Mapping[str, int]
     ages: Mapping[int, int]
@@ -94,6 +96,7 @@ class Result:
             "seconds": self.seconds,
             "seconds_per_epoch": float(np.median(self.epoch_seconds)) if self.epoch_seconds else None,
             "peak_memory_bytes": self.peak_memory_bytes,
+            "server_peak_memory_bytes": self.server_peak_memory_bytes,
             "work": str(self.work),
             "work_done": self.work.done,
             "work_naive": self.work.naive,

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from dorylus.cluster import Cluster, EpochReport
+from dorylus.cluster import Cluster, EpochReport, memory
+from dorylus.cluster.remote import ServersLostError
 from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
 from dorylus.graph import Graph
@@ -20,11 +21,10 @@ from dorylus.pools import Made, TensorPool
 from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
 from dorylus.servers import PSState
-from dorylus.training import memory
 from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.checkpoint import Checkpoint
-from dorylus.training.clusters import make_cluster
+from dorylus.training.clusters import Ears, Running, check_cluster, make_cluster
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
@@ -38,7 +38,7 @@ from dorylus.training.optim import (
     make_optimizer,
 )
 from dorylus.training.permit import permitted
-from dorylus.training.pooling import check_pool, run_pool
+from dorylus.training.pooling import check_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, run_record
 from dorylus.training.result import Result
@@ -123,6 +123,7 @@ class Trainer:
         memory.reset_peak()
         check_trainable(graph, config)
         check_pool(config)
+        check_cluster(config, pool)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
@@ -138,8 +139,9 @@ class Trainer:
         self.graph, self.config = graph, replace(config, intervals=intervals, threads=threads_of(config))
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
-        self._made = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
-        self._cluster: Cluster | None = None
+        self._given = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
+        self._ran: Running | None = None
+        self._server_peaks: list[int] = []
         self._closed = False
         self._start: PSState | None = None  # where a resumed run goes on
         self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
@@ -169,7 +171,7 @@ class Trainer:
         try:
             with Interrupt() as interrupt:
                 self._epochs(until, interrupt)
-        except (PoolFault, DeadlineError) as fault:
+        except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
         except ConfigError:
             self._leave_nothing()
@@ -191,17 +193,18 @@ class Trainer:
             if interrupt.asked:
                 self._interrupted()
 
-    def _given_up(self, fault: PoolFault | DeadlineError) -> PoolFault | DeadlineError:
-        """Whatever runs dense tasks has failed for good: save the epochs that are done, and say how to go on."""
+    def _given_up(self, fault: PoolFault | DeadlineError | ServersLostError) -> TrainingError:
+        """Whatever runs tasks has failed for good: save the epochs that are done, and say how to go on."""
         self.log.write("fault", epoch=self.epoch, error=str(fault))
-        kind = PoolFault if isinstance(fault, PoolFault) else DeadlineError
+        kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._folder is None:
             return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
-        self._save()
-        return kind(
-            f"{fault} The run is saved after epoch {self.epoch}: mend it, and go on with "
-            f"dorylus resume {self._folder.path}."
-        )
+        try:
+            self._save()
+            saved = f"The run is saved after epoch {self.epoch}"
+        except ServersLostError:
+            saved = "Epochs since the last checkpoint are lost with the servers"
+        return kind(f"{fault} {saved}: mend it, and go on with dorylus resume {self._folder.path}.")
 
     def _leave_nothing(self) -> None:
         """A run that could not even begin leaves no folder: it would be in the way of the next attempt."""
@@ -222,7 +225,7 @@ class Trainer:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
         try:
             return self._result()
-        except (PoolFault, DeadlineError) as fault:
+        except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
 
     def _result(self) -> Result:
@@ -231,16 +234,17 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
-        assert self._made is not None
-        self._made.settle()
+        assert self._ran is not None
+        self._ran.settle()
         self._accounts.enter(Phase.EVALUATION)
         result = Result.of(
             self._progress,
             bill=self._accounts.bill(),
-            pool=dict(self._made.figures()),
+            pool=dict(self._ran.figures()),
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
+            server_peak_memory_bytes=self._server_peaks,
             work=self._assembly.work,
             config=self.config,
             graph=self.graph,
@@ -254,9 +258,9 @@ class Trainer:
     def close(self) -> None:
         """Stop the threads and end the log."""
         self._closed = True
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        if self._ran is not None:
+            self._ran.close()
+            self._ran = None
         self.log.close()
 
     def __enter__(self) -> Self:
@@ -271,17 +275,18 @@ class Trainer:
             raise TrainingError(
                 "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
             )
-        if self._cluster is None:
+        if self._ran is None:
             makers = (self._make_optimizer, self._make_lr_schedule)
             job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
-            if self._made is None:
-                self._made = run_pool(self.config, self._note_pool, self._accounts.invoked)
-            self._cluster = make_cluster(job, self.config, self._made, self._note_cluster)
+            ears = Ears(self._note_cluster, self._note_pool, self._accounts.invoked)
+            self._ran = make_cluster(job, self.config, self._given, ears)
             if self._start is not None:
-                self._cluster.restore(self._start)
-        return self._cluster
+                self._ran.cluster.restore(self._start)
+        return self._ran.cluster
 
     def _note_cluster(self, what: str, **details: Any) -> None:
+        if what == "session":
+            self._accounts.run_on(len({host for its in details["servers"].values() for host, _ in its}))
         self.log.write("cluster", what=what, **details)
 
     def _note_pool(self, what: str, **details: Any) -> None:
@@ -314,6 +319,7 @@ class Trainer:
 
     def _note(self, report: EpochReport) -> None:
         self._progress.add(report)
+        self._server_peaks = [each.peak_memory_bytes for each in report.servers]
         self.log.write("epoch", **epoch_record(report, self.epoch, self._accounts.end_epoch()))
         if self.epoch <= self.config.trace_epochs:
             self.log.write("spans", epoch=self.epoch, spans=report.rows())

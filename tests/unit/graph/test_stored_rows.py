@@ -50,7 +50,7 @@ def test_only_blocks_that_hold_a_row_are_read(tmp_path):
 
     class Watched:
         def __init__(self):
-            self._file = open(tmp_path / "rows.bin", "rb")
+            self._file = (tmp_path / "rows.bin").open("rb")
 
         def __enter__(self):
             return self
@@ -73,4 +73,4 @@ def test_only_blocks_that_hold_a_row_are_read(tmp_path):
 def test_a_file_that_ends_early_is_an_error_not_a_wait(tmp_path):
     (tmp_path / "rows.bin").write_bytes(b"\0" * 10)
     with pytest.raises(OSError, match="the file ends at byte 10"):
-        StoredRows(lambda: open(tmp_path / "rows.bin", "rb"), np.dtype(np.float32), (5, 1))[np.array([4, 0])]
+        StoredRows(lambda: (tmp_path / "rows.bin").open("rb"), np.dtype(np.float32), (5, 1))[np.array([4, 0])]

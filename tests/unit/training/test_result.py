@@ -22,6 +22,7 @@ def a_result(graph, **changes):
         "epoch_seconds": [0.25, 0.75],
         "metrics": {"train_accuracy": 0.9, "val_accuracy": 0.8, "test_accuracy": 0.7123456789, "test_macro_f1": 0.6},
         "peak_memory_bytes": 123,
+        "server_peak_memory_bytes": [],
         "work": Work(22, 100, ()),
         "traffic": {"ghosts": 1000, "weights": 24},
         "ages": {-1: 3, 0: 70, 1: 7},

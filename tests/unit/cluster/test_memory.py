@@ -1,6 +1,6 @@
 import mmap
 
-from dorylus.training import memory
+from dorylus.cluster import memory
 
 MIB = 2**20
 
