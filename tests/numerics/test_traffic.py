@@ -15,6 +15,7 @@ import dorylus
 from dorylus.cluster import EpochReport
 from dorylus.training import assembly
 from dorylus.training.config import RunConfig
+from in_process_servers import remote_cluster
 
 SWITCH = st.booleans()
 DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is plain enough as it is, and shrinking takes minutes
@@ -179,3 +180,21 @@ def test_rows_that_reach_no_trained_vertex_do_not_travel():
     cut = {"servers": 4, "intervals": 3, "partition": "hash"}
     pruned, whole = (problem.train(**cut, prune_rows=prune).traffic["ghosts"] for prune in (True, False))
     assert pruned < whole / 3
+
+
+@pytest.mark.parametrize("model", ["gcn", "gat"])
+def test_what_goes_over_sockets_is_what_the_graph_and_its_cut_ask_for(
+    make_cluster: Callable[..., Any], model: str
+) -> None:
+    graph = dorylus.communities(num_vertices=3000, num_classes=5, num_features=8, average_degree=10, seed=0)
+    recipe = dorylus.gcn(hidden=128) if model == "gcn" else dorylus.gat(hidden=16, heads=8)
+    program = recipe.build(graph.num_features, graph.num_classes, seed=0)
+    cut = {"servers": 3, "intervals": 3, "partition": "stream"}
+    cluster = make_cluster(graph, program, kind=remote_cluster, **cut)
+    reports = [cluster.train_epoch() for _ in range(6)]
+    expected = oracle(graph, program, **cut).epoch()
+    between = expected["ghosts"] + expected["ghost_gradients"]
+    sent = [sum(each.sent_bytes for each in report.servers) for report in reports[1:]]
+    # Frames and reports are on top; what is still on its way when an epoch ends counts for the next.
+    assert between <= np.mean(sent) * 1.01
+    assert np.mean(sent) <= between * 1.05

@@ -26,7 +26,10 @@ class Delivery(NamedTuple):
 
 
 class ServerReport(NamedTuple):
-    """What an epoch was for a graph server in a process of its own. ``sent_bytes`` went to other graph servers."""
+    """What an epoch was for a graph server in a process of its own.
+
+    ``sent_bytes`` went to other graph servers since the last report, also for evaluations, as the sockets count them.
+    """
 
     server: int
     host: str

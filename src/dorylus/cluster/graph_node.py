@@ -58,6 +58,7 @@ class GraphNode:
         self._room = MailRoom(host, secret, self._me)
         self._session: tuple[Site, RemoteWeights] | None = None
         self._static: Static | None = None
+        self._sent_bytes = 0  # when an epoch was last reported
 
     def address(self) -> Address:
         """Where its mail goes."""
@@ -117,7 +118,7 @@ class GraphNode:
         start = time.perf_counter()
         with self._peers_told():
             epoch, made = site.train_epoch(permit, exact=exact)
-        here = self._report(time.perf_counter() - start, sum(made.traffic.values()))
+        here = self._report(time.perf_counter() - start)
         shift_s = time.time() - time.perf_counter()  # machines have no other clock in common than the time of day
         of_weights = weights.take_losses(epoch), weights.take_traffic()
         return NodeReport(made.shifted(shift_s), *of_weights, here, self._pool.take_news())
@@ -155,9 +156,10 @@ class GraphNode:
             weights.close()
         self._session = None
 
-    def _report(self, seconds: float, sent_bytes: int) -> ServerReport:
+    def _report(self, seconds: float) -> ServerReport:
+        before, self._sent_bytes = self._sent_bytes, self._room.sent_bytes
         used = memory.resident_bytes(), memory.peak_bytes()
-        return ServerReport(self._me, self._host, seconds, sent_bytes, *used)
+        return ServerReport(self._me, self._host, seconds, self._sent_bytes - before, *used)
 
     @contextmanager
     def _peers_told(self) -> Iterator[None]:

@@ -30,7 +30,8 @@ class MailRoom:
     """One server's lines to all others.
 
     ``received`` is called by the thread that reads a line: the line waits meanwhile, and so in the end does its sender.
-    ``lost`` is told when a line of the session breaks; the session is over then, for this server.
+    ``lost`` is told when a line of the session breaks; the session is over then, for this server. ``sent_bytes`` counts
+    what lines have taken, frames and all, since the room was made.
     """
 
     def __init__(self, host: str, secret: bytes, me: int, *, limits: Limits = DEFAULT) -> None:
@@ -41,7 +42,7 @@ class MailRoom:
         self._strangers = 0
         self._session: _Session | None = None
         self._closed = False
-        self.refused = 0
+        self.refused = self.sent_bytes = 0
         self._thread = threading.Thread(target=self._welcome, name="dorylus-mail", daemon=True)
         self._thread.start()
 
@@ -49,7 +50,7 @@ class MailRoom:
         """Begin a session: lines of peers that dial for it are answered from now on."""
         self.hang_up()
         with self._lock:
-            self._session = _Session(session, received, lost, self._limits)
+            self._session = _Session(session, received, lost, self._count)
 
     def connect(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Dial all peers, which have opened the session; :class:`WireError` says who is not there."""
@@ -83,6 +84,10 @@ class MailRoom:
         self._thread.join(_END_S)
         self._listener.close()
         self.hang_up()
+
+    def _count(self, num_bytes: int) -> None:
+        with self._lock:
+            self.sent_bytes += num_bytes
 
     def _current(self) -> "_Session":
         session = self._session
@@ -126,9 +131,9 @@ class MailRoom:
 class _Session:
     """The lines of one session."""
 
-    def __init__(self, number: int, received: Received, lost: Lost, limits: Limits) -> None:
+    def __init__(self, number: int, received: Received, lost: Lost, count: Callable[[int], None]) -> None:
         self.number = number
-        self._received, self._lost, self._limits = received, lost, limits
+        self._received, self._lost, self._count = received, lost, count
         self._lock = threading.Lock()
         self._lines: list[Line] = []
         self._readers: list[threading.Thread] = []
@@ -137,7 +142,7 @@ class _Session:
 
     def add_outgoing(self, line: Line) -> None:
         self._keep(line)
-        self._outboxes[line.peer] = _Outbox(line, self._broke)
+        self._outboxes[line.peer] = _Outbox(line, self._broke, self._count)
 
     def post(self, peer: int, parts: list[Buffer], timeout_s: float | None) -> None:
         self._outboxes[peer].add(parts, timeout_s)
@@ -181,8 +186,8 @@ class _Session:
 class _Outbox:
     """Frames for one peer, and the thread that sends them."""
 
-    def __init__(self, line: Line, broke: Lost) -> None:
-        self._line, self._broke = line, broke
+    def __init__(self, line: Line, broke: Lost, count: Callable[[int], None]) -> None:
+        self._line, self._broke, self._count = line, broke, count
         self._changed = threading.Condition()
         self._waiting: deque[list[Buffer]] = deque()
         self._waiting_bytes = 0
@@ -223,8 +228,10 @@ class _Outbox:
                 self.close()
                 self._broke(self._line.peer, str(why))
                 return
+            size = frame_bytes(parts)
+            self._count(size)
             with self._changed:
                 if self._waiting:
                     self._waiting.popleft()
-                self._waiting_bytes -= frame_bytes(parts)
+                self._waiting_bytes -= size
                 self._changed.notify_all()
