@@ -1,0 +1,158 @@
+"""How fast rows travel between servers: the mail room that graph servers use beside a raw socket.
+
+    python -m benchmarks.exchange [--mib 8] [--messages 64] [--rounds 7]
+
+Two processes in two network namespaces, joined by a bridge. The raw socket sends one ready buffer again and again and
+receives into another; the mail room sends frames that hold an array, and hands each to a receiver as one. Both take
+turns in one run. Needs root, for the namespaces.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import table
+from benchmarks.shaped.network import Network, move_out
+
+BOUND = 0.6
+SECRET = bytes(range(32))
+HEADINGS = ("transport", "MiB a message", "MB/s", "of a raw socket")
+WAIT_S = 60.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.role:
+        ROLES[options.role](options)
+        return 0
+    move_out()
+    network = Network(2, None)
+    measured: dict[str, list[float]] = {"raw socket": [], "mail between servers": []}
+    for _ in range(options.rounds):
+        for name, role in zip(measured, ("raw", "mail"), strict=True):
+            measured[name].append(turn(network, role, options))
+    raw = statistics.median(measured["raw socket"])
+    rows = [
+        (name, f"{options.mib:g}", f"{statistics.median(rates):.0f}", f"{statistics.median(rates) / raw:.2f}")
+        for name, rates in measured.items()
+    ]
+    table.show(HEADINGS, rows, f"between two namespaces, {options.messages} messages a turn, {options.rounds} turns")
+    command = f"python -m benchmarks.exchange --mib {options.mib:g} --messages {options.messages}"
+    (options.results / "exchange.md").write_text(f"`{command}`\n\n" + table.markdown(HEADINGS, rows))
+    return 0 if float(rows[1][-1]) >= BOUND else 1
+
+
+def turn(network: Network, role: str, options: argparse.Namespace) -> float:
+    """Megabytes a second of one turn, as the receiver counts them."""
+    words = ["--mib", str(options.mib), "--messages", str(options.messages)]
+    command = [sys.executable, "-m", "benchmarks.exchange", *words, "--role"]
+    receiver = subprocess.Popen(network.command(0, [*command, f"{role}-receiver"]), stdout=subprocess.PIPE, text=True)
+    assert receiver.stdout is not None
+    address = json.loads(receiver.stdout.readline())
+    sender = subprocess.run(
+        network.command(1, [*command, f"{role}-sender", "--to", json.dumps(address)]), timeout=WAIT_S, check=True
+    )
+    assert sender.returncode == 0
+    told, _ = receiver.communicate(timeout=WAIT_S)
+    return float(json.loads(told))
+
+
+def own_address() -> str:
+    """The address of the namespace this process is in."""
+    told = json.loads(subprocess.run(["ip", "-j", "addr", "show", "eth0"], capture_output=True, check=True).stdout)
+    return str(told[0]["addr_info"][0]["local"])
+
+
+def raw_receiver(options: argparse.Namespace) -> None:
+    size = int(options.mib * 2**20)
+    with socket.create_server((own_address(), 0)) as listener:
+        say(listener.getsockname())
+        link, _ = listener.accept()
+    room = memoryview(bytearray(size))
+
+    def one() -> None:
+        got = 0
+        while got < size:
+            got += link.recv_into(room[got:])
+
+    say(rate(one, options))
+
+
+def raw_sender(options: argparse.Namespace) -> None:
+    message = np.ones(int(options.mib * 2**20), np.uint8).data
+    with socket.create_connection(tuple(options.to), WAIT_S) as link:
+        for _ in range(options.messages + 1):
+            link.sendall(message)
+
+
+def mail_receiver(options: argparse.Namespace) -> None:
+    from dorylus.wire.mail import MailRoom
+
+    room = MailRoom(own_address(), SECRET, 0)
+    came = threading.Semaphore(0)
+    room.open(1, lambda peer, frame: came.release(), lambda peer, why: None)
+    say(room.address)
+    say(rate(lambda: came.acquire(timeout=WAIT_S), options))
+    room.close()
+
+
+def mail_sender(options: argparse.Namespace) -> None:
+    from dorylus.wire.mail import MailRoom
+
+    rows = np.ones((int(options.mib * 2**20) // 512, 128), np.float32)
+    room = MailRoom(own_address(), SECRET, 1)
+    over = threading.Event()
+    room.open(1, lambda peer, frame: None, lambda peer, why: over.set())
+    room.connect({0: tuple(options.to)})
+    for number in range(options.messages + 1):
+        room.post(0, {"number": number}, {"rows": rows}, WAIT_S)
+    while room.sent_bytes < rows.nbytes * (options.messages + 1):
+        time.sleep(0.01)
+    room.close()
+
+
+def rate(one: Callable[[], object], options: argparse.Namespace) -> float:
+    """Megabytes a second of the messages after the first."""
+    one()
+    start = time.perf_counter()
+    for _ in range(options.messages):
+        one()
+    return options.messages * options.mib * 2**20 / 1e6 / (time.perf_counter() - start)
+
+
+def say(what: object) -> None:
+    print(json.dumps(what), flush=True)
+
+
+ROLES: dict[str, Callable[[argparse.Namespace], None]] = {
+    "raw-receiver": raw_receiver,
+    "raw-sender": raw_sender,
+    "mail-receiver": mail_receiver,
+    "mail-sender": mail_sender,
+}
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.exchange", description=__doc__.splitlines()[0])
+    parser.add_argument("--mib", type=float, default=8.0)
+    parser.add_argument("--messages", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)
+    parser.add_argument("--to", type=json.loads, help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
