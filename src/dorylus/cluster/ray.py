@@ -4,26 +4,34 @@ Ray carries what is said between driver and servers; rows, weights and gradients
 Graph servers are spread over the nodes, one each where there are enough; every server has its cores to itself.
 """
 
+import importlib.util
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dorylus.cluster.actors import Actor, NodeJob, graph_node, parameter_node
 from dorylus.cluster.graph_node import PeerLostError
 from dorylus.cluster.job import Job
+from dorylus.cluster.node_pool import PoolNews
 from dorylus.cluster.remote import Note, RemoteCluster, ServersLostError
-from dorylus.errors import ConfigError, DeadlineError
+from dorylus.errors import ConfigError, DorylusError
 from dorylus.wire import WireError
 
 PARAMETER_CPUS = 0.1  # a parameter server mostly waits
-START_S = 120.0
-MARGIN_S = 30.0  # that a call may take beyond a task's deadline
+START_S = 120.0  # for room that others may still give back
+REVIVE_S = 300.0  # for servers to be there, or there again: a cloud needs minutes to replace a machine
+PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
+SILENT_S = 30.0  # after which one that says nothing, or does nothing, is lost
+END_S = 5.0  # for a server to hang up before it is ended
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaySettings:
-    """Which Ray cluster (None: the one this machine belongs to, or else a new one here), and what a server takes of it.
+    """Which Ray cluster (None: the one this machine belongs to), and what a server takes of it.
 
     ``spread``: whether every graph server must have a node to itself, or only where there are enough of them.
     """
@@ -33,28 +41,37 @@ class RaySettings:
     spread: bool = False
 
 
-def ray_cluster(job: Job, node_job: NodeJob, settings: RaySettings, note: Note) -> RemoteCluster:
+def ray_cluster(
+    job: Job, node_job: NodeJob, settings: RaySettings, *, note: Note, hear: Callable[[PoolNews], None]
+) -> RemoteCluster:
     """A cluster of actors, ready to train; refuses at once what Ray has no room for."""
     ray = connected(settings.address)
     assert job.training is not None
     graphs, parameters = job.cut.num_servers, job.training.parameter_servers
     group = _placed(ray, graphs, parameters, settings)
     shared = ray.put(node_job)
-    patience_s = job.deadline_s + MARGIN_S
+    in_last = [graphs] * parameters
+    give_back = partial(ray.util.remove_placement_group, group)  # when the servers that are closed last are
     return RemoteCluster(
         job,
-        RayServers(ray, graph_node, shared, group, list(range(graphs)), settings.cpus, patience_s),
-        RayServers(ray, parameter_node, shared, group, [graphs] * parameters, PARAMETER_CPUS, patience_s),
+        RayServers(ray, GraphServer, shared, group, list(range(graphs)), settings.cpus),
+        RayServers(ray, ParameterServer, shared, group, in_last, PARAMETER_CPUS, give_back),
         note=note,
+        hear=hear,
     )
+
+
+def check_installed() -> None:
+    """Refuse to go on without Ray."""
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
+        raise ConfigError('cluster="ray" needs Ray: pip install "dorylus[ray]".')
 
 
 def connected(address: str | None) -> Any:
     """Ray, connected to a cluster."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError('cluster="ray" needs Ray: pip install "dorylus[ray]".') from error
+    check_installed()
+    import ray
+
     if ray.is_initialized():
         return ray
     try:
@@ -74,10 +91,11 @@ def _placed(ray: Any, graphs: int, parameters: int, settings: RaySettings) -> An
     bundles = [{"CPU": settings.cpus} for _ in range(graphs)] + [{"CPU": PARAMETER_CPUS * parameters}]
     strategy = "STRICT_SPREAD" if settings.spread else "SPREAD"
     group = placement_group(bundles, strategy=strategy)
-    if group.wait(START_S if _could_fit(ray, bundles) else 1.0):
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    fits = _could_fit([node["Resources"].get("CPU", 0.0) for node in nodes], [each["CPU"] for each in bundles])
+    if group.wait(START_S if fits else 1.0):
         return group
     remove_placement_group(group)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
     has = ray.cluster_resources().get("CPU", 0)
     free = ray.available_resources().get("CPU", 0)
     raise ConfigError(
@@ -87,103 +105,206 @@ def _placed(ray: Any, graphs: int, parameters: int, settings: RaySettings) -> An
     )
 
 
-def _could_fit(ray: Any, bundles: Sequence[dict[str, float]]) -> bool:
-    return bool(ray.cluster_resources().get("CPU", 0) >= sum(each["CPU"] for each in bundles))
+def _could_fit(nodes: Iterable[float], bundles: Iterable[float]) -> bool:
+    """Whether nodes with so many cores could hold such bundles if nobody else used them."""
+    left = sorted(nodes)
+    for bundle in sorted(bundles, reverse=True):
+        if not left or left[-1] < bundle:
+            return False
+        left = sorted([*left[:-1], left[-1] - bundle])
+    return True
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An error as an answer: Ray prints what is raised and then asked for by nobody."""
+
+    error: DorylusError
+
+
+class _RayActor:
+    """A server as Ray runs it. Its process begins with nothing: it is told what it is whenever it was started."""
+
+    def __init__(self) -> None:
+        self._actor: Actor | None = None
+        self._settling = threading.Lock()
+        self._lock, self._calls = threading.Lock(), 0
+
+    def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
+        """Become a server, which listens on the address its node is known by."""
+        import ray
+
+        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        with self._at_work(), self._settling:
+            try:
+                self._actor = self._actor or Actor(make, node_job, server, host)
+            except DorylusError as error:
+                return _Failed(error)
+        return None
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Have the server do something."""
+        if self._actor is None:
+            return _Failed(PeerLostError("a server was started again, and knows nothing yet."))
+        with self._at_work():
+            try:
+                return self._actor.call(method, *arguments)
+            except DorylusError as error:
+                return _Failed(error)
+
+    def pulse(self) -> int:
+        """How many calls it is at work on."""
+        return self._calls
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+
+class GraphServer(_RayActor):
+    """Ray lists the process by this name."""
+
+    make = staticmethod(graph_node)
+
+
+class ParameterServer(_RayActor):
+    """Ray lists the process by this name."""
+
+    make = staticmethod(parameter_node)
 
 
 class RayServers:
-    """Servers of one kind, as actors."""
+    """Servers of one kind, as actors.
+
+    No answer is waited for longer than its server is at work on it, which ends by the server's own deadlines.
+    """
 
     def __init__(
         self,
         ray: Any,
-        make: Callable[..., Any],
+        kind: type[GraphServer | ParameterServer],
         shared: Any,
         group: Any,
         bundles: Sequence[int],
         cpus: float,
-        patience_s: float,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._ray, self._patience_s = ray, patience_s
-        self._group = group
-        actor = ray.remote(_RayActor)
+        self._ray, self._end = ray, end
+        self._each = [(kind.make, shared, number) for number in range(len(bundles))]  # what each is to become
+        actor = ray.remote(kind)
         self._actors = [
             actor.options(
                 num_cpus=cpus,
                 max_restarts=-1,
                 max_task_retries=0,
-                max_concurrency=2,
+                max_concurrency=4,  # what a session that is lost left hanging, the next one's call, and a pulse
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle),
-            ).remote(make, shared, number)
-            for number, bundle in enumerate(bundles)
+            ).remote()
+            for bundle in bundles
         ]
+        self._settled = False
+        self._settle()  # all at once, whoever is called first
 
     def __len__(self) -> int:
         return len(self._actors)
 
     def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
         """Call a method of all of them at once."""
+        if not self._settled:
+            self.revive()
         given = each or [arguments] * len(self)
         asked = [actor.call.remote(method, *its) for actor, its in zip(self._actors, given, strict=True)]
-        return self._answers(asked, method, self._patience_s)
+        return self._answers(asked)
 
     def share(self, method: str) -> Any:
-        """What a method gives, of all of them; it travels from node to node when it is used."""
-        asked = [actor.call.remote(method) for actor in self._actors]
-        return dict(enumerate(self._answers(asked, method, self._patience_s)))
+        """What a method gives, of all of them by number."""
+        return dict(enumerate(self.call(method)))
 
     def revive(self) -> None:
-        """Wait until Ray has started those that died again."""
-        until = time.monotonic() + START_S
-        while True:
-            try:
-                self._answers([actor.call.remote("address") for actor in self._actors], "address", 10.0)
-                return
-            except ServersLostError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.2)
+        """Wait until all answer, and tell those what they are that Ray has started again, or for the first time."""
+        begun, ended, lost = time.monotonic(), False, list(self._actors)
+        while lost := self._not_answering(lost):
+            waited_s = time.monotonic() - begun
+            if waited_s > REVIVE_S:
+                raise ServersLostError(f"{len(lost)} servers were not there again within {REVIVE_S:g} s.")
+            if waited_s > REVIVE_S / 2 and not ended:  # alive, perhaps, but stuck
+                ended = True
+                for actor in lost:
+                    self._ray.kill(actor, no_restart=False)
+            time.sleep(0.2)
+        self._answers(self._settle())
+        self._settled = True
 
     def close(self) -> None:
         """End all of them."""
-        from ray.util.placement_group import remove_placement_group
-
+        self._ray.wait([actor.call.remote("close") for actor in self._actors], num_returns=len(self), timeout=END_S)
         for actor in self._actors:
             self._ray.kill(actor)
-        remove_placement_group(self._group)
+        self._end()
 
-    def _answers(self, asked: list[Any], method: str, patience_s: float) -> list[Any]:
+    def _settle(self) -> list[Any]:
+        """Tell all of them what they are; those that are it already do nothing."""
+        return [actor.settle.remote(*its) for actor, its in zip(self._actors, self._each, strict=True)]
+
+    def _answers(self, asked: Sequence[Any]) -> list[Any]:
         """All answers; as soon as one server is lost the others are not waited for, as they wait for it."""
-        from ray.exceptions import GetTimeoutError, RayActorError
-
-        until, waiting = time.monotonic() + patience_s, list(asked)
+        answers: dict[Any, Any] = {}
+        waiting, heard_s = dict(zip(asked, self._actors, strict=True)), time.monotonic()
         while waiting:
-            done, waiting = self._ray.wait(waiting, timeout=max(0.0, until - time.monotonic()))
-            if not done:
-                raise DeadlineError(f"servers did not answer to {method!r} within {patience_s:g} s.")
+            done, _ = self._ray.wait(list(waiting), timeout=PULSE_S)
+            for each in done:
+                answers[each] = self._answer(each)
+                del waiting[each]
+            if done or self._at_work(list(waiting.values())):
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > SILENT_S:
+                raise ServersLostError(f"a server has neither worked nor answered for {SILENT_S:g} s.")
+        return [answers[each] for each in asked]
+
+    def _at_work(self, actors: Sequence[Any]) -> bool:
+        """Whether all these servers are at work on something."""
+        felt = [actor.pulse.remote() for actor in actors]
+        done, silent = self._ray.wait(felt, num_returns=len(felt), timeout=SILENT_S)
+        calls = [self._answer(each) for each in done]
+        if silent:
+            raise ServersLostError(f"{len(silent)} servers have said nothing for {SILENT_S:g} s.")
+        return all(calls)
+
+    def _not_answering(self, actors: Sequence[Any]) -> list[Any]:
+        """Those that are not there within a while."""
+        asked = {actor.pulse.remote(): actor for actor in actors}
+        done, lost = self._ray.wait(list(asked), num_returns=len(asked), timeout=PULSE_S)
+        for each in done:
             try:
-                self._ray.get(done[0], timeout=patience_s)
-            except RayActorError as why:
-                raise ServersLostError(f"a server was lost: {_first_line(why)}") from why
-            except (PeerLostError, WireError) as why:
-                raise ServersLostError(_first_line(why)) from why
-            except GetTimeoutError as why:
-                raise DeadlineError(f"a server's answer to {method!r} did not come.") from why
-        answers: list[Any] = self._ray.get(asked)
-        return answers
+                self._answer(each)
+            except ServersLostError:
+                lost.append(each)
+        return [asked[each] for each in lost]
+
+    def _answer(self, ready: Any) -> Any:
+        """An answer that is there, or what was raised instead."""
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            answer = self._ray.get(ready, timeout=SILENT_S)
+        except RayTaskError as why:
+            raise (why.cause if isinstance(why.cause, DorylusError) else why) from None
+        except RayError as why:  # the server is gone, or its node is and the answer with it
+            raise ServersLostError(f"a server was lost: {_last_line(why)}") from why
+        if not isinstance(answer, _Failed):
+            return answer
+        if isinstance(answer.error, PeerLostError | WireError):
+            raise ServersLostError(str(answer.error)) from answer.error
+        raise answer.error
 
 
-class _RayActor(Actor):
-    """A server as Ray runs it: listening on the address its node is known by."""
-
-    def __init__(self, make: Callable[..., Any], node_job: NodeJob, server: int) -> None:
-        import ray
-
-        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        super().__init__(make, node_job, server, host)
-
-
-def _first_line(error: BaseException) -> str:
+def _last_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[-1][:500] if str(error).strip() else type(error).__name__
