@@ -1,13 +1,16 @@
 """What every pool of dense tasks promises: those that ship, one that answers late and out of order, and wrappers.
 
-A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``.
+A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``. Where this process is connected
+to a Ray cluster, as it is when ``tests/integration/test_ray_pool.py`` runs these tests, the pool there is one of them.
 """
 
 import random
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import ray
 import torch
 from torch import nn
 
@@ -16,6 +19,7 @@ from dorylus.errors import TrainingError
 from dorylus.pipeline import Kind, Task
 from dorylus.pools import ThreadsPool
 from dorylus.pools.faults import Lost, Throttled
+from dorylus.pools.ray import ray_pool
 from dorylus.pools.relaunching.policy import Policy
 from dorylus.pools.relaunching.relaunch import Relaunching
 from dorylus.pools.tuning.autotune import Autotuned
@@ -23,6 +27,7 @@ from dorylus.pools.tuning.limited import Limited
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body
+from in_process_ray import PoolOnTwin
 
 DEADLINE_S = 30.0
 
@@ -98,7 +103,11 @@ IMPLEMENTATIONS = {
     "relaunching": lambda: Relaunching(LatePool()),
     "relaunching threads": lambda: Relaunching(ThreadsPool()),
     "sabotaged": sabotaged,
+    "ray in this process": PoolOnTwin,
 }
+if ray.is_initialized():
+    IMPLEMENTATIONS = {"a ray cluster": lambda: Limited(ray_pool(None, Policy()), 2)}
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its processes do not find this file
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)

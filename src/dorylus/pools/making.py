@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.pools import ray
 from dorylus.pools.pool import TensorPool
 from dorylus.pools.relaunching.policy import Policy
 from dorylus.pools.relaunching.relaunch import Relaunching
@@ -30,7 +31,8 @@ class PoolSettings:
     """Which pool, and how it is used.
 
     ``functions``: how many calls may be under way; None finds the number while they run, from ``start`` on.
-    ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes.
+    ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes,
+    ``address`` that of the cluster of ``"ray"``.
     """
 
     name: str = "threads"
@@ -39,6 +41,7 @@ class PoolSettings:
     workers: int = 1
     url: str | None = None
     function: str = "dorylus"
+    address: str | None = None
     fuse: bool = True
     travel: FunctionsConfig = field(default_factory=FunctionsConfig)
     policy: Policy = field(default_factory=Policy)
@@ -57,6 +60,8 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
     """The pool of these settings; ``note`` hears what it decides, ``invoked`` of every invocation."""
     if settings.name == "threads":
         return Made(ThreadsPool())
+    if settings.name == "ray":
+        return _ray(settings)
     if settings.name not in INVOKERS:
         raise ConfigError(unknown_name("pool", settings.name, POOLS))
     functions = functions_pool(INVOKERS[settings.name](settings), settings.travel, note=note, invoked=invoked)
@@ -78,8 +83,17 @@ def check_pool(settings: PoolSettings) -> None:
         from dorylus.functions.deploy.local import check_installed
 
         check_installed()
+    elif settings.name == "ray":
+        ray.check_installed()
     elif settings.name in INVOKERS:
         INVOKERS[settings.name](settings).close()
+
+
+def _ray(settings: PoolSettings) -> Made:
+    """Tasks on a Ray cluster. Ray tries them again; here they are kept to a number, and in order."""
+    tasks = ray.ray_pool(settings.address, settings.policy)
+    pool = Limited(tasks, settings.functions or tasks.at_most)
+    return Made(pool if settings.fuse else Unfused(pool), lambda: {"functions": pool.limit, **tasks.figures()})
 
 
 def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Limited | Autotuned:
@@ -128,6 +142,6 @@ INVOKERS: Mapping[str, Callable[[PoolSettings], Invoker]] = {
     "lambda-local": _lambda_local,
     "processes": _processes,
 }
-POOLS = ("threads", *INVOKERS)
+POOLS = ("threads", "ray", *INVOKERS)
 
 __all__ = ["POOLS", "Made", "PoolSettings", "make_pool"]

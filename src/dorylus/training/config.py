@@ -66,8 +66,8 @@ class RunConfig:
     )
     pool: str = choice(
         "threads",
-        ("threads", "processes", "http", "lambda", "lambda-local"),
-        "Where dense tasks run: threads or processes of this machine, or functions.",
+        ("threads", "processes", "ray", "http", "lambda", "lambda-local"),
+        "Where dense tasks run: threads or processes of this machine, any node of a Ray cluster, or functions.",
     )
     functions: int | None = setting(
         None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000))

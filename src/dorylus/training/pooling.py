@@ -29,7 +29,7 @@ def check_pool(config: RunConfig) -> None:
 
 def check_data_host(config: RunConfig) -> None:
     """Refuse an address for functions to dial that nobody can dial, or that we cannot listen on."""
-    if config.pool == "threads" or config.data_path == "inline":
+    if config.pool in ("threads", "ray") or config.data_path == "inline":
         return
     host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
     try:
@@ -66,6 +66,7 @@ def _settings(config: RunConfig) -> PoolSettings:
         workers=config.threads or 1,
         url=config.function_url,
         function=config.function_name,
+        address=config.address,
         fuse=config.fuse,
         travel=FunctionsConfig(
             data_path=config.data_path,

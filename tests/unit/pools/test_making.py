@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools import POOLS, PoolSettings, ThreadsPool, make_pool, making
+from dorylus.pools import PoolSettings, ThreadsPool, make_pool, making
 from dorylus.pools.remote.unfused import Unfused
 from dorylus.pools.tuning.autotune import Autotuned
 from dorylus.pools.tuning.limited import Limited
@@ -51,7 +51,7 @@ def test_threads_have_nothing_to_tell(make):
     assert made.figures() == {}
 
 
-@pytest.mark.parametrize("name", [name for name in POOLS if name not in ("threads", "processes")])
+@pytest.mark.parametrize("name", [name for name in making.INVOKERS if name != "processes"])
 def test_the_number_of_functions_is_tuned_from_the_start_unless_it_is_given(make, name):
     tuned, fixed = make(name=name, start=7), make(name=name, start=7, functions=3)
     assert (type(tuned.pool), tuned.pool.limit) == (Autotuned, 7)

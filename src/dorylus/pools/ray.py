@@ -1,0 +1,320 @@
+"""Dense tasks as Ray tasks: on whichever node of a Ray cluster has a core to spare.
+
+A call travels as arrays. Its body and its version of the weights are put into Ray's object store once, and fetched once
+by each process that needs them. Ray runs a task again when the process or the node under it dies; tasks are pure, and
+only the one answer that Ray hands out counts.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pickle import PicklingError
+from typing import Any
+
+from dorylus.errors import ConfigError, DorylusError, TrainingError
+from dorylus.pools.carrying import Answer, Tally, carry_out
+from dorylus.pools.faults import Exhausted, PoolFault, Unavailable
+from dorylus.pools.outbox import Outbox
+from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.relaunching.tickets import name_of
+from dorylus.pools.shared import Fetched, Stored
+from dorylus.pools.travel import PackedCall, packed_weights, unpacked_weights
+from dorylus.saga.dense import Call, Reply
+
+KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies at hand, here and in each process of Ray's
+PER_CORE = 2  # tasks on their way for each core: one runs while the next one's rows arrive
+_JOIN_S = 10.0
+
+Done = Callable[[Reply], None]
+Failed = Callable[[BaseException], None]
+
+
+def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
+    """Ray, connected to a cluster."""
+    check_installed(asked)
+    import ray
+
+    if ray.is_initialized():
+        return ray
+    try:
+        ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
+    except ConnectionError as error:
+        where = f"at {address}" if address else "on this machine"
+        raise ConfigError(
+            f"there is no Ray cluster {where}: start one with `ray start --head`, or give the address of one."
+        ) from error
+    return ray
+
+
+def check_installed(asked: str = 'pool="ray"') -> None:
+    """Refuse what was asked for where Ray is missing."""
+    try:
+        import ray  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(f'{asked} needs Ray: pip install "dorylus[ray]".') from error
+
+
+@dataclass(frozen=True)
+class Room:
+    """The cores of a Ray cluster, and how many of them tasks may have: whole ones, which no placement group holds."""
+
+    nodes: int
+    cores: float
+    reserved: float
+    for_tasks: int
+
+    @staticmethod
+    def of(ray: Any) -> "Room":
+        """The room there is now, whoever is using it."""
+        held: dict[str, float] = {}
+        for group in ray.util.placement_group_table().values():
+            for bundle, node in group["bundles_to_node_id"].items() if group["state"] == "CREATED" else ():
+                held[node] = held.get(node, 0.0) + group["bundles"][bundle].get("CPU", 0.0)
+        cores = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
+        whole = sum(int(has - held.get(node, 0.0) + 1e-6) for node, has in cores.items())
+        return Room(len(cores), sum(cores.values()), sum(held.get(node, 0.0) for node in cores), whole)
+
+    def __str__(self) -> str:
+        return f"the Ray cluster has {self.nodes} nodes with {self.cores:g} cores, {self.reserved:g} of them reserved"
+
+
+def ray_pool(address: str | None, policy: Policy) -> "RayPool":
+    """A pool on the Ray cluster at an address, or on the one this process belongs to."""
+    ray = connected(address)
+    return RayPool(ray, Room.of(ray), policy)
+
+
+@dataclass
+class _Open:
+    call: Call
+    done: Done
+    failed: Failed
+    ref: Any = None
+
+
+class RayPool:
+    """Runs each call as a Ray task on one core of any node.
+
+    One thread takes all answers. When none comes for ``policy.down_after_s``, every open call fails.
+    """
+
+    def __init__(self, ray: Any, room: Room, policy: Policy) -> None:
+        self._ray, self._room, self._policy = ray, room, policy
+        self._task = ray.remote(
+            num_cpus=1,
+            max_retries=policy.attempts - 1,
+            retry_exceptions=False,
+            scheduling_strategy="SPREAD",  # also keeps it out of the placement group of whoever submits it
+        )(_carry_out).options(name="dorylus dense task")
+        self._weights, self._bodies = Stored(ray.put, KEPT_WEIGHTS, packed_weights), Stored(ray.put, KEPT_BODIES)
+        self._answers: queue.SimpleQueue[tuple[int, Future[Answer]] | None] = queue.SimpleQueue()
+        self._open: dict[int, _Open] = {}
+        self._numbers = count()
+        self._heard_s = 0.0  # when Ray last answered, or had nothing to answer
+        self._tally = Tally()
+        self._lock, self._outbox = threading.Lock(), Outbox()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def at_most(self) -> int:
+        """How many calls at a time keep every core busy that tasks may have."""
+        return max(1, PER_CORE * self._room.for_tasks)
+
+    def submit(self, call: Call, done: Done, failed: Failed) -> None:
+        """Send a call to the cluster."""
+        if self._room.for_tasks < 1:
+            failed(self._no_room())
+            return
+        number, opened = self._opened(call, done, failed)
+        try:
+            ref = opened.ref = self._send(call)
+            ref.future().add_done_callback(lambda future: self._answers.put((number, future)))
+        except Exception as error:
+            if self._taken(number) is not None:
+                self._outbox.answer(partial(failed, _unsent(call, error)))
+        else:
+            if self._closed:  # meanwhile: whoever closed it could not know of this one
+                self._cancel(ref)
+
+    def close(self) -> None:
+        """Stop; tasks under way are cancelled."""
+        with self._lock:
+            self._closed = True
+            given_up, self._open = list(self._open.values()), {}
+            thread = self._thread
+        self._outbox.close()
+        for opened in given_up:
+            self._cancel(opened.ref)
+        self._answers.put(None)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_JOIN_S)
+
+    def figures(self) -> Mapping[str, Any]:
+        """What its tasks were."""
+        return {"data_path": "object store", **self._tally.figures()}
+
+    def _cancel(self, ref: Any) -> None:
+        if ref is not None and self._ray.is_initialized():
+            self._ray.cancel(ref)
+
+    def _opened(self, call: Call, done: Done, failed: Failed) -> tuple[int, _Open]:
+        with self._lock:
+            if self._closed:
+                raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._collect, name="dorylus-ray", daemon=True)
+                self._thread.start()
+            if not self._open:
+                self._heard_s = time.monotonic()
+            number, opened = next(self._numbers), _Open(call, done, failed)
+            self._open[number] = opened
+            return number, opened
+
+    def _send(self, call: Call) -> Any:
+        (body, _), (weights, fresh) = self._bodies.ref(call.body), self._weights.ref(call.weights)
+        packed = PackedCall.of(call)
+        # In a list, or else Ray would fetch both for every task instead of once for every process.
+        ref = self._task.remote(packed, [body, weights])
+        self._tally.sent(packed.nbytes + (sum(each.nbytes for each in call.weights.values()) if fresh else 0))
+        return ref
+
+    def _taken(self, number: int) -> _Open | None:
+        """An open call, which is open no more."""
+        with self._lock:
+            self._heard_s = time.monotonic()
+            return self._open.pop(number, None)
+
+    def _collect(self) -> None:
+        while not self._closed:
+            try:
+                answer = self._answers.get(timeout=self._patience_left_s())
+            except queue.Empty:
+                self._give_up()
+                continue
+            if answer is not None:
+                _guarded(partial(self._settle, *answer))
+            del answer  # an idle thread keeps nothing alive
+
+    def _patience_left_s(self) -> float:
+        with self._lock:
+            waited_s = time.monotonic() - self._heard_s if self._open else 0.0
+        return max(0.0, self._policy.down_after_s - waited_s)
+
+    def _settle(self, number: int, future: "Future[Answer]") -> None:
+        opened = self._taken(number)
+        if opened is None:
+            return
+        error = future.exception()
+        if error is not None:
+            self._outbox.answer(partial(opened.failed, self._fault(opened.call, error)))
+            return
+        answer = future.result()
+        self._tally.answered(answer)
+        if answer.reply is None:
+            assert answer.error is not None
+            self._outbox.answer(partial(opened.failed, answer.error))
+        else:
+            self._outbox.answer(partial(opened.done, answer.reply.reply()))
+
+    def _give_up(self) -> None:
+        """Nothing has come for too long: all that is open fails."""
+        with self._lock:
+            if not self._open or time.monotonic() - self._heard_s < self._policy.down_after_s:
+                return
+            given_up, self._open = list(self._open.values()), {}
+        why = Unavailable(
+            f"Ray has answered none of {len(given_up)} dense tasks for {self._policy.down_after_s:g} s: {self._room}, "
+            f"{self._free()} free now. If others hold the rest, wait for them or add nodes."
+        )
+        for opened in given_up:
+            _guarded(partial(self._outbox.answer, partial(opened.failed, why)))
+
+    def _free(self) -> str:
+        try:
+            return f"{self._ray.available_resources().get('CPU', 0.0):g}"
+        except Exception:  # a cluster in such trouble that it cannot even tell
+            return "nobody knows how many"
+
+    def _fault(self, call: Call, error: BaseException) -> PoolFault:
+        """What it means when Ray has no answer of a task's."""
+        raised, what = self._ray.exceptions, f"{name_of(call)} ({call.body.label})"
+        if isinstance(error, raised.WorkerCrashedError | raised.OutOfMemoryError):
+            fault: PoolFault = Exhausted(
+                f"{what} was tried {self._policy.attempts} times on Ray, as often as it may be, and its process died "
+                f"each time: {_in_a_line(error)}. If memory is short, use more intervals."
+            )
+        elif isinstance(error, raised.RayTaskError):
+            fault = Unavailable(
+                f"a node of the Ray cluster could not begin {what}: {_in_a_line(error)}. Every node needs the same "
+                "dorylus and torch, and the modules that your layers are defined in."
+            )
+        else:
+            fault = Unavailable(f"Ray lost {what}: {type(error).__name__}: {_in_a_line(error)}.")
+        fault.__cause__ = error
+        return fault
+
+    def _no_room(self) -> ConfigError:
+        return ConfigError(
+            f'pool="ray" runs each dense task on one core, and no node has one left: {self._room}, by placement groups '
+            'such as that of cluster="ray". Add nodes, use fewer servers or threads, or pool="threads".'
+        )
+
+
+def _guarded(deed: Callable[[], None]) -> None:
+    """Whatever goes wrong while an answer is given is told, and the thread goes on: others wait for theirs."""
+    try:
+        deed()
+    except Exception as error:
+        told = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+        threading.excepthook(told)
+
+
+def _unsent(call: Call, error: Exception) -> DorylusError:
+    """What it means when a call cannot even be sent: it has something that pickle refuses, or Ray is gone."""
+    told = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
+    unfit = isinstance(error, TypeError | AttributeError | PicklingError)
+    why = ConfigError(f'{told} Change the layer, or use pool="threads".') if unfit else Unavailable(told)
+    why.__cause__ = error
+    return why
+
+
+def _in_a_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip().rstrip(".")[:500] if lines else type(error).__name__
+
+
+# What follows runs in Ray's processes.
+
+
+_BODIES, _WEIGHTS = Fetched(KEPT_BODIES), Fetched(KEPT_WEIGHTS, unpacked_weights)
+
+
+def _carry_out(packed: PackedCall, shared: list[Any]) -> Answer:
+    """The task: the call, on the node it has come to."""
+    import ray
+
+    body, weights = (
+        held.get(ref.hex(), partial(ray.get, ref)) for held, ref in zip((_BODIES, _WEIGHTS), shared, strict=True)
+    )
+    core = ray.get_runtime_context().worker.core_worker
+    attempt = getattr(core, "get_current_task_attempt_number", int)()  # not among what Ray promises to have
+    return carry_out(packed.call(body, weights), attempt, _portable)
+
+
+def _portable(error: Exception) -> Exception:
+    """The error, or one that says the same where it does not survive the journey."""
+    from ray import cloudpickle
+
+    try:
+        again = cloudpickle.loads(cloudpickle.dumps(error))  # type: ignore[no-untyped-call]
+    except Exception:
+        again = None
+    if type(again) is type(error) and str(again) == str(error):
+        return error
+    return TrainingError(f"{type(error).__name__}: {error}")
