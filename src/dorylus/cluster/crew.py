@@ -31,8 +31,8 @@ class Weights(Protocol):
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
         """A dense task has answered."""
 
-    def finish(self, task: Task) -> None:
-        """WU of an interval."""
+    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        """WU of an interval; tells when it is over, or that it failed."""
 
 
 class FixedWeights:
@@ -48,7 +48,7 @@ class FixedWeights:
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
         """Nothing to keep."""
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         """A pass that only looks forward has no weight update."""
         raise TrainingError(f"{task} updates weights in a pass that only evaluates.")
 
@@ -76,9 +76,10 @@ class TrainedWeights:
             if task.kind is Kind.LOSS:
                 self._losses[task.epoch][task.interval] = reply.loss
 
-    def finish(self, task: Task) -> None:
+    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         """The interval has pushed all its gradients of this epoch."""
         self._parameters.finish(task.interval, task.epoch)
+        done()
 
     def take_loss(self, epoch: int) -> float:
         """The loss of a finished epoch: the sum over intervals, in their order."""
@@ -158,18 +159,21 @@ class Crew:
     def _execute(
         self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> None:
+
+        def over() -> None:
+            server.finished(task)
+            done()
+
         if task.kind in DENSE:
-            self._submit(server, task, done, failed)
-            return
-        if task.kind is Kind.WEIGHT_UPDATE:
-            self._weights.finish(task)
+            self._submit(server, task, over, failed)
+        elif task.kind is Kind.WEIGHT_UPDATE:
+            self._weights.finish(task, over, failed)
         else:
             server.run(task)
-        server.finished(task)
-        done()
+            over()
 
     def _submit(
-        self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
+        self, server: GraphServer, task: Task, over: Callable[[], None], failed: Callable[[BaseException], None]
     ) -> None:
         call = server.call(task, self._weights.pull(task))
 
@@ -177,8 +181,7 @@ class Crew:
             try:  # a pool may answer from a thread of its own, where nobody would hear of the error
                 server.accept(task, reply)
                 self._weights.replied(task, call, reply)
-                server.finished(task)
-                done()
+                over()
             except Exception as error:
                 failed(error)
 

@@ -21,7 +21,8 @@ from dorylus.cluster.crew import GhostsOf
 from dorylus.cluster.job import Job
 from dorylus.cluster.neighbourhood import EVALUATION, TRAINING, Neighbourhood
 from dorylus.cluster.node_pool import MakePool, NodePool, PoolNews
-from dorylus.cluster.remote_weights import RemoteServer, RemoteWeights
+from dorylus.cluster.parameter_line import ParameterLine
+from dorylus.cluster.remote_weights import RemoteWeights
 from dorylus.cluster.site import EpochOfSite, Site, Static
 from dorylus.errors import TrainingError
 from dorylus.partition import Arrangement
@@ -83,7 +84,7 @@ class GraphNode:
         self._end_session()
         deadline_s = self._job.deadline_s
         around = Neighbourhood(self._room, self._me, ghosts, deadline_s)
-        servers = [RemoteServer(address, key) for address, key in parameters]
+        servers = [ParameterLine(address, key) for address, key in parameters]
         weights = RemoteWeights(self._job.program, servers, deadline_s)
         site = Site(
             self._job,

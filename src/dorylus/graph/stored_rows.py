@@ -5,7 +5,7 @@ A memory-mapped file would do, but for the pages: rows lie scattered, and every 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 
@@ -16,30 +16,50 @@ BLOCK_BYTES = 1 << 20
 
 
 class StoredRows:
-    """The rows of an array that lies in a file."""
+    """The rows of an array that lies in a file, whole or some columns of them."""
 
-    def __init__(self, opened: Callable[[], BinaryIO], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        self._opened, self.dtype, self.shape = opened, dtype, shape
+    def __init__(
+        self,
+        opened: Callable[[], BinaryIO],
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+        columns: slice | None = None,
+    ) -> None:
+        self._opened, self.dtype, self.shape, self._columns = opened, dtype, shape, columns
 
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, rows: AnyArray) -> AnyArray:
-        """These rows, in this order. The file is read in its own order, each block from the first row wanted in it to
-        the last."""
-        out = np.empty((rows.size, *self.shape[1:]), self.dtype)
+    @overload
+    def __getitem__(self, wanted: AnyArray) -> AnyArray: ...
+
+    @overload
+    def __getitem__(self, wanted: tuple[slice, slice]) -> "StoredRows": ...
+
+    def __getitem__(self, wanted: AnyArray | tuple[slice, slice]) -> "AnyArray | StoredRows":
+        """These rows, in this order; or, as ``[:, columns]``, all rows to be asked for with some columns each."""
+        if isinstance(wanted, tuple):
+            return StoredRows(self._opened, self.dtype, self.shape, wanted[1])
+        return self._rows(wanted)
+
+    def _rows(self, rows: AnyArray) -> AnyArray:
+        """Reads the file in its own order, each block from the first row wanted in it to the last."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        columns = self._columns or slice(None)
+        width = tuple(len(range(each)[columns]) for each in self.shape[1:])
+        out = np.empty((rows.size, *width), self.dtype)
         if not out.size:
             return out
         order = np.argsort(rows, kind="stable")
         wanted = rows[order]
-        block = wanted // max(1, BLOCK_BYTES // row_bytes)
-        starts = np.flatnonzero(np.diff(block, prepend=-1))
+        blocks = wanted // max(1, BLOCK_BYTES // row_bytes)
+        starts = np.flatnonzero(np.diff(blocks, prepend=-1))
         with self._opened() as file:
             for begin, end in zip(starts, [*starts[1:], rows.size], strict=True):
                 first, last = int(wanted[begin]), int(wanted[end - 1])
                 read = self._read(file, first * row_bytes, (last + 1 - first) * row_bytes)
-                out[order[begin:end]] = read.reshape(-1, *self.shape[1:])[wanted[begin:end] - first]
+                block = read.reshape(-1, *self.shape[1:])
+                out[order[begin:end]] = (block[:, columns] if width else block)[wanted[begin:end] - first]
         return out
 
     def _read(self, file: BinaryIO, offset: int, count: int) -> AnyArray:

@@ -86,6 +86,17 @@ class Arrangement:
                 self._made["dense"] = kept
         return kept if len(kept) == len(ids) else kept[: len(ids)]
 
+    @property
+    def has_dense_features(self) -> bool:
+        """Whether features are dense as they are."""
+        return not isinstance(self.graph.features, _Sparse)
+
+    def feature_columns(self, columns: slice) -> NDArray[np.float32]:
+        """Some columns of the dense features of own vertices and in-ghosts."""
+        features = self.graph.features
+        assert not isinstance(features, _Sparse)
+        return features[:, columns][self.ids]
+
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
         features = self.graph.features

@@ -5,7 +5,7 @@ stay in matrices that all intervals share; what passes from one task of an inter
 SC and ∇SC also post the interval's rows to the peers that have ghosts of them, as soon as they are there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import Steps
 from dorylus.servers.ages import Ages
-from dorylus.servers.bench import Bench, Extra
+from dorylus.servers.bench import Bench
 from dorylus.servers.cotangents import Cotangents
 from dorylus.servers.edges import EdgeGather
 from dorylus.servers.exchange import Parcel
@@ -33,6 +33,7 @@ from dorylus.servers.ghosts import GhostExchange, Peers
 from dorylus.servers.input_rows import InputRows
 from dorylus.servers.lifetimes import Lifetimes
 from dorylus.servers.matrices import Arena, Matrices
+from dorylus.servers.static_gather import EachInterval, gather_once
 
 Matrix = NDArray[Any]
 
@@ -95,17 +96,14 @@ class GraphServer:
         self._lifetimes = None if settings.asynchronous else Lifetimes(steps, intervals, self._bench.matrices)
         self._ages = Ages(steps.table, shard, _levels_read(steps)) if settings.asynchronous else None
 
-    def gather_static(self, each_interval: Callable[[int, Callable[[int], None]], None]) -> dict[int, Matrix]:
+    def gather_static(self, each_interval: EachInterval) -> dict[int, Matrix]:
         """Make the gather that needs making only once, if the plan has one; {layer: all its rows}.
 
         ``each_interval(n, work)`` does some work for n intervals.
         """
         for stage, gather in self._gathers.items():
             if stage.output.source == "static":
-                self._bench.matrices.put(stage.inputs[0], self._features.with_ghosts(keep=False))
-                each_interval(self._layout.num_intervals, lambda k, gather=gather: gather.forward(k, 0))  # type: ignore[misc]
-                self._bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
-                return {stage.output.layer: self._bench.values(stage.output)}
+                return {stage.output.layer: gather_once(stage, gather, self._bench, self._features, each_interval)}
         return {}
 
     def share_static(self, made: Mapping[int, Matrix]) -> None:

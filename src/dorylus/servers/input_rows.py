@@ -35,8 +35,15 @@ class InputRows:
         """All own rows."""
         return writable_alias(self._bench.shard.dense_features())
 
-    def with_ghosts(self, *, keep: bool) -> Matrix:
-        """All own rows and those of ghosts, which never change and so need no sending."""
+    @property
+    def has_columns(self) -> bool:
+        """Whether some columns can be had without the others."""
+        return self._bench.shard.has_dense_features
+
+    def with_ghosts(self, *, keep: bool, columns: slice | None = None) -> Matrix:
+        """All own rows and those of ghosts, which never change and so need no sending; or some columns of them."""
+        if columns is not None:
+            return self._bench.shard.feature_columns(columns)
         return writable_alias(self._bench.shard.dense_features(ghosts=True, keep=keep))
 
     def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:

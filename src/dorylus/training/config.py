@@ -39,6 +39,10 @@ class RunConfig:
     address: str | None = setting(
         None, "ray: the cluster's address; the one this machine belongs to when not given.", optional(text)
     )
+    revive_s: float = setting(
+        300.0, "ray: how long lost servers are waited for, in seconds: a cloud needs minutes.", real(0, above=True)
+    )
+    elastic: bool = setting(False, "ray: go on with fewer servers when lost ones do not come back in time.", flag)
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096))
     parameter_servers: int = setting(1, "Parameter servers that hold the weights.", whole(1, 4096))
     partition: str = setting(
@@ -213,7 +217,8 @@ class RunConfig:
 
 # What may differ when a run is resumed: how the work is cut, where it runs and what it may cost; not what it computes.
 RECUT = (
-    "cluster", "address", "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
+    "cluster", "address", "revive_s", "elastic",
+    "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
     "functions", "function_url", "function_name", "function_service", "function_memory_mb",
     "data_path", "data_host", "data_port", "stream", "fuse",
     "instance", "price_book", "budget_usd",

@@ -17,6 +17,7 @@ from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
+from dorylus.partition import METHODS
 from dorylus.pools import Made, TensorPool
 from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
@@ -189,7 +190,7 @@ class Trainer:
                 self._save()
                 break
             # What is begun is finished, at any price: with a budget nothing begins before an epoch is over.
-            self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until)
+            self._elastic_epoch(self.epoch + 1 if self._accounts.has_budget else until)
             if interrupt.asked:
                 self._interrupted()
 
@@ -293,6 +294,34 @@ class Trainer:
         if what == "program":
             self._accounts.exported(details["seconds"])
         self.log.write("pool", what=what, **details)
+
+    def _elastic_epoch(self, until: int) -> None:
+        """One epoch, with fewer servers where some are lost for good and the settings allow that."""
+        fault: ServersLostError | None = None
+        while True:
+            try:
+                self._one_epoch(until)
+                return
+            except ServersLostError as error:
+                fault = error
+            except ConfigError as error:
+                if fault is None:  # not that so many do not fit either
+                    raise
+                self.log.write("cluster", what="no room", servers=self.config.servers, error=str(error))
+            if not self.config.elastic or self.config.servers == 1 or self.config.partition not in METHODS:
+                raise fault
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Go on with one server less, from the state that is kept."""
+        if self._ran is not None:
+            self._start = self._ran.cluster.state()
+            self._ran.close()
+            self._ran = None
+        config = recut(self.config, {"servers": self.config.servers - 1})
+        self._assembly = assemble(self.graph, self.program, config)
+        self.config = replace(config, intervals=self._assembly.cut.layouts[0].num_intervals)
+        self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
 
     def _one_epoch(self, until: int) -> None:
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)

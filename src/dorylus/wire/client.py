@@ -85,8 +85,8 @@ class Client:
             raise
         return self._last
 
-    def receive(self, request: int, timeout_s: float) -> Frame:
-        """The answer to a request. Raises :class:`Refused` with the port's reason if it says no."""
+    def has_answer(self, request: int, timeout_s: float) -> bool:
+        """Whether the answer to a request, or the reason that none will come, is there within some time."""
         if request not in self._waiting and request not in self._answers:
             raise WireError(
                 f"request {request} to {self.address} is not under way: never sent, received, or forgotten."
@@ -95,9 +95,15 @@ class Client:
         self._read()
         while request not in self._answers:
             if not self._reading.wait(_left_ms(until)) and time.monotonic() >= until:
-                self._waiting.discard(request)
-                raise WireError(f"{self.address} did not answer request {request} within {timeout_s:.3g} s.")
+                return False
             self._read()
+        return True
+
+    def receive(self, request: int, timeout_s: float) -> Frame:
+        """The answer to a request. Raises :class:`Refused` with the port's reason if it says no."""
+        if not self.has_answer(request, timeout_s):
+            self._waiting.discard(request)
+            raise WireError(f"{self.address} did not answer request {request} within {timeout_s:.3g} s.")
         answer = self._answers.pop(request)
         if isinstance(answer, WireError):
             raise answer

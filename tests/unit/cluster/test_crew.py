@@ -84,8 +84,9 @@ class FakeWeights:
     def replied(self, task, call, reply):
         self.history.append(("replied", reply, task.kind, task.interval))
 
-    def finish(self, task):
+    def finish(self, task, done, failed):
         self.history.append(("update", None, task.kind, task.interval))
+        done()
 
 
 class FakePool:
@@ -215,7 +216,7 @@ def test_an_evaluation_uses_one_version_for_all_its_tasks_and_updates_none():
     fixed.weights = {"w": torch.ones(2)}
     assert fixed.pull(task_of(Kind.APPLY_VERTEX)) is fixed.weights
     with pytest.raises(TrainingError, match="only evaluates"):
-        fixed.finish(task_of(Kind.WEIGHT_UPDATE))
+        fixed.finish(task_of(Kind.WEIGHT_UPDATE), pytest.fail, pytest.fail)
 
 
 def task_of(kind, interval=0, epoch=0):
@@ -248,9 +249,11 @@ def test_gradients_are_pushed_under_their_task_and_the_update_follows_the_last_i
         task = task_of(Kind.LOSS, interval)
         weights.replied(task, call_of(weights.pull(task)), reply_of(0.5, grad=interval + 1.0))
     for interval in (1, 2):
-        weights.finish(task_of(Kind.WEIGHT_UPDATE, interval))
+        weights.finish(task_of(Kind.WEIGHT_UPDATE, interval), lambda: None, pytest.fail)
         assert torch.equal(parameters.weights()["weight"], before)
-    weights.finish(task_of(Kind.WEIGHT_UPDATE, 0))
+    over = []
+    weights.finish(task_of(Kind.WEIGHT_UPDATE, 0), lambda: over.append(True), pytest.fail)
+    assert over == [True]
     assert torch.allclose(parameters.weights()["weight"], before - 6.0)
 
 

@@ -25,6 +25,7 @@ def test_any_rows_in_any_order_are_those_of_the_store(graph, tmp_path, wanted):
     graph.save(tmp_path / "store")
     vertices, rows = open_vertices(tmp_path / "store"), np.array(wanted, np.int32)
     np.testing.assert_array_equal(vertices.features[rows], graph.features[rows])
+    np.testing.assert_array_equal(vertices.features[:, slice(2, 5)][rows], graph.features[rows, 2:5])
     np.testing.assert_array_equal(vertices.labels[rows], graph.labels[rows])
     np.testing.assert_array_equal(vertices.train_mask[rows], graph.train_mask[rows])
     assert vertices.num_vertices == len(vertices.features) == 300

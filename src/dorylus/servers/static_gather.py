@@ -1,0 +1,51 @@
+"""The gather that is made once: of input features, before anything is trained.
+
+It needs the features of ghosts, and only while it is made. Where ghosts are many it is made for some columns after the
+others, so that at no time much more is held than the server's own rows.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from dorylus.saga.stages import Gather
+from dorylus.servers.bench import Bench, Extra, Matrix
+from dorylus.servers.gathers import Gatherer
+from dorylus.servers.input_rows import InputRows
+
+EachInterval = Callable[[int, Callable[[int], None]], None]
+
+
+def gather_once(
+    stage: Gather, gather: Gatherer, bench: Bench, features: InputRows, each_interval: EachInterval
+) -> Matrix:
+    """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
+
+    def gathered(columns: slice | None) -> Matrix:
+        bench.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
+        if columns is not None:
+            width = columns.stop - columns.start
+            bench.matrices.put(stage.output, np.empty((bench.num_rows, width), np.float32))
+        each_interval(bench.layout.num_intervals, lambda interval: gather.forward(interval, 0))
+        bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
+        return bench.values(stage.output)
+
+    blocks = _blocks(stage, bench, features)
+    if len(blocks) == 1:
+        return gathered(None)
+    out = np.empty((bench.num_rows, stage.output.columns), np.float32)
+    for columns in blocks:
+        out[:, columns] = gathered(columns)
+    bench.matrices.put(stage.output, out)
+    return out
+
+
+def _blocks(stage: Gather, bench: Bench, features: InputRows) -> list[slice]:
+    """As many blocks of columns as own rows and ghosts are times the own rows; one where that cannot be done."""
+    width = stage.output.columns
+    if stage.layer.reduce == "max" or not features.has_columns or bench.num_rows == 0:
+        return [slice(0, width)]
+    times = min(width, round((bench.num_rows + bench.ghosts.num_rows) / bench.num_rows))
+    ends = np.linspace(0, width, max(1, times) + 1).astype(int).tolist()
+    return [slice(begin, end) for begin, end in pairwise(ends)]

@@ -1,0 +1,74 @@
+"""What a trainer makes of servers that do not come back: it goes on with fewer, or saves what it has and says how."""
+
+import pytest
+
+import dorylus
+from dorylus.cluster.remote import ServersLostError
+from dorylus.errors import ConfigError
+from dorylus.pools import ThreadsPool
+from dorylus.training.clusters import Running
+from in_process_servers import remote_cluster
+
+SETTINGS = {"servers": 3, "intervals": 2, "threads": 1, "epochs": 8, "eval_every": 0, "cluster": "ray"}
+
+
+@pytest.fixture
+def graph():
+    return dorylus.communities(num_vertices=150, num_classes=3, num_features=6, average_degree=5, seed=0)
+
+
+@pytest.fixture
+def clusters(monkeypatch):
+    """The clusters that were made; a server that is killed stays so."""
+    made = []
+
+    def make(job, config, given, ears):
+        cluster = remote_cluster(job, ThreadsPool())
+        cluster._graphs.revive = lambda: None
+        made.append(cluster)
+        return Running(cluster, cluster.figures, cluster.settle)
+
+    monkeypatch.setattr("dorylus.training.trainer.make_cluster", make)
+    return made
+
+
+def run_that_loses_a_server(graph, clusters, sinks=(), **more):
+    with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), sinks=sinks, **SETTINGS, **more) as trainer:
+        trainer.run(epochs=3)
+        clusters[0]._graphs.kill(1)
+        return trainer.run().result()
+
+
+class Kept(list):
+    def write(self, record):
+        self.append(record)
+
+    def close(self):
+        pass
+
+
+def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, clusters):
+    log = Kept()
+    found = run_that_loses_a_server(graph, clusters, [log], elastic=True)
+    assert [each._job.cut.num_servers for each in clusters] == [3, 2]
+    expected = dorylus.train(graph, dorylus.gcn(dropout=0.5), **SETTINGS)
+    assert found.config.servers == 2
+    assert found.losses == pytest.approx(expected.losses, abs=1e-5)
+    assert [each["servers"] for each in log if each.get("what") == "shrunk"] == [2]
+
+
+def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, clusters, tmp_path):
+    with pytest.raises(ServersLostError, match=r"The run is saved after epoch 3: .* dorylus resume"):
+        run_that_loses_a_server(graph, clusters, run_dir=tmp_path / "run")
+    resumed = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(dropout=0.5), servers=2)
+    assert len(resumed.losses) == 8
+
+
+def test_a_pool_of_this_process_is_refused_where_servers_are_elsewhere(graph):
+    with pytest.raises(ConfigError, match="give the name of a pool"):
+        dorylus.Trainer(graph, dorylus.gcn(), pool=ThreadsPool(), cluster="ray")
+
+
+def test_an_address_without_a_cluster_is_refused(graph):
+    with pytest.raises(ConfigError, match="use cluster='ray'"):
+        dorylus.Trainer(graph, dorylus.gcn(), address="10.0.0.1:6379")
