@@ -32,7 +32,7 @@ TESTS = Path(__file__).parents[1] / "tests"
 MIB, GIB = 2**20, 2**30
 BOUNDS = {"time": 1.25, "wire": 0.05, "memory": 1.3}
 RUN = {"epochs": 10**9, "lr": 0.01, "weight_decay": 5e-4, "eval_every": 0, "trace_epochs": 0, "deadline_s": 120}
-TINY = "communities:num_vertices=64"
+TINY = "communities:num_vertices=64,average_degree=3"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,7 +4,6 @@ Ray carries what is said between driver and servers; rows, weights and gradients
 Graph servers are spread over the nodes, one each where there are enough; every server has its cores to itself.
 """
 
-import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,9 +18,11 @@ from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews
 from dorylus.cluster.remote import Note, RemoteCluster, ServersLostError
 from dorylus.errors import ConfigError, DorylusError
+from dorylus.pools.ray import connected
 from dorylus.wire import WireError
 
-PARAMETER_CPUS = 0.1  # a parameter server mostly waits
+ASKED = 'cluster="ray"'
+PARAMETER_BYTES = 1 << 26  # what Ray sets aside for a parameter server; no core, as it mostly waits
 START_S = 120.0  # for room that others may still give back
 REVIVE_S = 300.0  # for servers to be there, or there again: a cloud needs minutes to replace a machine
 PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
@@ -45,7 +46,7 @@ def ray_cluster(
     job: Job, node_job: NodeJob, settings: RaySettings, *, note: Note, hear: Callable[[PoolNews], None]
 ) -> RemoteCluster:
     """A cluster of actors, ready to train; refuses at once what Ray has no room for."""
-    ray = connected(settings.address)
+    ray = connected(settings.address, ASKED)
     assert job.training is not None
     graphs, parameters = job.cut.num_servers, job.training.parameter_servers
     group = _placed(ray, graphs, parameters, settings)
@@ -55,53 +56,49 @@ def ray_cluster(
     return RemoteCluster(
         job,
         RayServers(ray, GraphServer, shared, group, list(range(graphs)), settings.cpus),
-        RayServers(ray, ParameterServer, shared, group, in_last, PARAMETER_CPUS, give_back),
+        RayServers(ray, ParameterServer, shared, group, in_last, 0, give_back),
         note=note,
         hear=hear,
     )
 
 
-def check_installed() -> None:
-    """Refuse to go on without Ray."""
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
-        raise ConfigError('cluster="ray" needs Ray: pip install "dorylus[ray]".')
+def settled_threads(address: str | None, servers: int, threads: int | None) -> int:
+    """How many threads each of the graph servers has, where they fit on the cluster: an equal share if not given."""
+    ray = connected(address, ASKED)
+    cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    threads = threads or share_of(cores, servers)
+    if not _could_fit(cores, [threads] * servers):
+        raise _no_room(ray, servers, threads)
+    return threads
 
 
-def connected(address: str | None) -> Any:
-    """Ray, connected to a cluster."""
-    check_installed()
-    import ray
-
-    if ray.is_initialized():
-        return ray
-    try:
-        ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-    except ConnectionError as error:
-        where = f"at {address}" if address else "on this machine"
-        raise ConfigError(
-            f"there is no Ray cluster {where}: start one with `ray start --head`, or give the address of one."
-        ) from error
-    return ray
+def share_of(cores: Iterable[float], servers: int) -> int:
+    """The most threads that so many servers can have each on nodes with so many cores; 1 if there are too few."""
+    nodes = list(cores)
+    most = int(max(nodes, default=1))
+    return next((each for each in range(most, 1, -1) if sum(int(has // each) for has in nodes) >= servers), 1)
 
 
 def _placed(ray: Any, graphs: int, parameters: int, settings: RaySettings) -> Any:
     """Room for all servers, each graph server in a bundle of its own and the parameter servers in the last one."""
     from ray.util.placement_group import placement_group, remove_placement_group
 
-    bundles = [{"CPU": settings.cpus} for _ in range(graphs)] + [{"CPU": PARAMETER_CPUS * parameters}]
+    bundles = [{"CPU": settings.cpus} for _ in range(graphs)] + [{"memory": PARAMETER_BYTES * parameters}]
     strategy = "STRICT_SPREAD" if settings.spread else "SPREAD"
     group = placement_group(bundles, strategy=strategy)
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    fits = _could_fit([node["Resources"].get("CPU", 0.0) for node in nodes], [each["CPU"] for each in bundles])
-    if group.wait(START_S if fits else 1.0):
+    cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    if group.wait(START_S if _could_fit(cores, [settings.cpus] * graphs) else 1.0):
         return group
     remove_placement_group(group)
-    has = ray.cluster_resources().get("CPU", 0)
-    free = ray.available_resources().get("CPU", 0)
-    raise ConfigError(
-        f"{graphs} graph servers of {settings.cpus:g} cores and {parameters} parameter servers do not fit: the Ray "
-        f"cluster has {len(nodes)} nodes with {has:g} cores, {free:g} of them free. Use fewer servers or threads, or "
-        "add nodes."
+    raise _no_room(ray, graphs, settings.cpus)
+
+
+def _no_room(ray: Any, servers: int, cpus: float) -> ConfigError:
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+    has, free = (each.get("CPU", 0) for each in (ray.cluster_resources(), ray.available_resources()))
+    return ConfigError(
+        f"{servers} graph servers of {cpus:g} cores do not fit: the Ray cluster has {nodes} nodes with {has:g} cores, "
+        f"{free:g} of them free. Use fewer servers or threads, or add nodes."
     )
 
 
@@ -272,11 +269,8 @@ class RayServers:
     def _at_work(self, actors: Sequence[Any]) -> bool:
         """Whether all these servers are at work on something."""
         felt = [actor.pulse.remote() for actor in actors]
-        done, silent = self._ray.wait(felt, num_returns=len(felt), timeout=SILENT_S)
-        calls = [self._answer(each) for each in done]
-        if silent:
-            raise ServersLostError(f"{len(silent)} servers have said nothing for {SILENT_S:g} s.")
-        return all(calls)
+        done, silent = self._ray.wait(felt, num_returns=len(felt), timeout=PULSE_S)
+        return all(self._answer(each) for each in done) and not silent
 
     def _not_answering(self, actors: Sequence[Any]) -> list[Any]:
         """Those that are not there within a while."""

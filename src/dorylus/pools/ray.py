@@ -5,7 +5,10 @@ by each process that needs them. Ray runs a task again when the process or the n
 only the one answer that Ray hands out counts.
 """
 
+import importlib.util
+import os
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -28,6 +31,7 @@ from dorylus.saga.dense import Call, Reply
 
 KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies at hand, here and in each process of Ray's
 PER_CORE = 2  # tasks on their way for each core: one runs while the next one's rows arrive
+KNOCK_S = 5.0
 _JOIN_S = 10.0
 
 Done = Callable[[Reply], None]
@@ -41,22 +45,33 @@ def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
 
     if ray.is_initialized():
         return ray
+    given = address or os.environ.get("RAY_ADDRESS")
+    where = f"at {given}" if given else "on this machine"
+    start = "start one with `ray start --head`, or give the address of one"
+    if given:
+        _knock(given, f"there is no Ray cluster {where} ({{why}}): {start}.")
     try:
         ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-    except ConnectionError as error:
-        where = f"at {address}" if address else "on this machine"
-        raise ConfigError(
-            f"there is no Ray cluster {where}: start one with `ray start --head`, or give the address of one."
-        ) from error
+    except (ConnectionError, RuntimeError) as error:
+        token = "if there is one, it does not take our token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN; docs/cluster.md)"
+        raise ConfigError(f"there is no Ray cluster {where} that lets us in: {start}; {token}.") from error
     return ray
 
 
+def _knock(address: str, refusal: str) -> None:
+    """Refuse an address where nobody listens: Ray would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+        except OSError as why:
+            raise ConfigError(refusal.format(why=why)) from why
+
+
 def check_installed(asked: str = 'pool="ray"') -> None:
-    """Refuse what was asked for where Ray is missing."""
-    try:
-        import ray  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(f'{asked} needs Ray: pip install "dorylus[ray]".') from error
+    """Refuse what was asked for where Ray is missing, or what its data travels by."""
+    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
+        raise ConfigError(f'{asked} needs Ray: pip install "dorylus[ray]".')
 
 
 @dataclass(frozen=True)

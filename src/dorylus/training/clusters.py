@@ -57,17 +57,17 @@ class Running:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def check_cluster(config: RunConfig, pool: object | None) -> None:
-    """Refuse what no cluster can be made of, before anything is written."""
+def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
+    """Refuse what no cluster can be made of, before anything is written; the settings, with threads that fit it."""
     if config.cluster == "local":
         if config.address is not None and config.pool != "ray":
             raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
-        return
+        return config
     if pool is not None:
         raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
-    from dorylus.cluster.ray import check_installed
+    from dorylus.cluster.ray import settled_threads
 
-    check_installed()
+    return replace(config, threads=settled_threads(config.address, config.servers, config.threads))
 
 
 def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) -> Running:

@@ -124,7 +124,7 @@ class Trainer:
         memory.reset_peak()
         check_trainable(graph, config)
         check_pool(config)
-        check_cluster(config, pool)
+        config = check_cluster(config, pool)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dorylus.cli.cluster import judging, probe, taking
+from dorylus.cli.cluster import probe, taking
 from dorylus.cli.cluster.judging import judged, room
 from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
-from dorylus.cluster.ray import PARAMETER_CPUS
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "pyzmq": "27.3.0", "dorylus": "0.1.0"}
 GIB = 2**30
@@ -125,22 +124,17 @@ def test_what_is_missing_here_too_is_a_failure():
 
 @pytest.mark.parametrize(
     ("cores", "threads", "servers"),
-    [([4, 4], 2, 3), ([4.5, 4], 2, 4), ([4, 4], 3, 2), ([4], 4, 0), ([5], 4, 1), ([], 1, 0), ([1, 1, 1], 1, 2)],
+    [([4, 4], 2, 4), ([4.5, 4], 2, 4), ([4, 4], 3, 2), ([4], 4, 1), ([3], 4, 0), ([], 1, 0), ([1, 1, 1], 1, 3)],
 )
-def test_graph_servers_fit_where_a_core_is_left_for_parameter_servers(cores, threads, servers):
+def test_graph_servers_fit_where_a_node_has_all_their_cores(cores, threads, servers):
     assert room(cores, threads) == servers
-
-
-def test_parameter_servers_take_what_the_cluster_gives_them():
-    assert judging.PARAMETER_CPUS == PARAMETER_CPUS
 
 
 def test_cores_are_told_a_node_and_what_they_are_good_for():
     survey = with_node(healthy(A, B), node(B, free_cores=1))
     assert told(survey, "cores", threads=2) == (
         "ok",
-        f"{A}: 4 of 4 free; {B}: 1 of 4 free; room for 2 graph servers of 2 threads beside the parameter servers, "
-        "1 on nodes of their own – ",
+        f"{A}: 4 of 4 free; {B}: 1 of 4 free; room for 2 graph servers of 2 threads, 1 on nodes of their own – ",
     )
 
 
@@ -149,7 +143,7 @@ def test_cores_are_told_a_node_and_what_they_are_good_for():
     [
         (with_node(healthy(A, B), node(B, cores=2, free_cores=2)), 3, "warn", f"{B} has 2: train with fewer --threads"),
         (replace(healthy(A), nodes=(node(A, free_cores=0),)), 1, "warn", "others use the cluster"),
-        (healthy(A), 4, "fail", "train with fewer --threads"),
+        (healthy(A), 5, "fail", "train with fewer --threads"),
         (healthy(A, B), 5, "fail", "train with fewer --threads"),
     ],
 )

@@ -1,4 +1,5 @@
-import sys
+import importlib.util
+import socket
 import threading
 
 import pytest
@@ -261,16 +262,26 @@ def test_fusion_can_be_switched_off(made):
 
 
 def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r'^pool="ray" needs Ray: pip install "dorylus\[ray\]"'):
         making.check_pool(PoolSettings(name="ray"))
 
 
-@pytest.mark.parametrize(("address", "where"), [(None, "on this machine"), ("10.0.0.1:6379", "at 10.0.0.1:6379")])
-def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch, address, where):
+def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch):
     def nobody(**_):
         raise ConnectionError("nobody there")
 
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", nobody)
-    with pytest.raises(ConfigError, match=f"^there is no Ray cluster {where}: start one with"):
-        connected(address)
+    with pytest.raises(ConfigError, match=r"^there is no Ray cluster on this machine .*: start one with .* our token"):
+        connected(None)
+
+
+@pytest.mark.parametrize("way", ["argument", "environment"])
+def test_an_address_where_nobody_listens_is_refused_before_ray_waits_for_it(monkeypatch, way):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = "127.0.0.1:{}".format(listener.getsockname()[1])
+    monkeypatch.setattr(ray, "init", pytest.fail)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ConfigError, match=f"^there is no Ray cluster at {address} .*refused.*: start one with"):
+        connected(address if way == "argument" else None)

@@ -12,7 +12,6 @@ from dorylus.report import units
 MUST_BE_THE_SAME = ("python", "ray", "dorylus")  # of the others a difference shows in the last bits
 CLOCK_OFF_S = 0.5
 NAMED = 8  # the most that a line lists
-PARAMETER_CPUS = 0.1  # as in cluster/ray.py, which loads torch
 
 START = (
     "start one: ray start --head --node-ip-address ADDRESS (this machine's, as other nodes reach it); or give --address"
@@ -83,7 +82,7 @@ def check_cores(survey: Survey, *, threads: int) -> Check:
     free = room((node.free_cores for node in survey.nodes), threads)
     apart = min(free, sum(node.free_cores >= threads for node in survey.nodes))
     servers = f"graph server{'s' * (free != 1)} of {threads} thread{'s' * (threads > 1)}"
-    found = f"{_some(each)}; room for {free} {servers} beside the parameter servers, {apart} on nodes of their own"
+    found = f"{_some(each)}; room for {free} {servers}, {apart} on nodes of their own"
     small = [f"{node.name} has {node.cores:g}" for node in survey.nodes if 0 < node.cores < threads]
     if not room((node.cores for node in survey.nodes), threads):
         return Check("cores", "fail", found, "train with fewer --threads, or add nodes")
@@ -95,10 +94,8 @@ def check_cores(survey: Survey, *, threads: int) -> Check:
 
 
 def room(cores: Iterable[float], threads: int) -> int:
-    """How many graph servers fit on nodes with so many cores, beside the parameter servers."""
-    nodes = list(cores)
-    fit = sum(int(each // threads) for each in nodes)
-    return fit if any(each % threads >= PARAMETER_CPUS for each in nodes) else max(0, fit - 1)
+    """How many graph servers fit on nodes with so many cores; parameter servers take none."""
+    return sum(int(each // threads) for each in cores)
 
 
 def check_memory(survey: Survey) -> Check:

@@ -8,7 +8,6 @@ process of its own: Ray waits for minutes where nobody answers, and now and then
 
 import json
 import os
-import socket
 import sys
 import time
 from collections import Counter
@@ -18,11 +17,9 @@ from typing import Any
 
 from dorylus.cli.cluster import probe
 from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
-from dorylus.cluster.ray import connected
-from dorylus.errors import ConfigError
+from dorylus.pools.ray import connected
 from dorylus.wire.line import new_secret
 
-KNOCK_S = 5.0
 ANSWER_S = 60.0  # for a node to start a process and look around
 CLOCK_S, CLOCKS = 5.0, 5
 DIAL_S = 45.0  # more than a handshake may take
@@ -35,7 +32,7 @@ def main(address: str, store: str) -> None:
     survey = Survey(driver=Machine(**probe.machine(store)), store=store)
     tell(survey)
     try:
-        ray = _connected(address)
+        ray = connected(address or None, "a look at a cluster")
     except Exception as why:
         tell(replace(survey, trouble=_in_a_line(why)))
         return
@@ -58,20 +55,6 @@ def take(ray: Any, begun: Survey) -> Survey:
     hosts = [alive[number]["NodeManagerAddress"] for number in there]
     pairs = _pairs(ray, [probes[number] for number in there], hosts, [nodes[number].name for number in there])
     return replace(begun, nodes=tuple(nodes), pairs=tuple(pairs))
-
-
-def _connected(address: str) -> Any:
-    """Ray, connected; knocks first, as Ray takes more than a minute to find that nobody is there."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
-        except OSError as why:
-            raise ConfigError(f"nobody listens at {address} ({why})") from why
-    try:
-        return connected(address or "auto")
-    except ConfigError as why:
-        raise ConfigError(f"there is no cluster {f'at {address}' if address else 'on this machine'}") from why
 
 
 def _probes(ray: Any, nodes: Sequence[str]) -> list[Any]:
