@@ -24,7 +24,6 @@ from dorylus.wire import WireError
 ASKED = 'cluster="ray"'
 PARAMETER_BYTES = 1 << 26  # what Ray sets aside for a parameter server; no core, as it mostly waits
 START_S = 120.0  # for room that others may still give back
-REVIVE_S = 300.0  # for servers to be there, or there again: a cloud needs minutes to replace a machine
 PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
 SILENT_S = 30.0  # after which one that says nothing, or does nothing, is lost
 END_S = 5.0  # for a server to hang up before it is ended
@@ -34,11 +33,13 @@ END_S = 5.0  # for a server to hang up before it is ended
 class RaySettings:
     """Which Ray cluster (None: the one this machine belongs to), and what a server takes of it.
 
-    ``spread``: whether every graph server must have a node to itself, or only where there are enough of them.
+    ``revive_s``: how long servers are waited for until they are there, or there again. ``spread``: whether every graph
+    server must have a node to itself, or only where there are enough of them.
     """
 
     address: str | None = None
     cpus: float = 1.0
+    revive_s: float = 300.0
     spread: bool = False
 
 
@@ -55,8 +56,8 @@ def ray_cluster(
     give_back = partial(ray.util.remove_placement_group, group)  # when the servers that are closed last are
     return RemoteCluster(
         job,
-        RayServers(ray, GraphServer, shared, group, list(range(graphs)), settings.cpus),
-        RayServers(ray, ParameterServer, shared, group, in_last, 0, give_back),
+        RayServers(ray, GraphServer, shared, group, list(range(graphs)), settings.cpus, settings.revive_s),
+        RayServers(ray, ParameterServer, shared, group, in_last, 0, settings.revive_s, give_back),
         note=note,
         hear=hear,
     )
@@ -190,11 +191,12 @@ class RayServers:
         group: Any,
         bundles: Sequence[int],
         cpus: float,
+        revive_s: float,
         end: Callable[[], None] = lambda: None,
     ) -> None:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._ray, self._end = ray, end
+        self._ray, self._revive_s, self._end = ray, revive_s, end
         self._each = [(kind.make, shared, number) for number in range(len(bundles))]  # what each is to become
         actor = ray.remote(kind)
         self._actors = [
@@ -230,9 +232,9 @@ class RayServers:
         begun, ended, lost = time.monotonic(), False, list(self._actors)
         while lost := self._not_answering(lost):
             waited_s = time.monotonic() - begun
-            if waited_s > REVIVE_S:
-                raise ServersLostError(f"{len(lost)} servers were not there again within {REVIVE_S:g} s.")
-            if waited_s > REVIVE_S / 2 and not ended:  # alive, perhaps, but stuck
+            if waited_s > self._revive_s:
+                raise ServersLostError(f"{len(lost)} servers were not there again within {self._revive_s:g} s.")
+            if waited_s > self._revive_s / 2 and not ended:  # alive, perhaps, but stuck
                 ended = True
                 for actor in lost:
                     self._ray.kill(actor, no_restart=False)

@@ -87,7 +87,7 @@ def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) ->
         shards=_sharded(job, job.graph, store, config),
         make_pool=partial(_pool_of_node, config),
     )
-    settings = RaySettings(address=config.address, cpus=job.threads)
+    settings = RaySettings(address=config.address, cpus=job.threads, revive_s=config.revive_s)
     cluster = ray_cluster(job, node_job, settings, note=ears.cluster, hear=ears.news)
     return Running(cluster, cluster.figures, cluster.settle, scratch)
 

@@ -280,7 +280,7 @@ def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch):
 @pytest.mark.parametrize("way", ["argument", "environment"])
 def test_an_address_where_nobody_listens_is_refused_before_ray_waits_for_it(monkeypatch, way):
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = "127.0.0.1:{}".format(listener.getsockname()[1])
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
     monkeypatch.setattr(ray, "init", pytest.fail)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=f"^there is no Ray cluster at {address} .*refused.*: start one with"):
