@@ -65,9 +65,10 @@ class ParameterNode:
         """Go on from its part of a state, or from the beginning; whatever was in progress is forgotten."""
         self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
 
-    def end_epoch(self, loss: float) -> None:
-        """Move the learning-rate schedule on."""
+    def end_epoch(self, loss: float, tell: bool) -> PSState | None:
+        """Move the learning-rate schedule on; the state after that, if it is to be told."""
         self._parameters.end_epoch(loss)
+        return self.state() if tell else None
 
     def synchronise(self) -> None:
         """From now on one update an epoch."""

@@ -177,12 +177,13 @@ class RemoteCluster:
         reports: list[NodeReport] = self._graphs.call("train_epoch", permit, exact)
         parts = {interval: part for report in reports for interval, part in report.losses.items()}
         loss = sum(parts[interval] for interval in sorted(parts))
-        self._parameters.call("end_epoch", loss)
+        drained = permit is None or permit <= epoch
+        keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
+        states = self._parameters.call("end_epoch", loss, keep)
         for report in reports:
             self._hear(report.pool)
-        drained = permit is None or permit <= epoch
-        if drained and (epoch + 1 - self._kept_epoch) >= self._keep_every:
-            self._keep(joined(self._parameters.call("state")), epoch + 1)
+        if keep:
+            self._keep(joined(states), epoch + 1)
         self._epoch = epoch + 1
         return _joined(loss, reports)
 
