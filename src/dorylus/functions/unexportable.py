@@ -7,7 +7,7 @@ from torch import Tag, fx
 from dorylus.errors import ConfigError
 from dorylus.saga.dense import Call, Mode
 
-POOLS_WITH_TORCH = ("threads",)  # those that run a body itself, so that it may be anything
+POOLS_WITH_TORCH = ("threads", "ray")  # those that run a body itself, so that it may be anything
 
 _OPERATION = re.compile(r"torch\.ops\.([\w.]+?)(?:\.default)?\b(?![.\w])|OpOverload\(op='([\w.]+)'")
 _TASKS = {Mode.FORWARD: "forward task", Mode.GRADIENT: "gradient task", Mode.LOSS: "task with the loss"}

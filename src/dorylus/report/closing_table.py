@@ -48,11 +48,18 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         *cluster_rows(summary),
         *pool_rows(summary),
         *bill_rows(summary),
-        ("peak memory", units.size(summary.peak_memory_bytes) if summary.peak_memory_bytes else "–"),
+        ("peak memory", _memory(summary)),
         ("work", _work(summary)),
         ("run folder", summary.run_dir or "–"),
     ]
     return [(name, value) for name, value in told if value != "–"]
+
+
+def _memory(summary: Summary) -> str:
+    here, there = (units.size(each) for each in (summary.peak_memory_bytes, summary.server_peak_memory_bytes))
+    if summary.server_peak_memory_bytes:
+        return f"{there} on a graph server at most, {here} here"
+    return here if summary.peak_memory_bytes else "–"
 
 
 def _to_go_on(summary: Summary) -> str:

@@ -33,8 +33,11 @@ def pool_rows(summary: Summary) -> list[tuple[str, str]]:
     again = f"{told['relaunches']:,} relaunched, {told['duplicates'] + told['duplicate_parts']:,} duplicates dropped"
     faults = f"{told['timeouts']:,} timed out, {told['losses']:,} lost, {told['throttled']:,} throttled"
     where = f"{summary.config.get('pool')}, {told['data_path']}, {told['functions']:,} at once at the end"
+    count = f"{told['invocations']:,} ({told['cold_starts']:,} cold), {sizes}"
+    if summary.config.get("pool") == "ray":  # nothing of it is billed by itself
+        return [("dense tasks", f"{where}; {count}"), ("tried again", again if told["relaunches"] else "–")]
     return [
         ("functions", where),
-        ("invocations", f"{told['invocations']:,} ({told['cold_starts']:,} cold), {sizes}, {billed} billed"),
+        ("invocations", f"{count}, {billed} billed"),
         ("tried again", f"{again}; {faults}" if told["relaunches"] or told["duplicates"] else "–"),
     ]

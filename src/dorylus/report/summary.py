@@ -35,6 +35,7 @@ class Summary:
     usd: float | None = None
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
+    server_peak_memory_bytes: int = 0  # of the graph server that needs most, where servers have their own processes
     evaluation: dict[str, Any] = field(default_factory=dict)
     stop_reason: str | None = None
     run_dir: str | None = None
@@ -79,6 +80,8 @@ class Summary:
         self.usd = record.get("usd")
         self.memory_bytes = record.get("memory_bytes") or 0
         self.peak_memory_bytes = max(self.peak_memory_bytes, self.memory_bytes)
+        peaks = [each.get("peak_memory_bytes") or 0 for each in record.get("servers") or ()]
+        self.server_peak_memory_bytes = max(self.server_peak_memory_bytes, *peaks, 0)
 
     @property
     def median_epoch_seconds(self) -> float | None:

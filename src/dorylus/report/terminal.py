@@ -16,7 +16,7 @@ from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.closing_table import closing_table
 from dorylus.report.cluster_rows import cluster
-from dorylus.report.pool_rows import pool_line
+from dorylus.report.notices import notice
 from dorylus.report.summary import RECENT_EPOCHS, Summary
 
 LINES_PER_RUN = 10
@@ -67,9 +67,7 @@ class _Lines:
     def show(self, record: Record, summary: Summary) -> None:
         if record["kind"] == "run":
             self._print(opening_line(summary))
-        elif record["kind"] == "synchronous":
-            self._print(synchronous_line(record))
-        elif record["kind"] == "pool" and (line := pool_line(record)):
+        elif line := notice(record):
             self._print(line)
         elif record["kind"] == "epoch" and self._is_time(record, summary):
             self._last_epoch, self._last_t = summary.epoch, record.get("t", 0.0)
@@ -115,9 +113,7 @@ class _Bar:
             self._console.print(opening_line(summary), markup=False, highlight=False)
             self._task = self._progress.add_task("", total=summary.num_epochs, completed=summary.epoch)
             self._progress.start()
-        elif record["kind"] == "synchronous":
-            self._console.print(synchronous_line(record), markup=False, highlight=False)
-        elif record["kind"] == "pool" and (line := pool_line(record)):
+        elif line := notice(record):
             self._console.print(line, markup=False, highlight=False)
         elif record["kind"] in ("epoch", "evaluation") and self._task is not None:
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
@@ -139,14 +135,6 @@ def opening_line(summary: Summary) -> str:
     servers = f", {where}" if (where := cluster(summary)) else ""
     resumed = f", going on after epoch {summary.epoch}" if summary.epoch else ""
     return f"{what}{known}{parameters}{servers}{resumed}"
-
-
-def synchronous_line(record: Record) -> str:
-    """That an asynchronous run goes on exactly, and why."""
-    score = units.percent(record.get("score"))
-    return (
-        f"epoch {record['epoch']}: validation is at {score}, close to the target; epochs are synchronous from here on"
-    )
 
 
 def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:

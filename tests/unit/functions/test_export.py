@@ -121,7 +121,7 @@ def test_a_body_that_cannot_be_exported_is_told_of_by_layer_and_operation(why):
     message = str(caught.value)
     assert message.startswith("the gradient task of apply_vertex of layer 2 (Mine) cannot be exported for functions")
     assert says in message
-    assert message.endswith('change the body, or run it with pool="threads".')
+    assert message.endswith('change the body, or run it with pool="threads" or pool="ray".')
 
 
 def test_complex_numbers_that_end_in_real_ones_are_fine():

@@ -1,0 +1,37 @@
+"""What people are told of between epochs, a line each: what they would wait for or wonder about."""
+
+from dorylus.observe.sink import Record
+from dorylus.report import units
+from dorylus.report.pool_rows import pool_line
+
+
+def notice(record: Record) -> str | None:
+    """The line that a record is worth; most are worth none."""
+    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster}
+    tell = known.get(record["kind"])
+    return None if tell is None else tell(record)
+
+
+def _synchronous(record: Record) -> str:
+    """That an asynchronous run goes on exactly, and why."""
+    score = units.percent(record.get("score"))
+    return (
+        f"epoch {record['epoch']}: validation is at {score}, close to the target; epochs are synchronous from here on"
+    )
+
+
+def _cluster(record: Record) -> str | None:
+    """Where servers are, that some were lost, and that a run goes on."""
+    match record.get("what"):
+        case "session":
+            hosts = sorted({host for host, _ in (record.get("servers") or {}).get("graph", ())})
+            return f"graph servers are on {', '.join(hosts)}" if record.get("session") == 1 and hosts else None
+        case "fault":
+            return f"after epoch {record.get('epoch')}: {record.get('error')} Waiting for all servers to be back."
+        case "recovered":
+            took = units.seconds(record.get("seconds") or 0.0)
+            return f"all servers are back after {took}; going on after epoch {record.get('epoch')}"
+        case "shrunk":
+            return f"servers did not come back: going on with {record.get('servers')} after epoch {record.get('epoch')}"
+        case _:
+            return None
