@@ -3,8 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
-from dataclasses import replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -17,27 +15,21 @@ from dorylus.cost import Phase
 from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
-from dorylus.partition import METHODS
 from dorylus.pools import Made, TensorPool
 from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
 from dorylus.servers import PSState
 from dorylus.training.accounts import Accounts
-from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
+from dorylus.training.assembly import bind, check_finite, check_trainable
 from dorylus.training.checkpoint import Checkpoint
-from dorylus.training.clusters import Ears, Running, check_cluster, make_cluster
+from dorylus.training.clusters import Ears, check_cluster
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import fingerprint, graph_identity
+from dorylus.training.fleet import Fleet
 from dorylus.training.interrupt import Interrupt
-from dorylus.training.jobs import training_job
 from dorylus.training.keeper import Keeper
-from dorylus.training.optim import (
-    OptimizerFactory,
-    ScheduleFactory,
-    make_lr_schedule,
-    make_optimizer,
-)
+from dorylus.training.optim import OptimizerFactory, ScheduleFactory
 from dorylus.training.permit import permitted
 from dorylus.training.pooling import check_pool
 from dorylus.training.progress import Progress
@@ -129,22 +121,13 @@ class Trainer:
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
-        names = [name for name, _ in self.program.named_parameters()]
-        self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
-        self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
-        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # refused now or never
-        self._accounts = Accounts(config)
-        self._assembly = assemble(graph, self.program, config)
-        # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
-        intervals = self._assembly.cut.layouts[0].num_intervals
-        self.graph, self.config = graph, replace(config, intervals=intervals, threads=threads_of(config))
+        given = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
+        self.graph, self._accounts = graph, Accounts(config)
+        self._fleet = Fleet(graph, self.program, config, optimizer, lr_schedule, given)
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
-        self._given = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
-        self._ran: Running | None = None
         self._server_peaks: list[int] = []
         self._closed = False
-        self._start: PSState | None = None  # where a resumed run goes on
         self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
 
     def _start_log(self, sinks: Iterable[Sink], resumed_from: int | None) -> None:
@@ -160,6 +143,11 @@ class Trainer:
             resumed_from=resumed_from,
             run_dir=None if self._folder is None else str(self._folder.path),
         )
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings, all of them as they came out."""
+        return self._fleet.config
 
     @property
     def epoch(self) -> int:
@@ -235,18 +223,17 @@ class Trainer:
         metrics = evaluate(self.graph, cluster.outputs(weights=weights))
         model = deepcopy(self.program)
         model.load_state_dict({**model.state_dict(), **weights})
-        assert self._ran is not None
-        self._ran.settle()
+        self._fleet.settle()
         self._accounts.enter(Phase.EVALUATION)
         result = Result.of(
             self._progress,
             bill=self._accounts.bill(),
-            pool=dict(self._ran.figures()),
+            pool=dict(self._fleet.figures()),
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
             server_peak_memory_bytes=self._server_peaks,
-            work=self._assembly.work,
+            work=self._fleet.assembly.work,
             config=self.config,
             graph=self.graph,
         )
@@ -259,9 +246,7 @@ class Trainer:
     def close(self) -> None:
         """Stop the threads and end the log."""
         self._closed = True
-        if self._ran is not None:
-            self._ran.close()
-            self._ran = None
+        self._fleet.close()
         self.log.close()
 
     def __enter__(self) -> Self:
@@ -276,14 +261,7 @@ class Trainer:
             raise TrainingError(
                 "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
             )
-        if self._ran is None:
-            makers = (self._make_optimizer, self._make_lr_schedule)
-            job = training_job(self.graph, self.program, self._assembly, self.config, *makers, self.epoch)
-            ears = Ears(self._note_cluster, self._note_pool, self._accounts.invoked)
-            self._ran = make_cluster(job, self.config, self._given, ears)
-            if self._start is not None:
-                self._ran.cluster.restore(self._start)
-        return self._ran.cluster
+        return self._fleet.running(self.epoch, Ears(self._note_cluster, self._note_pool, self._accounts.invoked))
 
     def _note_cluster(self, what: str, **details: Any) -> None:
         if what == "session":
@@ -308,20 +286,10 @@ class Trainer:
                 if fault is None:  # not that so many do not fit either
                     raise
                 self.log.write("cluster", what="no room", servers=self.config.servers, error=str(error))
-            if not self.config.elastic or self.config.servers == 1 or self.config.partition not in METHODS:
+            if not self._fleet.can_shrink:
                 raise fault
-            self._shrink()
-
-    def _shrink(self) -> None:
-        """Go on with one server less, from the state that is kept."""
-        if self._ran is not None:
-            self._start = self._ran.cluster.state()
-            self._ran.close()
-            self._ran = None
-        config = recut(self.config, {"servers": self.config.servers - 1})
-        self._assembly = assemble(self.graph, self.program, config)
-        self.config = replace(config, intervals=self._assembly.cut.layouts[0].num_intervals)
-        self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
+            self._fleet.shrink()
+            self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
 
     def _one_epoch(self, until: int) -> None:
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
@@ -413,7 +381,7 @@ class Trainer:
         if self._progress.stopped in ("interrupted", "budget"):
             self._progress.stopped = None
         self.program.load_state_dict(state.weights)
-        self._start = PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule)
+        self._fleet.go_on_from(PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule))
         if self.config.keep == "best" and self._progress.best_epoch is not None:
             assert self._folder is not None
             self._best = self._weights_of(Keeper(self._folder).best_weights(self._progress.best_epoch))

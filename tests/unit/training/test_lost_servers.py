@@ -28,7 +28,7 @@ def clusters(monkeypatch):
         made.append(cluster)
         return Running(cluster, cluster.figures, cluster.settle)
 
-    monkeypatch.setattr("dorylus.training.trainer.make_cluster", make)
+    monkeypatch.setattr("dorylus.training.fleet.make_cluster", make)
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     return made
 

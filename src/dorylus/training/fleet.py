@@ -1,0 +1,90 @@
+"""The servers of a run: made when they are first needed, and made anew, fewer, where some are lost for good."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dorylus.cluster import Cluster
+from dorylus.graph import Graph
+from dorylus.partition import METHODS
+from dorylus.pools import Made
+from dorylus.saga import Program
+from dorylus.servers import PSState
+from dorylus.training.assembly import assemble, threads_of
+from dorylus.training.clusters import Ears, Running, make_cluster
+from dorylus.training.config import RunConfig, recut
+from dorylus.training.jobs import training_job
+from dorylus.training.optim import OptimizerFactory, ScheduleFactory, make_lr_schedule, make_optimizer
+
+
+class Fleet:
+    """Knows how a run is cut, and everything its servers are made of; ``config`` has every setting as it came out."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        program: Program,
+        config: RunConfig,
+        optimizer: OptimizerFactory | None,
+        lr_schedule: ScheduleFactory | None,
+        pool: Made | None,
+    ) -> None:
+        self._graph, self._program, self._pool = graph, program, pool
+        names = [name for name, _ in program.named_parameters()]
+        make, schedule = (
+            partial(make_optimizer, config, factory=optimizer, names=names),
+            partial(make_lr_schedule, config, factory=lr_schedule),
+        )
+        schedule(make(list(program.named_parameters())))  # refused now or never
+        self._makers = make, schedule
+        self._ran: Running | None = None
+        self._start: PSState | None = None
+        self._cut(config)
+
+    def _cut(self, config: RunConfig) -> None:
+        self.assembly = assemble(self._graph, self._program, config)
+        # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
+        intervals = self.assembly.cut.layouts[0].num_intervals
+        self.config = replace(config, intervals=intervals, threads=threads_of(config))
+
+    def go_on_from(self, state: PSState) -> None:
+        """Have servers that are not made yet begin with such a state."""
+        self._start = state
+
+    def running(self, epoch: int, ears: Ears) -> Cluster:
+        """The servers, made now if they are not there, after so many epochs."""
+        if self._ran is None:
+            job = training_job(self._graph, self._program, self.assembly, self.config, *self._makers, epoch)
+            self._ran = make_cluster(job, self.config, self._pool, ears)
+            if self._start is not None:
+                self._ran.cluster.restore(self._start)
+        return self._ran.cluster
+
+    @property
+    def can_shrink(self) -> bool:
+        """Whether the run may, and can, go on with one server less."""
+        return self.config.elastic and self.config.servers > 1 and self.config.partition in METHODS
+
+    def shrink(self) -> None:
+        """Let go of the servers; there is one less when they are made anew, from the state that is kept."""
+        if self._ran is not None:
+            self._start = self._ran.cluster.state()
+            self.close()
+        self._cut(recut(self.config, {"servers": self.config.servers - 1}))
+
+    def settle(self) -> None:
+        """Wait until whatever pools were asked for has come."""
+        assert self._ran is not None
+        self._ran.settle()
+
+    def figures(self) -> Mapping[str, Any]:
+        """What pools did until now."""
+        assert self._ran is not None
+        return self._ran.figures()
+
+    def close(self) -> None:
+        """Stop all servers."""
+        if self._ran is not None:
+            self._ran.close()
+            self._ran = None
