@@ -153,8 +153,8 @@ class GraphNode:
         if self._session is not None:
             site, weights = self._session
             site.fail(PeerLostError("the session was ended."))
+            weights.close()  # first: a thread of the site may wait for it
             site.close()
-            weights.close()
         self._session = None
 
     def _report(self, seconds: float) -> ServerReport:

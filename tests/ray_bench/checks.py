@@ -1,0 +1,74 @@
+"""A driver on Ray's nodes: trains there in several ways, and tells what came of it as JSON in its last line.
+
+    python -m ray_bench.checks FOLDER
+
+Every run is told with its losses, scores and weights; whoever started this compares them with embedded runs.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dorylus
+from dorylus.errors import DorylusError
+from dorylus.observe.sink import MemorySink
+from ray_bench.leaks import left_by_runs
+from ray_bench.network import alive, namespace, title
+from ray_bench.runs import ASYNC, PIPE, model, stored, told
+
+
+def main(folder: Path) -> dict[str, Any]:
+    """All checks, on one cluster."""
+    graph = stored(folder)
+    return {
+        "gcn": on_ray(graph, "gcn", PIPE),
+        "async": on_ray(graph, "gcn", ASYNC),
+        "killed": killed(graph),
+        "too_big": refused(graph, servers=50),
+        "left": left_by_runs(),
+    }
+
+
+def on_ray(graph: dorylus.Graph, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """A run, and on how many nodes its graph servers were."""
+    with dorylus.Trainer(graph, model(name), cluster="ray", **settings) as trainer:
+        result = trainer.run().result()
+        places = {namespace(pid) for pid in graph_servers()}
+        return {**told(result), "servers": len(graph_servers()), "nodes": len(places)}
+
+
+def killed(graph: dorylus.Graph) -> dict[str, Any]:
+    """A run in the middle of which the process of one of its graph servers is killed."""
+    log = MemorySink()
+    with dorylus.Trainer(graph, model("gat"), cluster="ray", sinks=[log], **PIPE) as trainer:
+        trainer.run(3)
+        saboteur = threading.Timer(0.02, os.kill, (graph_servers()[1], signal.SIGKILL))
+        saboteur.start()
+        result = trainer.run().result()
+        saboteur.join()
+        noted = [record["what"] for record in log.records if record.get("what") in ("fault", "recovered")]
+        return {**told(result), "noted": noted}
+
+
+def refused(graph: dorylus.Graph, **settings: Any) -> dict[str, Any]:
+    """The error of a run that cannot be, and how long it took to say so."""
+    begun = time.monotonic()
+    try:
+        dorylus.train(graph, model("gcn"), cluster="ray", **(PIPE | {"intervals": 1} | settings))
+    except DorylusError as error:
+        return {"error": f"{type(error).__name__}: {error}", "seconds": time.monotonic() - begun}
+    return {"error": "", "seconds": 0.0}
+
+
+def graph_servers() -> list[int]:
+    """The processes of graph servers, on whichever node."""
+    return [pid for pid in alive() if title(pid).startswith("ray::GraphServer")]
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))

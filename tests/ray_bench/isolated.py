@@ -1,0 +1,68 @@
+"""A place that nobody can leave: processes, network and mounts of its own, gone with the first process there.
+
+    python -m ray_bench.isolated MODULE WORDS
+
+runs a module there.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+TESTS = Path(__file__).parents[1]
+_OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
+
+
+def why_not() -> str | None:
+    """Why this machine cannot have such a place with Ray in it, if it cannot."""
+    if importlib.util.find_spec("ray") is None:
+        return "it needs Ray"
+    if sys.platform != "linux" or any(shutil.which(name) is None for name in ("ip", "unshare", "nsenter")):
+        return "it needs Linux with iproute2 and util-linux"
+    if os.geteuid() != 0 or subprocess.run([*_OWN, "true"], capture_output=True).returncode:
+        return "it needs root and the right to make namespaces"
+    return None
+
+
+def run_isolated(module: str, *words: str, timeout_s: float) -> Any:
+    """Run a module of the tests there; what it tells as JSON in the last line it prints."""
+    command = [*_OWN, sys.executable, "-m", module, *words]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        told, errors = process.communicate(timeout=timeout_s)
+    except BaseException as why:
+        process.send_signal(signal.SIGKILL)  # and with it everything there
+        told, errors = process.communicate()
+        raise AssertionError(f"{module} did not end within {timeout_s:g} s:\n{told}\n{errors[-5000:]}") from why
+    assert process.returncode == 0, f"{module} failed:\n{told}\n{errors[-5000:]}"
+    return last_told(told)
+
+
+def last_told(output: str) -> Any:
+    """The last line of JSON that a process has printed; Ray may print what it likes before it and after."""
+    return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith("{")))
+
+
+def python_path() -> str:
+    """Where modules are found, those of tests and benchmarks among them."""
+    return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(TESTS), str(TESTS.parent)])
+
+
+def settle_in() -> None:
+    """The first thing to do there: loopback, and namespaces and shared memory that are not the machine's."""
+    os.makedirs("/run/netns", exist_ok=True)
+    for command in ("ip link set lo up", "mount -t tmpfs none /run/netns", "mount -t tmpfs none /dev/shm"):
+        subprocess.run(command.split(), check=True, capture_output=True)
+
+
+if __name__ == "__main__":
+    if reason := why_not():
+        sys.exit(f"Ray on nodes of this machine: {reason}.")
+    os.execvp(_OWN[0], [*_OWN, sys.executable, "-m", *sys.argv[1:]])

@@ -1,0 +1,165 @@
+"""Ray's nodes in namespaces of this machine: started, killed, cut off, started again, and looked over for leaks.
+
+All of it must run in an isolated place (:mod:`ray_bench.isolated`), where everything ends with the first process.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ray_bench.isolated import python_path
+from ray_bench.leaks import SERVERS
+from ray_bench.network import Network, alive, title
+
+PORT = 6379
+START_S = 90.0
+END_S = 20.0
+
+# A killed node is found out in about 5 s (its ports refuse), one that is silent in about 10 (each check takes two).
+_HEALTH = {"initial_delay_ms": 1000, "period_ms": 1000, "timeout_ms": 1000, "failure_threshold": 5}
+
+
+class RayNodes:
+    """``count`` nodes of so many cores, the first of them the head, with a token that only they know."""
+
+    def __init__(self, count: int, *, cpus: float = 2.0) -> None:
+        self.network = Network(count)
+        self._folder = Path(tempfile.mkdtemp(prefix="rays-"))  # short: names of sockets may have 107 bytes
+        self._cpus, self._starts = cpus, 0
+        self._disks: dict[int, Path] = {}  # of each node: what Ray keeps there
+        self._drivers: list[subprocess.Popen[str]] = []
+        self.address = f"{self.network.addresses[0]}:{PORT}"
+        self.scratch = self._folder / "tmp"
+        self.scratch.mkdir()
+        self.environment = environment(self._folder) | {"RAY_ADDRESS": self.address, "TMPDIR": str(self.scratch)}
+        try:
+            self._wait_for(0, self._begin(0))
+            for number, starting in [(number, self._begin(number)) for number in range(1, count)]:
+                self._wait_for(number, starting)
+        except BaseException:
+            self.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self.network.addresses)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, why: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def drive(self, module: str, *words: str, node: int = 0) -> "subprocess.Popen[str]":
+        """A module of the tests or benchmarks as a driver on a node, with pipes to its input and output."""
+        command = self.network.command(node, [sys.executable, "-u", "-m", module, *words])
+        pipe = subprocess.PIPE
+        driver = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=self.environment)
+        self._drivers.append(driver)
+        return driver
+
+    def servers(self, node: int | None = None) -> dict[int, str]:
+        """The processes of our actors, on a node or on all: pid and what each is."""
+        there = alive() if node is None else self.network.processes(node)
+        return {pid: kind.removeprefix("ray::") for pid in there for kind in SERVERS if title(pid).startswith(kind)}
+
+    def node_of(self, pid: int) -> int:
+        """The node on which a process runs."""
+        return next(node for node in range(len(self)) if pid in self.network.processes(node))
+
+    def kill_node(self, node: int) -> None:
+        """Kill all processes of a node at once; whoever is connected to them is told by the kernel."""
+        for pid in end(lambda: self.network.processes(node)):
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)  # what has no parent any more is a child of the first process here
+
+    def start_node(self, node: int) -> None:
+        """Start Ray on a node where nothing runs, as on a new machine."""
+        self._wait_for(node, self._begin(node))
+
+    def close(self) -> None:
+        """End every process, and remove all that was made."""
+        end(lambda: [pid for node in range(len(self)) for pid in self.network.processes(node)])
+        for driver in self._drivers:
+            driver.wait(END_S)
+        self.network.close()
+        shutil.rmtree(self._folder)
+
+    def _begin(self, node: int) -> "subprocess.Popen[bytes]":
+        self._starts += 1
+        if node in self._disks:
+            shutil.rmtree(self._disks[node])
+        self._disks[node] = disk = self._folder / str(self._starts)
+        own = self.network.addresses[node]
+        head = ["--head", f"--port={PORT}", "--include-dashboard=false", "--no-monitor"]
+        role = head if node == 0 else [f"--address={self.address}"]
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", *role),
+            f"--node-ip-address={own}",
+            f"--num-cpus={self._cpus:g}",
+            "--object-store-memory=100000000",
+            f"--temp-dir={disk}",
+            "--disable-usage-stats",
+            "--include-log-monitor=false",
+        ]
+        said = (self._folder / f"start-{self._starts}.log").open("wb")
+        with said:
+            return subprocess.Popen(
+                self.network.command(node, command), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                env=self.environment,
+            )  # fmt: skip
+
+    def _wait_for(self, node: int, starting: "subprocess.Popen[bytes]") -> None:
+        try:
+            code = starting.wait(START_S)
+        except subprocess.TimeoutExpired:
+            starting.kill()
+            code = starting.wait()
+        if code != 0:
+            said = "\n".join(path.read_text(errors="replace") for path in self._folder.glob("start-*.log"))
+            raise RuntimeError(f"Ray did not start on node {node}: {said[-3000:]}")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What Ray's processes have in their environment: nothing that leads anywhere but to each other."""
+    home = folder / "home"
+    home.mkdir()
+    (home / "ray_bootstrap_config.yaml").write_text("provider: {type: local}\n")  # or it asks clouds who it is
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "PYTHONPATH": python_path(),
+        "OMP_NUM_THREADS": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(home / "torch"),  # or torch makes it in the folder for temporary files
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_prestart_worker_first_driver": "0",
+        **{f"RAY_health_check_{name}": str(value) for name, value in _HEALTH.items()},
+    }
+
+
+def end(processes: Callable[[], Sequence[int]]) -> set[int]:
+    """Kill processes until there are none left, within a deadline; gives those that there were."""
+    killed: set[int] = set()
+    until = time.monotonic() + END_S
+    while left := processes():
+        if time.monotonic() > until:
+            raise RuntimeError(f"processes do not end: {[title(pid) for pid in left]}")
+        killed.update(left)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+    return killed
