@@ -19,7 +19,7 @@ from dorylus.errors import DorylusError
 from dorylus.observe.sink import MemorySink
 from ray_bench.leaks import left_by_runs
 from ray_bench.network import alive, namespace, title
-from ray_bench.runs import ASYNC, PIPE, model, stored, told
+from ray_bench.runs import ASYNC, FUNCTIONS, PIPE, model, stored, told
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -28,6 +28,7 @@ def main(folder: Path) -> dict[str, Any]:
     return {
         "gcn": on_ray(graph, "gcn", PIPE),
         "async": on_ray(graph, "gcn", ASYNC),
+        "functions": on_ray(graph, "gcn", FUNCTIONS),
         "killed": killed(graph),
         "too_big": refused(graph, servers=50),
         "left": left_by_runs(),
@@ -36,10 +37,17 @@ def main(folder: Path) -> dict[str, Any]:
 
 def on_ray(graph: dorylus.Graph, name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """A run, and on how many nodes its graph servers were."""
-    with dorylus.Trainer(graph, model(name), cluster="ray", **settings) as trainer:
+    log = MemorySink()
+    with dorylus.Trainer(graph, model(name), cluster="ray", sinks=[log], **settings) as trainer:
         result = trainer.run().result()
         places = {namespace(pid) for pid in graph_servers()}
-        return {**told(result), "servers": len(graph_servers()), "nodes": len(places)}
+        where = {"servers": len(graph_servers()), "nodes": len(places)}
+    epochs = [record for record in log.records if record["kind"] == "epoch"]
+    spans = next(record["spans"] for record in log.records if record["kind"] == "spans")
+    return {
+        **told(result), **where, "pool": dict(result.pool), "servers_of_spans": sorted({span[6] for span in spans}),
+        "told_by_servers": epochs[-1]["servers"], "bill": result.bill.to_dict(), "seconds": result.seconds,
+    }  # fmt: skip
 
 
 def killed(graph: dorylus.Graph) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from dorylus.wire import WireError
 
 ASKED = 'cluster="ray"'
 PARAMETER_BYTES = 1 << 26  # what Ray sets aside for a parameter server; no core, as it mostly waits
-START_S = 120.0  # for room that others may still give back
+START_S = 120.0  # for room that others may still give back, and for servers to start
 PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
 SILENT_S = 30.0  # after which one that says nothing, or does nothing, is lost
 END_S = 5.0  # for a server to hang up before it is ended
@@ -33,14 +33,12 @@ END_S = 5.0  # for a server to hang up before it is ended
 class RaySettings:
     """Which Ray cluster (None: the one this machine belongs to), and what a server takes of it.
 
-    ``revive_s``: how long servers are waited for until they are there, or there again. ``spread``: whether every graph
-    server must have a node to itself, or only where there are enough of them.
+    ``revive_s``: how long servers that were lost are waited for until they are there again.
     """
 
     address: str | None = None
     cpus: float = 1.0
     revive_s: float = 300.0
-    spread: bool = False
 
 
 def ray_cluster(
@@ -85,8 +83,7 @@ def _placed(ray: Any, graphs: int, parameters: int, settings: RaySettings) -> An
     from ray.util.placement_group import placement_group, remove_placement_group
 
     bundles = [{"CPU": settings.cpus} for _ in range(graphs)] + [{"memory": PARAMETER_BYTES * parameters}]
-    strategy = "STRICT_SPREAD" if settings.spread else "SPREAD"
-    group = placement_group(bundles, strategy=strategy)
+    group = placement_group(bundles, strategy="SPREAD")  # one a node where there are enough nodes
     cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     if group.wait(START_S if _could_fit(cores, [settings.cpus] * graphs) else 1.0):
         return group
@@ -230,11 +227,12 @@ class RayServers:
     def revive(self) -> None:
         """Wait until all answer, and tell those what they are that Ray has started again, or for the first time."""
         begun, ended, lost = time.monotonic(), False, list(self._actors)
+        limit_s = self._revive_s if self._settled else max(self._revive_s, START_S)
         while lost := self._not_answering(lost):
             waited_s = time.monotonic() - begun
-            if waited_s > self._revive_s:
-                raise ServersLostError(f"{len(lost)} servers were not there again within {self._revive_s:g} s.")
-            if waited_s > self._revive_s / 2 and not ended:  # alive, perhaps, but stuck
+            if waited_s > limit_s:
+                raise ServersLostError(f"{len(lost)} servers were not there within {limit_s:g} s.")
+            if waited_s > limit_s / 2 and not ended:  # alive, perhaps, but stuck
                 ended = True
                 for actor in lost:
                     self._ray.kill(actor, no_restart=False)

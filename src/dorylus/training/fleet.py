@@ -39,6 +39,7 @@ class Fleet:
         schedule(make(list(program.named_parameters())))  # refused now or never
         self._makers = make, schedule
         self._ran: Running | None = None
+        self._began_after = 0  # so many epochs
         self._start: PSState | None = None
         self._cut(config)
 
@@ -56,7 +57,7 @@ class Fleet:
         """The servers, made now if they are not there, after so many epochs."""
         if self._ran is None:
             job = training_job(self._graph, self._program, self.assembly, self.config, *self._makers, epoch)
-            self._ran = make_cluster(job, self.config, self._pool, ears)
+            self._ran, self._began_after = make_cluster(job, self.config, self._pool, ears), epoch
             if self._start is not None:
                 self._ran.cluster.restore(self._start)
         return self._ran.cluster
@@ -66,10 +67,11 @@ class Fleet:
         """Whether the run may, and can, go on with one server less."""
         return self.config.elastic and self.config.servers > 1 and self.config.partition in METHODS
 
-    def shrink(self) -> None:
-        """Let go of the servers; there is one less when they are made anew, from the state that is kept."""
+    def shrink(self, epoch: int) -> None:
+        """Let go of the servers; there is one less when they are made anew, from the state after so many epochs."""
         if self._ran is not None:
-            self._start = self._ran.cluster.state()
+            if epoch > self._began_after:
+                self._start = self._ran.cluster.state()
             self.close()
         self._cut(recut(self.config, {"servers": self.config.servers - 1}))
 

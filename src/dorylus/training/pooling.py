@@ -29,7 +29,8 @@ def check_pool(config: RunConfig) -> None:
 
 def check_data_host(config: RunConfig) -> None:
     """Refuse an address for functions to dial that nobody can dial, or that we cannot listen on."""
-    if config.pool in ("threads", "ray") or config.data_path == "inline":
+    elsewhere = config.cluster != "local"  # functions dial the nodes that servers are on
+    if elsewhere or config.pool in ("threads", "ray") or config.data_path == "inline":
         return
     host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
     try:

@@ -288,7 +288,7 @@ class Trainer:
                 self.log.write("cluster", what="no room", servers=self.config.servers, error=str(error))
             if not self._fleet.can_shrink:
                 raise fault
-            self._fleet.shrink()
+            self._fleet.shrink(self.epoch)
             self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
 
     def _one_epoch(self, until: int) -> None:
