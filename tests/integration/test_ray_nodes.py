@@ -10,13 +10,13 @@ from ray_bench.isolated import run_isolated, why_not
 from ray_bench.runs import ASYNC, FUNCTIONS, LOST, PIPE, furthest, model, small
 from ray_bench.runs import told as told_of
 
-pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(480)]
 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
     """What came of all runs."""
-    return run_isolated("ray_bench.three_nodes", str(tmp_path_factory.mktemp("shared")), timeout_s=280)
+    return run_isolated("ray_bench.three_nodes", str(tmp_path_factory.mktemp("shared")), timeout_s=450)
 
 
 def embedded(name, settings):
