@@ -73,12 +73,12 @@ class InProcess:
             raise ServersLostError("it was killed at work.") from error
 
 
-def remote_cluster(job: Job, pool: TensorPool) -> RemoteCluster:
+def remote_cluster(job: Job, pool: TensorPool, threads: int = 1) -> RemoteCluster:
     """A cluster of such servers: every node has the job for itself, as if it had travelled."""
     secret, host = new_secret(), "127.0.0.1"
 
     def graph_node(server: int) -> GraphNode:
-        own = replace(job, threads=1)
+        own = replace(job, threads=threads)
         return GraphNode(own, arranged(job.graph, job.cut, job.saved, server), lambda *_: Made(pool), host, secret)
 
     def parameter_node(server: int) -> ParameterNode:

@@ -1,7 +1,6 @@
 """``dorylus doctor``: whether this machine, or a cluster, is fit to train, line by line."""
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,7 +25,7 @@ def doctor(
         int | None, typer.Option(help="ray: cores a graph server is given. [this machine's]", min=1, metavar="N")
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="ray: a graph's store that all nodes must read.", metavar="FOLDER")
+        str | None, typer.Option(help="ray: a graph's store that all nodes must read.", metavar="FOLDER")
     ] = None,
 ) -> None:
     """Check the installation and the machine, or a cluster; exit code 1 when something is broken."""
@@ -42,17 +41,18 @@ def doctor(
     raise typer.Exit(report(CHECKS))
 
 
-def ray_checks(address: str | None, threads: int | None, store: Path | None) -> "list[Check]":
+def ray_checks(address: str | None, threads: int | None, store: str | None) -> "list[Check]":
     """What is found about a Ray cluster; takes as long as its nodes need to answer, and no longer than it may."""
     from importlib.util import find_spec
 
     from dorylus.cli.checks import Check
     from dorylus.cli.cluster.judging import judged
     from dorylus.cli.cluster.taking import taken
+    from dorylus.graph.places import full_address
 
     if find_spec("ray") is None:
         return [Check("ray", "fail", "not installed", 'pip install "dorylus[ray]", here and on every node')]
-    return judged(taken(address or "", str(store.resolve()) if store else ""), threads)
+    return judged(taken(address or "", full_address(store) if store else ""), threads)
 
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:

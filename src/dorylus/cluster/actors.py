@@ -9,6 +9,7 @@ from dorylus.cluster.graph_node import GraphNode
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import MakePool
 from dorylus.cluster.parameter_node import ParameterNode
+from dorylus.errors import DataError
 from dorylus.graph.store import open_vertices
 from dorylus.partition import Arrangement, open_shards
 from dorylus.wire.line import new_secret
@@ -34,9 +35,15 @@ class NodeJob:
 
 def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
     """A graph server of the job."""
-    job = node_job.here()
-    assert job.saved is not None
-    shard = Arrangement(job.saved.shard(server), job.cut, job.graph)
+    try:
+        job = node_job.here()
+        assert job.saved is not None
+        shard = Arrangement(job.saved.shard(server), job.cut, job.graph)
+    except DataError as error:
+        raise DataError(
+            f"the node {host} cannot open its shard: {error} Every node must see the store under the same path: share "
+            "the folder, or give an address that fsspec knows."
+        ) from error
     return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 
 

@@ -27,6 +27,7 @@ from dorylus.cluster.site import EpochOfSite, Site, Static
 from dorylus.errors import TrainingError
 from dorylus.partition import Arrangement
 from dorylus.wire import Frame
+from dorylus.wire.frames import BETWEEN_SERVERS
 from dorylus.wire.mail import MailRoom
 
 Address = tuple[str, int]
@@ -56,7 +57,7 @@ class GraphNode:
         self._job, self._shard, self._host = job, shard, host
         self._me = shard.server
         self._pool = NodePool(make_pool, host)
-        self._room = MailRoom(host, secret, self._me)
+        self._room = MailRoom(host, secret, self._me, limits=BETWEEN_SERVERS)
         self._session: tuple[Site, RemoteWeights] | None = None
         self._static: Static | None = None
         self._sent_bytes = 0  # when an epoch was last reported

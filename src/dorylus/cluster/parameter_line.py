@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dorylus.pipeline import Task
 from dorylus.wire import Client, ClientKeys, Frame, WireError
+from dorylus.wire.frames import BETWEEN_SERVERS
 
 KEPT_VERSIONS = 8
 CONNECT_S = 5.0  # a server that cannot be dialled for so long is gone
@@ -26,7 +27,7 @@ class ParameterLine:
     """Asks a parameter server; any thread may, and one thread here does."""
 
     def __init__(self, address: str, key: Mapping[str, object]) -> None:
-        self._client = Client(address, ClientKeys.from_header(key))
+        self._client = Client(address, ClientKeys.from_header(key), limits=BETWEEN_SERVERS)
         self._pulling = threading.Lock()
         self._versions: dict[tuple[int, ...], dict[str, Tensor]] = {}
         self._fetched = 0

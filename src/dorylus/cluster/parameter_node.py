@@ -16,6 +16,7 @@ from dorylus.servers.parameter_server import Weights
 from dorylus.servers.ps_state import part_of
 from dorylus.servers.slices import cut_slices
 from dorylus.wire import DataPort, Frame, Refused, RunKeys
+from dorylus.wire.frames import BETWEEN_SERVERS
 
 KEY_LIFETIME_S = 30 * 86400.0  # the port is gone with its process, which ends with the run
 
@@ -43,7 +44,7 @@ class ParameterNode:
         )
         self._start = self._parameters.state()
         self._keys = RunKeys.fresh()
-        self._port = DataPort(self._keys, self._answer, host=host)
+        self._port = DataPort(self._keys, self._answer, host=host, limits=BETWEEN_SERVERS)
 
     def address(self) -> str:
         """Where it listens."""

@@ -16,7 +16,7 @@ from dorylus.cluster.actors import Actor, NodeJob, graph_node, parameter_node
 from dorylus.cluster.graph_node import PeerLostError
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews
-from dorylus.cluster.remote import Note, RemoteCluster, ServersLostError
+from dorylus.cluster.remote import Note, NotRevivedError, RemoteCluster, ServersLostError
 from dorylus.errors import ConfigError, DorylusError
 from dorylus.pools.ray import connected
 from dorylus.wire import WireError
@@ -26,6 +26,7 @@ PARAMETER_BYTES = 1 << 26  # what Ray sets aside for a parameter server; no core
 START_S = 120.0  # for room that others may still give back, and for servers to start
 PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
 SILENT_S = 30.0  # after which one that says nothing, or does nothing, is lost
+STUCK_S = 60.0  # after which one that Ray takes for alive is started again
 END_S = 5.0  # for a server to hang up before it is ended
 
 
@@ -165,13 +166,13 @@ class _RayActor:
 class GraphServer(_RayActor):
     """Ray lists the process by this name."""
 
-    make = staticmethod(graph_node)
+    make, noun = staticmethod(graph_node), "graph server"
 
 
 class ParameterServer(_RayActor):
     """Ray lists the process by this name."""
 
-    make = staticmethod(parameter_node)
+    make, noun = staticmethod(parameter_node), "parameter server"
 
 
 class RayServers:
@@ -193,7 +194,7 @@ class RayServers:
     ) -> None:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._ray, self._revive_s, self._end = ray, revive_s, end
+        self._ray, self._kind, self._revive_s, self._end = ray, kind, revive_s, end
         self._each = [(kind.make, shared, number) for number in range(len(bundles))]  # what each is to become
         actor = ray.remote(kind)
         self._actors = [
@@ -231,8 +232,8 @@ class RayServers:
         while lost := self._not_answering(lost):
             waited_s = time.monotonic() - begun
             if waited_s > limit_s:
-                raise ServersLostError(f"{len(lost)} servers were not there within {limit_s:g} s.")
-            if waited_s > limit_s / 2 and not ended:  # alive, perhaps, but stuck
+                raise NotRevivedError(f"{self._named(lost)} not there within {limit_s:g} s.")
+            if waited_s > min(limit_s / 2, STUCK_S) and not ended:  # alive, perhaps, but stuck
                 ended = True
                 for actor in lost:
                     self._ray.kill(actor, no_restart=False)
@@ -263,7 +264,8 @@ class RayServers:
             if done or self._at_work(list(waiting.values())):
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > SILENT_S:
-                raise ServersLostError(f"a server has neither worked nor answered for {SILENT_S:g} s.")
+                who = self._named(list(waiting.values()))
+                raise ServersLostError(f"{who} neither working nor answering for {SILENT_S:g} s.")
         return [answers[each] for each in asked]
 
     def _at_work(self, actors: Sequence[Any]) -> bool:
@@ -271,6 +273,12 @@ class RayServers:
         felt = [actor.pulse.remote() for actor in actors]
         done, silent = self._ray.wait(felt, num_returns=len(felt), timeout=PULSE_S)
         return all(self._answer(each) for each in done) and not silent
+
+    def _named(self, actors: Sequence[Any]) -> str:
+        """Some of them, as the subject of a sentence."""
+        numbers = ", ".join(str(self._actors.index(actor)) for actor in actors)
+        kind = self._kind.noun + "s" * (len(actors) > 1)
+        return f"{kind} {numbers} {'are' if len(actors) > 1 else 'is'}"
 
     def _not_answering(self, actors: Sequence[Any]) -> list[Any]:
         """Those that are not there within a while."""

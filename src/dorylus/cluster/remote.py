@@ -22,6 +22,8 @@ from dorylus.errors import TrainingError
 from dorylus.servers import PSState
 from dorylus.servers.ps_state import joined
 
+BACK_OFF_S = 1.0
+
 T = TypeVar("T")
 Note = Callable[..., None]
 
@@ -32,6 +34,10 @@ def _unnoted(*told: Any, **details: Any) -> None:
 
 class ServersLostError(TrainingError):
     """Servers of a run died, or cannot be reached: the run can go on once they are back."""
+
+
+class NotRevivedError(ServersLostError):
+    """Servers that were lost are not there again within their time."""
 
 
 class Servers(Protocol):
@@ -48,7 +54,7 @@ class Servers(Protocol):
         here."""
 
     def revive(self) -> None:
-        """See to it that all of them are there again, within a deadline."""
+        """See to it that all of them are there again; :class:`NotRevivedError` when they are not in time."""
 
     def close(self) -> None:
         """End them."""
@@ -58,8 +64,8 @@ class RemoteCluster:
     """Drives graph servers and parameter servers that live elsewhere.
 
     ``keep_every``: after how many epochs the parameter servers' state is fetched, to go on from after a fault.
-    ``patience``: how often in a row a fault may come without an epoch finished in between. ``note`` hears what becomes
-    of the servers, ``hear`` what their pools have to tell.
+    ``patience``: how many faults in a row, with no epoch finished in between, are not the end. ``note`` hears what
+    becomes of the servers, ``hear`` what their pools have to tell.
     """
 
     def __init__(
@@ -118,6 +124,10 @@ class RemoteCluster:
         """What the pools did, all of them together."""
         return joined_figures(self._in_spite_of_faults(lambda: self._graphs.call("pool_figures")))
 
+    def ready(self) -> None:
+        """Wait until all servers are there and have begun."""
+        self._in_spite_of_faults(lambda: None)
+
     def close(self) -> None:
         """End all servers."""
         self._graphs.close()
@@ -125,21 +135,26 @@ class RemoteCluster:
 
     def _in_spite_of_faults(self, work: Callable[[], T]) -> T:
         """Do some work with everybody there and up to date; after a fault, again from the last state kept."""
-        faults, reached = 0, self._epoch
+        faults, reached, lost_s = 0, self._epoch, 0.0
         while True:
             try:
+                if faults:
+                    self._graphs.revive()
+                    self._parameters.revive()
                 self._catch_up(reached)
+                if faults:
+                    self._note("recovered", epoch=reached, seconds=round(time.perf_counter() - lost_s, 3))
+                    lost_s = 0.0
                 return work()
+            except NotRevivedError:
+                raise
             except ServersLostError as fault:
-                faults = faults + 1 if self._epoch <= reached else 1
+                faults, lost_s = faults + 1, lost_s or time.perf_counter()
                 self._began = False
                 self._note("fault", epoch=reached, error=str(fault))
                 if faults > self._patience:
                     raise
-            begun = time.perf_counter()
-            self._graphs.revive()
-            self._parameters.revive()
-            self._note("recovered", epoch=reached, seconds=round(time.perf_counter() - begun, 3))
+                time.sleep(BACK_OFF_S * (faults - 1))  # what comes again at once may pass by itself
 
     def _catch_up(self, epoch: int) -> None:
         """Be where so many epochs are done: nothing to do unless there was a fault."""

@@ -44,8 +44,9 @@ class RemoteWeights:
         weights: dict[str, Tensor] = {}
         for server in self._servers:
             weights |= server.pull(task, self._as_weights, self._timeout_s)
+        fetched = sum(server.take_fetched() for server in self._servers)  # not under our lock: a line has its own
         with self._lock:
-            self._traffic["weights"] += sum(server.take_fetched() for server in self._servers)
+            self._traffic["weights"] += fetched
             return self._pinned.setdefault(at, weights)
 
     def latest(self) -> dict[str, Tensor]:

@@ -52,9 +52,10 @@ def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
         _knock(given, f"there is no Ray cluster {where} ({{why}}): {start}.")
     try:
         ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-    except (ConnectionError, RuntimeError) as error:
-        token = "if there is one, it does not take our token (RAY_AUTH_MODE=token, RAY_AUTH_TOKEN; docs/cluster.md)"
-        raise ConfigError(f"there is no Ray cluster {where} that lets us in: {start}; {token}.") from error
+    except Exception as error:  # of as many kinds as there are reasons
+        token = "Where there is one, set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here (docs/cluster.md)"
+        why = " ".join(str(error).split())[:300].rstrip(".")
+        raise ConfigError(f"no Ray cluster {where} lets us in ({why}). {token}; else {start}.") from error
     return ray
 
 

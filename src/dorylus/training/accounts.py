@@ -61,8 +61,7 @@ class Accounts:
         self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
 
     def run_on(self, machines: int) -> None:
-        """From now on the run is on so many machines, of one type."""
-        self.enter(self.meter.phase)
+        """The run is on so many machines, of one type, and has been since the last phase was entered."""
         self._machines = machines
 
     def exported(self, seconds: float) -> None:

@@ -48,6 +48,7 @@ class Running:
     cluster: Cluster
     figures: Callable[[], Mapping[str, Any]]
     settle: Callable[[], None]
+    ready: Callable[[], None] = lambda: None  # waits until it has begun
     scratch: Path | None = None  # a folder to be removed when it is closed
 
     def close(self) -> None:
@@ -62,6 +63,8 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
     if config.cluster == "local":
         if config.address is not None and config.pool != "ray":
             raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
+        if config.elastic:
+            raise ConfigError("elastic=True with cluster='local', whose servers cannot be lost: use cluster='ray'.")
         return config
     if pool is not None:
         raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
@@ -80,16 +83,21 @@ def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) ->
 
     assert isinstance(job.graph, Graph)
     scratch = None if job.graph.store or config.run_dir else Path(tempfile.mkdtemp(prefix="dorylus-"))
-    store = job.graph.store or _stored(job.graph, scratch or Path(config.run_dir or "."))
-    node_job = NodeJob(
-        job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
-        store=store,
-        shards=_sharded(job, job.graph, store, config),
-        make_pool=partial(_pool_of_node, config),
-    )
-    settings = RaySettings(address=config.address, cpus=job.threads, revive_s=config.revive_s)
-    cluster = ray_cluster(job, node_job, settings, note=ears.cluster, hear=ears.news)
-    return Running(cluster, cluster.figures, cluster.settle, scratch)
+    try:
+        store = job.graph.store or _stored(job.graph, scratch or Path(config.run_dir or "."))
+        node_job = NodeJob(
+            job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
+            store=store,
+            shards=_sharded(job, job.graph, store, config),
+            make_pool=partial(_pool_of_node, config),
+        )
+        settings = RaySettings(address=config.address, cpus=job.threads, revive_s=config.revive_s)
+        cluster = ray_cluster(job, node_job, settings, note=ears.cluster, hear=ears.news)
+    except BaseException:
+        if scratch is not None:
+            shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return Running(cluster, cluster.figures, cluster.settle, cluster.ready, scratch)
 
 
 def _stored(graph: Graph, folder: Path) -> str:

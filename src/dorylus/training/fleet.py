@@ -60,6 +60,7 @@ class Fleet:
             self._ran, self._began_after = make_cluster(job, self.config, self._pool, ears), epoch
             if self._start is not None:
                 self._ran.cluster.restore(self._start)
+            self._ran.ready()
         return self._ran.cluster
 
     @property

@@ -12,6 +12,8 @@ def permitted(config: RunConfig, epoch: int, until: int, *, exact: bool) -> int:
     """
     synchronous = exact or config.mode != "async"
     ahead = epoch if synchronous else epoch + config.staleness + 1
-    stops = [config.checkpoint_every if config.run_dir else 0, config.eval_every if config.sync_margin else 0]
+    # Servers elsewhere may be lost: then a run goes on from where nothing was in flight, checkpoint or not.
+    saves = config.run_dir is not None or config.cluster != "local"
+    stops = [config.checkpoint_every if saves else 0, config.eval_every if config.sync_margin else 0]
     drains = [(epoch // every + 1) * every for every in stops if every]
     return min([ahead, until - 1, *(stop - 1 for stop in drains)])

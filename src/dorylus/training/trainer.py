@@ -1,18 +1,18 @@
 """The trainer: epochs, evaluations, checkpoints, and when to stop."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
 from dorylus.cluster import Cluster, EpochReport, memory
 from dorylus.cluster.remote import ServersLostError
 from dorylus.cost import Phase
-from dorylus.errors import CheckpointError, ConfigError, DeadlineError, TrainingError
+from dorylus.errors import CheckpointError, ConfigError, DataError, DeadlineError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import Made, TensorPool
@@ -39,6 +39,7 @@ from dorylus.training.run_folder import RunFolder, RunSpec
 from dorylus.training.verdict import judge
 
 Model = Recipe | Program
+T = TypeVar("T")
 
 
 class Trainer:
@@ -162,7 +163,7 @@ class Trainer:
                 self._epochs(until, interrupt)
         except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
-        except ConfigError:
+        except (ConfigError, DataError):
             self._leave_nothing()
             raise
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
@@ -178,7 +179,7 @@ class Trainer:
                 self._save()
                 break
             # What is begun is finished, at any price: with a budget nothing begins before an epoch is over.
-            self._elastic_epoch(self.epoch + 1 if self._accounts.has_budget else until)
+            self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until)
             if interrupt.asked:
                 self._interrupted()
 
@@ -213,7 +214,7 @@ class Trainer:
     def result(self) -> Result:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
         try:
-            return self._result()
+            return self._elastically(self._result)
         except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
 
@@ -273,13 +274,12 @@ class Trainer:
             self._accounts.exported(details["seconds"])
         self.log.write("pool", what=what, **details)
 
-    def _elastic_epoch(self, until: int) -> None:
-        """One epoch, with fewer servers where some are lost for good and the settings allow that."""
+    def _elastically(self, work: Callable[[], T]) -> T:
+        """Do some work, again with fewer servers where some are lost for good and the settings allow that."""
         fault: ServersLostError | None = None
         while True:
             try:
-                self._one_epoch(until)
-                return
+                return work()
             except ServersLostError as error:
                 fault = error
             except ConfigError as error:
@@ -292,6 +292,10 @@ class Trainer:
             self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
 
     def _one_epoch(self, until: int) -> None:
+        self._elastically(lambda: self._train(until))
+        self._elastically(self._look_at_epoch)
+
+    def _train(self, until: int) -> None:
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
         self._permitted = max(self._permitted, may_begin)
         cluster = self._running()
@@ -305,11 +309,14 @@ class Trainer:
                 "row-normalised features; the last checkpoint, where there is one, is from before."
             )
         self._note(report)
+
+    def _look_at_epoch(self) -> None:
+        """What is due after the epoch that was trained: an evaluation, a checkpoint."""
         if self.config.eval_every and self.epoch % self.config.eval_every == 0:
             self._evaluate()
         elif self._accounts.must_learn_closing:
             with self._accounts.evaluation():
-                cluster.outputs()
+                self._running().outputs()
         last = self.epoch == self.config.epochs or self._progress.stopped is not None
         if last or (self.config.checkpoint_every and self.epoch % self.config.checkpoint_every == 0):
             self._save()

@@ -7,6 +7,7 @@ are views into the buffer). Nothing in a frame is trusted: every length is check
 
 import json
 import struct
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -24,7 +25,7 @@ VERSION = 1
 ALIGNMENT = 64
 HEAD = struct.Struct("<4sHHIIQ")  # magic, version, zero, bytes of JSON, number of arrays, bytes of the whole frame
 DTYPES: Mapping[str, np.dtype[Any]] = {
-    name: np.dtype(name).newbyteorder("<")
+    name: np.dtype(name) if sys.byteorder == "little" else np.dtype(name).newbyteorder("<")
     for name in (
         "float32", "float64", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool",
     )
@@ -44,6 +45,7 @@ class Limits:
 
 
 DEFAULT = Limits()
+BETWEEN_SERVERS = Limits(max_frame_bytes=1 << 36)  # of one run, which have proved who they are
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dorylus.wire.errors import FrameError, WireError
 from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, Limits, unpack
 
 HANDSHAKE_S: Final = 10.0
+HELLO_S: Final = 3.0  # for whoever dials to say who it is
 SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
 SECRET_BYTES: Final = 32
 
@@ -80,7 +81,7 @@ class Line:
         self._link.close()
 
 
-def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: int) -> Line:
+def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: int, limits: Limits = DEFAULT) -> Line:
     """A line to a peer that listens there; :class:`WireError` says why there is none."""
     try:
         link = socket.create_connection(address, HANDSHAKE_S)
@@ -95,7 +96,7 @@ def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: i
         if not hmac.compare_digest(proof, _proof(secret, b"dialled", hello, challenge)):
             raise WireError(f"whoever listens at {address[0]}:{address[1]} is not server {peer} of this run.")
         link.sendall(_proof(secret, b"dials", hello, challenge))
-        return Line(link, peer, session)
+        return Line(link, peer, session, limits)
     except (OSError, EOFError) as why:
         link.close()
         raise WireError(f"server {peer} at {address[0]}:{address[1]} hung up: {why or 'it refused us'}.") from why
@@ -104,10 +105,11 @@ def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: i
         raise
 
 
-def answer(link: socket.socket, secret: bytes, session: int, me: int) -> Line:
+def answer(link: socket.socket, secret: bytes, session: int, me: int, limits: Limits = DEFAULT) -> Line:
     """The line to somebody who dialled, a peer of this session; WireError, OSError or EOFError if it is none."""
-    link.settimeout(HANDSHAKE_S)
+    link.settimeout(HELLO_S)
     hello = _exactly(link, _HELLO.size)
+    link.settimeout(HANDSHAKE_S)
     magic, its_session, peer, dialled, _ = _HELLO.unpack(hello)
     if magic != _MAGIC or its_session != session or dialled != me:
         raise WireError("somebody dialled who is no server of this session.")
@@ -115,7 +117,7 @@ def answer(link: socket.socket, secret: bytes, session: int, me: int) -> Line:
     link.sendall(_proof(secret, b"dialled", hello, challenge) + challenge)
     if not hmac.compare_digest(_exactly(link, _PROOF_BYTES), _proof(secret, b"dials", hello, challenge)):
         raise WireError("somebody dialled who does not know the run's secret.")
-    return Line(link, peer, session)
+    return Line(link, peer, session, limits)
 
 
 def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:

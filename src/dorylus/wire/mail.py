@@ -20,7 +20,7 @@ from dorylus.wire.line import Line, answer, dial
 
 WAITING_BYTES: Final = 64 << 20  # that may wait for one peer before whoever posts has to
 _END_S: Final = 5.0  # for a thread to end
-_STRANGERS: Final = 32  # who dialled and have not proved themselves, at a time
+_STRANGERS: Final = 512  # who dialled and have not proved themselves, at a time
 
 Received = Callable[[int, Frame], None]  # (peer, frame), in the order the peer posted
 Lost = Callable[[int, str], None]  # (peer, why)
@@ -57,7 +57,7 @@ class MailRoom:
         session = self._current()
         for peer, address in addresses.items():
             if peer != self._me:
-                session.add_outgoing(dial(address, self._secret, session.number, self._me, peer))
+                session.add_outgoing(dial(address, self._secret, session.number, self._me, peer, self._limits))
 
     def post(
         self, peer: int, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float | None
@@ -116,7 +116,7 @@ class MailRoom:
     def _answer(self, link: socket.socket) -> None:
         session = self._session
         try:
-            line = answer(link, self._secret, -1 if session is None else session.number, self._me)
+            line = answer(link, self._secret, -1 if session is None else session.number, self._me, self._limits)
         except (WireError, OSError, EOFError):
             self.refused += 1
             link.close()

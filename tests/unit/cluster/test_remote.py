@@ -1,12 +1,13 @@
 """A cluster of servers in other processes, less the processes: what it makes of servers that die."""
 
 import threading
+from functools import partial
 
 import pytest
 import torch
 
 import dorylus
-from dorylus.cluster import LocalCluster
+from dorylus.cluster import LocalCluster, remote
 from dorylus.cluster.remote import ServersLostError
 from dorylus.pools import ThreadsPool
 from in_process_servers import remote_cluster
@@ -121,3 +122,36 @@ def test_an_asynchronous_run_goes_on_after_a_fault(graph, make_cluster):
     losses += [cluster.train_epoch(permit=min(k + 2, 11)).loss for k in range(2, 12)]
     assert len(losses) == 12
     assert losses[-1] < losses[0]
+
+
+def test_an_asynchronous_run_on_many_threads_and_parameter_servers_never_stands_still(graph, make_cluster):
+    kind = partial(remote_cluster, threads=2)
+    settings = {**CUT, "intervals": 3, "deadline_s": 20}
+    cluster = make_cluster(graph, model(), kind=kind, mode="async", staleness=1, **settings)
+    notes = []
+    cluster._note = lambda what, **details: notes.append(what)
+    for epoch in range(15):
+        cluster.train_epoch(permit=min(epoch + 2, 14))
+    assert notes == ["session"]
+
+
+def test_rows_that_travel_in_bf16_are_those_of_embedded_servers(graph, make_cluster):
+    near, far = (
+        make_cluster(graph, dorylus.gcn(), kind=kind, ghost_precision="bf16", **CUT)
+        for kind in (LocalCluster, remote_cluster)
+    )
+    assert [far.train_epoch().loss for _ in range(3)] == [near.train_epoch().loss for _ in range(3)]
+
+
+def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_the_end(
+    graph, make_cluster, undisturbed, monkeypatch
+):
+    monkeypatch.setattr(remote, "BACK_OFF_S", 0.0)
+    cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
+    losses = [cluster.train_epoch().loss for _ in range(2)]
+    revive, lost = cluster._graphs.revive, [ServersLostError("killed again.")] * 2
+    cluster._graphs.revive = lambda: (_ for _ in ()).throw(lost.pop()) if lost else revive()
+    cluster._graphs.kill(1)
+    losses += [cluster.train_epoch().loss for _ in range(EPOCHS - 2)]
+    assert not lost
+    assert_same(cluster, losses, undisturbed)

@@ -273,7 +273,10 @@ def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch):
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", nobody)
-    with pytest.raises(ConfigError, match=r"^there is no Ray cluster on this machine .*: start one with .* our token"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^no Ray cluster on this machine lets us in \(nobody there\).*RAY_AUTH_TOKEN.*start one with",
+    ):
         connected(None)
 
 

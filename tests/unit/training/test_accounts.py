@@ -41,13 +41,14 @@ def test_time_is_billed_to_what_it_was_spent_on():
     assert books.bill().total("paper") == 10 * Decimal("0.085")
 
 
-def test_every_machine_of_a_run_is_billed_from_when_it_is_on_it():
+def test_every_machine_of_a_run_is_billed_its_start_included():
     books, clock = accounts()
     clock.now_s += 3600
     books.run_on(3)
-    clock.now_s += 3600
     books.enter(Phase.TRAINING)
-    assert books.bill().total() == 4 * Decimal("0.085")
+    clock.now_s += 3600
+    books.enter(Phase.EVALUATION)
+    assert books.bill().total() == 6 * Decimal("0.085")
 
 
 def test_the_dollars_of_the_moment_are_those_of_the_bill():

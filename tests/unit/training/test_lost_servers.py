@@ -1,9 +1,11 @@
 """What a trainer makes of servers that do not come back: it goes on with fewer, or saves what it has and says how."""
 
+from functools import partial
+
 import pytest
 
 import dorylus
-from dorylus.cluster.remote import ServersLostError
+from dorylus.cluster.remote import NotRevivedError, ServersLostError
 from dorylus.errors import ConfigError
 from dorylus.pools import ThreadsPool
 from dorylus.training.clusters import Running
@@ -17,6 +19,11 @@ def graph():
     return dorylus.communities(num_vertices=150, num_classes=3, num_features=6, average_degree=5, seed=0)
 
 
+def not_there(servers):
+    if None in servers.nodes:
+        raise NotRevivedError("graph server 1 is not there.")
+
+
 @pytest.fixture
 def clusters(monkeypatch):
     """The clusters that were made; a server that is killed stays so."""
@@ -24,7 +31,7 @@ def clusters(monkeypatch):
 
     def make(job, config, given, ears):
         cluster = remote_cluster(job, ThreadsPool())
-        cluster._graphs.revive = lambda: None
+        cluster._graphs.revive = partial(not_there, cluster._graphs)
         made.append(cluster)
         return Running(cluster, cluster.figures, cluster.settle)
 
@@ -58,6 +65,39 @@ def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, clu
     assert [each["servers"] for each in log if each.get("what") == "shrunk"] == [2]
 
 
+class KillsAfter(Kept):
+    """A sink that has a server killed as soon as an epoch is done: what is due after it finds out."""
+
+    def __init__(self, clusters, epoch):
+        super().__init__()
+        self._clusters, self._epoch = clusters, epoch
+
+    def write(self, record):
+        super().write(record)
+        if record["kind"] == "epoch" and record["epoch"] == self._epoch:
+            self._clusters[0]._graphs.kill(1)
+
+
+@pytest.mark.parametrize("epoch", [4, 8])
+def test_a_server_lost_before_an_evaluation_costs_no_epoch_and_no_evaluation(graph, clusters, epoch):
+    log = KillsAfter(clusters, epoch)
+    settings = {**SETTINGS, "eval_every": 4, "elastic": True}
+    with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), sinks=[log], **settings) as trainer:
+        result = trainer.run().result()
+    assert [record["epoch"] for record in log if record["kind"] == "epoch"] == list(range(1, 9))
+    assert [record["epoch"] for record in log if record["kind"] == "evaluation"] == [4, 8]
+    assert result.config.servers == 2
+
+
+def test_a_server_lost_before_the_result_costs_nothing_either(graph, clusters):
+    with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), elastic=True, **SETTINGS) as trainer:
+        trainer.run()
+        clusters[0]._graphs.kill(2)
+        result = trainer.result()
+    assert result.config.servers == 2
+    assert len(result.losses) == 8
+
+
 def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, clusters, tmp_path):
     with pytest.raises(ServersLostError, match=r"The run is saved after epoch 3: .* dorylus resume"):
         run_that_loses_a_server(graph, clusters, run_dir=tmp_path / "run")
@@ -68,6 +108,11 @@ def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph
 def test_a_pool_of_this_process_is_refused_where_servers_are_elsewhere(graph):
     with pytest.raises(ConfigError, match="give the name of a pool"):
         dorylus.Trainer(graph, dorylus.gcn(), pool=ThreadsPool(), cluster="ray")
+
+
+def test_an_elastic_run_without_servers_elsewhere_is_refused(graph):
+    with pytest.raises(ConfigError, match="whose servers cannot be lost"):
+        dorylus.Trainer(graph, dorylus.gcn(), elastic=True)
 
 
 def test_an_address_without_a_cluster_is_refused(graph):

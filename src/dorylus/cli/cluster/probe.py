@@ -5,6 +5,7 @@ are plain data.
 """
 
 import hashlib
+import json
 import os
 import platform
 import socket
@@ -210,11 +211,12 @@ def _kernels() -> str:
 
 
 def _digest(store: str) -> str:
-    from dorylus.graph.array_folder import read_manifest
+    from dorylus.graph.array_folder import map_arrays, read_manifest
     from dorylus.graph.store import STORE
 
-    read_manifest(Path(store), STORE)
-    return hashlib.sha256((Path(store) / STORE.manifest).read_bytes()).hexdigest()
+    manifest = read_manifest(store, STORE)
+    map_arrays(store, STORE, manifest, only=lambda name: False)  # compares the sizes of all files
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _memory(meminfo: str) -> tuple[int, int]:

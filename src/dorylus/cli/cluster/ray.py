@@ -155,7 +155,7 @@ def _channel() -> Callable[[Survey], None]:
 def _in_a_line(error: BaseException, last: int = 0) -> str:
     """What it says, or only its last lines: Ray tells the whole story first."""
     lines = str(error).strip().splitlines()[-last:] or [type(error).__name__]
-    return " ".join(" ".join(lines).split())[-500:]
+    return " ".join(" ".join(lines).split())[:500]
 
 
 if __name__ == "__main__":
