@@ -1,14 +1,15 @@
 """A parameter server in a process of its own: some of the weights, behind a data port.
 
-Graph servers ask four things of it: ``pull`` (the weights an interval has pinned, unless they have that version),
-``push`` (a task's gradients), ``finish`` (an interval's weight update) and ``latest``.
+Graph servers ask three things of it: ``pull`` (the weights an interval has pinned, unless they have that version),
+``finish`` (an interval's gradients, all of them, and its weight update) and ``latest``.
 """
 
 import os
 from typing import Any
 
 import torch
-from torch import nn
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from dorylus.cluster.job import Job
 from dorylus.servers import ParameterServers, PSState
@@ -89,14 +90,20 @@ class ParameterNode:
             version, weights = self._parameters.pull_version(interval, epoch)
             known = list(version) in header["known"]
             return Frame({"version": list(version)}, {} if known else _arrays(weights))
-        if what == "push":
-            grads = {name: torch.from_numpy(array.copy()) for name, array in frame.arrays.items()}
-            self._parameters.push(interval, epoch, int(header["step"]), grads)
-        elif what == "finish":
-            self._parameters.finish(interval, epoch)
-        else:
+        if what != "finish":
             raise Refused(f"a parameter server was asked to {what!r}.")
+        for step in header["steps"]:
+            its = f"{step}:"
+            grads = {
+                name.removeprefix(its): _tensor(array) for name, array in frame.arrays.items() if name.startswith(its)
+            }
+            self._parameters.push(interval, epoch, int(step), grads)
+        self._parameters.finish(interval, epoch)
         return Frame({}, {})
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    return torch.from_numpy(array.copy())  # in memory of its own: the frame's is used again
 
 
 def _arrays(weights: Weights) -> dict[str, Any]:

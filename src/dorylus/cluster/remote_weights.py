@@ -3,8 +3,10 @@
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dorylus.cluster.crew import BACKWARD
@@ -18,8 +20,8 @@ from dorylus.wire import Frame, WireError
 class RemoteWeights:
     """Pulls, pushes and finishes at all parameter servers, each of which holds its own parameters.
 
-    A version is fetched once, however many intervals use it. Who pushes does not wait for the answer; who finishes is
-    told when that and all pushes before it were taken. Losses are kept for whoever reports the epoch.
+    A version is fetched once, however many intervals use it. An interval's gradients travel together when it finishes,
+    which nobody waits for: who finishes is told when they were taken. Losses are kept for whoever reports the epoch.
     """
 
     def __init__(self, program: nn.Module, servers: Sequence[ParameterLine], timeout_s: float) -> None:
@@ -33,7 +35,7 @@ class RemoteWeights:
         self._pinned: dict[tuple[int, int], Mapping[str, Tensor]] = {}
         self._losses: dict[int, dict[int, float]] = defaultdict(dict)
         self._traffic: Counter[str] = Counter()
-        self._lost: WireError | None = None  # a push that was not taken
+        self._pushed: dict[tuple[int, int], dict[int, Mapping[str, Tensor]]] = defaultdict(dict)  # by step
 
     def pull(self, task: Task) -> Mapping[str, Tensor]:
         """The version that the task's interval has pinned for this epoch."""
@@ -57,35 +59,37 @@ class RemoteWeights:
         return weights
 
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
-        """Push the weight gradients, note the loss."""
-        if task.kind in BACKWARD:
-            self._push(task, reply.weight_grads)
+        """Keep the weight gradients for when the interval finishes, note the loss."""
         with self._lock:
+            if task.kind in BACKWARD:
+                self._pushed[task.interval, task.epoch][task.step] = reply.weight_grads
             self._traffic["weight_gradients"] += sum(grad.nbytes for grad in reply.weight_grads.values())
             if task.kind is Kind.LOSS:
                 self._losses[task.epoch][task.interval] = reply.loss
 
     def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """The interval has pushed all its gradients of this epoch."""
-        left = len(self._servers)
+        """Push all gradients of the interval in this epoch: they are complete."""
+        at, answers = (task.interval, task.epoch), list[Frame | WireError]()
 
         def answered(answer: Frame | WireError) -> None:
-            nonlocal left
-            self._taken(answer)
             with self._lock:
-                left -= 1
-                if left:
+                answers.append(answer)
+                if len(answers) < len(self._servers):
                     return
-                self._pinned.pop((task.interval, task.epoch), None)
+                self._pinned.pop(at, None)
             try:
-                if self._lost is not None:
-                    raise self._lost
+                for each in answers:
+                    if isinstance(each, WireError):
+                        raise each
                 done()
             except Exception as error:  # the line's thread has nobody to tell
                 failed(error)
 
-        for server in self._servers:
-            server.submit({"what": "finish", "interval": task.interval, "epoch": task.epoch}, {}, answered)
+        with self._lock:
+            steps = self._pushed.pop(at, {})
+        header = {"what": "finish", "interval": task.interval, "epoch": task.epoch, "steps": list(steps)}
+        for number, server in enumerate(self._servers):
+            server.submit(header, self._arrays(steps, number), answered)
 
     def take_losses(self, epoch: int) -> dict[int, float]:
         """Each interval's part of a finished epoch's loss."""
@@ -103,16 +107,14 @@ class RemoteWeights:
         for server in self._servers:
             server.close()
 
-    def _push(self, task: Task, grads: Mapping[str, Tensor]) -> None:
-        header = {"what": "push", "interval": task.interval, "epoch": task.epoch, "step": task.step}
-        for number, server in enumerate(self._servers):
-            own = {name: grad.contiguous().numpy() for name, grad in grads.items() if self._owner[name] == number}
-            server.submit(header, own, self._taken)
-
-    def _taken(self, answer: Frame | WireError) -> None:
-        if isinstance(answer, WireError):
-            with self._lock:
-                self._lost = self._lost or answer
+    def _arrays(self, steps: Mapping[int, Mapping[str, Tensor]], server: int) -> dict[str, NDArray[Any]]:
+        """The gradients that a parameter server is to have, named by step and parameter."""
+        return {
+            f"{step}:{name}": grad.contiguous().numpy()
+            for step, grads in steps.items()
+            for name, grad in grads.items()
+            if self._owner[name] == server
+        }
 
     def _as_weights(self, frame: Frame) -> dict[str, Tensor]:
         return {
