@@ -31,11 +31,16 @@ class InProcess:
 
     def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
         given = each or [arguments] * len(self)
-        running = [
-            self._threads.submit(self._one, node, method, its) for node, its in zip(self.nodes, given, strict=True)
-        ]
+        return self.answers(
+            [self._threads.submit(self._one, node, method, its) for node, its in zip(self.nodes, given, strict=True)]
+        )
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        return [self._threads.submit(self._one, node, method, arguments) for node in self.nodes]
+
+    def answers(self, asked: Any) -> list[Any]:
         answers, lost = [], None
-        for future in running:
+        for future in asked:
             try:
                 answers.append(future.result(DEADLINE_S))
             except ServersLostError as why:

@@ -5,6 +5,7 @@ Graph servers ask three things of it: ``pull`` (the weights an interval has pinn
 """
 
 import os
+import threading
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from dorylus.servers.slices import cut_slices
 from dorylus.wire import DataPort, Frame, Refused, RunKeys
 from dorylus.wire.frames import BETWEEN_SERVERS
 
+END_S = 20.0  # for the driver to say that an epoch is over
 KEY_LIFETIME_S = 30 * 86400.0  # the port is gone with its process, which ends with the run
 
 
@@ -44,6 +46,8 @@ class ParameterNode:
             only=owned,
         )
         self._start = self._parameters.state()
+        self._exact = training.mode != "async"
+        self._ended, self._changed = training.first_epoch, threading.Condition()  # so many epochs
         self._keys = RunKeys.fresh()
         self._port = DataPort(self._keys, self._answer, host=host, limits=BETWEEN_SERVERS)
 
@@ -63,22 +67,40 @@ class ParameterNode:
         """Its part of the run's state."""
         return self._parameters.state()
 
-    def restore(self, state: PSState | None) -> None:
-        """Go on from its part of a state, or from the beginning; whatever was in progress is forgotten."""
+    def restore(self, state: PSState | None, epoch: int) -> None:
+        """Go on after so many epochs from its part of a state, or from the beginning; forget what was in progress."""
         self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
+        self._end(epoch)
 
-    def end_epoch(self, loss: float, tell: bool) -> PSState | None:
-        """Move the learning-rate schedule on; the state after that, if it is to be told."""
+    def end_epoch(self, epoch: int, loss: float, tell: bool) -> PSState | None:
+        """Move the learning-rate schedule on; the state after so many epochs, if it is to be told.
+
+        Nobody need wait for it to begin the next one: in an exact run that has no update before this has come.
+        """
         self._parameters.end_epoch(loss)
-        return self.state() if tell else None
+        state = self.state() if tell else None
+        self._end(epoch)
+        return state
 
     def synchronise(self) -> None:
         """From now on one update an epoch."""
         self._parameters.synchronise()
+        self._exact = True
 
     def close(self) -> None:
         """Stop listening."""
         self._port.close()
+
+    def _end(self, epoch: int) -> None:
+        with self._changed:
+            self._ended = epoch
+            self._changed.notify_all()
+
+    def _wait_for_end(self, epoch: int) -> None:
+        """Until all epochs before this one have been ended."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ended >= epoch, END_S):
+                raise Refused(f"epoch {epoch} was not ended within {END_S:g} s, and the next one is at its update.")
 
     def _answer(self, frame: Frame) -> Frame:
         header = frame.header
@@ -92,6 +114,8 @@ class ParameterNode:
             return Frame({"version": list(version)}, {} if known else _arrays(weights))
         if what != "finish":
             raise Refused(f"a parameter server was asked to {what!r}.")
+        if self._exact:
+            self._wait_for_end(epoch)
         for step in header["steps"]:
             its = f"{step}:"
             grads = {

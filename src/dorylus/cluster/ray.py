@@ -219,7 +219,11 @@ class RayServers:
             self.revive()
         given = each or [arguments] * len(self)
         asked = [actor.call.remote(method, *its) for actor, its in zip(self._actors, given, strict=True)]
-        return self._answers(asked)
+        return self.answers(asked)
+
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of all of them, and do not wait."""
+        return [actor.call.remote(method, *arguments) for actor in self._actors]
 
     def share(self, method: str) -> Any:
         """What a method gives, of all of them by number."""
@@ -238,7 +242,7 @@ class RayServers:
                 for actor in lost:
                     self._ray.kill(actor, no_restart=False)
             time.sleep(0.2)
-        self._answers(self._settle())
+        self.answers(self._settle())
         self._settled = True
 
     def close(self) -> None:
@@ -252,7 +256,7 @@ class RayServers:
         """Tell all of them what they are; those that are it already do nothing."""
         return [actor.settle.remote(*its) for actor, its in zip(self._actors, self._each, strict=True)]
 
-    def _answers(self, asked: Sequence[Any]) -> list[Any]:
+    def answers(self, asked: Sequence[Any]) -> list[Any]:
         """All answers; as soon as one server is lost the others are not waited for, as they wait for it."""
         answers: dict[Any, Any] = {}
         waiting, heard_s = dict(zip(asked, self._actors, strict=True)), time.monotonic()

@@ -7,6 +7,7 @@ kept, and the epochs since are trained again: in a synchronous run that gives th
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -49,6 +50,12 @@ class Servers(Protocol):
         """Call a method of all of them at once, with these arguments, or with those of ``each``, and give what they
         answer. Raises :class:`ServersLostError` when one is gone or loses another."""
 
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Call a method of all of them, and do not wait: what :meth:`answers` takes."""
+
+    def answers(self, asked: Any) -> list[Any]:
+        """What they answer, as :meth:`call` gives it."""
+
     def share(self, method: str) -> Any:
         """What a method gives, of all of them by number, as something to pass on to :meth:`call`: it need not come by
         here."""
@@ -85,6 +92,9 @@ class RemoteCluster:
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
         self._permits: dict[int, tuple[int | None, bool]] = {}  # how the epochs since then were asked for
+        self._ending: tuple[int, bool, Any] | None = (
+            None  # after how many epochs, with the state or not, to be answered
+        )
         self._session = 0
         self._exact = False
         self._began = False
@@ -107,13 +117,15 @@ class RemoteCluster:
 
     def state(self) -> PSState:
         """Weights, optimiser and learning-rate schedule as they are now; most often they are kept here."""
+        with suppress(ServersLostError):  # then it is trained again
+            self._hear_end()
         if self._kept is not None and self._kept_epoch == self._epoch:
             return self._kept
         return self._in_spite_of_faults(lambda: joined(self._parameters.call("state")))
 
     def restore(self, state: PSState) -> None:
         """Go on from such a state."""
-        self._kept, self._kept_epoch = state, self._epoch
+        self._kept, self._kept_epoch, self._ending = state, self._epoch, None
         self._began = False
 
     def settle(self) -> None:
@@ -150,6 +162,8 @@ class RemoteCluster:
                 raise
             except ServersLostError as fault:
                 faults, lost_s = faults + 1, lost_s or time.perf_counter()
+                with suppress(ServersLostError):
+                    self._hear_end()  # it may have come before
                 self._began = False
                 self._note("fault", epoch=reached, error=str(fault))
                 if faults > self._patience:
@@ -166,8 +180,8 @@ class RemoteCluster:
     def _begin(self) -> None:
         """Everybody begins a new session from the state kept."""
         self._session += 1
-        self._epoch, self._exact = self._kept_epoch, False
-        self._parameters.call("restore", self._kept)
+        self._epoch, self._exact, self._ending = self._kept_epoch, False, None
+        self._parameters.call("restore", self._kept, self._epoch)
         addresses = dict(enumerate(self._graphs.call("address")))
         ghosts = self._graphs.share("ghosts")
         ports = self._parameters.call("address")
@@ -190,17 +204,24 @@ class RemoteCluster:
             self._exact = True
             self._parameters.call("synchronise")
         reports: list[NodeReport] = self._graphs.call("train_epoch", permit, exact)
+        self._hear_end()
         parts = {interval: part for report in reports for interval, part in report.losses.items()}
         loss = sum(parts[interval] for interval in sorted(parts))
         drained = permit is None or permit <= epoch
         keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
-        states = self._parameters.call("end_epoch", loss, keep)
+        self._ending = epoch + 1, keep, self._parameters.ask("end_epoch", epoch + 1, loss, keep)
         for report in reports:
             self._hear(report.pool)
-        if keep:
-            self._keep(joined(states), epoch + 1)
         self._epoch = epoch + 1
         return _joined(loss, reports)
+
+    def _hear_end(self) -> None:
+        """Take what parameter servers answered when the last epoch was ended; the next one does not wait for that."""
+        if self._ending is not None:
+            (epoch, keep, asked), self._ending = self._ending, None
+            states = self._parameters.answers(asked)
+            if keep:
+                self._keep(joined(states), epoch)
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch
