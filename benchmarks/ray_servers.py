@@ -84,7 +84,16 @@ def time_and_wire(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         shapes.prepare(shapes.SHAPES[options.shape], Path(folder) / "arrays", None)
         write_store(Path(folder) / "arrays", Path(folder) / "store")
         with nodes(2, 2, options) as made:
-            words = ["--shape", options.shape, "--rounds", str(options.rounds), "--turn", str(options.turn)]
+            words = [
+                "--shape",
+                options.shape,
+                "--rounds",
+                str(options.rounds),
+                "--turn",
+                str(options.turn),
+                "--intervals",
+                str(options.intervals),
+            ]
             return drive(made, "epochs", folder, *words), folder
 
 
@@ -93,7 +102,11 @@ def measure_time(options: argparse.Namespace) -> bool:
     near, far = (statistics.median(told[name]) for name in ("embedded", "ray"))
     rows = [("2 embedded servers", f"{near:.4f}", "1.00"), ("2 servers on Ray", f"{far:.4f}", f"{far / near:.2f}")]
     headings = ("servers", "s/epoch", "ratio")
-    table.show(headings, rows, f"{options.shape}, GCN, 2 threads in all, median of {len(told['ray'])} epochs")
+    table.show(
+        headings,
+        rows,
+        f"{options.shape}, GCN, 2 threads, {options.intervals} intervals a server, median of {len(told['ray'])} epochs",
+    )
     keep(options, "ray_time", headings, rows)
     counted = {
         "rows that the cut asks for": told["ghost_bytes"],
@@ -111,8 +124,9 @@ def epochs(options: argparse.Namespace) -> dict[str, Any]:
     """On a node: both clusters take turns; bytes of the last turn."""
     shape, (folder,) = shapes.SHAPES[options.shape], options.words
     graph, model = dorylus.Graph.open(Path(folder) / "store"), program("gcn", shape, 0.0)
-    near = dorylus.Trainer(graph, model, servers=2, threads=2, **RUN)
-    far = dorylus.Trainer(graph, model, servers=2, threads=1, cluster="ray", **RUN)
+    cut = {"servers": 2, "intervals": options.intervals}
+    near = dorylus.Trainer(graph, model, threads=2, **cut, **RUN)
+    far = dorylus.Trainer(graph, model, threads=1, cluster="ray", **cut, **RUN)
     seconds: dict[str, list[float]] = {"embedded": [], "ray": []}
     with near, far:
         for trainer in (near, far):
@@ -223,6 +237,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--what", nargs="+", choices=MEASURES, default=list(MEASURES))
     parser.add_argument("--shape", default="reddit", choices=shapes.SHAPES)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--intervals", type=int, default=2, help="of each server, near and far")
     parser.add_argument("--turn", type=int, default=10, help="epochs of a turn")
     parser.add_argument(
         "--graph", default="communities:num_vertices=400000,num_classes=40,num_features=256,homophily=0.99",

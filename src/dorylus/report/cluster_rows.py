@@ -35,6 +35,7 @@ def cluster(summary: Summary) -> str:
     if servers == parameters == 1 and not asynchronous:
         return ""
     told = [_count(servers, "graph server"), _count(parameters, "parameter server")]
+    told += [f"on {_count(summary.machines, 'machine')}"] if summary.machines else []
     told += [f"async with staleness {_setting(summary, 'staleness', 0)}"] if asynchronous else []
     return ", ".join(told)
 

@@ -35,6 +35,7 @@ class Summary:
     usd: float | None = None
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
+    machines: int = 0  # that servers are on, where they have their own processes
     server_peak_memory_bytes: int = 0  # of the graph server that needs most, where servers have their own processes
     evaluation: dict[str, Any] = field(default_factory=dict)
     stop_reason: str | None = None
@@ -50,6 +51,9 @@ class Summary:
                 self._add_epoch(record)
             case "evaluation":
                 self.evaluation = dict(record)
+            case "cluster" if record.get("what") == "session":
+                places = (record.get("servers") or {}).values()
+                self.machines = len({host for its in places for host, _ in its})
             case "synchronous":
                 self.synchronous_after = record.get("epoch")
             case "stop":

@@ -2,8 +2,8 @@ import pytest
 from log_of_a_run import cluster_run_record, epoch_record, result_record, run_record
 
 from dorylus.report.closing_table import rows
-from dorylus.report.cluster_rows import bar
-from dorylus.report.summary import summarise
+from dorylus.report.cluster_rows import bar, cluster
+from dorylus.report.summary import Summary, summarise
 
 MIB = 2**20
 
@@ -96,3 +96,11 @@ def test_going_over_to_synchronous_epochs_is_told_with_the_epochs():
     assert table_rows(*records, epoch_record(50), stop)["epochs"] == (
         "50 (synchronous from epoch 41 on; target accuracy reached)"
     )
+
+
+def test_servers_elsewhere_are_told_with_their_machines():
+    summary = Summary()
+    summary.config = {"servers": 3}
+    servers = {"graph": [("a", 1), ("b", 2), ("b", 3)], "parameter": [("c", 1)]}
+    summary.add({"kind": "cluster", "what": "session", "session": 1, "servers": servers})
+    assert cluster(summary) == "3 graph servers, 1 parameter server, on 3 machines"
