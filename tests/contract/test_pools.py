@@ -1,7 +1,8 @@
 """What every pool of dense tasks promises: those that ship, one that answers late and out of order, and wrappers.
 
 A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``. Where this process is connected
-to a Ray cluster, as it is when ``tests/integration/test_ray_pool_nodes.py`` runs these tests, the pool there is one of them.
+to a Ray cluster, as it is when ``tests/integration/test_ray_pool_nodes.py`` runs these tests, the pool there is one of
+them.
 """
 
 import random
