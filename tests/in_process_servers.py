@@ -49,9 +49,6 @@ class InProcess:
             raise lost
         return answers
 
-    def share(self, method: str) -> Any:
-        return dict(enumerate(self.call(method)))
-
     def kill(self, number: int) -> None:
         node, self.nodes[number] = self.nodes[number], None
         node.close()

@@ -1,6 +1,5 @@
 """What a server's process is given, and the servers it makes of that. Knows of no engine."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -61,7 +60,3 @@ class Actor:
     def call(self, method: str, *arguments: Any) -> Any:
         """Have the server do something."""
         return getattr(self._node, method)(*arguments)
-
-    def pid(self) -> int:
-        """Its process."""
-        return os.getpid()

@@ -225,10 +225,6 @@ class RayServers:
         """Call a method of all of them, and do not wait."""
         return [actor.call.remote(method, *arguments) for actor in self._actors]
 
-    def share(self, method: str) -> Any:
-        """What a method gives, of all of them by number."""
-        return dict(enumerate(self.call(method)))
-
     def revive(self) -> None:
         """Wait until all answer, and tell those what they are that Ray has started again, or for the first time."""
         begun, ended, lost = time.monotonic(), False, list(self._actors)

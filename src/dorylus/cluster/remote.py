@@ -56,10 +56,6 @@ class Servers(Protocol):
     def answers(self, asked: Any) -> list[Any]:
         """What they answer, as :meth:`call` gives it."""
 
-    def share(self, method: str) -> Any:
-        """What a method gives, of all of them by number, as something to pass on to :meth:`call`: it need not come by
-        here."""
-
     def revive(self) -> None:
         """See to it that all of them are there again; :class:`NotRevivedError` when they are not in time."""
 
@@ -92,9 +88,7 @@ class RemoteCluster:
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
         self._permits: dict[int, tuple[int | None, bool]] = {}  # how the epochs since then were asked for
-        self._ending: tuple[int, bool, Any] | None = (
-            None  # after how many epochs, with the state or not, to be answered
-        )
+        self._ending: tuple[int, bool, Any] | None = None  # (epochs done, with their state, answers to come)
         self._session = 0
         self._exact = False
         self._began = False
@@ -183,7 +177,7 @@ class RemoteCluster:
         self._epoch, self._exact, self._ending = self._kept_epoch, False, None
         self._parameters.call("restore", self._kept, self._epoch)
         addresses = dict(enumerate(self._graphs.call("address")))
-        ghosts = self._graphs.share("ghosts")
+        ghosts = dict(enumerate(self._graphs.call("ghosts")))
         ports = self._parameters.call("address")
         keys = [self._parameters.call("key") for _ in range(len(self._graphs))]
         each = [(self._session, self._epoch, ghosts, list(zip(ports, its, strict=True))) for its in keys]
