@@ -28,7 +28,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -45,6 +45,15 @@ def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def workers_share_the_cores() -> None:
+    """Each of several workers computes on one thread of torch's: threads of all would spin, waiting for each other."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        import torch
+
+        torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left_behind() -> Iterator[None]:
     """Fails a test after which one of the engine's threads is still alive."""

@@ -5,6 +5,8 @@ import time
 from itertools import pairwise
 
 import pytest
+from function_runs import graph as small
+from function_runs import model
 
 import dorylus
 from dorylus.errors import ConfigError
@@ -102,14 +104,12 @@ def test_what_a_run_has_used_only_grows_however_often_it_is_resumed(graph, tmp_p
         assert sum(after.values()) > sum(before.values())
 
 
-def test_functions_stay_on_the_bill_when_the_run_goes_on_without_them(graph, tmp_path):
+def test_functions_stay_on_the_bill_when_the_run_goes_on_without_them(tmp_path):
     settings = {"epochs": 4, "checkpoint_every": 1, "instance": "c5.large", "run_dir": tmp_path / "run"}
-    with dorylus.Trainer(
-        graph, dorylus.gcn(hidden=4), pool="processes", function_service="lambda-x86", **settings
-    ) as run:
+    with dorylus.Trainer(small(), model("gcn"), pool="processes", function_service="lambda-x86", **settings) as run:
         run.run(2)
         run._save()
-    result = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=4), pool="threads", function_service=None)
+    result = dorylus.resume(tmp_path / "run", small(), model("gcn"), pool="threads", function_service=None)
     requests = [line for line in result.bill.lines() if line.what.startswith("requests, lambda-x86")]
     assert sum(line.quantity for line in requests) > 0
     assert len(result.losses) == 4

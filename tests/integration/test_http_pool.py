@@ -11,7 +11,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from function_runs import TOLERANCE, losses_here, losses_on
+from function_runs import TOLERANCE, graph, losses_here, losses_on, model
 
 import dorylus
 from dorylus.functions.invocation import TOKEN_VARIABLE
@@ -52,8 +52,9 @@ def token(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    return ProgramCache(tmp_path_factory.getbasetemp() / "programs")
+def programs():
+    """Exports take seconds: those of one test serve all others of this session."""
+    return ProgramCache()
 
 
 @pytest.mark.parametrize("path", ["inline", "direct"])
@@ -196,10 +197,9 @@ def test_where_nobody_listens_the_service_is_not_there(nobody):
 
 
 def test_a_run_without_its_service_soon_says_so_and_how_to_mend_it(nobody):
-    graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
     began_s = time.monotonic()
     with pytest.raises(PoolFault, match=f"dense tasks cannot be run: nothing answers at {nobody}: start the functio"):
-        dorylus.train(graph, dorylus.gcn(), epochs=1, pool="http", function_url=nobody)
+        dorylus.train(graph(), model("gcn"), epochs=1, pool="http", function_url=nobody)
     assert time.monotonic() - began_s < Policy().refused_after_s + CLOSING_S
 
 
@@ -238,10 +238,9 @@ class ComesBack:
 def test_a_service_that_has_answered_may_be_gone_for_longer_than_one_that_never_has(nobody):
     policy = Policy(refused_after_s=0.5, down_after_s=60.0, at_most_s=60.0, backoff_at_most_s=0.5)
     service = ComesBack(nobody, after_s=4 * policy.refused_after_s)
-    graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
     settings = {"epochs": 2, "pool": "http", "function_url": nobody, "data_path": "inline", "sinks": [service]}
     with made_with(policy):
-        result = dorylus.train(graph, dorylus.gcn(), **settings)
+        result = dorylus.train(graph(), model("gcn"), **settings)
     service.timer.join()
     service.close()
     assert len(result.losses) == 2

@@ -69,8 +69,9 @@ def local(package):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    return ProgramCache(tmp_path_factory.mktemp("programs"))
+def programs():
+    """Exports take seconds: those of one test serve all others of this session."""
+    return ProgramCache()
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ DEADLINE_S = 30.0
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """Exports take seconds: those of one test serve the next."""
-    return ProgramCache(tmp_path_factory.getbasetemp() / "programs")
+def programs():
+    """Exports take seconds: those of one test serve all others of this session."""
+    return ProgramCache()
 
 
 @pytest.fixture
