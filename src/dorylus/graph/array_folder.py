@@ -7,11 +7,10 @@ and checksum (docs/store-format.md).
 
 import json
 import os
-import secrets
-import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError
+from dorylus.graph.array_writer import ArrayWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.draft import drafted, sync_folder, tidy
 from dorylus.graph.places import Address, Place, is_elsewhere, place_of, uploaded
 from dorylus.graph.stored_rows import StoredRows
 
@@ -30,7 +31,8 @@ BLOCK_BYTES = 1 << 24
 class Kind:
     """A kind of folder: what it is called, how its manifest is named and begins, and which types arrays may have.
 
-    ``cure`` is told to whom gives another folder for one.
+    ``cure`` is told to whom gives another folder for one. ``version`` is written unless the facts say another;
+    ``versions`` are those that are read.
     """
 
     noun: str
@@ -38,6 +40,7 @@ class Kind:
     manifest: str
     format: str
     version: int
+    versions: tuple[int, ...] = (1,)
     dtypes: frozenset[str] = frozenset({"<i8", "<i4", "<f4", "|u1", "|b1"})
 
     def is_at(self, address: Address) -> bool:
@@ -54,23 +57,43 @@ def save_folder(
     overwrite: bool,
 ) -> None:
     """Write arrays, one after the other as they come, and a manifest with the facts about them."""
-    _check_target(address, kind, overwrite)
-    if is_elsewhere(address):
-        with uploaded(str(address), last=kind.manifest) as folder:
-            _fill(folder, kind, facts, arrays)
-        return
-    target = Path(address)
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
+    with new_folder(address, kind, overwrite=overwrite) as folder:
+        for name, array in arrays:
+            folder.entries[name] = _write(folder.path, name, array)
+        folder.facts.update(facts)
+
+
+@dataclass(frozen=True)
+class NewFolder:
+    """A folder that is being written: its arrays' manifest entries by name, and the facts for the manifest."""
+
+    path: Path
+    entries: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
+        """A new array, to be written block after block."""
+        with ArrayWriter(self.path / _file_name(name), dtype, row_shape) as writer:
+            yield writer
+        self.entries[name] = writer.entry
+
+
+@contextmanager
+def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[NewFolder]:
+    """A folder to write arrays and facts to; at the end it gets its manifest and its place, after an error neither."""
     try:
-        draft.mkdir(parents=True)
-        _fill(draft, kind, facts, arrays)
-        _put_in_place(draft, target)
+        if not is_elsewhere(address):
+            tidy(Path(address))
+        check_target(address, kind, overwrite)
+        with uploaded(str(address), last=kind.manifest) if is_elsewhere(address) else drafted(Path(address)) as path:
+            folder = NewFolder(path)
+            yield folder
+            _write_manifest(path, kind, {**folder.facts, "arrays": folder.entries})
     except OSError as error:
         raise DataError(
-            f"could not write the {kind.noun} {target}: {error}. Check the free space and permissions."
+            f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions."
         ) from error
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
@@ -85,10 +108,10 @@ def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
         raise DataError(f"the {noun} {folder} is damaged: {name} is not JSON ({error}). Write it again.") from error
     if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
         raise DataError(f"{folder} is not a {noun}: its {name} does not say format {kind.format!r}. {kind.cure}")
-    if manifest.get("version") != kind.version:
+    if manifest.get("version") not in kind.versions:
         raise DataError(
             f"the {noun} {folder} has version {manifest.get('version')}, but this Dorylus reads version "
-            f"{kind.version}. Use the Dorylus that wrote it, or write it again with this one."
+            f"{' and '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
         )
     return manifest
 
@@ -127,16 +150,12 @@ def stored_rows(folder: Address, kind: Kind, manifest: dict[str, Any], name: str
 def checksum(array: AnyArray, start: int = 0) -> int:
     """The CRC-32 of an array's bytes, going on from that of others."""
     for block in _blocks(array):
-        start = zlib.crc32(_raw(block, array.dtype), start)
+        start = zlib.crc32(raw_bytes(block, array.dtype), start)
     return start
 
 
-def _fill(folder: Path, kind: Kind, facts: Mapping[str, Any], arrays: Iterable[tuple[str, AnyArray]]) -> None:
-    entries = {name: _write(folder, name, array) for name, array in arrays}
-    _write_manifest(folder, kind, {**facts, "arrays": entries})
-
-
-def _check_target(target: Address, kind: Kind, overwrite: bool) -> None:
+def check_target(target: Address, kind: Kind, overwrite: bool) -> None:
+    """Refuses a place that is taken: by something else, or by a folder of this kind that is not to be replaced."""
     here = None if is_elsewhere(target) else Path(target)
     if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
         return
@@ -152,46 +171,21 @@ def _write_manifest(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
         file.write("\n")
         file.flush()
         os.fsync(file.fileno())
-    _sync_folder(folder)
+    sync_folder(folder)
 
 
 def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:
     """Write one array and give its manifest entry."""
-    dtype = array.dtype.newbyteorder("<")
-    crc = 0
-    with open(folder / _file_name(name), "wb") as file:
+    with ArrayWriter(folder / _file_name(name), array.dtype, array.shape[1:]) as writer:
         for block in _blocks(array):
-            raw = _raw(block, dtype)
-            crc = zlib.crc32(raw, crc)
-            file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"dtype": dtype.str, "shape": list(array.shape), "bytes": array.nbytes, "crc32": crc}
-
-
-def _raw(block: AnyArray, dtype: np.dtype[Any]) -> memoryview:
-    return np.ascontiguousarray(block, dtype=dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+            writer.write(block)
+    return writer.entry
 
 
 def _blocks(array: AnyArray) -> list[AnyArray]:
     row_bytes = max(array.nbytes // max(len(array), 1), 1)
     step = max(BLOCK_BYTES // row_bytes, 1)
     return [array[begin : begin + step] for begin in range(0, len(array), step)]
-
-
-def _put_in_place(draft: Path, target: Path) -> None:
-    """Rename ``draft`` to ``target``; an old folder steps aside first and comes back if the rename fails."""
-    aside = draft.with_name(draft.name + ".old")
-    if target.exists():
-        os.rename(target, aside)
-    try:
-        os.rename(draft, target)
-    except OSError:
-        if aside.exists():
-            os.rename(aside, target)
-        raise
-    _sync_folder(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
 def _form(
@@ -220,11 +214,3 @@ def _file_name(name: str) -> str:
     if not name.replace("_", "").replace(".", "").isalnum():
         raise ValueError(f"array name {name!r}")
     return f"{name}.bin"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

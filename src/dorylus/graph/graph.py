@@ -147,6 +147,19 @@ class Graph:
         return open_store(path, verify=verify)
 
     @classmethod
+    def ingest(cls, edges: Any, store: str | PathLike[str], **settings: Any) -> Graph:
+        """The graph of edges that need not fit into memory, written as a store folder and opened.
+
+        ``edges``: files (a path, several, a folder), or a tuple of arrays (source, destination, perhaps weight).
+        ``settings`` are those of :class:`dorylus.graph.ingest.IngestSettings` (undirected, memory="4GiB", features)
+        and how to read files (format, columns, delimiter, header, ids).
+        """
+        from dorylus.graph.ingest import ingest_edges
+
+        ingest_edges(edges, store, **settings)
+        return cls.open(store)
+
+    @classmethod
     def from_pyg(cls, data: Any, *, split: int | None = None) -> Graph:
         """The graph of a PyG ``Data``; ``split`` chooses a column of masks that hold several."""
         from dorylus.graph.interop import pyg

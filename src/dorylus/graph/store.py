@@ -3,12 +3,12 @@
 The format is specified in docs/store-format.md. A store appears whole or not at all.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import validate
 from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder, stored_rows
-from dorylus.graph.arrays import AnyArray
+from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.places import Address, full_address
@@ -20,9 +20,22 @@ STORE = Kind(
     manifest="manifest.json",
     format="dorylus-graph",
     version=1,
+    versions=(1, 2),
 )
+WITH_EXTRAS = 2  # the version of a store that has any of the arrays below
 
+OUT_EDGES = ("out.indptr", "out.indices", "out.edge_weight")
+IDS = ("ids", "ids.offsets", "ids.bytes")
+_EXTRAS = frozenset({*OUT_EDGES, *IDS})
 _SPARSE = ("features.indptr", "features.indices", "features.values")
+
+
+class OutEdges(NamedTuple):
+    """The out-edges of every vertex as CSR: row u lists the destinations of u's out-edges, ascending."""
+
+    indptr: OffsetArray
+    indices: IdArray
+    edge_weight: FloatArray | None
 
 
 def is_store(address: Address) -> bool:
@@ -41,7 +54,7 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False) -> None:
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
     }
-    save_folder(path, STORE, facts, _arrays(graph).items(), overwrite=overwrite)
+    save_folder(path, STORE, facts, arrays_of(graph).items(), overwrite=overwrite)
 
 
 def open_store(path: Address, *, verify: bool = False) -> Graph:
@@ -51,7 +64,9 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
     """
     manifest = read_manifest(path, STORE)
     try:
-        graph = _graph(manifest, map_arrays(path, STORE, manifest, verify=verify))
+        arrays = map_arrays(path, STORE, manifest, verify=verify, only=lambda name: verify or name not in _EXTRAS)
+        _check_extras(manifest)
+        graph = _graph(manifest, {name: array for name, array in arrays.items() if name not in _EXTRAS})
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
     object.__setattr__(graph, "store", full_address(path))
@@ -78,11 +93,61 @@ def open_vertices(path: Address) -> StoredVertices:
         raise _damaged(path, error) from error
 
 
+def open_out_edges(path: Address) -> OutEdges | None:
+    """The out-edges of a directed store, mapped and not looked through; None where it has none."""
+    arrays = _extras(path, OUT_EDGES)
+    if "out.indptr" not in arrays:
+        return None
+    return OutEdges(arrays["out.indptr"], arrays["out.indices"], arrays.get("out.edge_weight"))
+
+
+def open_ids(path: Address) -> OffsetArray | tuple[OffsetArray, AnyArray] | None:
+    """The ids that vertices had in the input, mapped: int64 [N], or (offsets, bytes) of texts; None: their numbers."""
+    arrays = _extras(path, IDS)
+    if "ids.offsets" in arrays:
+        return arrays["ids.offsets"], arrays["ids.bytes"]
+    return arrays.get("ids")
+
+
+def _extras(path: Address, names: tuple[str, ...]) -> dict[str, AnyArray]:
+    manifest = read_manifest(path, STORE)
+    try:
+        _check_extras(manifest)
+        return map_arrays(path, STORE, manifest, only=names.__contains__)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _check_extras(manifest: dict[str, Any]) -> None:
+    """The arrays of version 2 have the types and lengths that the counts ask for."""
+    entries, vertices, edges = manifest["arrays"], manifest["num_vertices"], manifest["num_edges"]
+    if not _EXTRAS.isdisjoint(entries) and manifest["version"] < WITH_EXTRAS:
+        raise ValueError(f"array {min(_EXTRAS & set(entries))!r} in version {manifest['version']}")
+    for names in (OUT_EDGES[:2], IDS[1:]):
+        if len(entries.keys() & set(names)) == 1:
+            raise ValueError(f"one of the arrays {names[0]!r} and {names[1]!r} without the other")
+    forms = {
+        **dict(zip(OUT_EDGES, (("<i8", [vertices + 1]), ("<i4", [edges]), ("<f4", [edges])), strict=True)),
+        "ids": ("<i8", [vertices]),
+        "ids.offsets": ("<i8", [vertices + 1]),
+    }
+    for name in forms.keys() & entries.keys():
+        if (entries[name]["dtype"], entries[name]["shape"]) != forms[name]:
+            raise ValueError(f"{name} is {entries[name]['dtype']} {entries[name]['shape']}, not {forms[name]}")
+
+
+def stored_checksums(path: Address) -> dict[str, int]:
+    """The checksum of every array of a store, by name, as it was written."""
+    manifest = read_manifest(path, STORE)
+    return {name: int(entry["crc32"]) for name, entry in manifest["arrays"].items()}
+
+
 def _damaged(folder: Address, why: object) -> DataError:
     return DataError(f"the store {folder} is damaged: {why}. Write it again with graph.save.")
 
 
-def _arrays(graph: Graph) -> dict[str, AnyArray]:
+def arrays_of(graph: Graph) -> dict[str, AnyArray]:
+    """What a store of the graph holds, by name."""
     arrays: dict[str, AnyArray | None] = {
         "indptr": graph.indptr,
         "indices": graph.indices,

@@ -4,7 +4,8 @@ Every kernel is single-threaded, releases the interpreter lock, is deterministic
 range it was computed in) and writes only the rows begin:end. Matrices are float32, or bfloat16 held as uint16 where
 said; rows may be padded (a larger row stride), columns may not. Row r of a CSR is also column r. ``reference.py``
 states each kernel in plain NumPy. A wrong dtype raises TypeError, a wrong shape ValueError; the columns in ``indices``
-are trusted, except by the ``csr_`` functions, where raw input enters.
+are trusted, except by the ``csr_`` functions, where raw input enters. :class:`EdgeSort` is the one with threads of its
+own, which wait for the disk.
 """
 
 from dorylus.kernels._attention import attention, attention_grad_dst, attention_grad_src
@@ -13,12 +14,17 @@ from dorylus.kernels._csr import (
     csr_coalesce,
     csr_count,
     csr_is_symmetric,
+    csr_loops,
     csr_reach,
     csr_select,
     csr_select_transpose,
     csr_transpose,
+    csr_with_loops,
 )
 from dorylus.kernels._dropout import Dropout, dropout, dropout_csr
+from dorylus.kernels._edge_text import TextEdges, TextFault, TextForm, edge_text
+from dorylus.kernels._external import EdgeBlock, EdgeSort, WeightClash
+from dorylus.kernels._ids import NameIds, NumberIds
 from dorylus.kernels._isa import available_isas, isa, use_isa
 from dorylus.kernels._partition import partition_cuts, partition_deal, partition_merge, partition_place
 from dorylus.kernels._rows import from_bf16, gather_rows, scatter_add_rows, to_bf16
@@ -34,6 +40,14 @@ from dorylus.kernels._spmm import gather_limit, spmm, spmm_max, spmm_max_grad, s
 
 __all__ = [
     "Dropout",
+    "EdgeBlock",
+    "EdgeSort",
+    "NameIds",
+    "NumberIds",
+    "TextEdges",
+    "TextFault",
+    "TextForm",
+    "WeightClash",
     "attention",
     "attention_grad_dst",
     "attention_grad_src",
@@ -42,12 +56,15 @@ __all__ = [
     "csr_coalesce",
     "csr_count",
     "csr_is_symmetric",
+    "csr_loops",
     "csr_reach",
     "csr_select",
     "csr_select_transpose",
     "csr_transpose",
+    "csr_with_loops",
     "dropout",
     "dropout_csr",
+    "edge_text",
     "from_bf16",
     "gather_limit",
     "gather_rows",

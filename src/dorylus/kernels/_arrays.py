@@ -11,6 +11,8 @@ Offsets: TypeAlias = npt.NDArray[np.int64]
 Ints: TypeAlias = npt.NDArray[np.int32]
 """Columns of edges, or original vertex ids."""
 
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
 Floats: TypeAlias = npt.NDArray[np.float32]
 
 Bf16: TypeAlias = npt.NDArray[np.uint16]

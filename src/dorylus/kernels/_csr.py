@@ -69,6 +69,21 @@ def csr_select_transpose(
     return _native.csr_select_transpose(indptr, indices, rows, row_of, num_rows, values, self_loops)
 
 
+def csr_with_loops(indptr: Offsets, indices: Ints, *, values: Floats | None = None, first_row: int = 0) -> Csr:
+    """Some rows of a square matrix, numbered from first_row on, each with a self loop, of value 1 where it had none.
+
+    Columns must ascend in each row, and do so in the result.
+    """
+    return _native.csr_with_loops(indptr, indices, values, first_row)
+
+
+def csr_loops(indptr: Offsets, indices: Ints, *, first_row: int = 0) -> Bools:
+    """bool [rows]: which of some rows, numbered from first_row on, have a self loop. Columns must ascend."""
+    found = np.empty(indptr.size - 1, np.bool_)
+    _native.csr_loops(indptr, indices, first_row, found)
+    return found
+
+
 def csr_reach(indptr: Offsets, indices: Ints, levels: Levels, reached: Levels) -> None:
     """Raises reached[c] to levels[r] for every edge (r, c) of a row whose level is not negative."""
     _native.csr_reach(indptr, indices, levels, reached)

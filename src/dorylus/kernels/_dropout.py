@@ -37,12 +37,15 @@ def key(drop: Dropout | None) -> tuple[float, int, int, int] | None:
     return None if drop is None else (drop.p, drop.seed, drop.epoch, drop.layer)
 
 
-def dropout(x: Floats, out: Floats | Bf16, ids: Ints, begin: int, end: int, *, drop: Dropout) -> None:
+def dropout(
+    x: Floats, out: Floats | Bf16, ids: Ints, begin: int, end: int, *, drop: Dropout, first_column: int = 0
+) -> None:
     """Writes x / (1 - p) where kept and 0 where dropped into rows begin:end of out, which may be x itself.
 
-    ids holds the original id of every row. The gradient is the same call on the gradient.
+    ids holds the original id of every row. Where x are some columns of a matrix, first_column, a multiple of 4, is the
+    number of the first. The gradient is the same call on the gradient.
     """
-    _native.dropout(x, out, ids, begin, end, (drop.p, drop.seed, drop.epoch, drop.layer))
+    _native.dropout(x, out, ids, begin, end, (drop.p, drop.seed, drop.epoch, drop.layer), first_column)
 
 
 def dropout_csr(

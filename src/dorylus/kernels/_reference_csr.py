@@ -92,6 +92,22 @@ def csr_select_transpose(
     return _from_lists(lists, values is not None)
 
 
+def csr_with_loops(indptr: Offsets, indices: Ints, *, values: Floats | None = None, first_row: int = 0) -> Csr:
+    """See :func:`dorylus.kernels.csr_with_loops`."""
+    lists = _lists(indptr, indices, values)
+    for number, row in enumerate(lists, start=first_row):
+        if number not in [column for column, _ in row]:
+            row.append((number, 1.0))
+            row.sort()
+    return _from_lists(lists, values is not None)
+
+
+def csr_loops(indptr: Offsets, indices: Ints, *, first_row: int = 0) -> Bools:
+    """See :func:`dorylus.kernels.csr_loops`."""
+    lists = _lists(indptr, indices, None)
+    return np.array([r in [c for c, _ in row] for r, row in enumerate(lists, start=first_row)], np.bool_)
+
+
 def csr_reach(indptr: Offsets, indices: Ints, levels: Levels, reached: Levels) -> None:
     """See :func:`dorylus.kernels.csr_reach`."""
     for level, entries in zip(levels.tolist(), _lists(indptr, indices, None), strict=True):

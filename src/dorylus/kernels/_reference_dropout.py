@@ -41,9 +41,11 @@ def kept_edges(drop: Dropout, destinations: Ints, sources: Ints, heads: int) -> 
     return _kept(drop, destinations[:, None], sources[:, None], third, word)
 
 
-def dropout(x: Floats, out: Floats | Bf16, ids: Ints, begin: int, end: int, *, drop: Dropout) -> None:
+def dropout(
+    x: Floats, out: Floats | Bf16, ids: Ints, begin: int, end: int, *, drop: Dropout, first_column: int = 0
+) -> None:
     """See :func:`dorylus.kernels.dropout`."""
-    columns = np.broadcast_to(np.arange(x.shape[1]), (end - begin, x.shape[1]))
+    columns = np.broadcast_to(first_column + np.arange(x.shape[1]), (end - begin, x.shape[1]))
     factor = kept_columns(drop, ids[begin:end, None], columns)
     dropped = np.where(factor > 0, x[begin:end] * factor, np.float32(0))
     out[begin:end] = nearest_bf16(dropped) if out.dtype == np.uint16 else dropped

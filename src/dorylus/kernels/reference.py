@@ -7,6 +7,8 @@ import numpy as np
 
 from dorylus.kernels._arrays import Bf16, Floats, Ints, Offsets
 from dorylus.kernels._dropout import Dropout
+from dorylus.kernels._edge_text import TextEdges, TextFault, TextForm
+from dorylus.kernels._external import EdgeBlock, WeightClash
 from dorylus.kernels._reference_attention import (
     attention,
     attention_grad_dst,
@@ -23,12 +25,16 @@ from dorylus.kernels._reference_csr import (
     csr_coalesce,
     csr_count,
     csr_is_symmetric,
+    csr_loops,
     csr_reach,
     csr_select,
     csr_select_transpose,
     csr_transpose,
+    csr_with_loops,
 )
 from dorylus.kernels._reference_dropout import dropout, dropout_csr, kept_edges
+from dorylus.kernels._reference_external import EdgeSort
+from dorylus.kernels._reference_ingest import NameIds, NumberIds, edge_text
 from dorylus.kernels._reference_partition import (
     partition_cuts,
     partition_deal,
@@ -39,6 +45,14 @@ from dorylus.kernels._reference_rows import f64, maximum, nearest_bf16, rows_of,
 
 __all__ = [
     "Dropout",
+    "EdgeBlock",
+    "EdgeSort",
+    "NameIds",
+    "NumberIds",
+    "TextEdges",
+    "TextFault",
+    "TextForm",
+    "WeightClash",
     "attention",
     "attention_grad_dst",
     "attention_grad_src",
@@ -46,12 +60,15 @@ __all__ = [
     "csr_coalesce",
     "csr_count",
     "csr_is_symmetric",
+    "csr_loops",
     "csr_reach",
     "csr_select",
     "csr_select_transpose",
     "csr_transpose",
+    "csr_with_loops",
     "dropout",
     "dropout_csr",
+    "edge_text",
     "from_bf16",
     "gather_limit",
     "gather_rows",

@@ -172,7 +172,7 @@ def rewrite(path: Path, **changes: Any) -> None:
 
 
 MANIFESTS = {
-    "another version": ({"version": 2}, "has version 2, but this Dorylus reads version 1"),
+    "another version": ({"version": 3}, "has version 3, but this Dorylus reads version 1 and 2"),
     "another format": ({"format": "zarr"}, "does not say format 'dorylus-graph'"),
     "no arrays": ({"arrays": {}}, "damaged: 'features.indptr'|damaged"),
     "arrays of the wrong kind": ({"arrays": 3}, "damaged"),

@@ -273,3 +273,45 @@ def test_falling_offsets_are_refused() -> None:
 def test_a_column_outside_the_matrix_is_refused_by_the_transpose() -> None:
     with pytest.raises(ValueError, match="outside 1 rows and 2 columns"):
         kernels.csr_transpose(np.array([0, 1], np.int64), np.array([2], np.int32), 2)
+
+
+def some_rows(case: Case) -> tuple[Any, Any, int]:
+    """(indptr from 0, columns in ascending order, number of the first row) of the case's range of rows."""
+    indptr, indices, _ = reference.csr_coalesce(case.indptr, case.indices)
+    first = int(indptr[case.begin])
+    return indptr[case.begin : case.end + 1] - first, indices[first : int(indptr[case.end])], case.begin
+
+
+@few
+@given(cases(square=True), st.booleans())
+def test_missing_self_loops_are_added_to_some_rows(case: Case, weighted: bool) -> None:
+    indptr, indices, first_row = some_rows(case)
+    values = case.vector(len(indices)) if weighted else None
+    options = {"values": values, "first_row": first_row}
+    same(kernels.csr_with_loops(indptr, indices, **options), reference.csr_with_loops(indptr, indices, **options))
+
+
+@few
+@given(cases(square=True), st.booleans())
+def test_all_rows_with_self_loops_are_what_a_selection_of_all_would_give(case: Case, weighted: bool) -> None:
+    indptr, indices, _ = kernels.csr_coalesce(case.indptr, case.indices)
+    values = case.vector(len(indices)) if weighted else None
+    everyone = np.arange(case.num_rows, dtype=np.int32)
+    wanted = kernels.csr_select(indptr, indices, everyone, everyone, case.num_rows, values=values, self_loops=True)
+    same(kernels.csr_with_loops(indptr, indices, values=values), wanted)
+
+
+@few
+@given(cases(square=True))
+def test_rows_that_hold_their_own_number_are_found(case: Case) -> None:
+    indptr, indices, first_row = some_rows(case)
+    mine = kernels.csr_loops(indptr, indices, first_row=first_row)
+    theirs = reference.csr_loops(indptr, indices, first_row=first_row)
+    assert mine.dtype == np.bool_
+    np.testing.assert_array_equal(mine, theirs)
+
+
+def test_no_row_has_no_loop_and_gets_none() -> None:
+    nothing = np.zeros(1, np.int64), np.zeros(0, np.int32)
+    assert kernels.csr_loops(*nothing).shape == (0,)
+    assert [part.size for part in kernels.csr_with_loops(*nothing) if part is not None] == [1, 0]

@@ -120,3 +120,30 @@ def test_sparse_dropout_agrees_with_the_reference(case: Case, drop: Dropout) -> 
 def test_a_dropout_out_of_range_is_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"dropout {next(iter(bad))}="):
         Dropout(**{"p": 0.5, "seed": 0, "epoch": 0, "layer": 0, **bad})  # type: ignore[arg-type]
+
+
+@few
+@given(cases(), widths, st.integers(0, 60), drops, st.booleans())
+def test_dropout_of_some_columns_agrees_with_the_reference(
+    case: Case, width: int, fours: int, drop: Dropout, bf16: bool
+) -> None:
+    x = case.matrix(case.num_rows, width)
+    out = case.bf16(case.num_rows, width) if bf16 else case.matrix(case.num_rows, width)
+    mine, theirs, ids = out.copy(), out.copy(), case.ids()
+    kernels.dropout(x, mine, ids, case.begin, case.end, drop=drop, first_column=4 * fours)
+    reference.dropout(x, theirs, ids, case.begin, case.end, drop=drop, first_column=4 * fours)
+    np.testing.assert_array_equal(mine, theirs)
+
+
+@few
+@given(cases(), widths, st.sampled_from([4, 16, 20, 48]), drops)
+def test_blocks_of_columns_side_by_side_are_dropped_as_the_whole_matrix_is(
+    case: Case, width: int, block: int, drop: Dropout
+) -> None:
+    x, ids = case.matrix(case.num_rows, width), case.ids()
+    whole, parts = np.zeros_like(x), np.zeros_like(x)
+    kernels.dropout(x, whole, ids, 0, case.num_rows, drop=drop)
+    for first in range(0, width, block):
+        columns = slice(first, min(first + block, width))
+        kernels.dropout(x[:, columns], parts[:, columns], ids, 0, case.num_rows, drop=drop, first_column=first)
+    np.testing.assert_array_equal(parts, whole)

@@ -9,6 +9,7 @@ from dorylus.graph.generators.vertices import random_features, random_masks
 from dorylus.graph.graph import Graph
 
 Quadrants = tuple[float, float, float]
+QUADRANTS: Quadrants = (0.57, 0.19, 0.19)
 
 
 def rmat(
@@ -18,7 +19,7 @@ def rmat(
     scale: int | None = None,
     num_features: int = 16,
     num_classes: int = 8,
-    quadrants: Quadrants = (0.57, 0.19, 0.19),
+    quadrants: Quadrants = QUADRANTS,
     directed: bool = False,
     scramble: bool = True,
     signal: float = 1.0,
@@ -36,7 +37,7 @@ def rmat(
     num_edges = 16 * num_vertices if num_edges is None else num_edges
     _check(num_vertices, num_edges, quadrants, directed)
     rng = np.random.default_rng(seed)
-    model = _Recursion(rng, num_vertices, quadrants, scramble)
+    model = Recursion(rng, num_vertices, quadrants, scramble)
     wanted = num_edges if directed else num_edges // 2
     edges = distinct_edges(rng, model.pairs, wanted, undirected=not directed)
     indptr, indices = (one_direction if directed else both_directions)(edges, num_vertices)
@@ -55,7 +56,7 @@ def rmat(
     )
 
 
-class _Recursion:
+class Recursion:
     """Draws edges bit by bit, from the highest: 16 random bits choose the quarter at each level."""
 
     def __init__(self, rng: np.random.Generator, num_vertices: int, quadrants: Quadrants, scramble: bool) -> None:

@@ -107,6 +107,25 @@ nb::tuple py_csr_select_transpose(nb::handle indptr, nb::handle indices, nb::han
   return to_python(unlocked([&] { return csr_select_transpose(graph.csr, a.chosen, a.loops); }));
 }
 
+void need_rows(int64_t first_row, int64_t num_rows) {
+  if (first_row < 0 || first_row + num_rows > INT32_MAX) bad_value("first_row must lie in 0..2147483647");
+}
+
+nb::tuple py_csr_with_loops(nb::handle indptr, nb::handle indices, nb::handle values, int64_t first_row) {
+  GraphArguments graph(indptr, indices, values);
+  need_rows(first_row, graph.csr.num_rows);
+  return to_python(unlocked([&] { return csr_with_loops(graph.csr, first_row); }));
+}
+
+void py_csr_loops(nb::handle indptr, nb::handle indices, int64_t first_row, nb::handle found_) {
+  GraphArguments graph(indptr, indices, nb::none());
+  need_rows(first_row, graph.csr.num_rows);
+  Array found(found_, "found", true);
+  bool* into = found.required<bool>(graph.csr.num_rows);
+  nb::gil_scoped_release released;
+  csr_loops(graph.csr, first_row, into);
+}
+
 nb::tuple py_csr_coalesce(nb::handle indptr, nb::handle indices, nb::handle values) {
   GraphArguments graph(indptr, indices, values);
   return to_python(unlocked([&] { return csr_coalesce(graph.csr); }));
@@ -149,6 +168,8 @@ void bind_csr(nb::module_& m) {
         "values"_a.none(), "self_loops"_a);
   m.def("csr_select_transpose", &py_csr_select_transpose, "indptr"_a, "indices"_a, "rows"_a, "row_of"_a, "num_rows"_a,
         "values"_a.none(), "self_loops"_a);
+  m.def("csr_with_loops", &py_csr_with_loops, "indptr"_a, "indices"_a, "values"_a.none(), "first_row"_a);
+  m.def("csr_loops", &py_csr_loops, "indptr"_a, "indices"_a, "first_row"_a, "found"_a);
   m.def("csr_reach", &py_csr_reach, "indptr"_a, "indices"_a, "levels"_a, "reached"_a);
   m.def("csr_count", &py_csr_count, "indptr"_a, "indices"_a, "row_group"_a, "col_group"_a, "num_row_groups"_a,
         "num_col_groups"_a);

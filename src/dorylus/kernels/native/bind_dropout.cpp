@@ -6,7 +6,9 @@ namespace dorylus {
 
 namespace {
 
-void py_dropout(nb::handle x_, nb::handle out_, nb::handle ids, int64_t begin, int64_t end, nb::handle drop_) {
+void py_dropout(nb::handle x_, nb::handle out_, nb::handle ids, int64_t begin, int64_t end, nb::handle drop_,
+                int64_t first_column) {
+  if (first_column < 0 || first_column % 4 != 0) bad_value("first_column must be a multiple of 4");
   Array x(x_, "x"), out(out_, "out", true);
   Rows<float> rows = x.required<float>(0, -1);
   Range range = checked_range(begin, end, x.rows());
@@ -16,6 +18,7 @@ void py_dropout(nb::handle x_, nb::handle out_, nb::handle ids, int64_t begin, i
                 .out = target.data,
                 .out_stride = target.stride,
                 .width = x.cols(),
+                .first_column = first_column,
                 .ids = drop.ids(),
                 .range = range,
                 .stream = *drop.stream()};

@@ -13,5 +13,8 @@ void bind_segment(nanobind::module_& m);
 void bind_rows(nanobind::module_& m);
 void bind_dropout(nanobind::module_& m);
 void bind_partition(nanobind::module_& m);
+void bind_external(nanobind::module_& m);
+void bind_edge_text(nanobind::module_& m);
+void bind_id_table(nanobind::module_& m);
 
 }  // namespace dorylus

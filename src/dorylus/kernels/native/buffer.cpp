@@ -94,6 +94,7 @@ template <class T> Rows<T> Array::required(int64_t num_rows, int64_t num_cols) c
   template Rows<T> Array::required<T>(int64_t, int64_t) const;
 DORYLUS_ELEMENT(float)
 DORYLUS_ELEMENT(uint16_t)
+DORYLUS_ELEMENT(uint8_t)
 DORYLUS_ELEMENT(int8_t)
 DORYLUS_ELEMENT(int32_t)
 DORYLUS_ELEMENT(int64_t)
@@ -136,6 +137,7 @@ template <class T> nb::object Fresh<T>::to_python() {
 }
 
 template class Fresh<int64_t>;
+template class Fresh<uint8_t>;
 template class Fresh<int32_t>;
 template class Fresh<float>;
 

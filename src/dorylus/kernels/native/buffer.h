@@ -23,6 +23,10 @@ template <> struct ElementOf<uint16_t> {
   static constexpr const char* name = "uint16";
   static constexpr const char* codes = "H";
 };
+template <> struct ElementOf<uint8_t> {
+  static constexpr const char* name = "uint8";
+  static constexpr const char* codes = "B";
+};
 template <> struct ElementOf<int8_t> {
   static constexpr const char* name = "int8";
   static constexpr const char* codes = "b";

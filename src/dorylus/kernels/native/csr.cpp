@@ -203,6 +203,25 @@ OwnedCsr csr_select_transpose(const CsrView& csr, const Selection& chosen, const
   return result;
 }
 
+OwnedCsr csr_with_loops(const CsrView& csr, int64_t first_row) {
+  OwnedCsr result = allocate(csr.num_rows, csr.indptr[csr.num_rows] + csr.num_rows, csr.values != nullptr);
+  int64_t at = result.indptr[0] = 0;
+  for (int64_t r = 0; r < csr.num_rows; ++r) {
+    int32_t own = int32_t(first_row + r);
+    const int32_t *first = csr.indices + csr.indptr[r], *end = csr.indices + csr.indptr[r + 1];
+    const int32_t* place = std::lower_bound(first, end, own);
+    auto copy = [&](const int32_t* from, const int32_t* to) {
+      for (; from != to; ++from) put(result, at++, *from, csr.values == nullptr ? nullptr : csr.values + (from - csr.indices));
+    };
+    copy(first, place);
+    if (place == end || *place != own) put(result, at++, own, csr.values == nullptr ? nullptr : &kOne);
+    copy(place, end);
+    result.indptr[r + 1] = at;
+  }
+  shrink(result, at);
+  return result;
+}
+
 OwnedCsr csr_coalesce(const CsrView& csr) {
   need_ascending(csr);
   Fresh<int64_t> indptr = zeros(csr.num_rows + 1);

@@ -58,8 +58,12 @@ template <class Row, class Col> OwnedCsr csr_build(const Row* rows, const Col* c
 OwnedCsr csr_transpose(const CsrView& csr, int64_t num_cols, const bool* keep_rows);
 OwnedCsr csr_select(const CsrView& csr, const Selection& chosen, const Loops& loops);
 OwnedCsr csr_select_transpose(const CsrView& csr, const Selection& chosen, const Loops& loops);
+// Some rows of a square matrix, the first of them numbered first_row: with a self loop each, columns ascending.
+OwnedCsr csr_with_loops(const CsrView& csr, int64_t first_row);
 OwnedCsr csr_coalesce(const CsrView& csr);
 bool csr_is_symmetric(const CsrView& csr);
+// Which of such rows have a self loop; columns must ascend.
+void csr_loops(const CsrView& csr, int64_t first_row, bool* found);
 void csr_reach(const CsrView& csr, const int8_t* levels, std::span<int8_t> reached);
 Fresh<int64_t> csr_count(const CsrView& csr, const Groups& rows, const Groups& columns);
 

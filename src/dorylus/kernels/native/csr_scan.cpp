@@ -5,6 +5,11 @@
 
 namespace dorylus {
 
+void csr_loops(const CsrView& csr, int64_t first_row, bool* found) {
+  for (int64_t r = 0; r < csr.num_rows; ++r)
+    found[r] = std::binary_search(csr.indices + csr.indptr[r], csr.indices + csr.indptr[r + 1], int32_t(first_row + r));
+}
+
 void csr_reach(const CsrView& csr, const int8_t* levels, std::span<int8_t> reached) {
   for (int64_t r = 0; r < csr.num_rows; ++r) {
     if (levels[r] < 0) continue;

@@ -30,7 +30,7 @@ template <class Out> void dropout_of(const DropoutArgs& a) {
   for (int64_t v = a.range.begin; v < a.range.end; ++v) {
     const Lanes id = Lanes{} + uint64_t(uint32_t(a.ids[v]));
     for (int64_t column = 0; column < a.width; column += kColumns) {
-      const ColumnWords words = in_column_order(draw(a.stream, id, groups + uint64_t(column / 4), a.stream.layer));
+      const ColumnWords words = in_column_order(draw(a.stream, id, groups + uint64_t((a.first_column + column) / 4), a.stream.layer));
       for (int half = 0; half < 2; ++half) {
         const int64_t at = column + half * kLanes, left = a.width - at;
         if (left >= kLanes) drop_vector(a.x[v] + at, out[v] + at, words.half[half], a.stream);

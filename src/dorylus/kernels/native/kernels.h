@@ -125,6 +125,7 @@ struct DropoutArgs {
   void* out;
   int64_t out_stride;
   int64_t width;
+  int64_t first_column;  // of the whole matrix, where x are some columns of it; a multiple of 4
   const int32_t* ids;
   Range range;
   DropStream stream;

@@ -18,4 +18,7 @@ NB_MODULE(_native, m) {
   dorylus::bind_rows(m);
   dorylus::bind_dropout(m);
   dorylus::bind_partition(m);
+  dorylus::bind_external(m);
+  dorylus::bind_edge_text(m);
+  dorylus::bind_id_table(m);
 }

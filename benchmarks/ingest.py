@@ -1,0 +1,142 @@
+"""How fast edges become a store, and in how much memory: a recursive-matrix graph as raw pairs, both directions.
+
+    python -m benchmarks.ingest [--edges 1000000000] [--vertices 33554432] [--memory 4GiB] [--minutes 25]
+
+The ingest runs in a memory group of its own (control groups, version 1; root), whose high-water mark counts the page
+cache too. The group sets no limit, which would only make the kernel hide what was too much. The run fails when time or
+memory is exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dorylus.graph.generators.recursive import QUADRANTS, Recursion
+from dorylus.graph.sizes import format_bytes, parse_bytes
+
+RESULTS = Path(__file__).parent / "results"
+GROUPS = Path("/sys/fs/cgroup/memory")
+BLOCK = 1 << 21
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
+    if options.stage == "ingest":
+        print(json.dumps(ingest(options)))
+        return 0
+    mount_groups(sys.argv[1:] if arguments is None else arguments)
+    with tempfile.TemporaryDirectory(prefix="dorylus-ingest-", dir=options.folder) as folder:
+        edges = options.input or Path(folder) / "edges.i32"
+        if not edges.exists():
+            write_edges(edges, options.vertices, options.edges, options.seed)
+        figures = measured(edges, Path(folder) / "store", options)
+    return report(figures, options)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ingest")
+    parser.add_argument("--edges", type=int, default=1_000_000_000)
+    parser.add_argument("--vertices", type=int, default=1 << 25)
+    parser.add_argument("--memory", default="4GiB", help="what the ingest may take, page cache included")
+    parser.add_argument("--minutes", type=float, default=25.0, help="time that must not be exceeded")
+    parser.add_argument("--undirected", action="store_true", help="one direction, stored both ways, in place of two")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="a disk with room for input and store")
+    parser.add_argument("--input", type=Path, help="keep the edges here, or use those that are there (.i32)")
+    parser.add_argument("--stage", choices=("ingest",), help=argparse.SUPPRESS)
+    parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    return parser.parse_args(arguments)
+
+
+def write_edges(path: Path, num_vertices: int, num_edges: int, seed: int) -> None:
+    """Writes raw int32 pairs, block by block, without leaving them in the page cache."""
+    model = Recursion(np.random.default_rng(seed), num_vertices, QUADRANTS, scramble=True)
+    with open(path, "wb", buffering=0) as file:
+        left = num_edges
+        while left:
+            source, destination = model.pairs(min(BLOCK, left))
+            file.write(np.stack([source, destination], axis=1).astype("<i4").data)
+            left -= source.size
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def ingest(options: argparse.Namespace) -> dict[str, float]:
+    """Does it, in this process, and says what it took."""
+    from dorylus.graph.ingest import ingest_edges
+
+    start = time.perf_counter()
+    made = ingest_edges(
+        [options.input], options.store, memory=options.memory, undirected=options.undirected,
+        num_vertices=options.vertices,
+    )  # fmt: skip
+    return {
+        "num_vertices": made.num_vertices,
+        "num_edges_read": made.num_read,
+        "num_edges_stored": made.num_edges,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def measured(edges: Path, store: Path, options: argparse.Namespace) -> dict[str, float]:
+    """What an ingest in a memory group of its own took, with the group's high-water mark."""
+    limit = parse_bytes(options.memory)
+    group = memory_group()
+    command = [
+        sys.executable, "-m", "benchmarks.ingest", "--stage", "ingest", "--input", str(edges), "--store", str(store),
+        "--memory", options.memory, "--vertices", str(options.vertices), *(["--undirected"] * options.undirected),
+    ]  # fmt: skip
+    joined = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
+    try:
+        done = subprocess.run(joined, stdout=subprocess.PIPE, text=True, check=False)
+        peak = int((group / "memory.max_usage_in_bytes").read_text())
+    finally:
+        group.rmdir()
+    if done.returncode:
+        sys.exit(f"the ingest ended with {done.returncode} at a peak of {format_bytes(peak)}.")
+    return {**json.loads(done.stdout.splitlines()[-1]), "memory_bytes": limit, "peak_bytes": peak}
+
+
+def mount_groups(arguments: Sequence[str], module: str = "benchmarks.ingest") -> None:
+    """Where the memory controller is not mounted, starts a program again in a mount namespace in which it is."""
+    if (GROUPS / "memory.limit_in_bytes").exists():
+        return
+    mount = f'mkdir -p {GROUPS} && mount -t cgroup -o memory cgroup {GROUPS} && exec "$@"'
+    again = [sys.executable, "-m", module, *arguments]
+    os.execvp("unshare", ["unshare", "--mount", "sh", "-c", mount, "sh", *again])
+
+
+def memory_group() -> Path:
+    """A new memory group without a limit."""
+    group = GROUPS / f"dorylus-ingest-{os.getpid()}"
+    group.mkdir()
+    return group
+
+
+def report(figures: dict[str, float], options: argparse.Namespace) -> int:
+    """Print the figures, keep them, and fail when time or memory went past the limit."""
+    rate = figures["num_edges_read"] / figures["seconds"] / 1e6
+    print(
+        f"{figures['num_vertices']:,} vertices, {figures['num_edges_read']:,} edges read, "
+        f"{figures['num_edges_stored']:,} stored{'' if options.undirected else ' in both directions'}: "
+        f"{figures['seconds']:.1f} s, {rate:.2f} M edges/s, peak {format_bytes(int(figures['peak_bytes']))} of "
+        f"{format_bytes(int(figures['memory_bytes']))}, page cache included"
+    )
+    options.results.mkdir(parents=True, exist_ok=True)
+    (options.results / "ingest.json").write_text(json.dumps(figures, indent=1) + "\n")
+    return 0 if figures["seconds"] <= 60 * options.minutes and figures["peak_bytes"] <= figures["memory_bytes"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Arrays written to disk block after block: the checksum runs along, and the page cache does not grow.
+
+Files are written past the page cache (O_DIRECT) where the file system can; elsewhere what was written is flushed and
+dropped from it. Either way an array bigger than memory takes one small buffer.
+"""
+
+import errno
+import mmap
+import os
+import zlib
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from dorylus.graph.arrays import AnyArray
+
+BUFFER_BYTES = 1 << 22
+SECTOR_BYTES = 4096
+_DIRECT = getattr(os, "O_DIRECT", 0)
+
+
+class FileWriter:
+    """A new file, written from begin to end; whole and flushed to disk after ``close``."""
+
+    def __init__(self, path: Path) -> None:
+        self._file, self._direct = _create(path)
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned to a page, as direct writes want it
+        self._filled = self._written = 0
+
+    def write(self, raw: memoryview) -> None:
+        """Appends bytes."""
+        begin = 0
+        while begin < len(raw):
+            end = min(begin + BUFFER_BYTES - self._filled, len(raw))
+            self._buffer[self._filled : self._filled + end - begin] = raw[begin:end]
+            self._filled += end - begin
+            begin = end
+            if self._filled == BUFFER_BYTES:
+                self._flush(BUFFER_BYTES)
+
+    def close(self) -> None:
+        """Writes what is left, flushes the file to disk, and closes it."""
+        try:
+            size = self._written + self._filled
+            if self._filled:
+                self._flush(-(-self._filled // SECTOR_BYTES) * SECTOR_BYTES)
+            os.ftruncate(self._file, size)
+            os.fsync(self._file)
+            self._drop()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Closes the file as it is."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._buffer.close()
+        self._file = -1
+
+    def _flush(self, size: int) -> None:
+        with memoryview(self._buffer) as whole:
+            done = 0
+            while done < size:
+                done += self._put(whole, done, size)
+        self._written += size
+        self._filled = 0
+        if not self._direct:
+            os.fdatasync(self._file)  # only clean pages can be dropped
+            self._drop()
+
+    def _put(self, whole: memoryview, begin: int, end: int) -> int:
+        try:
+            with whole[begin:end] as rest:
+                count = os.pwrite(self._file, rest, self._written + begin)
+        except OSError as error:
+            if error.errno != errno.EINVAL or not self._direct:
+                raise
+            count = 0  # a file system that takes the flag and refuses the write
+        if not count or (self._direct and count % SECTOR_BYTES):
+            self._leave_direct()
+        return count
+
+    def _leave_direct(self) -> None:
+        import fcntl
+
+        if not self._direct:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._direct = False
+        fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~_DIRECT)
+
+    def _drop(self) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+class ArrayWriter:
+    """An array of a folder, its rows written block after block; ``entry`` is what the manifest says of it.
+
+    A context manager: left without an error, the file is whole and on disk.
+    """
+
+    def __init__(self, path: Path, dtype: Any, row_shape: tuple[int, ...] = ()) -> None:
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self._row_shape = row_shape
+        self._crc = self.num_rows = 0
+        self._file = FileWriter(path)
+
+    def write(self, block: AnyArray) -> None:
+        """Appends rows."""
+        if block.shape[1:] != self._row_shape:
+            raise ValueError(f"rows of shape {block.shape[1:]} for an array whose rows have shape {self._row_shape}")
+        raw = raw_bytes(block, self.dtype)
+        self._crc = zlib.crc32(raw, self._crc)
+        self._file.write(raw)
+        self.num_rows += len(block)
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """Type, shape, size and checksum."""
+        shape = (self.num_rows, *self._row_shape)
+        size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
+        return {"dtype": self.dtype.str, "shape": list(shape), "bytes": size, "crc32": self._crc}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *others: object) -> None:
+        if kind is None:
+            self._file.close()
+        else:
+            self._file.abandon()
+
+
+def raw_bytes(block: AnyArray, dtype: np.dtype[Any]) -> memoryview:
+    """The bytes of a block, little-endian."""
+    return np.ascontiguousarray(block, dtype=dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
+
+
+def _create(path: Path) -> tuple[int, bool]:
+    """A new file's descriptor, and whether it bypasses the page cache."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    if _DIRECT:
+        try:
+            return os.open(path, flags | _DIRECT, 0o666), True
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            path.unlink(missing_ok=True)  # some file systems make the file before they refuse the flag
+    return os.open(path, flags, 0o666), False

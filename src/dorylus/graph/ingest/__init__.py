@@ -1,0 +1,13 @@
+"""Out-of-core ingest: edge lists bigger than memory become a store.
+
+Edges are read in batches (``readers``), their ids numbered (``ids``), sorted through a scratch file (``spool``,
+``kernels.EdgeSort``) and written as they come (``csr_writer``); ``pipeline`` is the order of it all. Memory, page cache
+included, stays within the limit of the settings.
+"""
+
+from dorylus.graph.ingest.opening import ingest_edges
+from dorylus.graph.ingest.pipeline import Ingested, ingest
+from dorylus.graph.ingest.progress import Progress
+from dorylus.graph.ingest.settings import IngestSettings
+
+__all__ = ["IngestSettings", "Ingested", "Progress", "ingest", "ingest_edges"]

@@ -1,0 +1,37 @@
+"""Edges that are in memory already, as a source of batches."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from dorylus.errors import GraphError
+from dorylus.graph import canonical
+from dorylus.graph.ingest.batches import EdgeBatch
+
+BATCH = 1 << 20
+
+
+class ArrayEdges:
+    """The edges source[e] -> destination[e], perhaps with weights; any kind of whole numbers, mapped files too."""
+
+    def __init__(self, source: Any, destination: Any, weight: Any = None, *, batch: int = BATCH) -> None:
+        self._source = canonical.whole_numbers(source, "source")
+        self._destination = canonical.whole_numbers(destination, "destination")
+        self._weight = None if weight is None else np.asarray(weight)
+        self._batch = batch
+        sizes = [len(each) for each in (self._source, self._destination, self._weight) if each is not None]
+        if len(set(sizes)) > 1:
+            found = " and ".join(map(str, sizes))
+            raise GraphError(f"there are {found} sources, destinations and weights. Give one of each an edge.")
+        self.num_edges = len(self._source)
+        self.total_bytes: int | None = 16 * self.num_edges
+
+    def __iter__(self) -> Iterator[EdgeBatch]:
+        """The batches in order."""
+        for begin in range(0, self.num_edges, self._batch):
+            end = min(begin + self._batch, self.num_edges)
+            source = np.asarray(self._source[begin:end], dtype=np.int64)
+            destination = np.asarray(self._destination[begin:end], dtype=np.int64)
+            weight = None if self._weight is None else canonical.numbers(self._weight[begin:end], "edge_weight")
+            yield EdgeBatch(source, destination, weight, 16 * end)

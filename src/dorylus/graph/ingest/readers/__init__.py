@@ -1,0 +1,93 @@
+"""Files of edges, read in batches of bounded size: one module a format.
+
+Text (CSV, TSV, SNAP; packed or not), Parquet, Arrow, NumPy and raw binary. Every file is looked at before any is read.
+"""
+
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from typing import Any
+
+from dorylus.errors import DataError
+from dorylus.graph.ingest.batches import EdgeBatch
+from dorylus.graph.ingest.readers.edge_file import EdgeFile
+from dorylus.graph.ingest.readers.files import check_format, find_files, reader_of
+from dorylus.graph.ingest.readers.options import VERTICES, Columns, ReadOptions
+
+__all__ = ["FileEdges", "open_edges", "open_vertices"]
+
+
+class FileEdges:
+    """The edges of files, one after another: an :class:`EdgeSource` that also says what its ends are."""
+
+    def __init__(self, files: list[EdgeFile]) -> None:
+        self._files = files
+        self._sizes = [file.path.stat().st_size for file in files]
+        self.total_bytes: int | None = sum(self._sizes)
+        self.strings = files[0].strings
+        self.weighted = files[0].weighted
+        for file in files[1:]:
+            _need_alike(files[0], file)
+
+    def __iter__(self) -> Iterator[EdgeBatch]:
+        before = 0
+        for file, size in zip(self._files, self._sizes, strict=True):
+            for source, destination, weight, bytes_read in file:
+                yield EdgeBatch(source, destination, weight, before + min(bytes_read, size))
+            before += size
+
+
+def open_edges(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    format: str | None = None,
+    columns: Columns | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    comments: str = "#%",
+    dtype: Any = None,
+    ids: str = "auto",
+    skip_lines: int = 0,
+) -> FileEdges:
+    """The edges at ``paths``: one path, many, a pattern, or a folder of files, which are taken in sorted order.
+
+    ``ids`` is "dense" for numbers from 0, "map" for any whole numbers, "strings" for names; "auto" takes names where a
+    file holds names, and dense numbers elsewhere. ``columns`` are those of source and destination, and of the weight
+    if there is one, by name or by position from 0. ``dtype`` is that of raw binary files, and ``skip_lines`` of a
+    text are passed over unread.
+    """
+    check_format(format)
+    options = ReadOptions.of(
+        columns=columns,
+        delimiter=delimiter,
+        header=header,
+        comments=comments,
+        dtype=dtype,
+        ids=ids,
+        skip_lines=skip_lines,
+    )
+    return FileEdges([reader_of(path, format, options) for path in find_files(paths)])
+
+
+def open_vertices(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    format: str | None = None,
+    header: bool | None = None,
+    ids: str = "map",
+) -> FileEdges:
+    """The vertices listed at ``paths``, an id a line or row in the first column, as edges from each to itself.
+
+    A .npy file holds one dimension. Names in text may hold blanks, but no tabs or commas.
+    """
+    return open_edges(paths, format=format, columns=VERTICES, header=header, ids=ids)
+
+
+def _need_alike(first: EdgeFile, other: EdgeFile) -> None:
+    if first.strings != other.strings:
+        kinds = [f"{file.path} holds {'names' if file.strings else 'numbers'}" for file in (first, other)]
+        raise DataError(
+            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass ids='strings' to read all as names."
+        )
+    if first.weighted != other.weighted:
+        kinds = [f"{file.path} has {'' if file.weighted else 'no '}weights" for file in (first, other)]
+        raise DataError(f"{' and '.join(kinds)}. Give weights to all or, by columns=(0, 1), to none.")

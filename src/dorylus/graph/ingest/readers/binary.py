@@ -1,0 +1,63 @@
+"""Raw binary edges: pairs of little-endian numbers, source and destination, without a header."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dorylus.errors import DataError
+from dorylus.graph.ingest.readers import row_checks
+from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, FileBatch, PageCache
+from dorylus.graph.ingest.readers.options import ReadOptions
+
+BY_SUFFIX: dict[str, np.dtype[Any]] = {".i32": np.dtype("<i4"), ".i64": np.dtype("<i8")}
+
+
+class BinaryEdges:
+    """The edges of a raw binary file."""
+
+    strings = False
+    weighted = False
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.path = path
+        self._options = options
+        self._dtype = _dtype(path, options)
+        if options.columns is not None:
+            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave columns= away.")
+        pair, size = 2 * self._dtype.itemsize, path.stat().st_size
+        if size % pair:
+            raise DataError(
+                f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
+                "each). Give its type by dtype=, or copy it whole."
+            )
+
+    def __iter__(self) -> Iterator[FileBatch]:
+        row = 0
+        with open(self.path, "rb", buffering=0) as file, PageCache(self.path) as cache:
+            while pairs := _read(file, MAX_EDGES * 2 * self._dtype.itemsize):
+                ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
+                source, destination = (row_checks.ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
+                row += len(ends)
+                cache.behind(file.tell())
+                yield FileBatch(source, destination, None, file.tell())
+
+
+def _read(file: Any, count: int) -> bytes:
+    """The next ``count`` bytes, or what is left: a raw read may give less than asked."""
+    parts = []
+    while count > 0 and (part := file.read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:
+    dtype = BY_SUFFIX.get(path.suffix.lower()) if options.dtype is None else options.dtype
+    if dtype is None:
+        raise DataError(
+            f"{path} is raw binary, whose type cannot be seen. Give dtype='int32' or dtype='int64', or call the file "
+            ".i32 or .i64."
+        )
+    return dtype

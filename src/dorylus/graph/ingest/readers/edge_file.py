@@ -1,0 +1,64 @@
+"""What every reader of one file gives, and reading that leaves nothing of the file in the page cache."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.graph.ingest.batches import Tokens
+
+MAX_EDGES = 1 << 20
+"""A batch holds at most so many edges."""
+
+DROP_BYTES = 8 << 20
+Ends: TypeAlias = NDArray[np.int64] | Tokens
+
+
+class FileBatch(NamedTuple):
+    """Some edges of a file, and how much of the file was read by then."""
+
+    source: Ends
+    destination: Ends
+    weight: NDArray[np.float32] | None
+    bytes_read: int
+
+
+class EdgeFile(Protocol):
+    """One file of edges, looked at but not read."""
+
+    path: Path
+    strings: bool
+    """Whether ends are names, not numbers."""
+    weighted: bool
+
+    def __iter__(self) -> Iterator[FileBatch]: ...
+
+
+class PageCache:
+    """Gives back the memory that the system keeps of a file, behind whoever reads it once from front to end."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._dropped = 0
+
+    def behind(self, position: int) -> None:
+        """Drop what lies before ``position``, when that is worth a call."""
+        if position - self._dropped >= DROP_BYTES:
+            self._drop(position)
+
+    def _drop(self, position: int) -> None:
+        os.posix_fadvise(self._descriptor, 0, position, os.POSIX_FADV_DONTNEED)
+        self._dropped = position
+
+    def __enter__(self) -> "PageCache":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop(0)  # a length of 0 means: to the end
+        os.close(self._descriptor)

@@ -1,0 +1,93 @@
+"""The edges of a text file (CSV, TSV, SNAP), read and parsed block by block."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus import kernels
+from dorylus.errors import DataError
+from dorylus.graph.ingest.batches import Tokens
+from dorylus.graph.ingest.readers.edge_file import Ends, FileBatch, PageCache
+from dorylus.graph.ingest.readers.options import ReadOptions
+from dorylus.graph.ingest.readers.packed import UnpackedFile
+from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, look_at
+from dorylus.kernels import TextEdges as Parsed
+
+BLOCK_BYTES = LONGEST_LINE
+"""The shortest edge has four bytes: a block holds no more edges than a batch may."""
+
+CURES = {
+    "fields": "The first line has {num_fields} fields: give every line as many, or name their separator by delimiter=.",
+    "quotes": "Quotes must close, and nothing but the separator follows them.",
+    "number": "For ids that are no whole numbers, pass ids='strings' (--ids strings).",
+    "overflow": "Numbers have 64 bits: for longer ids, pass ids='strings' (--ids strings).",
+    "empty": "A name is missing.",
+    "weight": "A weight is a finite number.",
+}
+
+
+class TextEdges:
+    """The edges of a text file, packed or not."""
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.path = path
+        self._options = options
+        self._start = look_at(path, options)
+        self.strings = self._start.strings
+        self.weighted = self._start.form.weight is not None
+
+    def __iter__(self) -> Iterator[FileBatch]:
+        line = self._start.skip_lines
+        with UnpackedFile(self.path) as file, PageCache(self.path) as cache:
+            for text in self._blocks(file):
+                parsed = kernels.edge_text(text, self._start.form, names=self.strings)
+                if parsed.fault is not None:
+                    raise self._refusal(text, parsed, line)
+                line += parsed.num_lines
+                cache.behind(file.position)
+                source = _ends(parsed.source)
+                if len(source):
+                    yield FileBatch(source, _ends(parsed.destination), parsed.weight, file.position)
+
+    def _blocks(self, file: UnpackedFile) -> Iterator[NDArray[np.uint8]]:
+        """Whole lines, in one buffer that is filled again after each."""
+        file.skip(self._start.skip_bytes)
+        room = bytearray(BLOCK_BYTES)
+        view, text = memoryview(room), np.frombuffer(room, np.uint8)
+        kept = 0
+        while True:
+            size = kept + file.fill(view[kept:])
+            end = room.rfind(b"\n") + 1 if size == len(room) else size
+            if end:
+                yield text[:end]
+            elif size:
+                raise DataError(
+                    f"{self.path} has a line of more than {LONGEST_LINE:,} bytes, so it is no list of edges. Each line "
+                    f"gives {line_form(strings=self.strings)}."
+                )
+            if size < len(room):
+                return
+            kept = size - end
+            room[:kept] = room[end:size]
+
+    def _refusal(self, text: NDArray[np.uint8], parsed: Parsed, lines_before: int) -> DataError:
+        assert parsed.fault is not None
+        what, begin, end = parsed.fault
+        shown = text[begin:end].tobytes().decode("utf-8", "replace").strip()[:60]
+        number = lines_before + parsed.num_lines + 1
+        cure = (
+            self._options.range_cure()
+            if what == "range"
+            else CURES[what].format(num_fields=self._start.form.num_fields)
+        )
+        header = " If it is a header, pass header=True." if number == 1 else ""
+        return DataError(
+            f"{self.path}, line {number:,}: {shown!r} is not an edge. Each line gives "
+            f"{line_form(strings=self.strings)}. {cure}{header}"
+        )
+
+
+def _ends(ends: NDArray[np.int64] | tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Ends:
+    return Tokens(*ends) if isinstance(ends, tuple) else ends

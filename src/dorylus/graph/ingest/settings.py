@@ -1,0 +1,57 @@
+"""What an ingest may be told."""
+
+from dataclasses import dataclass
+from os import PathLike
+
+from dorylus.errors import ConfigError
+from dorylus.graph import canonical
+from dorylus.graph.sizes import parse_bytes
+
+Rows = str | PathLike[str] | None
+"""A file with a row a vertex (.npy, .parquet), or none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestSettings:
+    """How edges become a store.
+
+    - ``undirected``: store the reverse of every edge too. A directed store also lists the out-edges of every vertex.
+    - ``drop_duplicates``: store every edge once; one given with two weights is refused.
+    - ``drop_self_loops``: leave out edges from a vertex to itself.
+    - ``memory``: what the process may take, page cache and all: a number of bytes, "4GiB", "800MB".
+    - ``num_vertices``: left out, as many as features or labels have rows, or else as the edges name.
+    - ``features``, ``labels``: files with a row a vertex. ``train``, ``val``, ``test``: files with the numbers of the
+      vertices of each split, or with a bool a vertex.
+    - ``name``: left out, the name of the store's folder.
+    - ``overwrite``: replace a store that is there already.
+    """
+
+    undirected: bool = True
+    drop_duplicates: bool = True
+    drop_self_loops: bool = False
+    memory: int | str = "2GiB"
+    num_vertices: int | None = None
+    features: Rows = None
+    labels: Rows = None
+    train: Rows = None
+    val: Rows = None
+    test: Rows = None
+    name: str | None = None
+    overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        parse_bytes(self.memory)
+        if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
+            raise ConfigError(
+                f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices."
+            )
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the process may take."""
+        return parse_bytes(self.memory)
+
+    @property
+    def splits(self) -> dict[str, Rows]:
+        """The files of the splits by the name of their mask."""
+        return {"train_mask": self.train, "val_mask": self.val, "test_mask": self.test}

@@ -1,0 +1,107 @@
+"""Names kept on disk in the order of their numbers, in files without a name that vanish with the process."""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from dorylus.graph.ingest.batches import Tokens
+
+SYNC_BYTES = 32 << 20
+BLOCK_NAMES = 1 << 16
+BLOCK_BYTES = 8 << 20
+
+
+class ScratchFile:
+    """Bytes appended to a file, of which the page cache keeps little."""
+
+    def __init__(self, folder: Path) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".dorylus-", dir=folder)
+        os.unlink(name)  # at once: a process that is killed leaves nothing
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._written = self._synced = 0
+        self.close = weakref.finalize(self, os.close, descriptor)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        self._buffer += data
+        if len(self._buffer) >= 1 << 20:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is still in memory; a full disk is an OSError."""
+        rest = memoryview(bytes(self._buffer))
+        self._buffer.clear()
+        while rest:
+            count = os.pwrite(self._descriptor, rest, self._written)
+            self._written += count
+            rest = rest[count:]
+        if self._written - self._synced >= SYNC_BYTES:
+            os.fdatasync(self._descriptor)  # pages that are not on disk yet cannot be dropped
+            os.posix_fadvise(self._descriptor, 0, self._written, os.POSIX_FADV_DONTNEED)
+            self._synced = self._written
+
+    def read(self, begin: int, count: int) -> bytes:
+        """``count`` bytes from ``begin`` on."""
+        parts = []
+        while count > 0:
+            part = os.pread(self._descriptor, count, begin)
+            if not part:
+                raise OSError(f"a scratch file ended {count:,} bytes early")
+            parts.append(part)
+            begin, count = begin + len(part), count - len(part)
+        os.posix_fadvise(self._descriptor, 0, begin, os.POSIX_FADV_DONTNEED)
+        return b"".join(parts)
+
+
+class TokenSpool:
+    """Names in the order they were added."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._bytes, self._ends = ScratchFile(folder), ScratchFile(folder)
+        self._count = self._num_bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, names: Tokens) -> None:
+        """Add names at the end."""
+        if not len(names):
+            return
+        begin, end = int(names.offsets[0]), int(names.offsets[-1])
+        self._bytes.append(names.bytes[begin:end].data)
+        self._ends.append((names.offsets[1:] - begin + self._num_bytes).astype("<i8").view(np.uint8).data)
+        self._num_bytes += end - begin
+        self._count += len(names)
+
+    def blocks(self) -> Iterator[Tokens]:
+        """All names, some at a time."""
+        self._bytes.flush()
+        self._ends.flush()
+        begin = 0
+        for first in range(0, self._count, BLOCK_NAMES):
+            raw = self._ends.read(8 * first, 8 * min(BLOCK_NAMES, self._count - first))
+            offsets = np.concatenate([[begin], np.frombuffer(raw, "<i8")]).astype(np.int64)
+            yield from self._cut(offsets)
+            begin = int(offsets[-1])
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._bytes.close()
+        self._ends.close()
+
+    def _cut(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Tokens]:
+        """The names between offsets, in pieces of bounded size unless one name is longer."""
+        first, last = 0, len(offsets) - 1
+        while first < last:
+            fitting = int(np.searchsorted(offsets, offsets[first] + BLOCK_BYTES, side="right")) - 1
+            after = min(max(fitting, first + 1), last)
+            begin, end = int(offsets[first]), int(offsets[after])
+            content = np.frombuffer(self._bytes.read(begin, end - begin), np.uint8)
+            yield Tokens(content, offsets[first : after + 1] - begin)
+            first = after

@@ -1,0 +1,43 @@
+"""Amounts of memory and disk: as people write them, and as numbers of bytes."""
+
+import re
+
+from dorylus.errors import ConfigError
+
+_POWERS = ("", "k", "m", "g", "t")
+UNITS = {f"{prefix}b": 1000**power for power, prefix in enumerate(_POWERS)} | {
+    f"{prefix}ib": 1024**power for power, prefix in enumerate(_POWERS) if prefix
+}
+
+
+def parse_bytes(amount: int | str, what: str = "memory") -> int:
+    """The number of bytes that ``amount`` stands for: 4294967296, "4GiB", "800 MB", "1.5GB"; at least one.
+
+    KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB powers of 1000.
+    """
+    if isinstance(amount, bool) or not isinstance(amount, int | str):
+        raise ConfigError(f"{what}={amount!r}: give a number of bytes, or text like '4GiB' or '800MB'.")
+    number = amount if isinstance(amount, int) else _bytes_of(amount, what)
+    if number < 1:
+        raise ConfigError(f"{what}={amount!r}: an amount of memory is at least one byte.")
+    return number
+
+
+def format_bytes(number: int) -> str:
+    """A number of bytes as people read it: 512 B, 1.5 GiB."""
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if number >= 1024**power:
+            return f"{number / 1024**power:.1f} {unit}"
+    return f"{number} B"
+
+
+def _bytes_of(text: str, what: str) -> int:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise ConfigError(f"{what}={text!r} is no amount: give a number and a unit, like '4GiB' or '800MB'.")
+    number, unit = match[1], match[2].lower()
+    if unit not in UNITS and unit:
+        raise ConfigError(f"{what}={text!r}: {match[2]!r} is no unit. Use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB.")
+    if not unit and "." in number:
+        raise ConfigError(f"{what}={text!r}: a part of a byte. Name a unit, like '{number}GiB'.")
+    return int(number) if not unit else round(float(number) * UNITS[unit])

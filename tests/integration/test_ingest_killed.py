@@ -1,0 +1,138 @@
+"""An ingest that is killed, or whose disk fills up, leaves no half store, and the next one leaves nothing of it."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dorylus.errors import DataError
+from dorylus.graph import Graph
+
+TOUCHED = "open os.mkdir os.rename os.truncate os.remove os.rmdir os.listdir os.scandir fcntl.flock"
+
+# Dies without a word at its n-th step: a file or folder touched (the interpreter's audit events), or progress told.
+KILLED = """
+import os, signal, sys
+import numpy as np
+import dorylus.graph.ingest.memory as memory
+import dorylus.graph.ingest.pipeline as pipeline
+from dorylus.graph.ingest import ingest_edges
+pipeline.shares_of = lambda *_, **__: memory.Shares(spool=36864, merge=1 << 20, transpose=36864)
+pipeline.BLOCK_EDGES = 2000
+edges, store, last, overwrite, events = sys.argv[1:]
+ends = tuple(np.load(edges))
+steps = 0
+def step(event, *_):
+    global steps
+    if (event if isinstance(event, str) else "told") in events.split():
+        steps += 1
+        if steps == int(last):
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(step)
+ingest_edges(ends, store, undirected=False, overwrite=overwrite == "True", name="new", tell=step)
+print(steps)
+"""
+
+
+def run(
+    edges: Path, store: Path, last: int, *, overwrite: bool, events: str = f"{TOUCHED} told"
+) -> subprocess.CompletedProcess[str]:
+    """An ingest that dies at its ``last`` step; at 0 it does not."""
+    command = [sys.executable, "-c", KILLED, edges, store, str(last), str(overwrite), events]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def edges(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("edges") / "edges.npy"
+    np.save(path, np.random.default_rng(0).integers(0, 500, (2, 8000)))
+    return path
+
+
+def is_the_old_one(graph: Graph) -> bool:
+    return graph.name == "old" and graph.num_edges == 2
+
+
+def assert_new(store: Path, edges: Path) -> None:
+    graph, built = Graph.open(store, verify=True), Graph.from_edges(*np.load(edges), undirected=False)
+    assert graph.name == "new"
+    assert np.array_equal(graph.indptr, built.indptr)
+    assert np.array_equal(graph.indices, built.indices)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_killed_at_any_step_the_store_is_whole_or_not_there_and_the_next_run_is_right(
+    overwrite: bool, edges: Path, tmp_path: Path
+) -> None:
+    def place(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        if overwrite:
+            Graph.from_edges([0], [1], name="old").save(tmp_path / name / "store")
+        return tmp_path / name / "store"
+
+    whole = run(edges, place("counted"), 0, overwrite=overwrite)
+    assert whole.returncode == 0, whole.stderr
+    num_steps = int(whole.stdout)
+    assert num_steps > 20
+    for step in random.Random(0).sample(range(1, num_steps + 1), 6):
+        store = place(str(step))
+        assert run(edges, store, step, overwrite=overwrite).returncode == -signal.SIGKILL
+        if store.exists():
+            graph = Graph.open(store, verify=True)
+            assert graph.name == "new" or is_the_old_one(graph)
+        Graph.ingest(tuple(np.load(edges)), store, undirected=False, overwrite=True, name="new")
+        assert_new(store, edges)
+        assert [each.name for each in store.parent.iterdir()] == ["store"], f"left behind at step {step}"
+
+
+@pytest.mark.parametrize(("rename", "left"), [(1, "old"), (2, None)])
+def test_an_old_store_is_never_lost(rename: int, left: str | None, edges: Path, tmp_path: Path) -> None:
+    """Killed between the two renames, the old store comes back when the same place is asked for again."""
+    store = tmp_path / "store"
+    Graph.from_edges([0], [1], name="old").save(store)
+    assert run(edges, store, rename, overwrite=True, events="os.rename").returncode == -signal.SIGKILL
+    assert (Graph.open(store).name if store.exists() else None) == left
+    with pytest.raises(DataError, match="exists already"):
+        Graph.ingest(tuple(np.load(edges)), store)
+    assert is_the_old_one(Graph.open(store, verify=True))
+    assert [each.name for each in tmp_path.iterdir()] == ["store"]
+
+
+SMALL_DISK = """
+import json, os, sys
+from pathlib import Path
+import numpy as np
+import dorylus.graph.ingest.pipeline as pipeline
+from dorylus.errors import DataError
+from dorylus.graph.ingest import ingest_edges
+pipeline.check_space = lambda *_: None  # it fills up later, as if others wrote to it
+disk = Path(sys.argv[1])
+rng = np.random.default_rng(0)
+told = []
+try:
+    ingest_edges(tuple(rng.integers(0, 100_000, (2, 600_000))), disk / "store", undirected=False, tell=told.append)
+except DataError as error:
+    free = os.statvfs(disk)
+    stages = sorted({each.stage for each in told})
+    print(json.dumps([str(error), stages, os.listdir(disk), free.f_bavail / free.f_blocks]))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk takes root")
+@pytest.mark.parametrize(("size", "stage"), [("3m", "reading edges"), ("6m", "writing in-edges")])
+def test_a_disk_that_fills_up_is_one_sentence_and_gets_its_space_back(size: str, stage: str, tmp_path: Path) -> None:
+    mounted = f'mount -t tmpfs -o size={size} none "{tmp_path}" && exec "$@"'
+    command = ["unshare", "--mount", "sh", "-c", mounted, "sh", sys.executable, "-c", SMALL_DISK, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    sentence, stages, left, free = json.loads(done.stdout)
+    assert "No space left on device. Check the free space" in sentence
+    assert stage in stages
+    assert left == []
+    assert free == 1.0

@@ -1,0 +1,75 @@
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dorylus.cli.ingest_bars import bars
+from dorylus.graph.graph import Graph
+from dorylus.graph.ingest import Progress
+
+
+@pytest.fixture
+def edges(tmp_path):
+    """A file with four edges, one of them twice."""
+    np.array([[0, 1], [1, 2], [0, 1], [2, 2]], "<i4").tofile(tmp_path / "edges.i32")
+    return "edges.i32"
+
+
+def test_edges_become_a_store_that_opens(dorylus_program, edges, tmp_path):
+    code, out, err = dorylus_program("ingest", edges, "stored", "--memory", "4GiB")
+    assert (code, err) == (0, "")
+    assert out == "3 vertices and 5 directed edges, of 4 read, in stored\n"
+    assert Graph.open(tmp_path / "stored", verify=True).directed is False
+
+
+def test_several_files_go_into_one_store(dorylus_program, edges, tmp_path):
+    np.array([[7, 0]], "<i4").tofile(tmp_path / "more.i32")
+    code, out, _ = dorylus_program("ingest", edges, "more.i32", "stored", "--directed", "--drop-self-loops")
+    assert code == 0
+    assert out.startswith("8 vertices and 3 directed edges, of 5 read")
+
+
+def test_rows_of_vertices_and_a_name_go_along(dorylus_program, edges, tmp_path):
+    np.save(tmp_path / "x.npy", np.ones((4, 2)))
+    np.save(tmp_path / "y.npy", np.array([0, 1, 0, 1]))
+    np.save(tmp_path / "train.npy", np.array([1, 2]))
+    flags = ("--features", "x.npy", "--labels", "y.npy", "--train", "train.npy", "--name", "four")
+    assert dorylus_program("ingest", edges, "stored", "--keep-duplicates", *flags)[0] == 0
+    graph = Graph.open(tmp_path / "stored")
+    assert (graph.name, graph.num_features, graph.num_edges) == ("four", 2, 7)
+    assert graph.train_mask.tolist() == [False, True, True, False]
+
+
+def test_a_store_is_replaced_only_when_told(dorylus_program, edges):
+    assert dorylus_program("ingest", edges, "stored")[0] == 0
+    code, _, err = dorylus_program("ingest", edges, "stored")
+    assert code == 2
+    assert "give --overwrite" in err
+    assert dorylus_program("ingest", edges, "stored", "--overwrite")[0] == 0
+
+
+def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
+    code, _, err = dorylus_program("ingest", edges, "stored", "--memory", "5MB")
+    assert code == 2
+    assert err.startswith("error: memory=5,000,000 bytes")
+    assert not (tmp_path / "stored").exists()
+
+
+def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
+    screen = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with bars(screen) as tell:
+        tell(Progress("reading edges", 500_000, 1_000_000, "bytes"))
+        tell(Progress("reading edges", 1_000_000, 1_000_000, "bytes"))
+        tell(Progress("writing edges", 10, 40, "edges"))
+    shown = screen.file.getvalue()
+    assert "reading edges" in shown
+    assert "100%" in shown
+    assert " 25%" in shown
+
+
+def test_into_a_file_no_bars_are_drawn():
+    screen = Console(file=io.StringIO())
+    with bars(screen) as tell:
+        tell(Progress("reading edges", 1, 2, "bytes"))
+    assert screen.file.getvalue() == ""

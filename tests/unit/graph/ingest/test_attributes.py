@@ -1,0 +1,149 @@
+"""Features, labels and splits reach the store as they are in their files, or are refused by name of the row."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from dorylus.errors import DataError, GraphError
+from dorylus.graph import Graph
+from dorylus.graph.ingest import row_files
+from dorylus.graph.ingest.row_files import open_rows
+
+EDGES = ([0, 1, 2], [1, 2, 4])
+N = 6
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 16)
+
+
+def npy(folder: Path, name: str, array: Any) -> Path:
+    np.save(folder / f"{name}.npy", array)
+    return folder / f"{name}.npy"
+
+
+def ingested(folder: Path, **files: Any) -> Graph:
+    """The graph of some edges and the arrays that are given, each from a file."""
+    paths = {name: array if isinstance(array, Path) else npy(folder, name, array) for name, array in files.items()}
+    return Graph.ingest(EDGES, folder / "store", **paths)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<f2", "<f8", "<i4", "|b1", ">f4"])
+def test_features_of_any_number_type_become_float32(dtype: str, tmp_path: Path) -> None:
+    array = (np.arange(N * 3).reshape(N, 3) % 5).astype(dtype)
+    graph = ingested(tmp_path, features=array)
+    assert isinstance(graph.features, np.ndarray)
+    assert graph.features.dtype == np.float32
+    assert np.array_equal(graph.features, array.astype(np.float32))
+    assert graph.num_vertices == N, "features tell how many vertices there are"
+
+
+def test_labels_and_splits_come_through(tmp_path: Path) -> None:
+    labels = np.array([2, 0, 1, -1, 0, 2], np.int16)
+    graph = ingested(tmp_path, labels=labels, train=np.array([4, 0]), val=np.arange(N) == 1, test=np.array([5], "u1"))
+    assert graph.labels is not None
+    assert graph.labels.tolist() == labels.tolist()
+    assert graph.num_classes == 3
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    assert [np.flatnonzero(mask).tolist() for mask in masks] == [[0, 4], [1], [5]]
+    assert Graph.open(tmp_path / "store", verify=True).num_features == 0
+
+
+def test_several_labels_a_vertex_come_through(tmp_path: Path) -> None:
+    labels = np.arange(N * 2).reshape(N, 2) % 3 == 0
+    graph = ingested(tmp_path, labels=labels, train=np.array([3]))
+    assert graph.labels is not None
+    assert graph.labels.tolist() == labels.astype(int).tolist()
+    assert (graph.multilabel, graph.num_classes) == (True, 2)
+
+
+def test_parquet_gives_columns_and_lists(tmp_path: Path) -> None:
+    wide = np.arange(N * 2, dtype=np.float32).reshape(N, 2)
+    parquet.write_table(pa.table({"a": wide[:, 0], "b": wide[:, 1]}), tmp_path / "columns.parquet")
+    parquet.write_table(pa.table({"x": wide.tolist()}), tmp_path / "lists.parquet")
+    parquet.write_table(pa.table({"y": [0, 1, 0, 1, -1, 2]}), tmp_path / "labels.parquet")
+    for name in ("columns", "lists"):
+        rows = open_rows(tmp_path / f"{name}.parquet", "features")
+        assert rows.shape == (N, 2)
+        assert np.array_equal(np.concatenate(list(rows.blocks())), wide)
+    graph = ingested(tmp_path, features=tmp_path / "lists.parquet", labels=tmp_path / "labels.parquet")
+    assert np.array_equal(graph.features, wide)
+    assert graph.num_classes == 3
+
+
+def bad(row: int, column: int, value: float) -> Any:
+    features = np.zeros((N, 3))
+    features[row, column] = value
+    return features
+
+
+LABELS = np.array([0, 1, -1, 0, 0, 0])
+REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "a feature": ({"features": bad(4, 2, np.nan)}, GraphError, "features of vertex 4 in .* have nan in column 2"),
+    "a feature too large": ({"features": bad(3, 0, 1e300)}, GraphError, "features of vertex 3 in .* have inf"),
+    "flat features": ({"features": np.zeros(N)}, DataError, r"shape \[6\]: features are \[vertices, columns\]"),
+    "texts": ({"features": np.array([["a"]])}, DataError, "save numbers row by row"),
+    "columns first": ({"features": np.zeros((N, 2), order="F")}, DataError, "column by column"),
+    "a label": ({"labels": np.array([0, 1, 2, 3, -2, 0])}, GraphError, "the label of vertex 4 in .* is -2"),
+    "fractions": ({"labels": np.zeros(N)}, GraphError, "labels are float64"),
+    "few labels": ({"features": np.zeros((N, 1)), "labels": np.zeros(3, int)}, DataError, "has 6 rows, .* has 3 rows"),
+    "few rows": ({"features": np.zeros((3, 1))}, GraphError, "edge 2 -> 4 .* names vertex 4"),
+    "no labels": ({"train": np.array([1])}, DataError, "a split is given without labels"),
+    "no label": (
+        {"labels": LABELS, "val": np.array([0, 2])},
+        GraphError,
+        "val_mask selects vertex 2, whose label is -1",
+    ),
+    "no vertex": ({"labels": LABELS, "train": np.array([0, 1, 9])}, GraphError, r"names vertex 9 \(entry 2\)"),
+    "no numbers": ({"labels": LABELS, "train": np.zeros(6)}, GraphError, "give the numbers of its vertices"),
+    "no file": ({"features": Path("nowhere.npy")}, DataError, "cannot read features from nowhere.npy: No such file"),
+    "no such kind": ({"features": Path("x.csv")}, DataError, "give a .npy or .parquet file"),
+}
+
+
+@pytest.mark.parametrize(("files", "error", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_is_one_sentence_and_leaves_nothing(
+    files: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=sentence):
+        ingested(tmp_path, **files)
+    assert [each.name for each in tmp_path.iterdir() if "store" in each.name] == []
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.parquet"])
+def test_a_file_that_is_something_else_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("something else, and long enough")
+    with pytest.raises(DataError, match=rf"{name} is not a (\.npy|Parquet) file"):
+        open_rows(tmp_path / name, "features")
+
+
+def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+    path = npy(tmp_path, "features", np.zeros((N, 3)))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"features\.npy has 271 bytes instead of 272"):
+        open_rows(path, "features")
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        ([[1.0], [1.0, 2.0]], "differ in length"),
+        ([1.0, None], "column 'x' of .* has 1 empty values"),
+        (["a", "b"], "its columns must be numbers"),
+    ],
+)
+def test_parquet_that_is_no_matrix_is_refused(column: Any, sentence: str, tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=sentence):
+        list(open_rows(tmp_path / "x.parquet", "features").blocks())
+
+
+def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:
+    path = npy(tmp_path, "features", np.zeros((N, 1)))
+    with pytest.raises(DataError, match="num_vertices=7, but the files of the vertices have 6 rows"):
+        Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)
