@@ -1,7 +1,8 @@
 """Where servers live."""
 
 from dorylus.cluster.cluster import Cluster, EpochReport
-from dorylus.cluster.job import Job, Training
+from dorylus.cluster.job import Job, Limited, Training
 from dorylus.cluster.local import LocalCluster
+from dorylus.cluster.outputs import Outputs
 
-__all__ = ["Cluster", "EpochReport", "Job", "LocalCluster", "Training"]
+__all__ = ["Cluster", "EpochReport", "Job", "Limited", "LocalCluster", "Outputs", "Training"]

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus.cluster.engine import Span
+from dorylus.cluster.outputs import Outputs
 from dorylus.pipeline import DENSE
 from dorylus.servers import PSState
 
@@ -107,7 +106,7 @@ class Cluster(Protocol):
         are synchronous.
         """
 
-    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> NDArray[np.float32]:
+    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex, in the graph's order, by an exact forward pass with one version of the
         weights: those given, or the latest."""
 

@@ -129,7 +129,8 @@ class GraphNode:
         """A layer's output for the vertices of this server, in the order of its layout."""
         site, pulled = self._running()
         with self._peers_told():
-            return site.outputs(layer, pulled.latest() if weights is None else weights)[self._me]
+            blocks = site.outputs(layer, pulled.latest() if weights is None else weights)
+            return np.concatenate([rows for _, rows in blocks()])
 
     def pool_news(self) -> PoolNews:
         """What the pool has to tell."""

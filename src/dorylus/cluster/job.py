@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from dorylus.partition import Cut, Shards
 from dorylus.partition.edges import Source
 from dorylus.saga.lower import Plan
+from dorylus.servers.holding import Holding
 
 NamedParameters = list[tuple[str, nn.Parameter]]
 
@@ -32,6 +33,15 @@ class Training:
     first_epoch: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Limited:
+    """How a job keeps a memory limit: what lies in files, in which folder, and how features are first gathered."""
+
+    scratch: str
+    holding: Holding
+    static_blocks: int = 1
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
     """A program over a graph that is cut for so many servers; without ``training``, only to be evaluated."""
@@ -46,3 +56,4 @@ class Job:
     deadline_s: float = 600.0
     bf16: bool = False
     ghost_bf16: bool = False
+    limited: Limited | None = None

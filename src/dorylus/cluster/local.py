@@ -3,20 +3,21 @@
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus.cluster.cluster import EpochReport
 from dorylus.cluster.crew import TrainedWeights
-from dorylus.cluster.job import Job
+from dorylus.cluster.job import Job, Limited
+from dorylus.cluster.outputs import Outputs
 from dorylus.cluster.site import Site
 from dorylus.graph import Graph
 from dorylus.graph.degrees import Degrees
-from dorylus.partition import Arrangement, Cut, Shards, cut_shard, whole_shard
+from dorylus.paging import Pager
+from dorylus.partition import Arrangement, Cut, PagedArrangement, Shards, cut_shard, whole_shard
 from dorylus.pools import TensorPool
-from dorylus.servers import ParameterServers, PSState
+from dorylus.servers import Paging, ParameterServers, PSState
 
 
 class LocalCluster:
@@ -26,12 +27,16 @@ class LocalCluster:
         self._job, self._pool = job, pool
         self._parameters = _parameters(job)
         assert isinstance(job.graph, Graph)
-        graph, servers = job.graph, range(job.cut.num_servers)
-        degrees = Degrees.of(graph) if job.saved is None else None
-        self._shards = [arranged(graph, job.cut, job.saved, server, degrees) for server in servers]
         self._trained = TrainedWeights(self._parameters)
         first = 0 if job.training is None else job.training.first_epoch
-        self._site = Site(job, self._shards, pool, self._trained, first_epoch=first)
+        with ExitStack() as undo:  # what was started stops again if the rest cannot be
+            undo.callback(pool.close)
+            self._paging = _paging(job.limited, job.deadline_s)
+            if self._paging is not None:
+                undo.callback(self._paging.pager.close)
+            self._shards = _shards(job, job.graph, self._paging)
+            self._site = Site(job, self._shards, pool, self._trained, first_epoch=first, paging=self._paging)
+            undo.pop_all()
         self._counted: Counter[str] = Counter()
         self._exact = False
 
@@ -47,13 +52,12 @@ class LocalCluster:
         seconds, traffic = time.perf_counter() - start, {**made.traffic, **self._weight_traffic()}
         return EpochReport(loss, seconds, made.spans, made.deliveries, traffic, made.ages, made.waits)
 
-    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> NDArray[np.float32]:
+    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass, where the evaluation plan stores it."""
-        made = self._site.outputs(layer, self._parameters.latest() if weights is None else weights)
-        out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
-        for shard in self._shards:
-            out[shard.layout.order] = made[shard.server]
-        return out
+        blocks = self._site.outputs(layer, self._parameters.latest() if weights is None else weights)
+        slot = self._job.evaluation.layer_outputs[layer]
+        assert slot is not None
+        return Outputs(self._job.graph.num_vertices, slot.columns, blocks)
 
     def state(self) -> PSState:
         """Weights, optimiser and learning-rate schedule as they are now."""
@@ -67,6 +71,8 @@ class LocalCluster:
         """Stop threads and pool."""
         self._site.close()
         self._pool.close()
+        if self._paging is not None:
+            self._paging.pager.close()
 
     def _weight_traffic(self) -> dict[str, int]:
         """Bytes of weights and their gradients since this was last asked, by kind."""
@@ -74,6 +80,19 @@ class LocalCluster:
         counted["weight_exchange"] += self._parameters.traffic
         fresh, self._counted = counted - self._counted, counted
         return dict(fresh)
+
+
+def _paging(limited: Limited | None, deadline_s: float) -> Paging | None:
+    if limited is None:
+        return None
+    return Paging(Pager(limited.scratch, deadline_s), limited.holding, limited.static_blocks)
+
+
+def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[Arrangement]:
+    if paging is not None:
+        return [PagedArrangement(graph, job.cut, paging.pager)]
+    degrees = Degrees.of(graph) if job.saved is None else None
+    return [arranged(graph, job.cut, job.saved, server, degrees) for server in range(job.cut.num_servers)]
 
 
 def arranged(graph: Graph, cut: Cut, saved: Shards | None, server: int, degrees: Degrees | None = None) -> Arrangement:

@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus.cluster.cluster import EpochReport
 from dorylus.cluster.graph_node import NodeReport
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews, joined_figures
+from dorylus.cluster.outputs import Outputs
 from dorylus.errors import TrainingError
 from dorylus.servers import PSState
 from dorylus.servers.ps_state import joined
@@ -100,14 +99,12 @@ class RemoteCluster:
         report = self._in_spite_of_faults(self._next_epoch)
         return replace(report, seconds=time.perf_counter() - start)
 
-    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> NDArray[np.float32]:
+    def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass."""
         made = self._in_spite_of_faults(lambda: self._graphs.call("outputs", layer, weights))
-        out = np.empty((self._job.graph.num_vertices, made[0].shape[1]), np.float32)
-        for layout, rows in zip(self._job.cut.layouts, made, strict=True):
-            out[layout.order] = rows
         self._hear_all("pool_news")
-        return out
+        orders = [layout.order for layout in self._job.cut.layouts]
+        return Outputs(self._job.graph.num_vertices, made[0].shape[1], lambda: zip(orders, made, strict=True))
 
     def state(self) -> PSState:
         """Weights, optimiser and learning-rate schedule as they are now; most often they are kept here."""

@@ -1,8 +1,9 @@
 """A site: the graph servers that live in one process, with their passes for training and evaluation."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -14,7 +15,10 @@ from dorylus.cluster.cluster import Delivery
 from dorylus.cluster.crew import Crew, Elsewhere, FixedWeights, Weights
 from dorylus.cluster.engine import Engine, Pass, Span, Station
 from dorylus.cluster.job import Job, Training
+from dorylus.cluster.outputs import Block
 from dorylus.errors import DorylusError
+from dorylus.graph.mapped import let_go
+from dorylus.paging import PagedArray
 from dorylus.partition import Arrangement
 from dorylus.partition.edges import Source
 from dorylus.partition.shard import Ids
@@ -22,10 +26,11 @@ from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, Ta
 from dorylus.pools import TensorPool
 from dorylus.saga.dense import IGNORED, Targets
 from dorylus.saga.table import steps_of
-from dorylus.servers import Arena, GraphServer, PassSettings, Peers
+from dorylus.servers import Arena, GraphServer, Paging, PassSettings, Peers
 
 Matrix = NDArray[np.float32]
-Static = Mapping[int, Mapping[int, Matrix]]  # by server: gathers that need making only once, by layer
+BLOCK = 1 << 20  # vertices whose labels are looked up together
+Static = Mapping[int, Mapping[int, Matrix | PagedArray]]  # by server: gathers that need making only once, by layer
 
 
 @dataclass(frozen=True)
@@ -65,20 +70,29 @@ class Site:
         first_epoch: int = 0,
         neighbours: Neighbours | None = None,
         static: Static | None = None,
+        paging: Paging | None = None,
     ) -> None:
-        self._job, self._shards, self._pool, self._neighbours = job, shards, pool, neighbours
+        self._job, self._shards, self._pool, self._neighbours, self._paging = job, shards, pool, neighbours, paging
         self._arena, self._fixed = Arena(), FixedWeights()
         self._engine = Engine(job.threads, job.deadline_s)
-        self.evaluation = self._evaluation_crew()
-        self.static = self._gather_static() if static is None else static
-        for server, made in (static or {}).items():
-            self.evaluation.servers[server].share_static(made)
-        self.training = None if job.training is None else self._training_crew(job.training, trained, first_epoch)
+        try:
+            self._make_crews(static, trained, first_epoch)
+        except BaseException:
+            self._engine.close()
+            raise
         self._counted: Counter[str] = Counter()
         self._exact = False
         if not job.evaluation.reads_features:
             for shard in shards:
                 shard.forget_features()
+
+    def _make_crews(self, static: Static | None, trained: Weights, first_epoch: int) -> None:
+        self.evaluation = self._evaluation_crew()
+        self.static = self._gather_static() if static is None else static
+        for server, made in (static or {}).items():
+            self.evaluation.servers[server].share_static(made)
+        asked = self._job.training
+        self.training = None if asked is None else self._training_crew(asked, trained, first_epoch)
 
     def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> tuple[int, EpochOfSite]:
         """Train until the servers here have finished the next epoch: which that was, and what they did meanwhile."""
@@ -92,15 +106,18 @@ class Site:
         deliveries, crew.deliveries = crew.deliveries, []
         return epoch, EpochOfSite(spans, deliveries, self._take_traffic(crew), _take_ages(crew), waits)
 
-    def outputs(self, layer: int, weights: Mapping[str, Tensor]) -> dict[int, Matrix]:
-        """A layer's output for the vertices here, in their shards' order, by an exact forward pass."""
+    def outputs(self, layer: int, weights: Mapping[str, Tensor]) -> Callable[[], Iterator[Block]]:
+        """A layer's output for the vertices here, by an exact forward pass; to be looked at before the next pass."""
         crew = self.evaluation
         self._fixed.weights = weights
         self._engine.run(crew.work, crew.work.epoch + 1)
         crew.deliveries.clear()
-        return {
-            shard.server: crew.servers[shard.server].layer_output(layer)[: shard.num_vertices] for shard in self._shards
-        }
+        return partial(self._blocks, layer)
+
+    def _blocks(self, layer: int) -> Iterator[Block]:
+        for shard in self._shards:
+            for begin, rows in self.evaluation.servers[shard.server].layer_output(layer):
+                yield shard.layout.order[begin : begin + len(rows)], rows
 
     def fail(self, error: DorylusError) -> None:
         """Nothing more will come from elsewhere: whoever waits for it is told."""
@@ -129,7 +146,7 @@ class Site:
         settings = PassSettings(training=False, bf16=self._job.bf16, ghost_bf16=self._job.ghost_bf16)
 
         def make(shard: Arrangement, peers: Peers) -> GraphServer:
-            return GraphServer(shard, plan, steps, self._arena, peers, settings)
+            return GraphServer(shard, plan, steps, self._arena, peers, settings, paging=self._paging)
 
         elsewhere = None if self._neighbours is None else self._neighbours.of("evaluation")
         shards, engine, pool = self._shards, self._engine, self._pool
@@ -148,7 +165,7 @@ class Site:
 
         def make(shard: Arrangement, peers: Peers) -> GraphServer:
             targets = targets_of(self._job.graph, training, shard.layout.order)
-            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets)
+            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets, self._paging)
             server.share_static(self.static[shard.server])
             return server
 
@@ -188,8 +205,15 @@ class Site:
 def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
     """What the loss compares the outputs of some vertices with; those that are not trained on do not count."""
     assert graph.labels is not None
-    labels = graph.labels[vertices].astype(np.float32 if training.loss == "bce" else np.int64)
-    labels[~graph.train_mask[vertices]] = IGNORED
+    classes = graph.labels[vertices[:0]].shape[1:]
+    labels = np.empty((vertices.size, *classes), np.float32 if training.loss == "bce" else np.int32)
+    for begin in range(0, vertices.size, BLOCK):
+        some = vertices[begin : begin + BLOCK]
+        labels[begin : begin + BLOCK] = graph.labels[some]
+        labels[begin : begin + BLOCK][~graph.train_mask[some]] = IGNORED
+    for read in (graph.labels, graph.train_mask):
+        if isinstance(read, np.ndarray):
+            let_go(read)
     return Targets(training.loss, torch.from_numpy(labels), training.loss_total)
 
 

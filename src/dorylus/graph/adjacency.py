@@ -12,6 +12,7 @@ from dorylus.graph import canonical
 from dorylus.graph.arrays import FloatArray, IdArray, OffsetArray
 from dorylus.graph.degrees import Degrees, Norm
 from dorylus.graph.graph import Graph
+from dorylus.paging import PagedArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,7 @@ class Adjacency:
     values: FloatArray | None = None
     row_scale: FloatArray | None = None
     col_scale: FloatArray | None = None
+    pages: tuple[PagedArray, ...] = ()  # what of this lies in files: a span an interval
 
     @property
     def num_vertices(self) -> int:

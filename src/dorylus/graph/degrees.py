@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from dorylus import kernels
 from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.graph import Graph
@@ -31,7 +32,7 @@ class Degrees:
     @classmethod
     def of(cls, graph: Graph) -> Degrees:
         """The degrees of every vertex of a graph."""
-        weights = None if graph.edge_weight is None else _weight_sums(graph.indptr, graph.edge_weight)
+        weights = None if graph.edge_weight is None else weight_sums(graph.indptr, graph.edge_weight)
         return cls(graph.in_degrees(), weights, has_self_loop(graph.indptr, graph.indices))
 
     def of_vertices(self, numbers: AnyArray) -> Degrees:
@@ -64,22 +65,11 @@ class Degrees:
 
 
 def has_self_loop(indptr: OffsetArray, indices: IdArray) -> BoolArray:
-    """Which rows hold their own number; a binary search in every row at once, columns must ascend."""
-    vertices = np.arange(indptr.size - 1, dtype=np.int32)
-    low, high = indptr[:-1].copy(), indptr[1:].copy()
-    if not indices.size:
-        return np.zeros(vertices.size, np.bool_)
-    while (open_ := low < high).any():
-        middle = (low + high) // 2
-        before = indices[np.minimum(middle, indices.size - 1)] < vertices
-        low = np.where(open_ & before, middle + 1, low)
-        high = np.where(open_ & ~before, middle, high)
-    found = indices[np.minimum(low, indices.size - 1)] == vertices
-    result: BoolArray = found & (low < indptr[1:])
-    return result
+    """Which rows hold their own number; columns must ascend."""
+    return kernels.csr_loops(indptr, indices)
 
 
-def _weight_sums(indptr: OffsetArray, weight: FloatArray) -> AnyArray:
+def weight_sums(indptr: OffsetArray, weight: FloatArray) -> AnyArray:
     """The sum of each row in double precision, some rows at a time: NumPy converts all it is given beforehand."""
     sums = np.zeros(indptr.size - 1, np.float64)
     bounds = np.unique(np.searchsorted(indptr, np.arange(0, weight.size + BLOCK, BLOCK)).clip(max=sums.size))

@@ -10,8 +10,10 @@ import numpy as np
 from dorylus import kernels
 from dorylus.errors import GraphError
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.mapped import let_go
 
 STEP = 1 << 22  # entries looked at together
+LARGE = 1 << 30  # bytes of an array that would push much else out of memory
 
 
 def first_where(length: int, bad: Callable[[int, int], BoolArray]) -> int | None:
@@ -46,10 +48,20 @@ def check_offsets(indptr: OffsetArray, num_entries: int, what: str = "indptr") -
 def check_edges(indptr: OffsetArray, indices: IdArray) -> None:
     """Every in-edge comes from a vertex that exists."""
     num_vertices = indptr.size - 1
-    if not indices.size or (indices.min() >= 0 and indices.max() < num_vertices):
+    cold = indices.nbytes >= LARGE
+    position = first_where(indices.size, lambda b, e: _outside_of(indices[b:e], num_vertices, cold=cold))
+    if position is None:
         return
-    position = _first_outside(indices, num_vertices)
     raise GraphError(missing_vertex(position, int(indices[position]), row_at(indptr, position), num_vertices))
+
+
+def _outside_of(block: IdArray, num_vertices: int, *, cold: bool) -> BoolArray:
+    """Which entries name no vertex; of a large mapped array every block is let go of again."""
+    if block.min() >= 0 and block.max() < num_vertices:
+        if cold:
+            let_go(block)
+        return np.zeros(1, np.bool_)
+    return (block < 0) | (block >= num_vertices)
 
 
 def missing_vertex(position: int, source: int, destination: int, num_vertices: int) -> str:

@@ -2,7 +2,7 @@
 
 from dorylus.partition.arrangement import Arrangement
 from dorylus.partition.between import Between
-from dorylus.partition.cut import Cut, make_cut
+from dorylus.partition.cut import Cut, make_cut, plain_cut
 from dorylus.partition.ghosts import Ghosts, SendList
 from dorylus.partition.layout import (
     Layout,
@@ -12,6 +12,7 @@ from dorylus.partition.layout import (
     needed_levels,
     settle_levels,
 )
+from dorylus.partition.paged_arrangement import PagedArrangement
 from dorylus.partition.partitioning import METHODS, Partitioning, make_partitioning
 from dorylus.partition.quality import Quality
 from dorylus.partition.shard import Shard, cut_shard, whole_shard
@@ -24,6 +25,7 @@ __all__ = [
     "Cut",
     "Ghosts",
     "Layout",
+    "PagedArrangement",
     "Partitioning",
     "Quality",
     "SendList",
@@ -37,6 +39,7 @@ __all__ = [
     "make_partitioning",
     "needed_levels",
     "open_shards",
+    "plain_cut",
     "recut",
     "save_shards",
     "settle_levels",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.partition.layout import Layout, check_intervals, make_layout
+from dorylus.partition.layout import Layout, check_intervals, make_layout, plain_layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +40,15 @@ class Cut:
     def mine(self, server: int) -> range:
         """The intervals of one server."""
         return range(self.bounds[server], self.bounds[server + 1])
+
+
+def plain_cut(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> Cut:
+    """One server, vertices in their own order, every row needed: nothing has to be kept for single vertices."""
+    layout, size = plain_layout(indptr, num_layers, intervals), indptr.size - 1
+    check_intervals(intervals, size)
+    nobody = np.broadcast_to(np.int32(0), size)
+    deepest = np.broadcast_to(np.int8(num_layers), size)
+    return Cut(nobody, deepest, nobody, (layout,), (0, intervals), num_layers)
 
 
 def make_cut(

@@ -91,6 +91,32 @@ def settle_levels(deepest: NDArray[np.int8], degrees: NDArray[np.int64], num_lay
     return deepest
 
 
+def plain_layout(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> Layout:
+    """The vertices as they are numbered, every row needed at every level, in intervals of equal edge work.
+
+    Takes no more memory than the order itself.
+    """
+    size = indptr.size - 1
+    total = int(indptr[-1]) + VERTEX_WORK * size
+    bounds = np.array([_first_after(indptr, total * k // intervals) for k in range(intervals)] + [size], np.int64)
+    number = np.arange(intervals + 1)
+    bounds = np.minimum(np.maximum.accumulate(bounds - number) + number, size - intervals + number)  # none is empty
+    ends = np.broadcast_to(bounds[1:], (num_layers + 1, intervals))
+    return Layout(np.arange(size, dtype=np.int32), bounds, ends)
+
+
+def _first_after(indptr: NDArray[np.int64], work: int) -> int:
+    """The first vertex before which so much work lies."""
+    low, high = 0, indptr.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if int(indptr[middle]) + VERTEX_WORK * middle < work:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def make_layout(
     degrees: NDArray[np.int64], order: NDArray[np.int32], deepest: NDArray[np.int8], num_layers: int, intervals: int
 ) -> Layout:

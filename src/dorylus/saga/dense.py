@@ -40,7 +40,10 @@ class Targets:
 
     def of(self, rows: Any) -> "Targets":
         """The targets of some rows: a slice of them, or their numbers in the order wanted."""
-        return Targets(self.loss, self.labels[rows], self.total)
+        wanted = self.labels[rows]
+        if self.loss == "cross_entropy":
+            wanted = wanted.long()
+        return Targets(self.loss, wanted, self.total)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """Lowering: layers become stages, in the order that moves least; work that need not be done is left out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,13 @@ class Plan:
     features: Slot
     layer_outputs: tuple[Slot | None, ...]
     sparse_features: bool
+    parts: Mapping[Slot, tuple[Slot, ...]] = field(default_factory=dict)  # of slots that are held as blocks of columns
+
+    @property
+    def results(self) -> frozenset[Slot]:
+        """What is looked at when a pass is over, and so must stay: the output of a plan for evaluation."""
+        last = self.layer_outputs[-1]
+        return frozenset(() if last is None else self.parts.get(last, (last,)))
 
     @property
     def num_layers(self) -> int:
@@ -101,19 +108,14 @@ class EdgeBody(nn.Module):
         return self.layers[self.index].apply_edge(source, destination, weight)  # type: ignore[operator]
 
 
-def lower(
-    program: Program, *, sparse_features: bool, training: bool, savings: Savings, keep_rows: bool = False
-) -> Plan:
-    """The stages of a program, for training (with dropout and a loss) or for evaluation (ending in logits).
-
-    ``keep_rows`` stores every layer's output, also where the next layer could take it over unseen.
-    """
+def lower(program: Program, *, sparse_features: bool, training: bool, savings: Savings) -> Plan:
+    """The stages of a program, for training (with dropout and a loss) or for evaluation (ending in logits)."""
     layers = [deepcopy(program.layer(index)) for index in range(program.num_layers)]
     for index, layer in enumerate(layers):
         layer.transform_first = _transform_first(layer, index == 0, sparse_features, savings)
     first = layers[0]
     sparse = sparse_features and first.accepts_sparse and first.prepares and first.residual is None
-    return _Lowering(layers, sparse, training, savings, keep_rows).run()
+    return _Lowering(layers, sparse, training, savings).run()
 
 
 def _transform_first(layer: Layer, first: bool, sparse: bool, savings: Savings) -> bool:
@@ -163,9 +165,8 @@ def _check_messages(index: int, layer: Layer, parts: tuple[Tensor, ...]) -> None
 
 
 class _Lowering:
-    def __init__(self, layers: list[Layer], sparse: bool, training: bool, savings: Savings, keep_rows: bool) -> None:
+    def __init__(self, layers: list[Layer], sparse: bool, training: bool, savings: Savings) -> None:
         self.layers = layers
-        self.keep_rows = keep_rows
         self.sparse = sparse
         self.training = training
         first = layers[0]
@@ -181,7 +182,8 @@ class _Lowering:
         for index in range(len(self.layers)):
             gathered = self._gather(index, x)
             x = self._close(index, x, gathered)
-        return Plan(tuple(self.stages), tuple(self.layers), features, tuple(self.rows), self.sparse)
+        stages, layers, rows = tuple(self.stages), tuple(self.layers), tuple(self.rows)
+        return Plan(stages, layers, features, rows, self.sparse)
 
     def _features(self) -> Slot:
         first = self.layers[0]
@@ -253,7 +255,7 @@ class _Lowering:
         dropout = following.dropout if self.training else 0.0
         row = Slot(f"row{index + 1}", layer.out_columns, index + 1, index + 1, dropout, gathered=not following.prepares)
         fused = following.prepares and dropout == 0
-        emit_row = not fused or needs_input(following) or self.keep_rows
+        emit_row = not fused or needs_input(following)
         self.rows.append(row if emit_row else None)
         if not fused:
             self.stages.append(ApplyVertex(_vertex_body((index, layer), None, True), inputs, (row,), index + 1))

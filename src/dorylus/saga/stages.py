@@ -21,6 +21,7 @@ class Slot:
     ``gathered``: other intervals read it, so a scatter publishes it. ``exact``: it keeps float32 also where gathered
     rows may be stored in less (scores that enter an exponential). ``dropout`` is applied when it is stored.
     ``source``: ``"features"`` (the graph's), ``"static"`` (gathered once before training) or ``"computed"``.
+    ``first_column``: where it stands in the matrix it is some columns of, if it is.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Slot:
     exact: bool = False
     needs_grad: bool = True
     source: str = "computed"
+    first_column: int = 0
 
 
 class Body:
@@ -120,12 +122,16 @@ class ApplyEdge:
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """GA: rows over in-edges become one row; over an ``ApplyEdge``'s messages if there is one."""
+    """GA: rows over in-edges become one row; over an ``ApplyEdge``'s messages if there is one.
+
+    ``after``: the gather of the columns before these, which all intervals finish first.
+    """
 
     layer: Layer
     inputs: tuple[Slot, ...]
     output: Slot
     over: ApplyEdge | None = None
+    after: "Gather | None" = None
 
 
 Stage = ApplyVertex | Loss | Scatter | ApplyEdge | Gather

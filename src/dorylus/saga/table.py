@@ -43,11 +43,14 @@ class _Builder:
     readers: dict[Slot, set[int]] = field(default_factory=lambda: defaultdict(set))
     grad_readers: dict[Slot, set[int]] = field(default_factory=lambda: defaultdict(set))
     edge_step: dict[ApplyEdge, int] = field(default_factory=dict)
+    gather_step: dict[Gather, int] = field(default_factory=dict)
+    scattered: dict[Gather, int] = field(default_factory=dict)  # whose cotangents are published already
     weight_steps: list[int] = field(default_factory=list)
+    last_block: tuple[Gather, int] | None = None  # the last ∇GA, which may have been of a block of columns
 
     def add(self, kind: Kind, stage: Stage | None, needs: list[Need]) -> int:
         phase = self.steps[-1].phase if self.steps else 0
-        if any(need.scope in (Scope.SOURCES, Scope.READERS) for need in needs):
+        if any(need.scope in (Scope.SOURCES, Scope.READERS, Scope.EVERY) for need in needs):
             phase += 1  # a step that waits for other intervals opens the next phase
         self.steps.append(Step(kind, phase, tuple(dict.fromkeys(needs))))
         self.stages.append(stage)
@@ -88,7 +91,9 @@ class _Builder:
             return
         over = stage.over
         needs = self.across(*stage.inputs) if over is None else [Need(self.edge_step[over], Scope.OWN)]
-        step = self.add(Kind.GATHER, stage, needs)
+        if stage.after is not None:  # so that no two blocks have to be in memory at once
+            needs = [*needs, Need(self.gather_step[stage.after], Scope.EVERY)]
+        step = self.gather_step[stage] = self.add(Kind.GATHER, stage, needs)
         self.writer[stage.output] = step
         if over is None:
             self.read(step, *stage.inputs)
@@ -120,15 +125,27 @@ class _Builder:
             self.read(step, stage.output)
             self.grad_readers[stage.output].add(step)
             return
-        scatter = self.add(Kind.GRAD_SCATTER, stage, list(self.grad_needs[stage.output]))
+        scatter = self.scattered.get(stage)
+        if scatter is None:
+            scatter = self._grad_scatter(stage)
         across = [Need(scatter, Scope.READERS), Need(scatter, Scope.OWN)]
         own = [need for slot in stage.inputs for need in self.grad_needs[slot]]
+        if self.last_block is not None and self.last_block[0].after is stage:
+            across.append(Need(self.last_block[1], Scope.EVERY))
         step = self.add(Kind.GRAD_GATHER, stage, across + own)
+        self.last_block = stage, step
         self.grad_readers[stage.output].update((scatter, step))
         if stage.layer.reduce in ("max", "attention"):  # a sum's gradient needs none of the values
             self.read(step, *stage.inputs, stage.output)
         for slot in stage.inputs:
             self.grad_needs[slot].append(Need(step, Scope.OWN))
+
+    def _grad_scatter(self, stage: Gather) -> int:
+        """∇SC of a gather, and right behind it of the blocks of columns before: what it publishes waits nowhere."""
+        scatter = self.scattered[stage] = self.add(Kind.GRAD_SCATTER, stage, list(self.grad_needs[stage.output]))
+        if stage.after is not None:
+            self._grad_scatter(stage.after)
+        return scatter
 
     def _grad_apply_edge(self, stage: ApplyEdge) -> None:
         step = self.add(Kind.GRAD_APPLY_EDGE, stage, [Need(self.edge_step[stage], Scope.OWN)])

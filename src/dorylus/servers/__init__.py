@@ -3,7 +3,19 @@
 from dorylus.servers.exchange import Parcel
 from dorylus.servers.ghosts import Peers
 from dorylus.servers.graph_server import GraphServer, PassSettings
+from dorylus.servers.holding import Holding
 from dorylus.servers.matrices import Arena
+from dorylus.servers.paging import Paging
 from dorylus.servers.parameter_servers import ParameterServers, PSState
 
-__all__ = ["Arena", "GraphServer", "PSState", "ParameterServers", "Parcel", "PassSettings", "Peers"]
+__all__ = [
+    "Arena",
+    "GraphServer",
+    "Holding",
+    "PSState",
+    "Paging",
+    "ParameterServers",
+    "Parcel",
+    "PassSettings",
+    "Peers",
+]

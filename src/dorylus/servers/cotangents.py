@@ -42,7 +42,8 @@ class Cotangents:
         if grad is not None and slot.dropout > 0:
             drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
             begin, end = self._bench.layout.rows(slot.level, interval)
-            kernels.dropout(grad, grad, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
+            ids, first = self._bench.shard.ids[begin:end], slot.first_column
+            kernels.dropout(grad, grad, ids, 0, end - begin, drop=drop, first_column=first)
         return grad
 
     def _total(self, slot: Slot, interval: int) -> Matrix | None:

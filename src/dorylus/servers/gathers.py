@@ -34,6 +34,8 @@ class Gatherer(Protocol):
     """One gather of the program on this server."""
 
     parts: tuple[Part, ...]
+    edges: Adjacency
+    back: Adjacency  # the same edges from their sources
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""

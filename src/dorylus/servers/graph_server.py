@@ -5,8 +5,9 @@ stay in matrices that all intervals share; what passes from one task of an inter
 SC and ∇SC also post the interval's rows to the peers that have ghosts of them, as soon as they are there.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from dorylus import kernels
 from dorylus.kernels import Dropout
-from dorylus.partition import Arrangement
+from dorylus.paging import PagedArray
+from dorylus.partition import Arrangement, PagedArrangement
+from dorylus.partition.paged_edges import at_hand
 from dorylus.pipeline import Kind, Task
 from dorylus.saga.dense import Call, Kept, Mode, Reply, Saved, Targets
 from dorylus.saga.layer import Rows
@@ -33,7 +36,12 @@ from dorylus.servers.ghosts import GhostExchange, Peers
 from dorylus.servers.input_rows import InputRows
 from dorylus.servers.lifetimes import Lifetimes
 from dorylus.servers.matrices import Arena, Matrices
+from dorylus.servers.paged_matrices import PagedMatrices
+from dorylus.servers.paged_static import gather_once_paged
+from dorylus.servers.paging import Paging
+from dorylus.servers.residency import Residency
 from dorylus.servers.static_gather import EachInterval, gather_once
+from dorylus.servers.touches import FEATURES
 
 Matrix = NDArray[Any]
 
@@ -66,6 +74,7 @@ class GraphServer:
         peers: Peers,
         settings: PassSettings,
         targets: Targets | None = None,
+        paging: Paging | None = None,
     ) -> None:
         training = settings.training
         self.mine = shard.mine
@@ -76,7 +85,8 @@ class GraphServer:
         ghosts = (shard.ghosts, shard.out_ghosts)
         ghosts = ghosts if training else (ghosts[0].everything(), ghosts[1].everything())
         dtype: np.dtype[Any] = np.dtype(np.uint16 if settings.bf16 else np.float32)
-        self._bench = Bench(shard, self._layout, *ghosts, Matrices(arena), training, settings.seed, dtype)
+        matrices = Matrices(arena) if paging is None else paging.matrices(self._layout.bounds, plan)
+        self._bench = Bench(shard, self._layout, *ghosts, matrices, training, settings.seed, dtype)
         self._pending: dict[tuple[Slot, int], Matrix] = {}
         self._edge_grads: dict[int, tuple[Tensor, ...]] = {}
         self._kept: dict[tuple[object, int], Kept | Saved] = {}
@@ -93,40 +103,81 @@ class GraphServer:
         self._cotangents = Cotangents(self._bench, sums)
         self._ghosts = GhostExchange(self._bench, peers, self._gathers, self._edges, narrow=settings.ghost_bf16)
         intervals = self._layout.num_intervals
-        self._lifetimes = None if settings.asynchronous else Lifetimes(steps, intervals, self._bench.matrices)
+        exact = not settings.asynchronous
+        self._lifetimes = Lifetimes(steps, intervals, self._bench.matrices, plan.results) if exact else None
         self._ages = Ages(steps.table, shard, _levels_read(steps)) if settings.asynchronous else None
+        self._paging = paging
+        self._residency = None if paging is None else self._make_residency(steps)
 
-    def gather_static(self, each_interval: EachInterval) -> dict[int, Matrix]:
+    def gather_static(self, each_interval: EachInterval) -> dict[int, Matrix | PagedArray]:
         """Make the gather that needs making only once, if the plan has one; {layer: all its rows}.
 
         ``each_interval(n, work)`` does some work for n intervals.
         """
         for stage, gather in self._gathers.items():
             if stage.output.source == "static":
-                return {stage.output.layer: gather_once(stage, gather, self._bench, self._features, each_interval)}
+                return {stage.output.layer: self._gather_once(stage, gather, each_interval)}
         return {}
 
-    def share_static(self, made: Mapping[int, Matrix]) -> None:
+    def _gather_once(self, stage: Gather, gather: Gatherer, each_interval: EachInterval) -> Matrix | PagedArray:
+        if self._paging is None:
+            return gather_once(stage, gather, self._bench, self._features, each_interval)
+        made = gather_once_paged(stage, gather, self._bench, each_interval, self._paging)
+        self._bench.matrices.put(stage.output, made)
+        self._put_features()
+        return made
+
+    def share_static(self, made: Mapping[int, Matrix | PagedArray]) -> None:
         """Use the gathers another pass over this shard has made once."""
         for stage in self._gathers:
             if stage.output.source == "static":
                 self._bench.matrices.put(stage.output, made[stage.output.layer])
 
-    def layer_output(self, layer: int) -> Matrix:
-        """All rows of a layer's output, in the shard's order, as float32."""
+    def _make_residency(self, steps: Steps) -> Residency:
+        matrices = self._bench.matrices
+        assert isinstance(matrices, PagedMatrices)
+        self._put_features()
+        lasting = [stage.output for stage in self._gathers if stage.output.source == "static"]
+        kept = [FEATURES, *self._features.parts, *lasting, *self._plan.results]
+        return Residency(steps, self._layout.num_intervals, matrices, self._paged_edges(steps), kept)
+
+    def _put_features(self) -> None:
+        """Have features found where they are paged: by who reads their rows, and by who publishes them."""
+        matrices, shard = self._bench.matrices, self._bench.shard
+        if isinstance(shard, PagedArrangement) and shard.features is not None:
+            matrices.put(FEATURES, shard.features)
+            if not self._plan.features.gathered:
+                matrices.put(self._plan.features, shard.features)
+
+    def _paged_edges(self, steps: Steps) -> dict[int, tuple[PagedArray, ...]]:
+        """The paged edges that every step reads."""
+        found = {}
+        for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
+            if isinstance(stage, Gather) and stage.over is None and step.kind is Kind.GATHER:
+                found[number] = self._gathers[stage].edges.pages
+            elif isinstance(stage, Gather) and stage.over is None and step.kind is Kind.GRAD_GATHER:
+                found[number] = self._gathers[stage].back.pages
+            elif isinstance(stage, ApplyEdge | Gather):
+                over = stage.over if isinstance(stage, Gather) else stage
+                found[number] = self._edges[over].edges.pages if over is not None else ()
+        return found
+
+    def layer_output(self, layer: int) -> Iterator[tuple[int, Matrix]]:
+        """(first row, rows as float32) of a layer's output, in the shard's order, an interval after the other."""
         slot = self._plan.layer_outputs[layer]
         assert slot is not None
-        rows = self._bench.values(slot)
-        if rows.dtype == np.uint16:
-            wide = np.empty(rows.shape, np.float32)
-            kernels.from_bf16(rows, wide, 0, len(rows))
-            return wide
-        return rows
+        parts = self._plan.parts.get(slot, (slot,))
+        paged = getattr(self._bench.matrices, "paged", {})
+        pages = tuple(paged[part] for part in parts if part in paged)
+        values = [self._bench.values(part) for part in parts]
+        for interval, (begin, end) in enumerate(pairwise(self._layout.bounds.tolist())):
+            with at_hand(pages, interval):
+                rows = [_wide(each[begin:end]) for each in values]
+                yield begin, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
 
     def run(self, task: Task) -> None:
         """Carry out a sparse task."""
-        stage, interval = self._place(task)
-        self._note_ages(task)
+        stage, interval = self._begin(task)
         if isinstance(stage, Scatter):
             for slot in stage.slots:
                 self._publish(slot, interval, task.epoch)
@@ -153,9 +204,14 @@ class GraphServer:
         """The stage of a task, and the number of its interval on this server."""
         return self._steps.stages[task.step], task.interval - self.mine.start
 
-    def _note_ages(self, task: Task) -> None:
+    def _begin(self, task: Task) -> tuple[Any, int]:
+        """The same, with what it reads at hand and noted."""
+        stage, interval = self._place(task)
+        if self._residency is not None:
+            self._residency.before(task.step, interval)
         if self._ages is not None:
             self._ages.read(task)
+        return stage, interval
 
     def _run_grad(self, task: Task, stage: Gather, interval: int) -> None:
         if stage.over is None and task.kind is Kind.GRAD_GATHER:
@@ -173,8 +229,7 @@ class GraphServer:
 
     def call(self, task: Task, weights: Mapping[str, Tensor]) -> Call:
         """The call of a dense task."""
-        stage, interval = self._place(task)
-        self._note_ages(task)
+        stage, interval = self._begin(task)
         assert isinstance(stage, ApplyVertex | Loss | ApplyEdge)
         backward = task.kind in (Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE)
         kept = self._kept.pop((stage, interval), None)
@@ -233,7 +288,9 @@ class GraphServer:
                 self._cotangents.add(slot, interval, grad.contiguous().numpy())
 
     def finished(self, task: Task) -> None:
-        """Book a finished task: matrices nobody reads any more are given back."""
+        """Book a finished task: rows and matrices nobody reads any more are given back."""
+        if self._residency is not None:
+            self._residency.after(task.step, self._place(task)[1])
         if self._lifetimes is not None:
             self._lifetimes.finished(task.step)
         if self._ages is not None:
@@ -276,23 +333,19 @@ class GraphServer:
     def _rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
         if slot.source == "features" and not slot.gathered:
             return self._features.rows(slot, begin, end, epoch)
-        rows = self._bench.values(slot)[begin:end]
-        if rows.dtype == np.uint16:
-            wide = np.empty(rows.shape, np.float32)
-            kernels.from_bf16(rows, wide, 0, end - begin)
-            rows = wide
-        return torch.from_numpy(rows)
+        return torch.from_numpy(_wide(self._bench.values(slot)[begin:end]))
 
     def _publish(self, slot: Slot, interval: int, epoch: int) -> None:
         """Store an interval's rows of a slot, dropout applied, in the precision it is kept in."""
         begin, end = self._layout.rows(slot.level, interval)
         features = slot.source == "features"
-        rows = self._features.dense()[begin:end] if features else self._pending.pop((slot, interval))
+        columns = slice(slot.first_column, slot.first_column + slot.columns)
+        rows = self._features.dense()[begin:end, columns] if features else self._pending.pop((slot, interval))
         target = self._bench.values(slot)
         if slot.dropout > 0:
             drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
             ids = self._bench.shard.ids[begin:end]
-            kernels.dropout(rows, target[begin:end], ids, 0, end - begin, drop=drop)
+            kernels.dropout(rows, target[begin:end], ids, 0, end - begin, drop=drop, first_column=slot.first_column)
         else:
             self._bench.store(rows, target, begin, end)
 
@@ -309,6 +362,15 @@ class GraphServer:
         assert self._targets is not None
         begin, end = self._layout.rows(stage.level, interval)
         return self._targets.of(slice(begin, end))
+
+
+def _wide(rows: Matrix) -> Matrix:
+    """Rows as float32."""
+    if rows.dtype != np.uint16:
+        return rows
+    wide = np.empty(rows.shape, np.float32)
+    kernels.from_bf16(rows, wide, 0, len(rows))
+    return wide
 
 
 def _levels_read(steps: Steps) -> dict[int, int]:

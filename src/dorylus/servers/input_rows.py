@@ -1,5 +1,6 @@
 """The rows of the input slot: the graph's features, dense or sparse, with or without dropout."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -8,12 +9,15 @@ from numpy.typing import NDArray
 
 from dorylus import kernels
 from dorylus.kernels import Dropout
+from dorylus.partition import PagedArrangement
+from dorylus.partition.paged_edges import at_hand
 from dorylus.saga.layer import Rows
 from dorylus.saga.lower import Plan
 from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import Slot
 from dorylus.servers.bench import Bench
 from dorylus.servers.matrices import writable_alias
+from dorylus.servers.paged_matrices import PagedMatrices
 
 Matrix = NDArray[Any]
 
@@ -24,6 +28,8 @@ class InputRows:
     def __init__(self, bench: Bench, plan: Plan) -> None:
         self._bench = bench
         self._slot = plan.features
+        self.parts = plan.parts.get(plan.features, (plan.features,))
+        self._paged = bench.shard.features if isinstance(bench.shard, PagedArrangement) else None
         self._sparse = bench.shard.sparse_features() if plan.sparse_features else None
         self._dropped = None
         if self._sparse is not None and self._slot.dropout > 0:
@@ -69,8 +75,24 @@ class InputRows:
         return SparseRows(x.indptr[begin : end + 1], x.indices, values, x.num_columns)
 
     def _publish_once(self) -> None:
-        rows = self.with_ghosts(keep=True)
-        if self._bench.gathered_dtype == np.float32:
-            self._bench.matrices.put(self._slot, rows)
-        else:
-            self._bench.store(rows, self._bench.values(self._slot), 0, len(rows))
+        """Gather from the very features or, in less than their precision or width, from a copy."""
+        features, matrices = self._paged, self._bench.matrices
+        if self._bench.gathered_dtype == np.float32 and self.parts == (self._slot,):
+            matrices.put(self._slot, features or self.with_ghosts(keep=True))
+            return
+        source = self.with_ghosts(keep=True)
+        pages = [] if features is None else [features]
+        bounds = [0, len(source)]
+        if isinstance(matrices, PagedMatrices):
+            bounds = self._bench.layout.bounds.tolist()
+            pages += matrices.pages_of(self.parts, self._bench.values)
+        for interval, (begin, end) in enumerate(pairwise(bounds)):
+            with at_hand(tuple(pages), interval):
+                self._copy(source, begin, end)
+                for page in pages:
+                    page.wrote(interval)
+
+    def _copy(self, source: Matrix, begin: int, end: int) -> None:
+        for part in self.parts:
+            columns = slice(part.first_column, part.first_column + part.columns)
+            self._bench.store(source[begin:end, columns], self._bench.values(part), begin, end)

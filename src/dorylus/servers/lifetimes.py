@@ -2,6 +2,7 @@
 
 import threading
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 
 from dorylus.saga.stages import Slot
@@ -15,15 +16,17 @@ PUBLISHED = ("cotangent", "share", "out", "delta", "lse", "s_dst")
 
 class Lifetimes:
     """Counts, for every matrix, the tasks that will still read it this epoch. For exact epochs only: in others, values
-    of the epoch before are read too."""
+    of the epoch before are read too. ``results`` are read when the epoch is over, and stay."""
 
-    def __init__(self, steps: Steps, num_intervals: int, matrices: Matrices) -> None:
+    def __init__(
+        self, steps: Steps, num_intervals: int, matrices: Matrices, results: Collection[Slot] = frozenset()
+    ) -> None:
         self._matrices = matrices
         self._lock = threading.Lock()
         counts: dict[Any, int] = {}
         self._reads: dict[int, list[Any]] = defaultdict(list)
         for slot, readers in steps.readers.items():
-            if slot.source == "computed" or slot.dropout > 0:
+            if (slot.source == "computed" or slot.dropout > 0) and slot not in results:
                 self._note(slot, readers, num_intervals, counts)
         for slot, readers in steps.grad_readers.items():
             self._note(Grad(slot), readers, num_intervals, counts)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from dorylus.paging import PagedArray
+
 
 class Arena:
     """Memory given back, for whoever needs a block of about that size next."""
@@ -61,8 +63,9 @@ class Matrices:
         self._held[name] = matrix
         return matrix
 
-    def put(self, name: Any, matrix: NDArray[Any]) -> None:
+    def put(self, name: Any, matrix: NDArray[Any] | PagedArray) -> None:
         """Hold a matrix made elsewhere; its memory is not the arena's."""
+        assert not isinstance(matrix, PagedArray)  # for matrices that know how to
         with self._lock:
             self._held[name] = matrix
 

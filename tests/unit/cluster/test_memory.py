@@ -1,4 +1,8 @@
 import mmap
+import os
+from pathlib import Path
+
+import pytest
 
 from dorylus.cluster import memory
 
@@ -40,3 +44,33 @@ def test_a_system_that_does_not_tell_is_asked_otherwise(monkeypatch, tmp_path):
 
 def test_the_resident_size_is_a_plausible_number_of_bytes():
     assert 10 * MIB < memory.resident_bytes() <= memory.peak_bytes() + 8 * MIB
+
+
+@pytest.fixture
+def system(monkeypatch, tmp_path):
+    """Where the files lie by which the system tells of its memory; none of them is there yet."""
+    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / Path(name).name)
+    monkeypatch.setattr(memory, "private_bytes", lambda: 5 * MIB)
+    return tmp_path
+
+
+def test_what_is_free_and_what_is_held_already_are_available(system):
+    (system / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  2048 kB\n")
+    assert memory.available_bytes() == 7 * MIB
+
+
+@pytest.mark.parametrize("name", ["memory.max", "memory.limit_in_bytes"])
+def test_a_control_group_limits_what_is_available(system, name):
+    (system / "meminfo").write_text("MemAvailable:  2048 kB\n")
+    (system / name).write_text(f"{3 * MIB}\n")
+    assert memory.available_bytes() == 3 * MIB
+
+
+def test_a_control_group_without_a_limit_does_not(system):
+    (system / "meminfo").write_text("MemAvailable:  2048 kB\n")
+    (system / "memory.max").write_text("max\n")
+    assert memory.available_bytes() == 7 * MIB
+
+
+def test_a_system_that_tells_nothing_has_all_of_its_memory_available(system):
+    assert memory.available_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

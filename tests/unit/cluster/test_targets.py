@@ -11,7 +11,7 @@ def test_targets_are_the_labels_of_the_vertices_asked_for_and_ignored_where_not_
     graph = SimpleNamespace(labels=np.array([0, 1, 2, 0, 1]), train_mask=np.array([False, True, True, False, False]))
     targets = targets_of(graph, SimpleNamespace(loss="cross_entropy", loss_total=2.0), np.array([4, 2, 1]))
     assert targets.labels.tolist() == [IGNORED, 2, 1]
-    assert targets.labels.dtype == torch.int64
+    assert targets.of(slice(1, 3)).labels.dtype == torch.int64
     assert (targets.loss, targets.total) == ("cross_entropy", 2.0)
     assert graph.labels.tolist() == [0, 1, 2, 0, 1]  # the graph's own are left alone
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from random_graphs import clusters
 
 from dorylus.errors import ConfigError
-from dorylus.partition import make_cut
+from dorylus.partition import make_cut, plain_cut
 
 
 @given(clusters())
@@ -59,3 +59,17 @@ def test_servers_may_have_different_numbers_of_intervals():
     cut = cut_of_sizes([4, 2, 3], [2, 1, 3])
     assert cut.bounds == (0, 2, 3, 6)
     assert cut.interval.tolist() == [0, 0, 1, 1, 2, 2, 3, 4, 5]
+
+
+def test_a_plain_cut_is_one_server_with_every_vertex_needed_and_keeps_nothing_for_single_vertices():
+    cut = plain_cut(np.arange(0, 3_000_003, 3, dtype=np.int64), 2, 8)
+    assert (cut.num_servers, cut.num_intervals, cut.mine(0)) == (1, 8, range(8))
+    assert cut.parts.shape == cut.deepest.shape == (1_000_000,)
+    assert set(cut.parts[::997].tolist()) == {0}
+    assert set(cut.deepest[::997].tolist()) == {2}
+    assert {array.strides for array in (cut.parts, cut.deepest, cut.interval)} == {(0,)}  # one number for all
+
+
+def test_a_plain_cut_of_more_intervals_than_vertices_is_refused():
+    with pytest.raises(ConfigError, match=r"intervals=5, but the graph has 4 vertices\..* use at most 4"):
+        plain_cut(np.arange(5, dtype=np.int64), 2, 5)

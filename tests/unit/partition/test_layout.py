@@ -6,7 +6,7 @@ from random_graphs import dense_matrix, graphs
 
 from dorylus.errors import ConfigError
 from dorylus.partition import check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
-from dorylus.partition.layout import VERTEX_WORK
+from dorylus.partition.layout import VERTEX_WORK, plain_layout
 
 
 @st.composite
@@ -134,3 +134,58 @@ def test_levels_that_leave_out_many_edges_stay_as_they_are():
     degrees = np.array([50, 30, 10, 10], np.int64)
     deepest = np.array([2, 1, -1, 0], np.int8)
     assert settle_levels(deepest, degrees, 2).tolist() == deepest.tolist()
+
+
+@st.composite
+def plain_layouts(draw):
+    """(degrees, number of layers, plain layout): degrees of hubs, or all work in a few vertices."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    size = draw(st.integers(1, 60))
+    degrees = (rng.random(size) ** draw(st.sampled_from([1, 4, 40])) * 200).astype(np.int64)
+    num_layers = draw(st.integers(1, 3))
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    return degrees, num_layers, plain_layout(indptr, num_layers, draw(st.integers(1, size)))
+
+
+@given(plain_layouts())
+def test_a_plain_layout_keeps_the_order_and_its_intervals_cover_it(case):
+    degrees, _, layout = case
+    assert layout.order.tolist() == list(range(len(degrees)))
+    assert layout.order.dtype == np.int32
+    assert (layout.bounds[0], layout.bounds[-1]) == (0, len(degrees))
+    assert (np.diff(layout.bounds) >= 1).all()
+
+
+@given(plain_layouts())
+def test_a_plain_layout_needs_every_row_at_every_level(case):
+    degrees, num_layers, layout = case
+    assert layout.level_ends.shape == (num_layers + 1, layout.num_intervals)
+    assert all(layout.num_rows(level) == len(degrees) for level in range(num_layers + 1))
+    assert layout.rows(0, layout.num_intervals - 1) == (layout.bounds[-2], len(degrees))
+
+
+@given(plain_layouts())
+def test_a_plain_layout_shares_the_work_equally_to_within_one_vertex(case):
+    degrees, _, layout = case
+    work = degrees + VERTEX_WORK
+    fair, largest = work.sum() / layout.num_intervals, work.max()
+    before = np.concatenate([[0], np.cumsum(work)])[layout.bounds]
+    shares, alone = np.diff(before), np.diff(layout.bounds) == 1
+    assert (shares[~alone] <= fair + largest).all()  # who has one vertex cannot have less
+
+
+def test_equal_vertices_are_cut_into_equal_intervals():
+    layout = plain_layout(np.arange(0, 505, 5, dtype=np.int64), 2, 4)
+    assert layout.bounds.tolist() == [0, 25, 50, 75, 100]
+
+
+def test_one_hub_does_not_leave_intervals_empty():
+    degrees = [0, 0, 0, 100_000, 0]
+    layout = plain_layout(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), 1, 5)
+    assert layout.bounds.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_two_marks_within_one_hub_leave_no_interval_empty():
+    degrees = [32, 1, 0, 0, 87, 138, 27, 56]
+    layout = plain_layout(np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64), 1, 4)
+    assert (np.diff(layout.bounds) >= 1).all(), layout.bounds

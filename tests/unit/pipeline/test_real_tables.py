@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import dorylus
 from dorylus.pipeline import Kind, Scheduler, Scope
 from dorylus.saga import Savings, lower
+from dorylus.saga.columns import in_blocks
 from dorylus.saga.table import steps_of
 from dorylus.servers.stash import Stash
 
@@ -46,6 +47,17 @@ def table_of(name: str, backward: bool):
     return steps_of(plan, backward=backward).table
 
 
+def in_blocks_of(recipe, backward: bool):
+    """The table of a program whose gathers are cut into blocks of columns."""
+    plan = lower(recipe.build(40, 24), sparse_features=False, training=backward, savings=Savings())
+    return steps_of(in_blocks(plan, 3), backward=backward).table
+
+
+RECIPES_IN_BLOCKS = {
+    "gcn": dorylus.gcn(hidden=[40, 36]),
+    "sage max": dorylus.sage(hidden=40, aggregator="max", residual=True),
+    "gin": dorylus.gin(hidden=40),
+}
 TRAINING = {name: table_of(name, backward=True) for name in PROGRAMS}
 FORWARD = {name: table_of(name, backward=False) for name in PROGRAMS}
 
@@ -66,6 +78,31 @@ def test_of_training(holds, case):
 @given(case=cases(tables=st.sampled_from(list(FORWARD.values())), staleness=st.none()))
 def test_of_forward_passes(holds, case):
     holds(case, Scheduler, Stash)
+
+
+BLOCKS = {name: in_blocks_of(recipe, backward=True) for name, recipe in RECIPES_IN_BLOCKS.items()}
+FORWARD_BLOCKS = {name: in_blocks_of(recipe, backward=False) for name, recipe in RECIPES_IN_BLOCKS.items()}
+EXACT = [every_task_runs_exactly_once, nothing_hangs, exact_epochs_read_values_of_their_own]
+
+
+@pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
+@settings(max_examples=15)
+@given(case=cases(tables=st.sampled_from(list(BLOCKS.values())), staleness=st.none()))
+def test_of_training_in_blocks_of_columns(holds, case):
+    holds(case, Scheduler, Stash)
+
+
+@pytest.mark.parametrize("holds", EXACT, ids=lambda holds: holds.__name__)
+@settings(max_examples=10)
+@given(case=cases(tables=st.sampled_from(list(FORWARD_BLOCKS.values())), staleness=st.none()))
+def test_of_forward_passes_in_blocks_of_columns(holds, case):
+    holds(case, Scheduler, Stash)
+
+
+@pytest.mark.parametrize("name", RECIPES_IN_BLOCKS)
+def test_only_blocks_of_columns_wait_for_every_interval(name):
+    kinds = {step.kind for step in BLOCKS[name].steps for need in step.needs if need.scope is Scope.EVERY}
+    assert kinds == {Kind.GATHER, Kind.GRAD_GATHER}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

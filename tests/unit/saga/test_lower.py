@@ -122,10 +122,11 @@ def test_levels_count_the_layers_still_to_come():
     assert plan.stages[-1].level == 3
 
 
-def test_kept_rows_are_there_for_every_layer():
+def test_only_the_last_output_of_an_evaluation_is_a_result():
     for recipe in (dorylus.gcn(num_layers=3), dorylus.gat(num_layers=3), dorylus.sage(num_layers=3)):
-        plan = lowered(recipe, training=False, keep_rows=True)
-        assert [slot.columns for slot in plan.layer_outputs] == [layer.out_columns for layer in plan.layers]
+        plan = lowered(recipe, training=False)
+        assert plan.results == {plan.layer_outputs[-1]}
+        assert not lowered(recipe, training=True).results
 
 
 def test_lowering_leaves_the_program_as_it_was():

@@ -1,0 +1,41 @@
+"""Memory-mapped arrays: letting go of what was read of them.
+
+The kernel keeps what was read of a file until it needs the room. Under a memory limit that counts as memory in use.
+"""
+
+import mmap
+import os
+
+import numpy as np
+
+from dorylus.graph.arrays import AnyArray
+
+SMALL = 1 << 22  # bytes that are not worth the trouble
+
+
+def let_go(array: AnyArray) -> None:
+    """Drop an array's whole pages from memory and from the page cache, where it is a part of a mapped file."""
+    file = _mapped_file(array)
+    if file is None or array.nbytes < SMALL:
+        return
+    start = array.ctypes.data - file.ctypes.data
+    begin, end = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if array.nbytes == file.nbytes:
+        end = len(file._mmap)  # type: ignore[attr-defined]
+    if begin < end:
+        file._mmap.madvise(mmap.MADV_DONTNEED, begin, end - begin)  # type: ignore[attr-defined]
+        descriptor = os.open(file.filename, os.O_RDONLY)  # type: ignore[arg-type]
+        try:
+            os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def _mapped_file(array: AnyArray | None) -> "np.memmap[tuple[int, ...], np.dtype[np.generic]] | None":
+    """The whole file an array is a view of, mapped from its beginning."""
+    found = None
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.filename is not None and array.offset == 0:
+            found = array
+        array = array.base
+    return found

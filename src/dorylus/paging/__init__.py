@@ -1,0 +1,14 @@
+"""Arrays larger than memory: address space for all of one, memory for the part at hand, a file for the rest.
+
+Code that works on rows of such an array sees an ordinary NumPy array. Whoever runs it says which rows come in before,
+and which may go afterwards. Pages are moved by explicit reads and writes past the page cache, so that the memory in use
+is what this package says it is, and not whatever the kernel has kept.
+"""
+
+from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
+from dorylus.paging.mover import Mover
+from dorylus.paging.paged_array import PagedArray
+from dorylus.paging.pager import Pager
+from dorylus.paging.window import PAGE, Window
+
+__all__ = ["PAGE", "BlockFile", "Mover", "PagedArray", "Pager", "ReadOnlyFile", "ScratchFile", "Window"]

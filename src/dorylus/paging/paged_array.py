@@ -1,0 +1,208 @@
+"""A paged array: rows in spans, each in memory, in a file, or both.
+
+Neighbouring spans share a page where they meet. Such a page is never dropped and, in an array that is written to,
+never moved: two spans that wrote it at different moments would undo each other's work.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dorylus.paging.block_file import BlockFile
+from dorylus.paging.mover import Mover
+from dorylus.paging.window import Window, down, up
+
+
+@dataclass
+class _Span:
+    """What is known of a span. ``busy``: pages are on their way in or out, and nobody may touch them."""
+
+    users: int = 0
+    present: bool = False
+    dirty: bool = False
+    stored: bool = False
+    busy: Future[int] | None = None
+
+
+class PagedArray:
+    """An array whose rows come and go span by span. ``bounds``: the first row of every span, and the end.
+
+    ``file`` holds the array's bytes from its beginning. One that is read-only is complete; to another, spans are
+    written as they are left.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        bounds: Sequence[int] | NDArray[np.int64],
+        file: BlockFile,
+        mover: Mover,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        row_bytes = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        self._window = Window(shape[0] * row_bytes)
+        self.array: NDArray[Any] = self._window.array(shape, dtype)
+        self.file, self._mover, self.read_only = file, mover, read_only
+        self._starts = [int(bound) * row_bytes for bound in bounds]
+        self._spans = [_Span(stored=read_only) for _ in self._starts[1:]]
+        self._lock = threading.Condition()
+
+    @property
+    def num_spans(self) -> int:
+        """How many spans there are."""
+        return len(self._spans)
+
+    def acquire(self, number: int) -> None:
+        """Have a span in memory until it is released. One that was never stored is taken as it is."""
+        span = self._spans[number]
+        while True:
+            with self._lock:
+                if span.busy is None:
+                    if span.present or not span.stored:
+                        span.present = True
+                        span.users += 1
+                        return
+                    coming = span.busy = Future()
+                    break
+                waiting = span.busy
+            waiting.result(self._mover.deadline_s)
+        self._mover.count(self._read(number, coming))
+        self.acquire(number)
+
+    def ahead(self, number: int) -> None:
+        """Have a span read soon, if there is one of that number and it has to be read at all."""
+        if not 0 <= number < len(self._spans):
+            return
+        span = self._spans[number]
+        with self._lock:
+            if span.busy is not None or span.present or not span.stored:
+                return
+            coming = span.busy = Future()
+        try:
+            self._mover.read(lambda: self._read(number, coming))
+        except BaseException as error:
+            self._done(number, coming, error)
+            raise
+
+    def wrote(self, number: int) -> None:
+        """A span has new content; one that is only read has none, whatever is said."""
+        if self.read_only:
+            return
+        with self._lock:
+            span = self._spans[number]
+            span.present = span.dirty = True
+
+    def release(self, number: int, *, leave: bool) -> None:
+        """A user is done with a span; ``leave``: it is not needed for a while, and goes when nobody uses it."""
+        with self._lock:
+            span = self._spans[number]
+            span.users -= 1
+        if leave:
+            self.leave(number)
+
+    def leave(self, number: int) -> None:
+        """Drop a span that nobody uses, written to the file first if it is new."""
+        span = self._spans[number]
+        with self._lock:
+            if span.users > 0 or not span.present or span.busy is not None:
+                return
+            if not span.dirty:
+                self._drop(number)
+                return
+            going: Future[int] = Future()
+            span.busy = going
+        try:
+            self._mover.write(lambda: self._write(number, going))
+        except BaseException as error:
+            self._done(number, going, error)
+            raise
+
+    def acquire_all(self) -> None:
+        """Have every span in memory, for random access."""
+        self._window.prefer_huge(True)
+        for number in range(len(self._spans)):
+            self.ahead(number)
+        for number in range(len(self._spans)):
+            self.acquire(number)
+
+    def release_all(self) -> None:
+        """Nobody needs all spans any more."""
+        self._window.prefer_huge(False)
+        for number in range(len(self._spans)):
+            self.release(number, leave=True)
+
+    def forget(self, number: int) -> None:
+        """A span's content is not needed any more, unless somebody uses it still."""
+        with self._lock:
+            span = self._spans[number]
+            if span.users == 0 and span.busy is None:
+                span.dirty, span.stored = False, self.read_only
+                self._drop(number)
+
+    def forget_all(self) -> None:
+        """No content is needed any more; waits for what is on its way."""
+        for span in self._spans:
+            with self._lock:
+                busy = span.busy
+            if busy is not None:
+                busy.result(self._mover.deadline_s)
+        with self._lock:
+            self._spans = [_Span(stored=self.read_only) for _ in self._spans]
+            self._window.drop_all()
+
+    def _read(self, number: int, coming: "Future[int]") -> int:
+        begin, end = self._pages(number)
+        try:
+            self.file.read_into(self._window.bytes[begin:end], begin)
+        except BaseException as error:
+            self._done(number, coming, error)
+            raise
+        with self._lock:
+            self._spans[number].present = True
+        self._done(number, coming)
+        return end - begin
+
+    def _write(self, number: int, going: "Future[int]") -> int:
+        begin, end = self._pages(number)
+        try:
+            self.file.write_from(self._window.bytes[begin:end], begin)
+        except BaseException as error:
+            self._done(number, going, error)
+            raise
+        with self._lock:
+            span = self._spans[number]
+            span.dirty, span.stored = False, True
+            self._drop(number)
+        self._done(number, going)
+        return end - begin
+
+    def _done(self, number: int, moved: "Future[int]", error: BaseException | None = None) -> None:
+        with self._lock:
+            self._spans[number].busy = None
+        if error is None:
+            moved.set_result(0)
+        else:
+            moved.set_exception(error)
+
+    def _drop(self, number: int) -> None:
+        self._spans[number].present = False
+        self._window.drop(*self._inner(number))
+
+    def _inner(self, number: int) -> tuple[int, int]:
+        """The pages that belong to a span alone."""
+        begin, end = up(self._starts[number]), down(self._starts[number + 1])
+        return (begin, end) if begin < end else (begin, begin)
+
+    def _pages(self, number: int) -> tuple[int, int]:
+        """The pages that are moved with a span."""
+        if not self.read_only:
+            return self._inner(number)
+        begin, end = self._starts[number], self._starts[number + 1]
+        return (down(begin), up(end)) if begin < end else (0, 0)

@@ -1,0 +1,56 @@
+"""The pager: makes paged arrays, over files that are there or over scratch that is used again and again."""
+
+import threading
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from dorylus.paging.block_file import ReadOnlyFile, ScratchFile
+from dorylus.paging.mover import Mover
+from dorylus.paging.paged_array import PagedArray
+from dorylus.paging.window import up
+
+Bounds = NDArray[np.int64]
+
+
+class Pager:
+    """Everything that is paged in one run: its scratch folder, the threads that move pages, and how much they moved."""
+
+    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0) -> None:
+        self._folder = folder
+        self.mover = Mover(deadline_s)
+        self._free: list[ScratchFile] = []
+        self._lock = threading.Lock()
+        self.scratch_bytes = 0
+
+    def stored(self, path: str | PathLike[str], array: NDArray[Any], bounds: Bounds) -> PagedArray:
+        """The array of a file, of the type and shape that ``array`` has, in spans of rows."""
+        return PagedArray(array.shape, array.dtype, bounds, ReadOnlyFile(path), self.mover, read_only=True)
+
+    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike, bounds: Bounds) -> PagedArray:
+        """A new array whose spans are written to scratch as they are left."""
+        size = max(1, up(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
+        return PagedArray(shape, dtype, bounds, self._take(size), self.mover)
+
+    def give_back(self, array: PagedArray) -> None:
+        """An array's content is not needed any more: its scratch is free for another."""
+        array.forget_all()
+        assert isinstance(array.file, ScratchFile)
+        with self._lock:
+            self._free.append(array.file)
+
+    def close(self) -> None:
+        """Stop the threads; the scratch goes with the last array."""
+        self.mover.close()
+
+    def _take(self, size: int) -> ScratchFile:
+        with self._lock:
+            fitting = [file for file in self._free if file.size >= size]
+            if fitting:
+                chosen = min(fitting, key=lambda file: file.size)
+                self._free.remove(chosen)
+                return chosen
+            self.scratch_bytes += size
+        return ScratchFile(self._folder, size)

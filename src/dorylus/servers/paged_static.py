@@ -1,0 +1,63 @@
+"""The gather that is made once, under a memory limit: some columns after the others, rows written to a file."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from dorylus.paging import PagedArray, Window
+from dorylus.paging.window import down, up
+from dorylus.partition import PagedArrangement
+from dorylus.partition.paged_edges import at_hand
+from dorylus.saga.stages import Gather
+from dorylus.servers.bench import Bench, Extra, Matrix
+from dorylus.servers.gathers import Gatherer
+from dorylus.servers.paging import Paging
+from dorylus.servers.static_gather import EachInterval
+
+
+def gather_once_paged(
+    stage: Gather, gather: Gatherer, bench: Bench, each_interval: EachInterval, paging: Paging
+) -> PagedArray:
+    """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
+    shape = (bench.num_rows, stage.output.columns)
+    made = paging.pager.scratch(shape, np.float32, bench.layout.bounds)
+    blocks = 1 if stage.layer.reduce == "max" else min(paging.static_blocks, stage.output.columns)
+    ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
+    for columns in (slice(begin, end) for begin, end in pairwise(ends)):
+        _gather_columns(stage, gather, bench, each_interval, made, columns)
+    return made
+
+
+def _gather_columns(
+    stage: Gather, gather: Gatherer, bench: Bench, each_interval: EachInterval, made: PagedArray, columns: slice
+) -> None:
+    width = columns.stop - columns.start
+    row_bytes = 4 * width
+    window = Window(bench.num_rows * row_bytes)
+    gathered = window.array((bench.num_rows, width), np.float32)
+    bench.matrices.put(stage.inputs[0], _feature_columns(bench.shard, columns))
+    bench.matrices.put(stage.output, gathered)
+
+    def work(interval: int) -> None:
+        begin, end = bench.layout.rows(stage.output.level, interval)
+        with at_hand(gather.edges.pages, interval):
+            gather.forward(interval, 0)
+        with at_hand((made,), interval):
+            made.array[begin:end, columns] = gathered[begin:end]
+            made.wrote(interval)
+        window.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
+
+    each_interval(bench.layout.num_intervals, work)
+    bench.matrices.release([stage.inputs[0], stage.output, Extra(stage.output, "ties")])
+
+
+def _feature_columns(shard: object, columns: slice) -> Matrix:
+    """Some columns of all features, in memory."""
+    assert isinstance(shard, PagedArrangement)
+    size, width = shard.num_vertices, columns.stop - columns.start
+    x: Matrix = Window(4 * size * width, huge=True).array((size, width), np.float32)
+    pages = () if shard.features is None else (shard.features,)
+    for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
+        with at_hand(pages, interval):
+            x[begin:end] = shard.feature_rows(begin, end)[:, columns]
+    return x

@@ -1,0 +1,84 @@
+"""Block files in memory that wait or fail when told to, and arrays over them."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.errors import DataError
+from dorylus.paging import PAGE, BlockFile, Mover, PagedArray
+
+Bytes = NDArray[np.uint8]
+
+
+class MemoryFile(BlockFile):
+    """A file that is an array; remembers what was moved, and waits for ``gate`` before it writes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(-1, "a file in memory", direct=True)
+        self.content = np.zeros(size, np.uint8)
+        self.reads: list[tuple[int, int]] = []
+        self.writes: list[tuple[int, int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def read_into(self, target: Bytes, offset: int) -> None:
+        """Fill the target."""
+        self._check(target, offset)
+        self.reads.append((offset, target.size))
+        target[:] = self.content[offset : offset + target.size]
+
+    def write_from(self, source: Bytes, offset: int) -> None:
+        """Keep the source."""
+        assert self.gate.wait(10)
+        self._check(source, offset)
+        self.writes.append((offset, source.size))
+        self.content[offset : offset + source.size] = source
+
+    def _check(self, part: Bytes, offset: int) -> None:
+        assert offset % PAGE == part.size % PAGE == part.ctypes.data % PAGE == 0, "only whole pages are moved"
+
+
+class FullDisk(MemoryFile):
+    """A file that takes nothing."""
+
+    def write_from(self, source: Bytes, offset: int) -> None:
+        """Refuse."""
+        raise DataError("cannot write to a full disk: Make room there.")
+
+
+@contextmanager
+def a_mover(deadline_s: float = 10.0) -> Iterator[Mover]:
+    """A mover that is closed in the end."""
+    mover = Mover(deadline_s)
+    try:
+        yield mover
+    finally:
+        mover.close()
+
+
+def bytes_array(
+    bounds: Sequence[int], mover: Mover, file: Any = None, *, read_only: bool = False
+) -> tuple[PagedArray, Any]:
+    """An array of bytes over a file in memory, and the file."""
+    file = file or MemoryFile(-(-bounds[-1] // PAGE) * PAGE)
+    return PagedArray((bounds[-1],), np.uint8, bounds, file, mover, read_only=read_only), file
+
+
+def rewrite(array: PagedArray, bounds: Sequence[int], number: int, value: int) -> None:
+    """Use a span: fill it and leave it."""
+    array.acquire(number)
+    array.array[bounds[number] : bounds[number + 1]] = value
+    array.wrote(number)
+    array.release(number, leave=True)
+
+
+def values(array: PagedArray, bounds: Sequence[int], number: int) -> set[int]:
+    """What is in a span now, for its user."""
+    array.acquire(number)
+    found = set(array.array[bounds[number] : bounds[number + 1]].tolist())
+    array.release(number, leave=True)
+    return found

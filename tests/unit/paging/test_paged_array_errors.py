@@ -1,0 +1,71 @@
+from contextlib import suppress
+
+import pytest
+from scratch_files import FullDisk, MemoryFile, a_mover, bytes_array, rewrite, values
+
+from dorylus.errors import DataError
+from dorylus.paging import PAGE
+
+
+def test_a_span_that_takes_too_long_is_given_up():
+    bounds = [0, PAGE]
+    with a_mover(deadline_s=0.01) as mover:
+        array, file = bytes_array(bounds, mover)
+        file.gate.clear()
+        rewrite(array, bounds, 0, 6)
+        with pytest.raises(TimeoutError):
+            array.acquire(0)
+        file.gate.set()
+
+
+def test_an_error_of_the_writer_comes_up_with_the_next_user():
+    bounds = [0, PAGE, 2 * PAGE]
+    with a_mover() as mover:
+        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+        rewrite(array, bounds, 0, 5)
+    with pytest.raises(DataError, match="Make room there"):
+        rewrite(array, bounds, 1, 5)
+
+
+def test_what_could_not_be_written_is_still_there():
+    bounds = [0, PAGE, 2 * PAGE]
+    with a_mover() as mover:
+        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+        rewrite(array, bounds, 0, 5)
+    array.acquire(0)
+    assert (array.array[:PAGE] == 5).all()
+
+
+def test_an_error_of_a_reader_comes_up_with_who_waits_and_the_next_one_tries_again():
+    class Shaky(MemoryFile):
+        broken = True
+
+        def read_into(self, target, offset):
+            if self.broken:
+                raise OSError("the disk does not answer")
+            super().read_into(target, offset)
+
+    bounds = [0, PAGE]
+    with a_mover() as mover:
+        array, file = bytes_array(bounds, mover, Shaky(PAGE))
+        rewrite(array, bounds, 0, 5)
+        with pytest.raises(OSError, match="does not answer"):
+            array.acquire(0)
+        file.broken = False
+        assert values(array, bounds, 0) == {5}
+
+
+def test_a_span_that_could_not_be_handed_to_the_writer_can_still_be_had():
+    bounds = [0, PAGE, 2 * PAGE]
+    with a_mover(deadline_s=0.2) as mover:
+        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+        for number in range(2):
+            array.acquire(number)
+            array.array[bounds[number] : bounds[number + 1]] = 7
+            array.wrote(number)
+        array.release(0, leave=True)
+    with pytest.raises(DataError, match="full disk"):
+        array.release(1, leave=True)
+    with suppress(DataError):  # at once: it is in memory, or says what went wrong; it waits for no write
+        array.acquire(1)
+    assert (array.array[PAGE:] == 7).all()

@@ -1,0 +1,129 @@
+"""Whatever is done to spans, by one thread or by several, their users find what a plain array would hold."""
+
+import threading
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scratch_files import MemoryFile, a_mover
+
+from dorylus.paging import PAGE, Mover, PagedArray
+
+sizes = st.lists(
+    st.sampled_from([0, 1, 100, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 50]), min_size=1, max_size=6
+)
+deeds = st.sampled_from(["check", "rewrite", "rewrite and keep", "hold", "let go", "ahead", "leave", "forget", "all"])
+orders = st.lists(st.tuples(deeds, st.integers(0, 5)), max_size=40)
+
+
+@dataclass
+class Model:
+    """A paged array beside a plain one; spans that were forgotten hold nothing to be relied upon."""
+
+    bounds: list[int]
+    paged: PagedArray
+    plain: NDArray[np.uint8]
+    forgotten: set[int] = field(default_factory=set)
+    held: list[int] = field(default_factory=list)
+    written: int = 0
+
+    @classmethod
+    def of(cls, sizes: list[int], mover: Mover) -> "Model":
+        bounds = [0, *accumulate(sizes)]
+        file = MemoryFile(-(-bounds[-1] // PAGE) * PAGE)
+        return cls(bounds, PagedArray((bounds[-1],), np.uint8, bounds, file, mover), np.zeros(bounds[-1], np.uint8))
+
+    def part(self, span: int) -> slice:
+        """The bytes of a span."""
+        return slice(self.bounds[span], self.bounds[span + 1])
+
+    def check(self, span: int) -> None:
+        """A user of a span finds its content."""
+        self.paged.acquire(span)
+        if span not in self.forgotten:
+            np.testing.assert_array_equal(self.paged.array[self.part(span)], self.plain[self.part(span)])
+        self.paged.release(span, leave=True)
+
+    def rewrite(self, span: int, *, leave: bool) -> None:
+        """A user fills a span."""
+        self.written = self.written % 255 + 1
+        self.paged.acquire(span)
+        self.paged.array[self.part(span)] = self.plain[self.part(span)] = self.written
+        self.paged.wrote(span)
+        self.forgotten.discard(span)
+        self.paged.release(span, leave=leave)
+
+    def do(self, deed: str, span: int) -> None:
+        """One deed."""
+        if deed == "check":
+            self.check(span)
+        elif deed.startswith("rewrite"):
+            self.rewrite(span, leave=deed == "rewrite")
+        elif deed == "hold":
+            self.paged.acquire(span)
+            self.held.append(span)
+        elif deed == "let go" and self.held:
+            self.paged.release(self.held.pop(), leave=True)
+        elif deed in ("ahead", "leave"):
+            getattr(self.paged, deed)(span)
+        elif deed == "forget":
+            self.forgotten.add(span)
+            self.paged.forget(span)
+        elif deed == "all":
+            self.paged.acquire_all()
+            for each in set(range(self.paged.num_spans)) - self.forgotten:
+                np.testing.assert_array_equal(self.paged.array[self.part(each)], self.plain[self.part(each)])
+            self.paged.release_all()
+
+
+@settings(max_examples=80)
+@given(sizes, orders)
+def test_spans_hold_what_a_plain_array_would(sizes: list[int], order: list[tuple[str, int]]) -> None:
+    with a_mover() as mover:
+        model = Model.of(sizes, mover)
+        for deed, span in order:
+            model.do(deed, span % len(sizes))
+        for span in range(len(sizes)):
+            model.check(span)
+
+
+own_deeds = st.sampled_from(["check", "rewrite", "rewrite and keep", "ahead", "leave", "forget"])
+
+
+@settings(max_examples=25)
+@given(
+    sizes.filter(lambda drawn: len(drawn) > 1),
+    st.lists(st.lists(own_deeds, min_size=5, max_size=30), min_size=6, max_size=6),
+    st.lists(st.tuples(st.sampled_from(["ahead", "leave"]), st.integers(0, 5)), max_size=60),
+)
+def test_so_they_do_where_every_span_has_a_thread_of_its_own_and_another_meddles(
+    sizes: list[int], orders: list[list[str]], meddling: list[tuple[str, int]]
+) -> None:
+    failures: list[BaseException] = []
+    with a_mover() as mover:
+        shared = Model.of(sizes, mover)
+
+        def own(span: int) -> None:
+            model = Model(shared.bounds, shared.paged, shared.plain, written=span * 30)
+            try:
+                for deed in orders[span]:
+                    model.do(deed, span)
+                model.check(span)
+            except BaseException as error:
+                failures.append(error)
+
+        def meddle() -> None:
+            for deed, span in meddling:
+                getattr(shared.paged, deed)(span % len(sizes))
+
+        threads = [threading.Thread(target=own, args=(span,)) for span in range(len(sizes))]
+        threads.append(threading.Thread(target=meddle))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+            assert not thread.is_alive(), "somebody waits for ever"
+    assert not failures, failures

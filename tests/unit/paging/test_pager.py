@@ -1,0 +1,107 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from dorylus.errors import DataError
+from dorylus.paging import PAGE, Pager
+
+
+@pytest.fixture
+def pager(tmp_path):
+    (tmp_path / "scratch").mkdir()
+    pager = Pager(tmp_path / "scratch", deadline_s=10)
+    yield pager
+    pager.close()
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def bounds_of(*numbers):
+    return np.array(numbers, np.int64)
+
+
+def filled(array, bounds, value):
+    """The array, with one value in every span, left."""
+    for number, (begin, end) in enumerate(pairwise(bounds)):
+        array.acquire(number)
+        array.array[begin:end] = value
+        array.wrote(number)
+        array.release(number, leave=True)
+
+
+def content(array):
+    array.acquire_all()
+    found = array.array.copy()
+    array.release_all()
+    return found
+
+
+def test_a_stored_array_is_that_of_the_file(pager, tmp_path):
+    wanted = np.random.default_rng(0).random((900, 7), np.float32)
+    wanted.tofile(tmp_path / "rows.bin")
+    array = pager.stored(tmp_path / "rows.bin", wanted, bounds_of(0, 200, 200, 900))
+    assert array.read_only
+    np.testing.assert_array_equal(content(array), wanted)
+    array.file.close()
+
+
+def test_a_scratch_array_starts_as_zeros_and_keeps_what_it_is_given(pager):
+    bounds = bounds_of(0, 500, 1000)
+    array = pager.scratch((1000, 5), np.float32, bounds)
+    assert not content(array).any()
+    filled(array, bounds, 2.5)
+    assert (content(array) == 2.5).all()
+
+
+def test_scratch_that_is_given_back_is_used_again_by_arrays_it_is_large_enough_for(pager):
+    bounds = bounds_of(0, 10 * PAGE)
+    first = pager.scratch((10 * PAGE,), np.uint8, bounds)
+    filled(first, bounds, 7)
+    file, set_aside = first.file, pager.scratch_bytes
+    pager.give_back(first)
+    larger = pager.scratch((11 * PAGE,), np.uint8, bounds_of(0, 11 * PAGE))
+    smaller = pager.scratch((9 * PAGE,), np.uint8, bounds_of(0, 9 * PAGE))
+    assert larger.file is not file
+    assert smaller.file is file
+    assert pager.scratch_bytes == set_aside + 11 * PAGE
+    assert not content(smaller).any(), "what was there before shines through"
+
+
+def test_memory_goes_with_what_is_given_back(pager):
+    array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
+    array.acquire(0)
+    array.array.fill(1)
+    array.wrote(0)
+    array.release(0, leave=False)
+    pager.give_back(array)
+    assert not array.array.any()
+    assert pager.mover.bytes_written == 0  # nobody will read it
+
+
+def test_the_smallest_scratch_that_fits_is_taken(pager):
+    made = [pager.scratch((pages * PAGE,), np.uint8, bounds_of(0, pages * PAGE)) for pages in (8, 2, 4)]
+    for array in made:
+        pager.give_back(array)
+    assert pager.scratch((3 * PAGE,), np.uint8, bounds_of(0, 3 * PAGE)).file is made[2].file
+
+
+def test_no_two_arrays_share_a_scratch_file(pager):
+    arrays = [pager.scratch((PAGE,), np.uint8, bounds_of(0, PAGE)) for _ in range(3)]
+    assert len({id(array.file) for array in arrays}) == 3
+
+
+def test_what_was_moved_is_counted(pager):
+    bounds = bounds_of(0, PAGE, 4 * PAGE)
+    array = pager.scratch((4 * PAGE,), np.uint8, bounds)
+    filled(array, bounds, 1)
+    content(array)
+    assert (pager.mover.bytes_written, pager.mover.bytes_read) == (4 * PAGE, 4 * PAGE)
+
+
+def test_a_disk_without_room_is_refused_before_any_work(pager, monkeypatch):
+    def no_space(descriptor, offset, length):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", no_space)
+    with pytest.raises(DataError, match="name another folder as scratch_dir"):
+        pager.scratch((1000, 5), np.float32, bounds_of(0, 1000))

@@ -1,0 +1,56 @@
+import pytest
+from small_shards import Messages
+
+import dorylus
+from dorylus.saga import Savings, lower
+from dorylus.saga.columns import in_blocks
+from dorylus.saga.stages import ApplyEdge, Slot
+from dorylus.servers import Holding
+from dorylus.servers.bench import Extra, Grad, Published
+
+NEAR, FAR = Slot("near", 4, 0, 0), Slot("far", 4, 0, 0, gathered=True)
+OF_ROWS = [NEAR, Grad(NEAR), Grad(FAR), Extra(NEAR, "ties"), Extra(FAR, "lse"), "features"]
+NOTHING = Holding(rows=False, gathered=False, published=False)
+
+
+def plan_of(program, *, training=True):
+    return lower(program, sparse_features=False, training=training, savings=Savings())
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return plan_of(dorylus.gcn(hidden=40).build(40, 24))
+
+
+def test_everything_is_paged_unless_told(plan):
+    assert all(Holding().pages(name, plan) for name in (*OF_ROWS, FAR, Published(NEAR, "cotangent")))
+
+
+@pytest.mark.parametrize("name", OF_ROWS, ids=str)
+def test_what_intervals_see_their_own_rows_of(name, plan):
+    assert not Holding(rows=False).pages(name, plan)
+    assert Holding(gathered=False, published=False).pages(name, plan)
+
+
+def test_what_is_gathered_from_forward_and_backward(plan):
+    assert not Holding(gathered=False).pages(FAR, plan)
+    assert Holding(rows=False, published=False).pages(FAR, plan)
+    assert not Holding(published=False).pages(Published(FAR, "share"), plan)
+    assert Holding(rows=False, gathered=False).pages(Published(FAR, "share"), plan)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_what_a_pass_results_in_is_always_paged(blocks):
+    plan = in_blocks(plan_of(dorylus.gcn(hidden=40).build(40, 24), training=False), blocks)
+    assert plan.results
+    assert all(NOTHING.pages(slot, plan) for slot in plan.results)
+    assert not any(NOTHING.pages(name, plan) for name in OF_ROWS)
+
+
+def test_what_edges_add_to_their_ends_never_is():
+    plan = plan_of(dorylus.Program([Messages(40, 36), Messages(36, 24)]))
+    stages = [stage for stage in plan.stages if isinstance(stage, ApplyEdge)]
+    ends = {slot for stage in stages for slot in (stage.source, stage.destination)}
+    assert ends
+    assert not any(Holding().pages(Grad(slot), plan) for slot in ends)
+    assert all(Holding().pages(slot, plan) for slot in ends)

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+import dorylus
+from dorylus.paging import Pager
+from dorylus.partition import Arrangement, PagedArrangement, plain_cut, whole_shard
+from dorylus.saga import Savings, lower
+from dorylus.saga.stages import Gather
+from dorylus.servers import Holding, Paging
+from dorylus.servers.bench import Bench
+from dorylus.servers.gathers import row_gatherer
+from dorylus.servers.paged_static import gather_once_paged
+
+SIZE, COLUMNS, INTERVALS = 800, 23, 4
+RECIPES = {
+    "gcn": dorylus.gcn(hidden=16, dropout=0.0),
+    "sage mean": dorylus.sage(hidden=16, dropout=0.0),
+    "sage max": dorylus.sage(hidden=16, dropout=0.0, aggregator="max"),
+    "gin": dorylus.gin(hidden=16, dropout=0.0),
+}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    rng = np.random.default_rng(5)
+    source, destination = np.unique(rng.integers(0, SIZE, (2, 6000)), axis=1)
+    features = rng.standard_normal((SIZE, COLUMNS), dtype=np.float32)
+    return dorylus.Graph.from_edges(source, destination, SIZE, undirected=False, features=features)
+
+
+@pytest.fixture(scope="module")
+def stored(graph, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("store") / "graph"
+    graph.save(folder)
+    return dorylus.Graph.open(folder)
+
+
+def one_after_the_other(intervals, work):
+    for interval in range(intervals):
+        work(interval)
+
+
+def plan_of(name):
+    program = RECIPES[name].build(COLUMNS, 3)
+    return lower(program, sparse_features=False, training=False, savings=Savings())
+
+
+def static_stage(plan):
+    return next(each for each in plan.stages if isinstance(each, Gather) and each.output.source == "static")
+
+
+def bench_of(shard, matrices):
+    layout = shard.layout.everything()
+    return Bench(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(np.float32))
+
+
+def gathered_in_memory(stage, graph):
+    """The same gather over the graph in memory, all columns at once."""
+    edges = Arrangement(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
+        stage.layer.edge_norm, stage.layer.self_loops
+    )
+    out = np.zeros((SIZE, COLUMNS), np.float64)
+    for vertex in range(SIZE):
+        rows = slice(edges.indptr[vertex], edges.indptr[vertex + 1])
+        columns = edges.indices[rows]
+        x = graph.features[columns].astype(np.float64)
+        if stage.layer.reduce == "max":
+            out[vertex] = x.max(axis=0) if len(columns) else 0
+            continue
+        weight = np.ones(len(columns)) if edges.col_scale is None else edges.col_scale[columns]
+        out[vertex] = weight @ x * (1 if edges.row_scale is None else edges.row_scale[vertex])
+    return out
+
+
+@pytest.mark.parametrize("place", ["graph", "stored"])
+@pytest.mark.parametrize("blocks", [1, 3, 99])
+@pytest.mark.parametrize("name", RECIPES)
+def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, graph, request, tmp_path):
+    plan = plan_of(name)
+    stage = static_stage(plan)
+    pager = Pager(tmp_path, deadline_s=10)
+    shard = PagedArrangement(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
+    paging = Paging(pager, Holding(), blocks)
+    bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
+    made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
+    made.acquire_all()
+    np.testing.assert_allclose(made.array, gathered_in_memory(stage, graph), rtol=1e-5, atol=1e-5)
+    made.release_all()
+    assert len(bench.matrices) == 0  # nothing else is left of it
+    pager.close()

@@ -1,0 +1,122 @@
+import pytest
+from small_shards import Messages
+
+import dorylus
+from dorylus.pipeline import Kind
+from dorylus.saga import Savings, lower
+from dorylus.saga.columns import in_blocks
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
+from dorylus.saga.table import steps_of
+from dorylus.servers.bench import Extra, Grad, Published
+from dorylus.servers.touches import FEATURES, Touch, touches_of
+
+PROGRAMS = {
+    "gcn": dorylus.gcn(hidden=[40, 36], dropout=0.5).build(40, 24),
+    "sage max": dorylus.sage(hidden=40, aggregator="max", dropout=0.5).build(40, 24),
+    "gin": dorylus.gin(hidden=40, dropout=0.0).build(40, 24),
+    "gat": dorylus.gat(hidden=8, heads=2).build(40, 24),
+    "edges": dorylus.Program([Messages(40, 36), Messages(36, 24)]),
+}
+
+
+def touched(name, blocks=1, *, backward=True):
+    """(kind, stage, touch) of every step."""
+    plan = lower(PROGRAMS[name], sparse_features=False, training=backward, savings=Savings())
+    steps = steps_of(in_blocks(plan, blocks), backward=backward)
+    kinds = [step.kind for step in steps.table.steps]
+    return list(zip(kinds, steps.stages, touches_of(steps), strict=True))
+
+
+def test_rows_are_those_read_and_written_each_once():
+    assert Touch(("a", "b"), ("b", "c"), ("d",)).rows == ("a", "b", "c")
+    assert Touch().rows == ()
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_dense_steps_read_their_inputs_and_the_cotangents_of_their_outputs(name, blocks):
+    for kind, stage, touch in touched(name, blocks):
+        if isinstance(stage, ApplyVertex | Loss):
+            assert set(stage.inputs) <= set(touch.reads)
+            assert touch.wholes == ()
+        if kind is Kind.GRAD_APPLY_VERTEX:
+            assert {Grad(slot) for slot in stage.outputs} <= set(touch.reads)
+        if kind is Kind.APPLY_VERTEX:
+            assert set(touch.writes) == {slot for slot in stage.outputs if not slot.gathered}
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_scatter_writes_what_is_gathered(name, blocks):
+    found = [(stage, touch) for _, stage, touch in touched(name, blocks) if isinstance(stage, Scatter)]
+    assert found
+    for stage, touch in found:
+        assert touch.writes == stage.slots
+        assert touch.reads == ((FEATURES,) if stage.slots[0].source == "features" else ())
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", ["gcn", "sage max", "gin", "gat"])
+def test_a_gather_reads_all_rows_of_what_it_gathers_and_writes_its_own(name, blocks):
+    for kind, stage, touch in touched(name, blocks):
+        if kind is Kind.GATHER:
+            assert set(touch.wholes) == {slot for slot in stage.inputs if slot.gathered}
+            assert set(touch.reads) == {slot for slot in stage.inputs if not slot.gathered}
+            assert stage.output in touch.writes
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", ["gcn", "sage max", "gin", "gat"])
+def test_what_is_published_is_read_whole_by_the_gather_back(name, blocks):
+    scattered = gathered = 0
+    for kind, stage, touch in touched(name, blocks):
+        if isinstance(stage, Gather) and kind is Kind.GRAD_SCATTER:
+            assert Published(stage.output, "cotangent") in touch.writes
+            assert {Grad(slot) for slot in stage.inputs[2:]} <= set(touch.writes)  # of a destination's own score
+            assert touch.wholes == ()
+            scattered += 1
+        if kind is Kind.GRAD_GATHER:
+            assert Published(stage.output, "cotangent") in touch.wholes
+            assert set(touch.writes) == {Grad(slot) for slot in stage.inputs[:2]}
+            gathered += 1
+    assert scattered == gathered > 0
+
+
+@pytest.mark.parametrize(("name", "valued"), [("gcn", False), ("gin", False), ("sage max", True), ("gat", True)])
+def test_only_gradients_that_need_values_read_them(name, valued):
+    for kind, stage, touch in touched(name):
+        if kind is Kind.GRAD_GATHER:
+            assert set(touch.reads) == (set(stage.inputs) if valued else set())
+        if isinstance(stage, Gather) and kind is Kind.GRAD_SCATTER:
+            assert (stage.output in touch.reads) is valued
+            assert (Extra(stage.output, "ties") in touch.reads) is valued
+
+
+def test_edges_read_both_ends_whole_and_add_to_all_rows_of_their_cotangents():
+    seen = set()
+    for kind, stage, touch in touched("edges"):
+        if isinstance(stage, ApplyEdge):
+            ends = (stage.source, stage.destination)
+            assert touch.wholes == (tuple(map(Grad, ends)) if kind is Kind.GRAD_SCATTER else ends)
+            seen.add(kind)
+        elif isinstance(stage, Gather):
+            assert touch.wholes == ()
+    assert seen == {Kind.APPLY_EDGE, Kind.GRAD_APPLY_EDGE, Kind.GRAD_SCATTER}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_weight_update_touches_no_matrix(name):
+    *_, (kind, stage, touch) = touched(name)
+    assert (kind, stage, touch) == (Kind.WEIGHT_UPDATE, None, Touch())
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_whatever_is_computed_is_written_before_it_is_read(name, blocks, backward):
+    written = set()
+    for _, _, touch in touched(name, blocks, backward=backward):
+        for read in (*touch.reads, *touch.wholes):
+            if isinstance(read, Slot) and read.source == "computed":
+                assert read in written
+        written.update(touch.writes)
