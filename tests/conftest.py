@@ -6,6 +6,7 @@ Also what several folders of tests need: an embedded cluster, assembled as the t
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +44,17 @@ def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(shared / "cache"))
         yield
+
+
+@pytest.fixture
+def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has every run with a memory limit keep in files what can be kept there."""
+    from dorylus.training import limits
+    from dorylus.training.memory_model import Figures
+
+    monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
+    monkeypatch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
+    monkeypatch.setattr(limits, "FEWEST_ROWS", 50)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dorylus.graph import Graph, SparseFeatures, communities, load, ring, rmat
     from dorylus.saga import GAT, GCN, GIN, SAGE, Layer, Program
     from dorylus.saga.builders import gat, gcn, gin, sage
-    from dorylus.training import Result, RunConfig, Trainer, predict, predict_from, resume, train
+    from dorylus.training import Result, RunConfig, Trainer, plan_memory, predict, predict_from, resume, train
 
 __version__ = "0.1.0"
 
@@ -31,14 +31,14 @@ _HOMES = {
     "dorylus.graph": ("Graph", "SparseFeatures", "communities", "load", "ring", "rmat"),
     "dorylus.saga": ("GAT", "GCN", "GIN", "SAGE", "Layer", "Program"),
     "dorylus.saga.builders": ("gat", "gcn", "gin", "sage"),
-    "dorylus.training": ("Result", "RunConfig", "Trainer", "predict", "predict_from", "resume", "train"),
+    "dorylus.training": ("Result", "RunConfig", "Trainer", "plan_memory", "predict", "predict_from", "resume", "train"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022  (by subject)
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
     "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
-    "train", "resume", "predict", "predict_from", "Trainer", "Result", "RunConfig",
+    "train", "resume", "predict", "predict_from", "plan_memory", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 ]  # fmt: skip
 

@@ -296,7 +296,7 @@ def test_training_through_the_pool_gives_the_same_to_the_last_bit(
     def run(through):
         recipe = gates(6, 3) if model == "gates" else getattr(dorylus, model)(dropout=0.5)
         cluster = make_cluster(graph, recipe, pool=through, intervals=7, **settings)
-        return [cluster.train_epoch().loss for _ in range(3)], cluster.outputs()
+        return [cluster.train_epoch().loss for _ in range(3)], cluster.outputs().whole()
 
     losses, logits = run(pool)
     if (model, str(settings)) not in by_threads:

@@ -18,27 +18,28 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wire": {"errors"},
     "report": {"errors", "observe", "cost"},
     "kernels": {"errors"},
-    "graph": {"errors", "kernels"},
-    "partition": {"errors", "kernels", "graph", "pipeline"},
+    "paging": {"errors"},
+    "graph": {"errors", "kernels", "paging"},
+    "partition": {"errors", "kernels", "paging", "graph", "pipeline"},
     "saga": {"errors", "kernels", "graph", "partition", "pipeline"},
     "functions": {"errors", "wire", "pipeline", "saga"},
     "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "functions"},
-    "servers": {"errors", "kernels", "graph", "partition", "pipeline", "saga"},
-    "cluster": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "pools", "servers"},
+    "servers": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga"},
+    "cluster": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga", "wire", "pools", "servers"},
     "training": {
-        "errors", "kernels", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster", "observe",
-        "cost",
+        "errors", "kernels", "paging", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster",
+        "observe", "cost",
     },
 }  # fmt: skip
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face of the Python one
 
-WITHOUT_TORCH = {"errors", "pipeline", "observe", "cost", "wire", "report", "kernels", "graph", "partition"}
+WITHOUT_TORCH = {"errors", "paging", "pipeline", "observe", "cost", "wire", "report", "kernels", "graph", "partition"}
 HOMES_OF_OPTIONAL = {
     "torch_geometric": {"pyg"},
     "dgl": {"dgl"},
     "networkx": {"networkx"},
     "ogb": {"ogb"},
-    "pyarrow": {"prediction_file"},
+    "pyarrow": {"arrow", "parquet", "parquet_rows", "prediction_file"},
     "pymetis": {"metis"},
     "zmq": {"sockets", "transfer"},
     "onnx": {"onnx_content", "translate"},

@@ -12,7 +12,7 @@ from dorylus.saga import reference
 NAMES = {
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
     "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
-    "train", "resume", "predict", "predict_from", "Trainer", "Result", "RunConfig",
+    "train", "resume", "predict", "predict_from", "plan_memory", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 }  # fmt: skip
 

@@ -8,7 +8,9 @@ from dorylus.cli.convert import convert
 from dorylus.cli.doctor import doctor
 from dorylus.cli.functions import functions
 from dorylus.cli.info import info
+from dorylus.cli.ingest import ingest
 from dorylus.cli.partition import partition
+from dorylus.cli.plan_memory import plan_memory
 from dorylus.cli.predict import predict
 from dorylus.cli.resume import resume
 from dorylus.cli.timeline import timeline
@@ -21,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train graph neural networks on the whole graph.",
 )
-for command in (train, resume, predict, timeline, info, convert, partition, doctor):
+for command in (train, resume, predict, timeline, info, convert, ingest, partition, plan_memory, doctor):
     app.command()(command)
 app.add_typer(functions, name="functions")
 

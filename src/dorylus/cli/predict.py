@@ -1,36 +1,46 @@
 """``dorylus predict``: what a trained model says of every vertex, as a file."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from dorylus.cli.flags import with_settings
+from dorylus.cli.prediction_bar import prediction_bar
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.training.run_folder import RunFolder
 
 KINDS = ("logits", "classes", "embeddings")
 
 
+@partial(with_settings, only=("memory", "scratch_dir"))
 def predict(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a run.", show_default=False)],
     what: Annotated[str, typer.Option(help="What to predict.", metavar="|".join(KINDS))] = "classes",
     layer: Annotated[int, typer.Option(help="Layer of the embeddings; -1 is the last hidden one.", metavar="N")] = -1,
     output: Annotated[
-        Path | None, typer.Option(help="A .npy or .parquet file. [RUN_DIR/WHAT.npy]", metavar="FILE")
+        Path | None,
+        typer.Option("--output", "--out", help="A .npy or .parquet file. [RUN_DIR/WHAT.npy]", metavar="FILE"),
     ] = None,
+    *,
+    settings: dict[str, Any],
 ) -> None:
-    """Write logits, classes or embeddings of every vertex, in the graph's own order."""
+    """Write logits, classes or embeddings of every vertex, in the graph's own order.
+
+    Where the run has a memory limit, or --memory gives one, rows are written as they come.
+    """
     if what not in KINDS:
         raise ConfigError(f"--what {what}: " + unknown_name("prediction", what, KINDS))
     RunFolder.open(run_dir)
     target = output or run_dir / f"{what}.npy"
 
-    from dorylus.training.prediction_file import check_target, write
+    from dorylus.training.prediction_file import check_target
 
     check_target(target)
+    with prediction_bar(what) as tell:
+        from dorylus.training import predict_from
 
-    from dorylus.training import predict_from
-
-    array = predict_from(run_dir, what, layer)
-    write(array, target, what)
-    typer.echo(f"{what} of {len(array):,} vertices in {target}")
+        written = predict_from(run_dir, what, layer, out=target, tell=tell, **settings)
+    ids = "" if written.ids is None else f", their ids in {written.ids}"
+    typer.echo(f"{what} of {written.num_vertices:,} vertices in {written.path}{ids}")

@@ -7,7 +7,7 @@ from dorylus.report.pool_rows import pool_line
 
 def notice(record: Record) -> str | None:
     """The line that a record is worth; most are worth none."""
-    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster}
+    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster, "memory": _memory}
     tell = known.get(record["kind"])
     return None if tell is None else tell(record)
 
@@ -18,6 +18,13 @@ def _synchronous(record: Record) -> str:
     return (
         f"epoch {record['epoch']}: validation is at {score}, close to the target; epochs are synchronous from here on"
     )
+
+
+def _memory(record: Record) -> str:
+    """How a memory limit is kept."""
+    held, files = units.size(record["peak_bytes"]), units.size(sum(record["on_disk"].values()))
+    moved = f"reads {units.size(record['read_bytes'])} and writes {units.size(record['written_bytes'])} of them"
+    return f"memory: about {held} at the worst moment, {files} in scratch files; an epoch {moved}"
 
 
 def _cluster(record: Record) -> str | None:

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dorylus.training.config import RunConfig
     from dorylus.training.inference import predict, predict_from
+    from dorylus.training.planning import plan_memory
     from dorylus.training.result import Result
     from dorylus.training.trainer import Trainer, resume, train
 
-__all__ = ["Result", "RunConfig", "Trainer", "predict", "predict_from", "resume", "train"]
+__all__ = ["Result", "RunConfig", "Trainer", "plan_memory", "predict", "predict_from", "resume", "train"]
 
 _HOME_OF = {
     "Result": "result", "RunConfig": "config", "Trainer": "trainer",
-    "predict": "inference", "predict_from": "inference", "resume": "trainer", "train": "trainer",
+    "plan_memory": "planning", "predict": "inference", "predict_from": "inference",
+    "resume": "trainer", "train": "trainer",
 }  # fmt: skip
 
 

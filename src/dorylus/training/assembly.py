@@ -23,6 +23,7 @@ from dorylus.partition import (
     make_partitioning,
     needed_levels,
     open_shards,
+    plain_cut,
     settle_levels,
 )
 from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
@@ -30,6 +31,7 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.stages import Gather
 from dorylus.saga.work import Work, measure
 from dorylus.training.config import RunConfig
+from dorylus.training.limits import Limits, limits
 
 EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 
@@ -45,6 +47,7 @@ class Assembly:
     loss: str
     loss_total: float  # by which the sum over all labelled vertices is divided
     work: Work
+    limits: Limits | None = None
 
 
 def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
@@ -123,12 +126,17 @@ def savings_of(config: RunConfig) -> Savings:
 def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
     """Cut the graph and lower the program for training and evaluation."""
     savings, sparse = savings_of(config), graph.sparse_features
-    saved = saved_shards(graph, config)
-    cut = cut_graph(graph, program, config, graph.train_mask, saved)
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    return Assembly(cut, saved, training, evaluation, *_loss(graph, config), _work(training, graph, cut))
+    saved, limited = saved_shards(graph, config), limits(graph, training, evaluation, config, threads_of(config))
+    if limited is None:
+        cut = cut_graph(graph, program, config, graph.train_mask, saved)
+    else:
+        training, evaluation = limited.training or training, limited.evaluation
+        cut = plain_cut(graph.indptr, program.num_layers, limited.intervals)
+    work = _work(training, graph, cut) if limited is None else _whole_work(training, graph)
+    return Assembly(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
 
 
 def cut_graph(
@@ -219,6 +227,15 @@ def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
         raise ConfigError(f"loss={loss!r}, but vertices of graph {graph.name!r} have {kind} each: use loss='auto'.")
     count = int(graph.train_mask.sum())
     return loss, float(count * graph.num_classes if graph.multilabel else count)
+
+
+def _whole_work(plan: Plan, graph: Graph) -> Work:
+    """The work where every row is computed, every vertex being taken to have no self loop."""
+
+    def edges(layer: Layer) -> int:
+        return graph.num_edges + (graph.num_vertices if layer.self_loops else 0)
+
+    return measure(plan, lambda layer, _: edges(layer), edges)
 
 
 def _work(plan: Plan, graph: Graph, cut: Cut) -> Work:

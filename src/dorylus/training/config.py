@@ -11,7 +11,20 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.training.settings import choice, decay, file, flag, folder, optional, options, real, setting, text, whole
+from dorylus.training.settings import (
+    amount,
+    choice,
+    decay,
+    file,
+    flag,
+    folder,
+    optional,
+    options,
+    real,
+    setting,
+    text,
+    whole,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +127,16 @@ class RunConfig:
         "to, threads only when told to.",
         optional(flag),
     )
+    memory: str | None = setting(
+        None,
+        "Memory the run may take, like 8GiB: what does not fit lives in files and comes in as it is worked on.",
+        optional(amount),
+    )
+    scratch_dir: str | None = setting(
+        None,
+        "memory: folder for those files; beside the graph's store, or in run_dir, when not given.",
+        optional(folder),
+    )
     cache_first_gather: bool = setting(True, "Gather the input features once and keep the result.", flag)
     narrow_gather: bool = setting(True, "Gather at the narrower of a layer's two widths.", flag)
     prune_rows: bool = setting(True, "Compute only rows that reach a labelled vertex.", flag)
@@ -150,6 +173,7 @@ class RunConfig:
     def _check_together(self) -> None:
         self._check_asynchrony()
         self._check_functions()
+        self._check_memory()
         if self.eval_every == 0:
             for name, asked in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
                 if asked is not None:
@@ -164,6 +188,24 @@ class RunConfig:
                 )
         if self.lr_schedule_options and self.lr_schedule is None:
             raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+
+    def _check_memory(self) -> None:
+        if self.memory is None:
+            if self.scratch_dir is not None:
+                raise ConfigError("scratch_dir without memory, so that nothing goes there: give memory too.")
+            return
+        needed: dict[str, Any] = {"servers": 1, "cluster": "local", "reorder": "none"}
+        for name, value in needed.items():
+            if getattr(self, name) != value:
+                raise ConfigError(
+                    f"{name}={getattr(self, name)!r} with memory={self.memory!r}: a limit is kept by one server in "
+                    f"this process, over the graph as it is stored. Use {name}={value!r}, or leave memory out."
+                )
+        if self.mode == "async":
+            raise ConfigError(
+                f"mode='async' with memory={self.memory!r}: values of several epochs would have to be kept. Use "
+                "mode='pipe', or leave memory out."
+            )
 
     def _check_functions(self) -> None:
         for name in ("functions", "function_url") if self.pool == "threads" else ():
@@ -221,7 +263,7 @@ RECUT = (
     "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
     "functions", "function_url", "function_name", "function_service", "function_memory_mb",
     "data_path", "data_host", "data_port", "stream", "fuse",
-    "instance", "price_book", "budget_usd",
+    "memory", "scratch_dir", "instance", "price_book", "budget_usd",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 def write_file_with(path: Path, write: Callable[[Path], None]) -> None:
     """Like :func:`write_file`, for content that a library writes to a path of its own."""
-    partial = _partial_name(path)
+    partial = partial_name(path)
     try:
         write(partial)
         _sync(partial, os.O_RDONLY)
@@ -33,7 +33,7 @@ def write_file_with(path: Path, write: Callable[[Path], None]) -> None:
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Puts a whole folder of files in place, instead of the one there was."""
-    partial = _partial_name(path)
+    partial = partial_name(path)
     partial.mkdir()
     try:
         for name, content in files.items():
@@ -49,7 +49,7 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 def remove_folder(path: Path) -> None:
     """Takes a folder away in one step: no reader ever sees half of it."""
-    doomed = _partial_name(path)
+    doomed = partial_name(path)
     os.replace(path, doomed)
     shutil.rmtree(doomed)
 
@@ -75,7 +75,8 @@ def _move_into_place(partial: Path, path: Path) -> None:
     os.replace(partial, path)
 
 
-def _partial_name(path: Path) -> Path:
+def partial_name(path: Path) -> Path:
+    """The hidden name that a path's content has until it is whole."""
     # No tempfile: its files are readable by the owner alone, whatever the umask says.
     return path.parent / f"{PARTIAL}{os.getpid()}-{secrets.token_hex(4)}-{path.name}"
 

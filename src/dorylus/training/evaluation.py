@@ -1,11 +1,14 @@
 """Scores of predictions against labels, on the vertices of a mask."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.cluster import Outputs
 from dorylus.graph import Graph
+from dorylus.graph.mapped import let_go
 
 
 def classes_of(logits: NDArray[np.float32], multilabel: bool) -> NDArray[np.int64] | NDArray[np.uint8]:
@@ -13,35 +16,64 @@ def classes_of(logits: NDArray[np.float32], multilabel: bool) -> NDArray[np.int6
     return (logits > 0).astype(np.uint8) if multilabel else logits.argmax(axis=1).astype(np.int64)
 
 
-def evaluate(graph: Graph, logits: NDArray[np.float32]) -> dict[str, float]:
+def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     """Accuracy, micro and macro F1 on each non-empty mask, named ``val_accuracy`` and so on."""
-    predicted = classes_of(logits, graph.multilabel)
-    found: dict[str, float] = {}
-    for part in ("train", "val", "test"):
-        mask = getattr(graph, f"{part}_mask")
-        if mask.any() and graph.labels is not None:
-            scores = class_scores(predicted[mask], graph.labels[mask], graph.num_classes)
-            found |= {f"{part}_{name}": score for name, score in scores.items()}
-    return found
+    labels = graph.labels
+    if labels is None:
+        return {}
+    tallies = {part: Tally(graph.num_classes) for part in ("train", "val", "test")}
+    for vertices, rows in outputs.blocks():
+        predicted, truth = classes_of(rows, graph.multilabel), labels[vertices]
+        for part, tally in tallies.items():
+            mask = getattr(graph, f"{part}_mask")[vertices]
+            tally.add(predicted[mask], truth[mask])
+    for read in (labels, graph.train_mask, graph.val_mask, graph.test_mask):
+        let_go(read)
+    return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
+
+
+class Tally:
+    """Counts of what was predicted of some vertices and what they are, from which scores follow."""
+
+    def __init__(self, num_classes: int) -> None:
+        self._hits, self._guesses, self._truths = np.zeros((3, num_classes), np.int64)
+        self._right = self._decisions = 0
+
+    def add(self, predicted: NDArray[Any], labels: NDArray[Any]) -> None:
+        """Count some vertices."""
+        self._right += int((predicted == labels).sum())
+        self._decisions += labels.size
+        if labels.ndim == 1:
+            size = self._hits.size
+            counted = (predicted[predicted == labels], predicted, labels)
+            hits, guesses, truths = (np.bincount(each[each >= 0], minlength=size)[:size] for each in counted)
+        else:
+            guess, truth = predicted.astype(np.bool_), labels.astype(np.bool_)
+            hits, guesses, truths = (guess & truth).sum(0), guess.sum(0), truth.sum(0)
+        self._hits += hits
+        self._guesses += guesses
+        self._truths += truths
+
+    def scores(self) -> dict[str, float]:
+        """Accuracy (for many labels: of single decisions), micro F1 and macro F1; nothing where nothing was counted.
+
+        A class that neither occurs nor is predicted has no F1 and does not count in the macro mean.
+        """
+        if not self._decisions:
+            return {}
+        both = self._guesses + self._truths
+        seen = both > 0
+        each = 2 * self._hits[seen] / both[seen]
+        micro = 2 * self._hits.sum() / max(1, both.sum())
+        accuracy = self._right / self._decisions
+        return {"accuracy": accuracy, "micro_f1": float(micro), "macro_f1": float(each.mean()) if seen.any() else 0.0}
 
 
 def class_scores(predicted: NDArray[np.generic], labels: NDArray[np.generic], num_classes: int) -> dict[str, float]:
-    """Accuracy (for many labels: of single decisions), micro F1 and macro F1.
-
-    A class that neither occurs nor is predicted has no F1 and does not count in the macro mean.
-    """
-    if labels.ndim == 1:
-        columns = np.arange(num_classes)
-        guess, truth = predicted[:, None] == columns, labels[:, None] == columns
-        accuracy = float((predicted == labels).mean())
-    else:
-        guess, truth = predicted.astype(np.bool_), labels.astype(np.bool_)
-        accuracy = float((guess == truth).mean())
-    hits, guesses, truths = (guess & truth).sum(0), guess.sum(0), truth.sum(0)
-    seen = (guesses + truths) > 0
-    each = 2 * hits[seen] / (guesses + truths)[seen]
-    micro = 2 * hits.sum() / max(1, (guesses + truths).sum())
-    return {"accuracy": accuracy, "micro_f1": float(micro), "macro_f1": float(each.mean()) if seen.any() else 0.0}
+    """The scores of some predictions."""
+    tally = Tally(num_classes)
+    tally.add(predicted, labels)
+    return tally.scores()
 
 
 def score_of(scores: Mapping[str, float], multilabel: bool) -> float | None:

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 
-from dorylus.graph import Graph, SparseFeatures
+from dorylus.graph import Graph
+from dorylus.graph.array_folder import checksum
+from dorylus.graph.store import arrays_of, stored_checksums
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,10 @@ def fingerprint(weights: Mapping[str, torch.Tensor], spec: str) -> Fingerprint:
 
 
 def graph_identity(graph: Graph) -> str:
-    """A line that two graphs share when all a run reads of them is equal: sizes, and a checksum of the arrays."""
-    features = graph.features
-    parts = [features.indptr, features.indices, features.values] if isinstance(features, SparseFeatures) else [features]
-    parts += [graph.indptr, graph.indices, graph.train_mask, graph.val_mask, graph.test_mask]
-    parts += [part for part in (graph.labels, graph.edge_weight) if part is not None]
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data, checksum)
-    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {checksum:08x}"
+    """A line that two graphs share when all a run reads of them is equal: sizes, and a checksum of the arrays'."""
+    known = {} if graph.store is None else stored_checksums(graph.store)
+    total = 0
+    for name, array in sorted(arrays_of(graph).items()):
+        crc = known[name] if name in known else checksum(array)
+        total = zlib.crc32(f"{name} {crc}".encode(), total)
+    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {total:08x}"

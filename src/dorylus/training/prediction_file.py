@@ -1,60 +1,200 @@
-"""Predictions as files: NumPy's ``.npy``, or Parquet with one row a vertex."""
+"""Predictions as files, written as they come: NumPy's ``.npy``, or Parquet with one row a vertex.
 
+A file appears whole or not at all. What it takes is asked of the disk before anything is computed.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError, DataError
-from dorylus.training import durable
+from dorylus.graph.sizes import format_bytes
+from dorylus.training.original_ids import Ids, TextIds
+from dorylus.training.slabs import SLAB_ROWS, Form, Rows, slabs
+from dorylus.training.unnamed_file import UnnamedFile
 
 SUFFIXES = (".npy", ".parquet")
+HEADER_BYTES = 4096  # more than the header of any .npy file
+
+Tell = Callable[[int, int], None]  # rows written, of how many
 
 
-def check_target(path: str | PathLike[str]) -> None:
-    """Refuses a file that predictions cannot be written to, before they are computed."""
+@dataclass(frozen=True)
+class Written:
+    """Where predictions are: so many vertices in ``path``; their original ids in ``ids`` where those have a file."""
+
+    path: Path
+    num_vertices: int
+    ids: Path | None
+
+
+def check_target(path: str | PathLike[str]) -> Path:
+    """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
     target = Path(path)
     if target.suffix not in SUFFIXES:
         raise ConfigError(f"predictions cannot be written to {target}: name a file that ends in .npy or .parquet.")
     if not target.parent.is_dir():
         raise ConfigError(f"predictions cannot be written to {target}: the folder {target.parent} does not exist.")
+    if target.is_dir():
+        raise ConfigError(f"predictions cannot be written to {target}: it is a folder, so name a file.")
     if target.suffix == ".parquet":
         _pyarrow()
+    return target
 
 
-def write(array: NDArray[Any], path: str | PathLike[str], name: str) -> None:
-    """Writes one row a vertex, whole or not at all.
+class PredictionFile:
+    """Takes rows in the graph's order and puts them to a file; ``ids`` are written beside them."""
 
-    Parquet gets a column ``vertex`` and a column ``name``, which holds a list where a vertex has several numbers.
-    """
-    check_target(path)
-    target = Path(path)
-    writer = _write_parquet if target.suffix == ".parquet" else _write_npy
+    def __init__(self, path: str | PathLike[str], form: Form, name: str, ids: Ids | None = None) -> None:
+        self._target, self._form, self._ids = check_target(path), form, ids
+        self._open = ExitStack()
+        parquet = self._target.suffix == ".parquet"
+        self._ids_target = None if ids is None or parquet else self._target.with_suffix(".ids.npy")
+        self._check_room(parquet)
+        with self._told(), ExitStack() as opened:
+            self._file = opened.enter_context(UnnamedFile(self._target, 0 if parquet else _npy_bytes(form)))
+            made: _Writer = (
+                _ParquetWriter(self._file.file, form, name, ids) if parquet else _NpyWriter(self._file.file, form)
+            )
+            self._writer = opened.enter_context(_closed(made))
+            self._open = opened.pop_all()
+
+    def write(self, blocks: Iterable[Rows], tell: Tell | None = None) -> Written:
+        """Write all rows, given block by block, and put the file in place; after each slab, tell how far it is."""
+        done = 0
+        for slab in slabs(blocks, self._form):
+            with self._told():
+                self._writer.write(slab, done)
+                self._file.settle()
+            done += len(slab)
+            if tell is not None:
+                tell(done, self._form.num_rows)
+        assert done == self._form.num_rows, f"{done} rows came, and {self._form.num_rows} were to come"
+        with self._told():
+            self._writer.finish()
+            self._put_ids_in_place()
+            self._file.put_in_place()
+        return Written(self._target, done, self._ids_target)
+
+    def close(self) -> None:
+        """Let go of the file; if not all rows were written, nothing is left of it."""
+        self._open.close()
+
+    def _put_ids_in_place(self) -> None:
+        if self._ids_target is None or self._ids is None:
+            return
+        form = Form(self._form.num_rows, None, self._ids.dtype)
+        with UnnamedFile(self._ids_target, _npy_bytes(form)) as draft:
+            writer = _NpyWriter(draft.file, form)
+            for begin in range(0, form.num_rows, SLAB_ROWS):
+                writer.write(self._ids.rows(begin, min(form.num_rows, begin + SLAB_ROWS)), begin)
+                draft.settle()
+            draft.put_in_place()
+
+    def _check_room(self, parquet: bool) -> None:
+        needed = _parquet_bytes(self._form) if parquet else _npy_bytes(self._form)
+        if self._ids_target is not None and self._ids is not None:
+            needed += _npy_bytes(Form(self._form.num_rows, None, self._ids.dtype))
+        with self._told():
+            free = shutil.disk_usage(self._target.parent).free
+        if free < needed:
+            raise DataError(
+                f"predictions cannot be written to {self._target}: they take {format_bytes(needed)}, and "
+                f"{format_bytes(free)} are free there. Make room, or name another file."
+            )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"predictions cannot be written to {self._target}: {error.strerror or error}. Make room, or name "
+                "another file."
+            ) from error
+
+
+class _Writer(Protocol):
+    def write(self, rows: Rows, begin: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def _closed(writer: _Writer) -> Iterator[_Writer]:
     try:
-        durable.write_file_with(target, lambda partial: writer(array, partial, name))
-    except OSError as error:
-        raise DataError(
-            f"predictions cannot be written to {target}: {error.strerror or error}. Make room, or name another file."
-        ) from error
+        yield writer
+    finally:
+        writer.close()
 
 
-def _write_npy(array: NDArray[Any], path: Path, _: str) -> None:
-    with open(path, "wb") as file:  # a file, not a path: np.save would add a suffix to a path
-        np.save(file, array, allow_pickle=False)
+class _NpyWriter:
+    def __init__(self, file: BinaryIO, form: Form) -> None:
+        self._file = file
+        header = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": form.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+
+    def write(self, rows: Rows, begin: int) -> None:
+        self._file.write(np.ascontiguousarray(rows).data)
+
+    def finish(self) -> None:
+        self._file.truncate()  # more may have been set aside than the header takes
+
+    def close(self) -> None:
+        pass
 
 
-def _write_parquet(array: NDArray[Any], path: Path, name: str) -> None:
-    pa = _pyarrow()
-    from pyarrow import parquet
+class _ParquetWriter:
+    def __init__(self, file: BinaryIO, form: Form, name: str, ids: Ids | None) -> None:
+        pa = self._pa = _pyarrow()
+        from pyarrow import parquet
 
-    flat = np.ascontiguousarray(array)
-    column = pa.array(flat.reshape(-1))
-    if flat.ndim == 2:
-        column = pa.FixedSizeListArray.from_arrays(column, flat.shape[1])
-    vertices = pa.array(np.arange(len(flat), dtype=np.int64))
-    parquet.write_table(pa.table({"vertex": vertices, name: column}), path)
+        self._ids, self._columns = ids, form.columns
+        value = pa.from_numpy_dtype(form.dtype)
+        values = value if form.columns is None else pa.list_(value, form.columns)
+        vertex = pa.large_string() if isinstance(ids, TextIds) else pa.int64()
+        self._schema = pa.schema([("vertex", vertex), (name, values)])
+        # Fractions and ids hardly repeat: looking for a dictionary of them takes longer than all else.
+        self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name])
+
+    def write(self, rows: Rows, begin: int) -> None:
+        column = self._pa.array(rows.reshape(-1))
+        if self._columns is not None:
+            column = self._pa.FixedSizeListArray.from_arrays(column, self._columns)
+        vertices = self._vertices(begin, begin + len(rows))
+        self._writer.write_table(self._pa.Table.from_arrays([vertices, column], schema=self._schema))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+    def close(self) -> None:
+        with suppress(Exception):  # a file that is thrown away needs no footer
+            self._writer.close()
+
+    def _vertices(self, begin: int, end: int) -> Any:
+        if self._ids is None:
+            return self._pa.array(np.arange(begin, end, dtype=np.int64))
+        if not isinstance(self._ids, TextIds):
+            return self._pa.array(self._ids.rows(begin, end))
+        buffers = [None, *map(self._pa.py_buffer, self._ids.parts(begin, end))]
+        return self._pa.Array.from_buffers(self._pa.large_string(), end - begin, buffers)
+
+
+def _npy_bytes(form: Form) -> int:
+    return HEADER_BYTES + form.num_bytes
+
+
+def _parquet_bytes(form: Form) -> int:
+    """What a file takes, or somewhat more: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
+    return form.num_bytes if form.dtype.kind == "f" else 0
 
 
 def _pyarrow() -> Any:

@@ -6,6 +6,7 @@ from dorylus.cluster import EpochReport, memory
 from dorylus.graph import Graph
 from dorylus.saga import Program
 from dorylus.training.config import RunConfig
+from dorylus.training.limits import Limits
 
 
 def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> dict[str, Any]:
@@ -41,3 +42,15 @@ def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     if report.servers:
         record["servers"] = [each._asdict() for each in report.servers]
     return record
+
+
+def memory_record(limits: Limits) -> dict[str, Any]:
+    """How a run keeps its memory limit, and what that is predicted to take."""
+    figures = limits.figures
+    return {
+        "peak_bytes": limits.peak,
+        "resident": dict(figures.resident),
+        "on_disk": dict(figures.on_disk),
+        "read_bytes": figures.read,
+        "written_bytes": figures.written,
+    }

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from os import PathLike
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from dorylus.graph import Graph
 from dorylus.saga import Program
 from dorylus.saga.work import Work
 from dorylus.training.config import RunConfig
+from dorylus.training.prediction_file import Written
 from dorylus.training.progress import Progress
 
 
@@ -81,11 +83,45 @@ class Result:
         """Time spent in epochs."""
         return sum(self.epoch_seconds)
 
-    def predict(self, what: str = "logits", *, layer: int = -1) -> NDArray[Any]:
-        """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order."""
+    @overload
+    def predict(
+        self,
+        what: str = "logits",
+        *,
+        layer: int = -1,
+        memory: str | int | None = None,
+        scratch_dir: str | PathLike[str] | None = None,
+        out: None = None,
+    ) -> NDArray[Any]: ...
+    @overload
+    def predict(
+        self,
+        what: str = "logits",
+        *,
+        layer: int = -1,
+        memory: str | int | None = None,
+        scratch_dir: str | PathLike[str] | None = None,
+        out: str | PathLike[str],
+    ) -> Written: ...
+    def predict(
+        self,
+        what: str = "logits",
+        *,
+        layer: int = -1,
+        memory: str | int | None = None,
+        scratch_dir: str | PathLike[str] | None = None,
+        out: str | PathLike[str] | None = None,
+    ) -> NDArray[Any] | Written:
+        """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order.
+
+        With ``out``, a .npy or .parquet file, they go there as they come. ``memory`` and ``scratch_dir`` are the run's
+        unless given.
+        """
         from dorylus.training.inference import predict
 
-        return predict(self.graph, self.model, what, layer=layer, config=self.config)
+        asked: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out}
+        made: NDArray[Any] | Written = predict(self.graph, self.model, what, layer=layer, config=self.config, **asked)
+        return made
 
     def summary(self) -> dict[str, Any]:
         """The figures, as plain data."""

@@ -13,6 +13,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.graph.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
 
@@ -67,6 +68,12 @@ def real(minimum: float, maximum: float = math.inf, *, above: bool = False) -> C
         return number
 
     return check
+
+
+def amount(name: str, value: object) -> object:
+    """Lets an amount of memory through, as a number of bytes or as text like 8GiB."""
+    parse_bytes(value, name)  # type: ignore[arg-type]
+    return str(value)
 
 
 def optional(check: Check) -> Check:

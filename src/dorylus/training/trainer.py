@@ -33,7 +33,7 @@ from dorylus.training.optim import OptimizerFactory, ScheduleFactory
 from dorylus.training.permit import permitted
 from dorylus.training.pooling import check_pool
 from dorylus.training.progress import Progress
-from dorylus.training.records import epoch_record, run_record
+from dorylus.training.records import epoch_record, memory_record, run_record
 from dorylus.training.result import Result
 from dorylus.training.run_folder import RunFolder, RunSpec
 from dorylus.training.verdict import judge
@@ -144,6 +144,8 @@ class Trainer:
             resumed_from=resumed_from,
             run_dir=None if self._folder is None else str(self._folder.path),
         )
+        if self._fleet.assembly.limits is not None:
+            self.log.write("memory", **memory_record(self._fleet.assembly.limits))
 
     @property
     def config(self) -> RunConfig:

@@ -18,7 +18,7 @@ def test_every_setting_is_documented(name):
 def test_every_command_is_documented():
     names = [each.callback.__name__ for each in app.registered_commands if each.callback]
     assert "train" in names
-    assert [name for name in names if f"| `dorylus {name}" not in PAGE.read_text()] == []
+    assert [name for name in names if f"| `dorylus {dashed(name)}" not in PAGE.read_text()] == []
 
 
 def test_the_example_file_is_one_that_can_be_run(tmp_path):

@@ -3,6 +3,7 @@ import pytest
 
 import dorylus.training
 from dorylus.training.config import RunConfig
+from dorylus.training.prediction_file import Form, PredictionFile
 from dorylus.training.run_folder import RunFolder
 
 LOGITS = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -13,9 +14,13 @@ def run(monkeypatch, tmp_path):
     """A run whose predictions are known; gives the calls."""
     calls = []
 
-    def predict_from(run_dir, what, layer=-1):
-        calls.append((run_dir.name, what, layer))
-        return LOGITS.argmax(1) if what == "classes" else LOGITS
+    def predict_from(run_dir, what, layer=-1, *, out, tell, **settings):
+        calls.append((run_dir.name, what, layer, settings))
+        array = LOGITS.argmax(1) if what == "classes" else LOGITS
+        file = PredictionFile(out, Form(3, None if array.ndim == 1 else 2, array.dtype), what)
+        written = file.write([array], tell)
+        file.close()
+        return written
 
     monkeypatch.setattr(dorylus.training, "predict_from", predict_from, raising=False)
     RunFolder.create(tmp_path / "run", None, RunConfig())
@@ -28,10 +33,16 @@ def test_classes_are_written_into_the_run_folder_unless_told_otherwise(dorylus_p
     assert np.load(tmp_path / "run" / "classes.npy").tolist() == [1, 1, 1]
 
 
-def test_embeddings_of_a_layer_are_written_where_told(dorylus_program, run, tmp_path):
-    dorylus_program("predict", "run", "--what", "embeddings", "--layer", "0", "--output", "e.npy")
-    assert run == [("run", "embeddings", 0)]
+@pytest.mark.parametrize("flag", ["--output", "--out"])
+def test_embeddings_of_a_layer_are_written_where_told(dorylus_program, run, tmp_path, flag):
+    dorylus_program("predict", "run", "--what", "embeddings", "--layer", "0", flag, "e.npy")
+    assert run == [("run", "embeddings", 0, {})]
     np.testing.assert_array_equal(np.load(tmp_path / "e.npy"), LOGITS)
+
+
+def test_a_limit_may_be_given_anew(dorylus_program, run):
+    dorylus_program("predict", "run", "--memory", "8GiB", "--scratch-dir", "big")
+    assert run == [("run", "classes", -1, {"memory": "8GiB", "scratch_dir": "big"})]
 
 
 @pytest.mark.parametrize(

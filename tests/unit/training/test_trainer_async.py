@@ -117,8 +117,8 @@ def test_a_run_stopped_by_its_score_ends_with_the_weights_that_were_scored(
 ):
     seen = []
 
-    def evaluate(_, logits):
-        seen.append(logits)
+    def evaluate(_, outputs):
+        seen.append(outputs.whole())
         arrive_meanwhile(run._fleet._ran.cluster)
         return {"val_accuracy": 0.9 if reason == "target_accuracy" and len(seen) == 3 else 0.1}
 

@@ -1,0 +1,121 @@
+"""A recursive-matrix graph that fits no cheap machine: ingested, then trained under one limit after another."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.ingest import write_edges
+from benchmarks.memory.group import Group, Ran, drop_pages
+from dorylus.graph.sizes import format_bytes, parse_bytes
+
+HEADINGS = (
+    "run", "limit", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch", "predicted by kind"
+)  # fmt: skip
+FEATURES, HIDDEN, CLASSES = 32, 48, 50
+TRAINED_ON = 0.1  # of the vertices
+INGEST_MEMORY = "4GiB"
+BLOCK = 1 << 18
+
+Block = Callable[[int], NDArray[Any]]
+
+
+def measure(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for the ingest, unless the store was there, and one for every limit."""
+    store = options.store or folder / "store"
+    rows = [] if store.exists() else [ingested(folder, store, options)]
+    for limit in options.memory:
+        ran = trained(store, folder, limit, options)
+        rows.append({"run": "train", "limit": limit, "peak": ran.peak, "parts": ran.parts, **ran.said})
+    return rows
+
+
+def ingested(folder: Path, store: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Writes edges, features, labels and who is trained on; makes a store of them in a group; deletes them."""
+    edges = folder / "edges.i32"
+    write_edges(edges, options.vertices, options.edges, seed=0)
+    rows = write_vertices(folder, options.vertices)
+    settings = {
+        "memory": INGEST_MEMORY, "num_vertices": options.vertices, "undirected": False,
+        **{name: str(path) for name, path in rows.items()},
+    }  # fmt: skip
+    order = {"what": "ingest", "edges": str(edges), "store": str(store), "settings": settings}
+    with Group("ingest", parse_bytes(INGEST_MEMORY)) as group:
+        ran = group.run(order).checked()
+    for path in (edges, *rows.values()):
+        path.unlink()
+    return {"run": "ingest", "limit": INGEST_MEMORY, "peak": ran.peak, "parts": ran.parts, **ran.said}
+
+
+def write_vertices(folder: Path, count: int) -> dict[str, Path]:
+    """Files with a row a vertex, by the name that the ingest gives them."""
+    rng = np.random.default_rng(1)
+    made: dict[str, tuple[str, tuple[int, ...], Block]] = {
+        "features": ("<f4", (FEATURES,), lambda n: rng.standard_normal((n, FEATURES), dtype=np.float32)),
+        "labels": ("<i8", (), lambda n: rng.integers(0, CLASSES, n)),
+        "train": ("|b1", (), lambda n: rng.random(n) < TRAINED_ON),
+    }
+    for name, (dtype, shape, block) in made.items():
+        write_rows(folder / f"{name}.npy", dtype, (count, *shape), block)
+    return {name: folder / f"{name}.npy" for name in made}
+
+
+def write_rows(path: Path, dtype: str, shape: tuple[int, ...], block: Block) -> None:
+    """Writes a .npy file block by block, without leaving it in the page cache."""
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        for begin in range(0, shape[0], BLOCK):
+            file.write(np.ascontiguousarray(block(min(BLOCK, shape[0] - begin)), dtype).data)
+            file.flush()
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def trained(store: Path, folder: Path, limit: str, options: argparse.Namespace) -> Ran:
+    """A training in a group with this hard limit, which it is told of."""
+    drop_pages(store)
+    order = {
+        "what": "train", "store": str(store), "model": "gcn", "options": {"hidden": HIDDEN, "dropout": 0.0},
+        "settings": {"memory": limit, "scratch_dir": str(folder)}, "threads": options.threads,
+        "epochs": options.epochs,
+    }  # fmt: skip
+    with Group("big", parse_bytes(limit)) as group:
+        return group.run(order).checked()
+
+
+def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The text of the table."""
+    first = next(row for row in rows if row["run"] == "train")
+    return [_trained_line(row, first) if row["run"] == "train" else _ingested_line(row) for row in rows]
+
+
+def _ingested_line(row: dict[str, Any]) -> tuple[str, ...]:
+    what = f"ingest: {row['num_vertices']:,} vertices, {row['num_edges']:,} edges"
+    return (what, row["limit"], f"{row['seconds']:.1f} in all", "-", format_bytes(row["peak"]), "-", "-", "-", "-")
+
+
+def _trained_line(row: dict[str, Any], first: dict[str, Any]) -> tuple[str, ...]:
+    plan = row["plan"]
+    moved = [format_bytes(round(statistics.median(each[way] for each in row["moved"]))) for way in ("read", "written")]
+    return (
+        f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{seconds(row):.2f}",
+        f"{seconds(row) / seconds(first):.2f}x", format_bytes(row["peak"]), format_bytes(plan["peak"]), *moved,
+        ", ".join(f"{kind} {format_bytes(size)}" for kind, size in plan["resident"].items() if size),
+    )  # fmt: skip
+
+
+def seconds(row: dict[str, Any]) -> float:
+    """Of an epoch."""
+    return statistics.median(row["seconds"])
+
+
+def failures(rows: list[dict[str, Any]]) -> list[str]:
+    """What is not as it should be: a run that went past its limit did not come so far."""
+    return [f"{row['run']}: went past {row['limit']}" for row in rows if row["peak"] > parse_bytes(row["limit"])]

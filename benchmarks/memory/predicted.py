@@ -1,0 +1,145 @@
+"""Predicted peak beside measured peak: shapes that the memory model was not made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.memory.group import Group, Ran, drop_pages, run_outside
+from dorylus.graph.sizes import format_bytes
+
+HEADINGS = (
+    "shape", "model", "limit", "verdict", "predicted", "measured", "predicted / measured", "worst stage",
+    "anonymous", "page cache",
+)  # fmt: skip
+GOAL = 0.15  # how far from the measured peak a prediction may be
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A graph, a model, and limits: each that is not None forces files."""
+
+    name: str
+    generator: str
+    arguments: Mapping[str, Any]
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: tuple[str | None, ...]
+
+
+CASES = (
+    Case(
+        name="2M vertices, 24M edges, 32 features",
+        generator="rmat",
+        arguments={"num_vertices": 2_000_000, "num_edges": 24_000_000, "num_features": 32, "num_classes": 10},
+        model="gcn",
+        options={"hidden": 64, "dropout": 0.5},
+        limits=("2GiB", None),
+    ),
+    Case(
+        name="1M vertices, 20M edges, 100 features, directed",
+        generator="rmat",
+        arguments={
+            "num_vertices": 1_000_000, "num_edges": 20_000_000, "num_features": 100, "num_classes": 47, "directed": True
+        },
+        model="sage",
+        options={"hidden": 64, "dropout": 0.2},
+        limits=("1200MiB", None),
+    ),
+    Case(
+        name="600k vertices, 9M edges, 48 features",
+        generator="communities",
+        arguments={"num_vertices": 600_000, "average_degree": 15.0, "num_features": 48, "num_classes": 20},
+        model="gat",
+        options={"hidden": 16, "heads": 4, "dropout": 0.0},
+        limits=("1GiB",),
+    ),
+    Case(
+        name="1M vertices, 10M edges, 16 features, directed",
+        generator="rmat",
+        arguments={
+            "num_vertices": 1_000_000, "num_edges": 10_000_000, "num_features": 16, "num_classes": 7, "directed": True
+        },
+        model="gcn",
+        options={"hidden": 128, "num_layers": 3, "dropout": 0.0},
+        limits=("1536MiB",),
+    ),
+    Case(
+        name="800k vertices, 16M edges, 128 features",
+        generator="communities",
+        arguments={"num_vertices": 800_000, "average_degree": 20.0, "num_features": 128, "num_classes": 16},
+        model="sage",
+        options={"hidden": 48, "num_layers": 3, "dropout": 0.3, "aggregator": "max"},
+        limits=("1GiB",),
+    ),
+    Case(
+        name="500k vertices, 6M edges, 300 features, directed",
+        generator="rmat",
+        arguments={
+            "num_vertices": 500_000, "num_edges": 6_000_000, "num_features": 300, "num_classes": 100, "directed": True
+        },
+        model="gcn",
+        options={"hidden": 32, "dropout": 0.0},
+        limits=("700MiB",),
+    ),
+)  # fmt: skip
+
+
+def measure(folder: Path, threads: int, only: str = "") -> list[dict[str, Any]]:
+    """A row for every case and limit."""
+    rows = []
+    for number, case in enumerate(CASES):
+        if only not in f"{case.model} {case.name}":
+            continue
+        store = folder / f"case-{number}"
+        order = {"what": "generate", "store": str(store), "generator": case.generator, "arguments": case.arguments}
+        run_outside(order).checked()
+        rows += [row_of(case, limit, trained(case, store, limit, threads)) for limit in case.limits]
+    return rows
+
+
+def trained(case: Case, store: Path, limit: str | None, threads: int) -> Ran:
+    """Two epochs in a group without a limit, of a store of which nothing is in the page cache."""
+    drop_pages(store)
+    settings = {} if limit is None else {"memory": limit, "scratch_dir": str(store.parent)}
+    order = {
+        "what": "train", "store": str(store), "model": case.model, "options": case.options, "settings": settings,
+        "threads": threads, "epochs": 2,
+    }  # fmt: skip
+    with Group("predicted") as group:
+        return group.run(order).checked()
+
+
+def row_of(case: Case, limit: str | None, ran: Ran) -> dict[str, Any]:
+    return {
+        "shape": case.name,
+        "model": f"{case.model} {', '.join(f'{name}={value}' for name, value in case.options.items())}",
+        "limit": limit or "none",
+        "measured": ran.peak,
+        "parts": ran.parts,
+        "ratio": ran.said["plan"]["peak"] / ran.peak,
+        **ran.said,
+    }
+
+
+def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The text of the table."""
+    return [
+        (
+            row["shape"], row["model"], row["limit"], row["plan"]["verdict"], format_bytes(row["plan"]["peak"]),
+            format_bytes(row["measured"]), f"{row['ratio']:.2f}", max(row["stages"], key=row["stages"].get),
+            format_bytes(row["parts"]["anonymous"]), format_bytes(row["parts"]["page cache"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def failures(rows: list[dict[str, Any]]) -> list[str]:
+    """What is not as it should be."""
+    return [
+        f"{row['model']} on {row['shape']}, limit {row['limit']}: predicted / measured is {row['ratio']:.2f}"
+        for row in rows
+        if abs(row["ratio"] - 1) > GOAL
+    ]

@@ -1,0 +1,72 @@
+"""``dorylus plan-memory``: what a training run would take, by kind, before it is begun."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_section, model_section
+from dorylus.cli.asked import widths as widths_of
+from dorylus.cli.flags import with_settings
+from dorylus.cli.train import DEFAULT_MODEL
+from dorylus.report import units
+from dorylus.training.run_folder import RunSpec
+
+if TYPE_CHECKING:
+    from dorylus.training.limits import MemoryPlan
+
+
+def plan_memory(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
+    root: Root = None,
+    row_normalise: RowNormalise = None,
+    model: Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")] = None,
+    hidden: Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")] = None,
+    num_layers: Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")] = None,
+    model_option: Annotated[
+        list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")
+    ] = None,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Say what training would take, in memory and in files, and whether that fits."""
+    named = model_section(
+        model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
+    )
+    spec = RunSpec(graph_section(graph, root, row_normalise), {"name": DEFAULT_MODEL, **named})
+    recipe = spec.build_model()
+
+    import dorylus
+
+    loaded = spec.load_graph()
+    plan = dorylus.plan_memory(loaded, recipe, **settings)
+    _show(plan)
+    if plan.chosen is None:
+        from dorylus.training.config import RunConfig
+        from dorylus.training.limits import refusal
+
+        typer.echo(refusal(loaded, RunConfig.of(**settings), plan))
+        raise typer.Exit(1)
+
+
+plan_memory = with_settings(plan_memory, only=("memory", "scratch_dir", "intervals", "threads", "precision"))
+
+
+def _show(plan: "MemoryPlan") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    way = plan.shown
+    table = Table(box=None, pad_edge=False)
+    for name in ("kind", "in memory", "in files"):
+        table.add_column(name, justify="left" if name == "kind" else "right")
+    known = way.peak - way.figures.peak
+    table.add_row("the process as it is", units.size(known), "")
+    for kind in sorted(way.figures.resident | way.figures.on_disk):
+        table.add_row(kind, units.size(way.figures.resident[kind]), units.size(way.figures.on_disk[kind]))
+    table.add_row("together", units.size(way.peak), units.size(way.figures.on_disk.total()))
+    console = Console()
+    console.print(table)
+    moved = f"each epoch reads {units.size(way.figures.read)} of files and writes {units.size(way.figures.written)}"
+    console.print(f"{plan.verdict}: limit {units.size(plan.limit)}, {moved}")

@@ -1,0 +1,295 @@
+"""The memory model: what a run holds, by kind, in memory and in files, and what it moves between them each epoch.
+
+docs/memory.md says it in words. Everything here is arithmetic on sizes; :mod:`dorylus.training.limits` chooses.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+
+from dorylus.graph import Graph
+from dorylus.graph.places import is_elsewhere
+from dorylus.graph.store import open_out_edges
+from dorylus.paging.mover import WRITES
+from dorylus.saga import Plan
+from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
+from dorylus.saga.table import Steps, steps_of
+from dorylus.servers.bench import Extra, Grad, Published
+from dorylus.servers.holding import Holding
+from dorylus.servers.residency import AHEAD
+from dorylus.servers.touches import FEATURES, Touch, touches_of
+
+FLOAT = 4
+COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
+SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
+ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes of a graph that memory depends on."""
+
+    vertices: int
+    edges: int
+    features: int
+    label_columns: int
+    directed: bool
+    weighted: bool
+    self_loops: bool  # whether some layer adds them
+    turned: bool = False  # whether out-edges are not stored, and have to be made in memory
+
+    @classmethod
+    def of(cls, graph: Graph, plan: Plan) -> "Shape":
+        """Those of a graph, for a program."""
+        return cls(
+            vertices=graph.num_vertices,
+            edges=graph.num_edges,
+            features=graph.num_features,
+            label_columns=graph.num_classes if graph.multilabel else 1,
+            directed=graph.directed,
+            weighted=graph.edge_weight is not None,
+            self_loops=any(layer.self_loops for layer in plan.layers),
+            turned=graph.directed and not _has_out_edges(graph),
+        )
+
+    @property
+    def edge_bytes(self) -> int:
+        """One direction of the edges, with the self loops that are added."""
+        return (self.edges + self.vertices * self.self_loops) * (8 if self.weighted else 4)
+
+    @property
+    def vertex_bytes(self) -> int:
+        """What is kept of every vertex: order, offsets (with loops, and backward too), loops, scale, label."""
+        offsets = 8 * (1 + self.self_loops * (1 + self.directed))
+        return self.vertices * (4 + offsets + 1 + 4 + 8 * self.weighted + 4 * self.label_columns + 4)
+
+
+def _has_out_edges(graph: Graph) -> bool:
+    return graph.store is not None and not is_elsewhere(graph.store) and open_out_edges(graph.store) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """A way to hold a run's matrices under a limit. ``half``: what is gathered is stored in two bytes."""
+
+    holding: Holding
+    static_blocks: int
+    intervals: int
+    threads: int
+    half: bool = False
+
+
+@dataclass
+class Figures:
+    """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes."""
+
+    resident: Counter[str] = field(default_factory=Counter)
+    on_disk: Counter[str] = field(default_factory=Counter)
+    read: int = 0
+    written: int = 0
+
+    @property
+    def peak(self) -> int:
+        """The most that is in memory at once."""
+        return sum(self.resident.values())
+
+
+def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) -> Figures:
+    """What a run under a limit holds and moves: the worse of its two passes or of its start, and what all share."""
+    passes = [_Pass(shape, evaluation, way, backward=False)]
+    if training is not None:
+        passes.append(_Pass(shape, training, way, backward=True))
+    worst = max(passes, key=lambda each: each.figures.peak)
+    made = Figures(worst.figures.resident, Counter(), passes[-1].figures.read, passes[-1].figures.written)
+    start = _start(shape, evaluation, way)
+    if start.total() > made.peak:
+        made.resident = start
+    made.resident["vertices"] = shape.vertex_bytes
+    if shape.turned:
+        made.resident["edges"] += 8 * shape.vertices + shape.edges * (8 if shape.weighted else 4)
+    made.on_disk = _shared_files(shape, evaluation)
+    for each in passes:
+        made.on_disk |= each.figures.on_disk
+    return made
+
+
+def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *, mapped: bool) -> Figures:
+    """What a run without a limit holds: everything. ``mapped``: the graph lies in files, of which it reads all."""
+    passes = [_Pass(shape, evaluation, way, backward=False, everything=True)]
+    kept = 0  # what autograd keeps of every ApplyVertex until its gradient
+    if training is not None:
+        passes.append(_Pass(shape, training, way, backward=True, everything=True))
+        kept = sum(slot.columns for each in training.stages if isinstance(each, ApplyVertex) for slot in each.outputs)
+    made = Figures(max(passes, key=lambda each: each.figures.peak).figures.resident)
+    made.resident["activations"] += shape.vertices * FLOAT * kept
+    made.resident["results"] += shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
+    made.resident["vertices"] = shape.vertex_bytes + SETTLING * shape.vertices
+    own = shape.edges * (8 if shape.weighted else 4) * mapped
+    copies = shape.self_loops + shape.directed  # in working order, and turned round
+    made.resident["edges"] += own + shape.edge_bytes * copies
+    made.resident["features"] += shape.vertices * FLOAT * shape.features * mapped
+    made.resident["first gather"] += sum(
+        shape.vertices * FLOAT * slot.columns for slot in _outputs(evaluation) if slot.source == "static"
+    )
+    return made
+
+
+def _outputs(plan: Plan) -> list[Slot]:
+    return [stage.output for stage in plan.stages if isinstance(stage, Gather)]
+
+
+def _start(shape: Shape, plan: Plan, way: Way) -> Counter[str]:
+    """What the gather that is made once holds while it lasts."""
+    static = any(slot.source == "static" for slot in _outputs(plan))
+    columns = -(-shape.features // way.static_blocks) * static
+    in_hand = (way.threads + AHEAD + WRITES) * (shape.edge_bytes + shape.vertices * FLOAT * 2 * shape.features)
+    return Counter({"features": shape.vertices * FLOAT * columns, "on the way": in_hand // way.intervals})
+
+
+def _shared_files(shape: Shape, plan: Plan) -> Counter[str]:
+    files = Counter({"edges": shape.edge_bytes * (1 + shape.directed) * shape.self_loops})
+    for slot in _outputs(plan):
+        if slot.source == "static":
+            files["first gather"] += shape.vertices * FLOAT * slot.columns
+    return files
+
+
+class _Pass:
+    """One pass over all steps: what lives in which phase."""
+
+    def __init__(self, shape: Shape, plan: Plan, way: Way, *, backward: bool, everything: bool = False) -> None:
+        steps = steps_of(plan, backward=backward)
+        self._shape, self._plan, self._way, self._everything = shape, plan, way, everything
+        self._rows = -(-shape.vertices // way.intervals)
+        self._touches = touches_of(steps)
+        self._phases = [step.phase for step in steps.table.steps]
+        self._reduce = {s.output: s.layer for s in plan.stages if isinstance(s, Gather)}
+        self._results = plan.results
+        self.figures = Figures()
+        self._count_matrices()
+        self._count_work(plan)
+        if backward:
+            self._count_waiting(plan)
+        if not everything:
+            self._count_edges(steps)
+
+    def _count_matrices(self) -> None:
+        alive: dict[int, Counter[str]] = {phase: Counter() for phase in self._phases}
+        moving: Counter[int] = Counter()
+        for name, at in self._when_touched().items():
+            size, kind = self._size(name), kind_of(name)
+            if self._is_paged(name):
+                self._count_paged(name, size, kind, at, alive)
+                for phase in at:
+                    moving[phase] += size // self._shape.vertices
+            else:
+                for phase in range(min(at), max(at) + 1):
+                    alive[phase][kind] += size
+        worst = max(alive.values(), key=lambda held: held.total(), default=Counter())
+        self.figures.resident.update(worst)
+        in_flight = self._way.threads + AHEAD + WRITES
+        self.figures.resident["on the way"] += max(moving.values(), default=0) * self._rows * in_flight
+
+    def _count_paged(
+        self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]], alive: dict[int, Counter[str]]
+    ) -> None:
+        lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
+        is_file = lasting or name == FEATURES
+        for phase, touches in at.items():
+            whole = any(name in touch.wholes for touch in touches)
+            written = any(name in touch.writes for touch in touches)
+            alive[phase][kind] += size if whole else 0
+            stays = phase != max(at) or name in self._results
+            self.figures.written += size if written and stays and not is_file else 0
+            self.figures.read += size if is_file or phase != min(at) else 0
+        if not is_file and (len(at) > 1 or name in self._results):
+            self.figures.on_disk[kind] += size
+
+    def _when_touched(self) -> dict[Hashable, dict[int, list[Touch]]]:
+        """For every matrix, the phases in which it is touched, and by what."""
+        found: dict[Hashable, dict[int, list[Touch]]] = {}
+        written = {name for touch in self._touches for name in touch.writes}
+        for touch, phase in zip(self._touches, self._phases, strict=True):
+            for name in dict.fromkeys((*touch.rows, *touch.wholes)):
+                made = not isinstance(name, Grad) or name in written  # others pass from task to task
+                if made and self._size(name) and not (self._everything and self._is_counted(name)):
+                    found.setdefault(name, {}).setdefault(phase, []).append(touch)
+        return found
+
+    def _is_paged(self, name: Hashable) -> bool:
+        if self._everything:
+            return False
+        stored = name == FEATURES or (isinstance(name, Slot) and name.source != "computed" and name.dropout == 0)
+        return stored or self._way.holding.pages(name, self._plan)
+
+    def _is_counted(self, name: Hashable) -> bool:
+        """Whether it is counted once for both passes."""
+        lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
+        return lasting or name == FEATURES or name in self._results
+
+    def _size(self, name: Hashable) -> int:
+        """The bytes of a matrix; 0 where the layer makes no such thing."""
+        if name == FEATURES:
+            return self._shape.vertices * FLOAT * self._shape.features
+        if isinstance(name, Slot):
+            return self._shape.vertices * name.columns * self._item(name.gathered and not name.exact)
+        assert isinstance(name, Grad | Extra | Published)
+        if isinstance(name, Grad):
+            return self._shape.vertices * FLOAT * name.slot.columns * name.slot.needs_grad
+        layer = self._reduce[name.slot]
+        if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
+            return 0
+        columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
+        return self._shape.vertices * columns * self._item(name.what == "cotangent")
+
+    def _item(self, narrow: bool) -> int:
+        return 2 if narrow and self._way.half else FLOAT
+
+    def _count_edges(self, steps: Steps) -> None:
+        times = sum(
+            isinstance(stage, Gather) and step.kind.value.endswith("GA")
+            for step, stage in zip(steps.table.steps, steps.stages, strict=True)
+        )
+        self.figures.read += times * self._shape.edge_bytes
+        in_flight = self._way.threads + AHEAD
+        self.figures.resident["on the way"] += in_flight * self._shape.edge_bytes // self._way.intervals
+
+    def _count_waiting(self, plan: Plan) -> None:
+        """Cotangents that rows have from dense tasks, and that wait for those of their gather to be added to them."""
+        gathered = {slot for stage in plan.stages if isinstance(stage, Gather) for slot in stage.inputs}
+        dense = (stage.inputs for stage in plan.stages if isinstance(stage, ApplyVertex | Loss))
+        waiting = {slot for inputs in dense for slot in inputs if slot in gathered and slot.needs_grad}
+        self.figures.resident["gradients"] += sum(self._shape.vertices * FLOAT * slot.columns for slot in waiting)
+
+    def _count_work(self, plan: Plan) -> None:
+        """What dense tasks hold beside the rows they read."""
+        widths = [0]
+        for stage in plan.stages:
+            if isinstance(stage, ApplyVertex):
+                made = sum(slot.columns for slot in stage.outputs)
+            elif isinstance(stage, Loss):
+                made = plan.layers[-1].out_columns
+            else:
+                continue
+            widths.append(sum(slot.columns for slot in stage.inputs) + COPIES * made)
+        self.figures.resident["work"] += self._way.threads * self._rows * FLOAT * max(widths)
+
+
+MADE_BY = {
+    ("Published", "sum"): ("cotangent",),
+    ("Published", "mean"): ("cotangent",),
+    ("Published", "max"): ("share", "out"),
+    ("Published", "attention"): ("cotangent", "delta", "lse", "s_dst"),
+    ("Extra", "max"): ("ties",),
+    ("Extra", "softmax"): ("lse",),
+    ("Extra", "attention"): ("lse", "a_pos", "out_pos"),
+}
+
+
+def kind_of(name: Hashable) -> str:
+    """The kind a matrix is counted as."""
+    if name == FEATURES or (isinstance(name, Slot) and name.source == "features"):
+        return "features"
+    if isinstance(name, Slot):
+        return "first gather" if name.source == "static" else "activations"
+    return "activations" if isinstance(name, Extra) else "gradients"

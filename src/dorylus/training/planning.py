@@ -1,0 +1,23 @@
+"""What a run would take, before it is begun."""
+
+from typing import Any
+
+from dorylus.graph import Graph
+from dorylus.saga import Program, Recipe, lower
+from dorylus.training.assembly import bind, savings_of, threads_of
+from dorylus.training.config import RunConfig
+from dorylus.training.limits import MemoryPlan, memory_plan
+
+
+def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
+    """The bytes a training run holds by kind, in memory and in files, and whether that fits.
+
+    Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
+    """
+    config = RunConfig.of(**settings)
+    program = bind(model, graph, config.seed)
+    plans = [
+        lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
+        for training in (True, False)
+    ]
+    return memory_plan(graph, plans[0], plans[1], config, threads_of(config))

@@ -1,0 +1,51 @@
+"""A prediction whose process ends in the middle, or whose file may not grow, leaves nothing half-written."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import os, resource, signal, sys
+from contextlib import closing
+import numpy as np
+from dorylus.errors import DataError
+from dorylus.training.original_ids import NumberIds
+from dorylus.training.prediction_file import Form, PredictionFile
+
+target, how = sys.argv[1:]
+size = 400_000
+if how == "limit":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+def tell(done, total):
+    if how == "kill" and done > total // 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+rows = np.random.default_rng(0).random((size, 4), np.float32)
+ids = NumberIds(np.arange(size))
+try:
+    with closing(PredictionFile(target, Form(size, 4, rows.dtype), "logits", ids)) as file:
+        file.write([rows], tell)
+except DataError as error:
+    sys.exit(str(error))
+"""
+
+
+@pytest.mark.parametrize("before", [None, b"the file there was"])
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize("how", ["kill", "limit"])
+def test_nothing_half_written_is_left(tmp_path, name, how, before):
+    if before is not None:
+        (tmp_path / name).write_bytes(before)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path / name), how], capture_output=True, text=True, timeout=120
+    )
+    if how == "kill":
+        assert done.returncode == -signal.SIGKILL
+    else:
+        assert done.stderr == (
+            f"predictions cannot be written to {tmp_path / name}: File too large. Make room, or name another file.\n"
+        )
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == ({name: before} if before else {})

@@ -1,0 +1,57 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from dorylus.cli.prediction_bar import prediction_bar
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def drawn(seconds_a_slab, *, terminal=True):
+    """What is drawn while three slabs of a million rows are written."""
+    clock, text = Clock(), io.StringIO()
+    console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
+    with prediction_bar("logits", console, clock) as tell:
+        for done in (1, 2, 3):
+            clock.now += seconds_a_slab
+            tell(done * 1_000_000, 3_000_000)
+    return text.getvalue()
+
+
+def test_a_long_prediction_shows_rows_a_second_and_the_time_left():
+    shown = drawn(4.0)
+    assert "computing logits of every vertex" in shown
+    assert "writing logits" in shown
+    assert "250,000 rows/s" in shown
+    assert "0:00:0" in shown
+
+
+def test_a_short_prediction_shows_no_bar():
+    assert "writing logits" not in drawn(0.5)
+
+
+def test_nothing_is_drawn_where_there_is_no_terminal():
+    assert drawn(4.0, terminal=False).strip() == ""
+
+
+def test_the_terminal_is_given_back_after_an_error():
+    clock, text = Clock(), io.StringIO()
+    console = Console(file=text, force_terminal=True, width=120, color_system=None)
+
+    def interrupted():
+        with prediction_bar("logits", console, clock) as tell:
+            clock.now = 3.0
+            tell(1, 2)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"  # the cursor
+    assert text.getvalue().rfind(shown) > text.getvalue().rfind(hidden) >= 0

@@ -1,0 +1,134 @@
+"""How a limit is kept: the cheapest way that fits, or a refusal with the cure."""
+
+import re
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+import dorylus
+from dorylus.cluster import memory
+from dorylus.errors import ConfigError
+from dorylus.training import limits as limits_module
+from dorylus.training.limits import HOLDINGS
+
+MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
+KIB = 1024
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A graph of some MiB, most of it in its features."""
+    rng = np.random.default_rng(0)
+    size = 4096
+    source, destination = np.unique(rng.integers(0, size, (2, 20_000)), axis=1)
+    return dorylus.Graph.from_edges(
+        source,
+        destination,
+        size,
+        undirected=False,
+        features=rng.standard_normal((size, 128), dtype=np.float32),
+        labels=rng.integers(0, 40, size),
+        train_mask=np.ones(size, np.bool_),
+    )
+
+
+@pytest.fixture(autouse=True)
+def process(monkeypatch):
+    """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
+    monkeypatch.setattr(limits_module, "SLACK", 0)
+    monkeypatch.setattr(memory, "private_bytes", lambda: 0)
+
+
+def planned(graph, kib, **settings):
+    return dorylus.plan_memory(graph, MODEL, memory=f"{kib}KiB", threads=1, **settings)
+
+
+def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
+    plans = [planned(wide, kib) for kib in range(4 * KIB, 20 * KIB, 512)]
+    verdicts = [plan.verdict for plan in plans]
+    order = ["does not fit", "fits with spilling", "fits"]
+    assert sorted(set(verdicts), key=order.index) == order
+    assert verdicts == sorted(verdicts, key=order.index)
+    moved = [plan.chosen.figures.read + plan.chosen.figures.written for plan in plans if plan.chosen]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[-1] == 0
+
+
+def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
+    for kib in range(8 * KIB, 20 * KIB, 1024):
+        plan = planned(wide, kib)
+        assert plan.chosen is None or plan.chosen.peak <= kib * KIB * 24 // 25
+
+
+def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
+    found = [planned(wide, kib).chosen for kib in range(20 * KIB, 8 * KIB, -512)]
+    holdings = [way.limited.holding for way in found if way is not None and way.limited is not None]
+    ranks = [HOLDINGS.index(holding) for holding in holdings]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) > 1
+    assert any(way.training.parts for way in found if way is not None), "no limit was so small that gathers are cut"
+
+
+def test_plans_for_training_and_evaluation_are_cut_alike(wide):
+    for kib in range(8 * KIB, 20 * KIB, 2048):
+        way = planned(wide, kib).shown
+        assert bool(way.training.parts) == bool(way.evaluation.parts)
+
+
+def test_intervals_that_were_asked_for_are_kept(wide):
+    assert planned(wide, 16 * KIB, intervals=7).shown.intervals == 7
+
+
+def test_without_a_limit_the_limit_is_what_the_machine_has(wide, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 123_456_789)
+    assert dorylus.plan_memory(wide, MODEL).limit == 123_456_789
+
+
+def test_a_limit_too_small_is_refused_before_anything_is_written(wide, tmp_path):
+    with pytest.raises(ConfigError, match=r"^1\.0 MiB of memory are too little for graph .* Give memory='\d+MiB', or"):
+        dorylus.train(wide, MODEL, memory="1MiB", run_dir=str(tmp_path / "run"), threads=1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("kib", [256, 1024, 2048])
+def test_the_memory_a_refusal_names_is_enough(kib, precision, wide):
+    with pytest.raises(ConfigError) as caught:
+        dorylus.train(wide, MODEL, memory=f"{kib}KiB", threads=1, precision=precision)
+    assert ("precision='bf16'" in str(caught.value)) is (precision == "float32")
+    (named,) = re.findall(r"memory='(\d+)MiB'", str(caught.value))
+    assert planned(wide, int(named) * KIB, precision=precision).verdict == "fits with spilling"
+
+
+Usage = namedtuple("Usage", "total used free")
+
+
+def spilling(graph):
+    """A limit with which a run fits only with files."""
+    return next(kib for kib in range(9 * KIB, 20 * KIB, 1024) if planned(graph, kib).verdict == "fits with spilling")
+
+
+def test_a_disk_too_small_is_refused_with_the_cure(wide, tmp_path, monkeypatch):
+    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))
+    asked = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path), "threads": 1}
+    with pytest.raises(ConfigError, match=r"of scratch in .*, which has 10 .* free: make room there, or .*scratch_dir"):
+        dorylus.train(wide, MODEL, **asked)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_just_large_enough_is_taken(wide, tmp_path, monkeypatch):
+    kib = spilling(wide)
+    needed = planned(wide, kib).chosen.figures.on_disk.total()
+    asked = {"memory": f"{kib}KiB", "scratch_dir": str(tmp_path), "threads": 1, "epochs": 1}
+    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed - 1))
+    with pytest.raises(ConfigError, match="of scratch in"):
+        dorylus.train(wide, MODEL, **asked)
+    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed))
+    assert len(dorylus.train(wide, MODEL, **asked).losses) == 1
+
+
+def test_a_scratch_folder_that_is_not_there_is_refused(wide, tmp_path):
+    asked = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path / "nowhere"), "threads": 1}
+    with pytest.raises(ConfigError, match=r"scratch_dir=.*nowhere"):
+        dorylus.train(wide, MODEL, **asked)

@@ -1,0 +1,155 @@
+"""The memory model beside sizes counted by hand: a GCN of two layers over a thousand vertices."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import dorylus
+from dorylus.paging.mover import WRITES
+from dorylus.saga import Savings, lower
+from dorylus.saga.columns import in_blocks
+from dorylus.servers.holding import Holding
+from dorylus.servers.residency import AHEAD
+from dorylus.training.limits import HOLDINGS
+from dorylus.training.memory_model import Shape, Way, in_files, in_memory
+
+SHAPE = Shape(vertices=1000, edges=5000, features=48, label_columns=1, directed=False, weighted=False, self_loops=True)
+WAY = Way(holding=Holding(), static_blocks=1, intervals=10, threads=2)
+NOTHING = Holding(rows=False, gathered=False, published=False)
+EDGES = 4 * 6000  # with a self loop a vertex
+VERTICES = 1000 * (4 + 8 + 8 + 1 + 4 + 4 + 4)  # order, offsets, offsets with loops, loops, scale, label, mask
+# A thousand vertices take as many KB as a row takes bytes. Features have 48 columns, the hidden row 32, classes 24.
+FEATURES, HIDDEN, CLASSES = 192_000, 128_000, 96_000
+WORK = 2 * 100 * 4 * (48 + 5 * 32)  # two threads, a hundred rows, the first layer's input and its outputs
+
+
+def plans(recipe=None):
+    program = (recipe or dorylus.gcn(hidden=32, dropout=0.5)).build(48, 24)
+    return [lower(program, sparse_features=False, training=each, savings=Savings()) for each in (True, False)]
+
+
+def test_everything_in_files_as_counted_by_hand():
+    found = in_files(SHAPE, *plans(), WAY)
+    # Gathered features, hidden rows and what the second layer gathers wait for a later phase; so do the features with
+    # dropout, and the cotangent that is gathered back.
+    assert found.on_disk == Counter(
+        {"features": FEATURES, "activations": FEATURES + HIDDEN + CLASSES, "gradients": CLASSES, "edges": EDGES}
+    )
+    assert found.written == FEATURES + FEATURES + HIDDEN + CLASSES + CLASSES
+    # Each of them is read once, and so are the features of the graph; edges are, by two gathers and one backward.
+    assert found.read == FEATURES + found.written + 3 * EDGES
+    # At the worst all features are gathered from, with the rows made of them on their way.
+    rows = FEATURES + FEATURES + HIDDEN + CLASSES
+    moving = (2 + AHEAD + WRITES) * rows // 10 + (2 + AHEAD) * EDGES // 10
+    held = {"features": FEATURES, "on the way": moving, "work": WORK, "vertices": VERTICES}
+    assert +found.resident == Counter(held)
+    assert found.peak == FEATURES + moving + WORK + VERTICES
+
+
+def test_only_the_graph_in_files_as_counted_by_hand():
+    found = in_files(SHAPE, *plans(), replace(WAY, holding=NOTHING))
+    assert found.read == FEATURES + 3 * EDGES
+    assert found.written == 0
+    # At the worst: features with dropout, what is gathered of them, hidden rows, and what is made of those.
+    assert found.resident["features"] == FEATURES
+    assert found.resident["activations"] == FEATURES + HIDDEN + CLASSES
+    assert found.resident["gradients"] == 0
+    assert found.on_disk == Counter({"activations": CLASSES, "edges": EDGES})  # the results, which always are in files
+
+
+def test_everything_in_memory_as_counted_by_hand():
+    recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
+    found = in_memory(SHAPE, *plans(recipe), WAY, mapped=False)
+    assert (found.read, found.written, found.on_disk.total()) == (0, 0, 0)
+    assert +found.resident == Counter(
+        {
+            "first gather": FEATURES,
+            "activations": HIDDEN
+            + CLASSES
+            + CLASSES
+            + (HIDDEN + CLASSES),  # the last: what autograd keeps of two bodies
+            "gradients": CLASSES,
+            "results": CLASSES,
+            "edges": EDGES,
+            "work": WORK,
+            "vertices": VERTICES + 48 * 1000,
+        }
+    )
+
+
+def test_a_mapped_graph_is_read_into_memory_too():
+    plain = in_memory(SHAPE, *plans(), WAY, mapped=False)
+    mapped = in_memory(SHAPE, *plans(), WAY, mapped=True)
+    assert mapped.peak - plain.peak == 4 * 5000 + FEATURES
+
+
+def test_the_first_gather_is_a_file_that_is_there_for_good():
+    found = in_files(SHAPE, *plans(dorylus.gcn(hidden=32, dropout=0.0)), WAY)
+    assert found.on_disk["first gather"] == FEATURES
+    assert found.on_disk["features"] == 0
+    # It is read forward and backward. Without dropout no hidden rows are kept: backward makes them again.
+    assert found.read == FEATURES * 2 + CLASSES * 2 + 2 * EDGES
+    assert found.written == CLASSES * 2
+
+
+def test_features_gathered_in_blocks_of_columns_are_held_in_blocks():
+    shape = replace(SHAPE, features=4800)
+    program = dorylus.gcn(hidden=32, dropout=0.0).build(4800, 24)
+    evaluation = lower(program, sparse_features=False, training=False, savings=Savings())
+    found = [in_files(shape, None, evaluation, replace(WAY, intervals=1000, static_blocks=n)) for n in (1, 4)]
+    assert [each.resident["features"] for each in found] == [4 * 4800 * 1000, 4 * 1200 * 1000]
+
+
+def test_gathers_in_blocks_of_columns_hold_less_and_read_edges_more_often():
+    both = plans(dorylus.gcn(hidden=[96, 96], dropout=0.0))
+    whole, cut = (in_files(SHAPE, *(in_blocks(plan, blocks) for plan in both), WAY) for blocks in (1, 3))
+    held = [max(each.resident["activations"], each.resident["gradients"]) for each in (whole, cut)]
+    assert held == [4 * 96 * 1000, 4 * 32 * 1000]
+    assert cut.read - whole.read >= 4 * EDGES  # two more gathers of the second layer, forward and backward
+    assert cut.on_disk["edges"] == whole.on_disk["edges"]
+
+
+def test_half_precision_halves_what_is_gathered_from():
+    found = in_files(SHAPE, *plans(), replace(WAY, half=True))
+    assert found.resident["features"] == FEATURES // 2
+    assert found.on_disk["gradients"] == CLASSES // 2
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        dorylus.gcn(hidden=32, dropout=0.5),
+        dorylus.sage(hidden=32, aggregator="max", dropout=0.5),
+        dorylus.gat(hidden=8, heads=4),
+        dorylus.gin(hidden=32, dropout=0.0),
+    ],
+    ids=["gcn", "sage max", "gat", "gin"],
+)
+def test_each_holding_moves_more_than_the_cheaper_one_before(recipe):
+    found = [in_files(SHAPE, *plans(recipe), replace(WAY, holding=holding)) for holding in HOLDINGS]
+    moved = [each.read + each.written for each in found]
+    assert moved == sorted(moved)
+    assert moved[0] < moved[-1]
+    files = [each.on_disk.total() for each in found]
+    assert files == sorted(files)
+
+
+def test_the_shape_of_a_graph_is_what_the_graph_says():
+    graph = dorylus.Graph.from_edges(
+        [0, 1, 2],
+        [1, 2, 3],
+        4,
+        undirected=False,
+        edge_weight=np.ones(3, np.float32),
+        features=np.ones((4, 48), np.float32),
+        labels=np.eye(4, 24, dtype=np.uint8),
+    )
+    shape = Shape.of(graph, plans()[1])
+    assert shape == Shape(
+        vertices=4, edges=3, features=48, label_columns=24, directed=True, weighted=True, self_loops=True, turned=True
+    )
+    assert shape.edge_bytes == (3 + 4) * (4 + 4)
+    # order, offsets (own, with loops, backward), loops, scale, sum of weights, labels, mask
+    assert shape.vertex_bytes == 4 * (4 + 3 * 8 + 1 + 4 + 8 + 4 * 24 + 4)
