@@ -49,9 +49,11 @@ def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 @pytest.fixture
 def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has every run with a memory limit keep in files what can be kept there."""
+    from dorylus.cluster import memory
     from dorylus.training import limits
     from dorylus.training.memory_model import Figures
 
+    monkeypatch.setattr(memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
     monkeypatch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
     monkeypatch.setattr(limits, "FEWEST_ROWS", 50)

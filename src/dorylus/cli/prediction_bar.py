@@ -23,13 +23,16 @@ def prediction_bar(
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     console, begin = console or Console(stderr=True), clock()
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
     shown = Progress(*columns, TimeRemainingColumn(), console=console, transient=True, get_time=clock)
     task = shown.add_task(f"writing {what}", total=None, rate="", start=False)
     with console.status(f"computing {what} of every vertex") as status:
 
         def tell(done: int, total: int) -> None:
-            if not console.is_terminal or clock() - begin < SHOWN_AFTER_S:
+            if clock() - begin < SHOWN_AFTER_S:
                 return
             if not shown.live.is_started:
                 status.stop()  # a terminal has room for one of them
