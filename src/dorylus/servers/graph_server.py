@@ -39,7 +39,7 @@ from dorylus.servers.matrices import Arena, Matrices
 from dorylus.servers.paged_matrices import PagedMatrices
 from dorylus.servers.paged_static import gather_once_paged
 from dorylus.servers.paging import Paging
-from dorylus.servers.residency import Residency
+from dorylus.servers.residency import Residency, paged_edges_of
 from dorylus.servers.static_gather import EachInterval, gather_once
 from dorylus.servers.touches import FEATURES
 
@@ -139,7 +139,9 @@ class GraphServer:
         self._put_features()
         lasting = [stage.output for stage in self._gathers if stage.output.source == "static"]
         kept = [FEATURES, *self._features.parts, *lasting, *self._plan.results]
-        return Residency(steps, self._layout.num_intervals, matrices, self._paged_edges(steps), kept)
+        return Residency(
+            steps, self._layout.num_intervals, matrices, paged_edges_of(steps, self._gathers, self._edges), kept
+        )
 
     def _put_features(self) -> None:
         """Have features found where they are paged: by who reads their rows, and by who publishes them."""
@@ -149,25 +151,12 @@ class GraphServer:
             if not self._plan.features.gathered:
                 matrices.put(self._plan.features, shard.features)
 
-    def _paged_edges(self, steps: Steps) -> dict[int, tuple[PagedArray, ...]]:
-        """The paged edges that every step reads."""
-        found = {}
-        for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
-            if isinstance(stage, Gather) and stage.over is None and step.kind is Kind.GATHER:
-                found[number] = self._gathers[stage].edges.pages
-            elif isinstance(stage, Gather) and stage.over is None and step.kind is Kind.GRAD_GATHER:
-                found[number] = self._gathers[stage].back.pages
-            elif isinstance(stage, ApplyEdge | Gather):
-                over = stage.over if isinstance(stage, Gather) else stage
-                found[number] = self._edges[over].edges.pages if over is not None else ()
-        return found
-
     def layer_output(self, layer: int) -> Iterator[tuple[int, Matrix]]:
         """(first row, rows as float32) of a layer's output, in the shard's order, an interval after the other."""
         slot = self._plan.layer_outputs[layer]
         assert slot is not None
         parts = self._plan.parts.get(slot, (slot,))
-        paged = getattr(self._bench.matrices, "paged", {})
+        paged = self._bench.matrices.paged
         pages = tuple(paged[part] for part in parts if part in paged)
         values = [self._bench.values(part) for part in parts]
         for interval, (begin, end) in enumerate(pairwise(self._layout.bounds.tolist())):

@@ -37,10 +37,11 @@ class Arena:
 
 
 class Matrices:
-    """Named matrices, in memory from an arena."""
+    """Named matrices, in memory from an arena. ``paged`` are those that also lie in files: here none."""
 
     def __init__(self, arena: Arena) -> None:
         self._arena = arena
+        self.paged: dict[Any, PagedArray] = {}
         self._held: dict[Any, NDArray[Any]] = {}
         self._blocks: dict[Any, NDArray[np.uint8]] = {}
         self._lock = threading.Lock()

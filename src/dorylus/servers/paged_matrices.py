@@ -16,7 +16,6 @@ class PagedMatrices(Matrices):
     def __init__(self, pager: Pager, bounds: NDArray[np.int64], is_paged: Callable[[Hashable], bool]) -> None:
         super().__init__(Arena())
         self._pager, self._bounds, self._is_paged = pager, bounds, is_paged
-        self.paged: dict[Any, PagedArray] = {}
 
     def put(self, name: Any, matrix: NDArray[Any] | PagedArray) -> None:
         """Hold a matrix made elsewhere, perhaps a paged one."""

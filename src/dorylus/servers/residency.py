@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dorylus.paging import PagedArray
+from dorylus.pipeline import Kind
+from dorylus.saga.stages import ApplyEdge, Gather
 from dorylus.saga.table import Steps
+from dorylus.servers.edges import EdgeGather
+from dorylus.servers.gathers import Gatherer
 from dorylus.servers.paged_matrices import PagedMatrices
 from dorylus.servers.touches import Touch, touches_of
 
@@ -89,6 +93,22 @@ class Residency:
                 if (step, name) in self._whole:
                     self._whole.discard((step, name))
                     self._matrices.paged[name].release_all()
+
+
+def paged_edges_of(
+    steps: Steps, gathers: Mapping[Gather, Gatherer], edges: Mapping[ApplyEdge, EdgeGather]
+) -> dict[int, tuple[PagedArray, ...]]:
+    """The paged edges that every step reads."""
+    found = {}
+    for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
+        over = stage.over if isinstance(stage, Gather) else stage
+        if isinstance(over, ApplyEdge):
+            found[number] = edges[over].edges.pages
+        elif isinstance(stage, Gather) and step.kind is Kind.GATHER:
+            found[number] = gathers[stage].edges.pages
+        elif isinstance(stage, Gather) and step.kind is Kind.GRAD_GATHER:
+            found[number] = gathers[stage].back.pages
+    return found
 
 
 def _last_touches(

@@ -69,13 +69,6 @@ class Tally:
         return {"accuracy": accuracy, "micro_f1": float(micro), "macro_f1": float(each.mean()) if seen.any() else 0.0}
 
 
-def class_scores(predicted: NDArray[np.generic], labels: NDArray[np.generic], num_classes: int) -> dict[str, float]:
-    """The scores of some predictions."""
-    tally = Tally(num_classes)
-    tally.add(predicted, labels)
-    return tally.scores()
-
-
 def score_of(scores: Mapping[str, float], multilabel: bool) -> float | None:
     """The one number that decides what is best: validation accuracy, or micro F1 where labels are many."""
     return scores.get("val_micro_f1" if multilabel else "val_accuracy")
