@@ -1,10 +1,11 @@
 """Training under a memory limit, in memory groups (control groups, version 1; root) that count the page cache too.
 
-    python -m benchmarks.memory [--what limit predicted big] [--vertices 33554432] [--edges 1050000000]
+    python -m benchmarks.memory [--what limit predicted big friendster] [--vertices 33554432] [--edges 1050000000]
 
 - limit: a problem three times a group's hard limit: ours finishes with the weights of a run in memory, PyG is killed.
 - predicted: the peak that `plan_memory` says beside the group's high-water mark, for shapes it was not made from.
-- big: a recursive-matrix graph, ingested and trained under 16 GiB, then under 8 GiB.
+- big: a recursive-matrix graph with a billion edges, ingested and trained under 16 GiB, then under 8 GiB.
+- friendster: the same with the vertices and edges of Friendster, 3.6 billion in both directions, under 16 GiB.
 
 Code of shared libraries is charged to whoever read it first: a warm-up outside any group does.
 """
@@ -29,7 +30,8 @@ RESULTS = Path(__file__).parent.parent / "results"
 PARTS: dict[str, tuple[ModuleType, str]] = {
     "limit": (limit, "A problem three times the hard limit of its group"),
     "predicted": (predicted, "Predicted peaks beside measured ones, page cache included"),
-    "big": (big, "A big graph under two limits"),
+    "big": (big, "A billion edges under two limits"),
+    "friendster": (big, "Friendster's size"),
 }
 
 
@@ -58,13 +60,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory")
     parser.add_argument("--what", nargs="+", choices=sorted(PARTS), default=["limit", "predicted"])
     parser.add_argument("--only", default="", help="predicted: shapes whose model and name have this in them")
-    parser.add_argument("--vertices", type=int, default=1 << 25, help="big: of the graph")
-    parser.add_argument("--edges", type=int, default=1_050_000_000, help="big: to be read")
-    parser.add_argument("--memory", nargs="+", default=["16GiB", "8GiB"], help="big: the limits, the widest first")
+    parser.add_argument("--vertices", type=int, help="big, friendster: of the graph")
+    parser.add_argument("--edges", type=int, help="big, friendster: to be read")
+    parser.add_argument("--memory", nargs="+", help="big, friendster: the limits, the widest first")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("/var/tmp"), help="a disk with room for graph and scratch")
-    parser.add_argument("--store", type=Path, help="big: keep the graph here, or use the one that is there")
+    parser.add_argument("--store", type=Path, help="big, friendster: keep the graph here, or use the one that is there")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser.parse_args(arguments)
 
@@ -75,7 +77,7 @@ def measured(what: str, folder: Path, options: argparse.Namespace) -> list[dict[
         return limit.measure(folder, options.threads, options.epochs)
     if what == "predicted":
         return predicted.measure(folder, options.threads, options.only)
-    return big.measure(folder, options)
+    return big.measure(folder, options, big.SIZES[what])
 
 
 def warm_up(folder: Path, threads: int) -> None:

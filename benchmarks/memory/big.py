@@ -6,6 +6,7 @@ import argparse
 import os
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from benchmarks.memory.group import Group, Ran, drop_pages
 from dorylus.graph.sizes import format_bytes, parse_bytes
 
 HEADINGS = (
-    "run", "limit", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch", "predicted by kind"
+    "run", "limit", "set-up s", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch", "predicted by kind"
 )  # fmt: skip
 FEATURES, HIDDEN, CLASSES = 32, 48, 50
 TRAINED_ON = 0.1  # of the vertices
@@ -27,23 +28,39 @@ BLOCK = 1 << 18
 Block = Callable[[int], NDArray[Any]]
 
 
-def measure(folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A graph and the limits it is trained under. ``edges``: those to be read, of which repeats are left out."""
+
+    vertices: int
+    edges: int
+    undirected: bool
+    memory: tuple[str, ...]
+
+
+SIZES = {
+    "big": Size(vertices=1 << 25, edges=1_050_000_000, undirected=False, memory=("16GiB", "8GiB")),
+    "friendster": Size(vertices=65_608_366, edges=1_870_000_000, undirected=True, memory=("16GiB",)),
+}
+
+
+def measure(folder: Path, options: argparse.Namespace, size: Size) -> list[dict[str, Any]]:
     """A row for the ingest, unless the store was there, and one for every limit."""
     store = options.store or folder / "store"
-    rows = [] if store.exists() else [ingested(folder, store, options)]
-    for limit in options.memory:
+    rows = [] if store.exists() else [ingested(folder, store, options, size)]
+    for limit in options.memory or size.memory:
         ran = trained(store, folder, limit, options)
         rows.append({"run": "train", "limit": limit, "peak": ran.peak, "parts": ran.parts, **ran.said})
     return rows
 
 
-def ingested(folder: Path, store: Path, options: argparse.Namespace) -> dict[str, Any]:
+def ingested(folder: Path, store: Path, options: argparse.Namespace, size: Size) -> dict[str, Any]:
     """Writes edges, features, labels and who is trained on; makes a store of them in a group; deletes them."""
-    edges = folder / "edges.i32"
-    write_edges(edges, options.vertices, options.edges, seed=0)
-    rows = write_vertices(folder, options.vertices)
+    edges, vertices = folder / "edges.i32", options.vertices or size.vertices
+    write_edges(edges, vertices, options.edges or size.edges, seed=0)
+    rows = write_vertices(folder, vertices)
     settings = {
-        "memory": INGEST_MEMORY, "num_vertices": options.vertices, "undirected": False,
+        "memory": INGEST_MEMORY, "num_vertices": vertices, "undirected": size.undirected,
         **{name: str(path) for name, path in rows.items()},
     }  # fmt: skip
     order = {"what": "ingest", "edges": str(edges), "store": str(store), "settings": settings}
@@ -98,14 +115,14 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 def _ingested_line(row: dict[str, Any]) -> tuple[str, ...]:
     what = f"ingest: {row['num_vertices']:,} vertices, {row['num_edges']:,} edges"
-    return (what, row["limit"], f"{row['seconds']:.1f} in all", "-", format_bytes(row["peak"]), "-", "-", "-", "-")
+    return (what, row["limit"], f"{row['seconds']:.1f}", "-", "-", format_bytes(row["peak"]), "-", "-", "-", "-")
 
 
 def _trained_line(row: dict[str, Any], first: dict[str, Any]) -> tuple[str, ...]:
     plan = row["plan"]
     moved = [format_bytes(round(statistics.median(each[way] for each in row["moved"]))) for way in ("read", "written")]
     return (
-        f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{seconds(row):.2f}",
+        f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{row['made_s']:.1f}", f"{seconds(row):.2f}",
         f"{seconds(row) / seconds(first):.2f}x", format_bytes(row["peak"]), format_bytes(plan["peak"]), *moved,
         ", ".join(f"{kind} {format_bytes(size)}" for kind, size in plan["resident"].items() if size),
     )  # fmt: skip

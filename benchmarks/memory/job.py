@@ -47,7 +47,9 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
     plan = planned(dorylus.plan_memory(graph, recipe, **settings))
     stages.end("open")
     moved: list[dict[str, int]] = []
+    start = time.perf_counter()
     with dorylus.Trainer(graph, recipe, epochs=order["epochs"], **settings) as trainer:
+        made_s = time.perf_counter() - start
         stages.end("make")
         for epoch in range(order["epochs"]):
             before = transfers()
@@ -64,6 +66,7 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
         "plan": plan,
         "losses": result.losses,
         "seconds": result.epoch_seconds,
+        "made_s": made_s,
         "moved": moved,
         "stages": stages.peaks,
         "num_edges": graph.num_edges,
