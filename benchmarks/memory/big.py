@@ -18,7 +18,8 @@ from benchmarks.memory.group import Group, Ran, drop_pages
 from dorylus.graph.sizes import format_bytes, parse_bytes
 
 HEADINGS = (
-    "run", "limit", "set-up s", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch", "predicted by kind"
+    "run", "limit", "set-up s", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch",
+    "predicted by kind",
 )  # fmt: skip
 FEATURES, HIDDEN, CLASSES = 32, 48, 50
 TRAINED_ON = 0.1  # of the vertices
