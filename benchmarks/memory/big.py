@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 from collections.abc import Callable
@@ -46,9 +47,12 @@ SIZES = {
 
 
 def measure(folder: Path, options: argparse.Namespace, size: Size) -> list[dict[str, Any]]:
-    """A row for the ingest, unless the store was there, and one for every limit."""
+    """A row for the ingest, whose figures are kept beside the store, and one for every limit."""
     store = options.store or folder / "store"
-    rows = [] if store.exists() else [ingested(folder, store, options, size)]
+    figures = store.with_name(f"{store.name}.ingest.json")
+    if not store.exists():
+        figures.write_text(json.dumps(ingested(folder, store, options, size)))
+    rows = [json.loads(figures.read_text())]
     for limit in options.memory or size.memory:
         ran = trained(store, folder, limit, options)
         rows.append({"run": "train", "limit": limit, "peak": ran.peak, "parts": ran.parts, **ran.said})

@@ -17,19 +17,36 @@ Matrix = NDArray[Any]
 
 
 class Cotangents:
-    """Sums of the parts that make up a slot's cotangent, interval by interval; ``sums`` are those that edges add to."""
+    """Sums of the parts that make up a slot's cotangent, interval by interval.
 
-    def __init__(self, bench: Bench, sums: Mapping[Slot, EdgeGather]) -> None:
-        self._bench, self._sums = bench, sums
+    ``sums`` are those that edges add to. Where a gather will add to what a dense step gave, ``begun_by`` names that
+    step: its part waits in the rows of the slot's own matrix, which, unlike a task's reply, may lie in a file.
+    """
+
+    def __init__(self, bench: Bench, sums: Mapping[Slot, EdgeGather], begun_by: Mapping[Slot, int]) -> None:
+        self._bench, self._sums, self._begun_by = bench, sums, begun_by
         self._own: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
+        self._begun: set[tuple[Slot, int]] = set()
 
     def __len__(self) -> int:
-        """How many parts wait to be taken."""
-        return len(self._own)
+        """How many intervals' parts wait to be taken."""
+        return len(self._own) + len(self._begun)
 
-    def add(self, slot: Slot, interval: int, part: Matrix) -> None:
-        """A dense task's contribution: the first rows of the interval, if not all."""
-        self._own[slot, interval].append(part)
+    def add(self, step: int, slot: Slot, interval: int, part: Matrix) -> None:
+        """A dense step's contribution: the first rows of the interval, if not all."""
+        if self._begun_by.get(slot) != step:
+            self._own[slot, interval].append(part)
+            return
+        begin, end = self._bench.layout.rows(slot.level, interval)
+        rows = self._bench.cotangent(slot)[begin:end]
+        rows[: len(part)], rows[len(part) :] = part, 0
+        self._begun.add((slot, interval))
+
+    def take_begun(self, slot: Slot, interval: int) -> bool:
+        """Whether the rows of a slot's matrix hold a part already, which a gather is now to add to."""
+        begun = (slot, interval) in self._begun
+        self._begun.discard((slot, interval))
+        return begun
 
     def take_own(self, slot: Slot, interval: int) -> Matrix | None:
         """What dense tasks contributed to the cotangent of an interval's rows; the first rows, if not all."""

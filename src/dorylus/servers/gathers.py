@@ -18,7 +18,7 @@ from dorylus import kernels
 from dorylus.graph import Adjacency
 from dorylus.kernels import Dropout
 from dorylus.saga.gat import GAT
-from dorylus.saga.stages import Gather, Slot
+from dorylus.saga.stages import Gather
 from dorylus.servers.bench import Bench, Matrix
 
 
@@ -43,8 +43,8 @@ class Gatherer(Protocol):
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC."""
 
-    def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
-        """∇GA; ``own`` are the cotangents the interval's rows already have from elsewhere."""
+    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
+        """∇GA; ``accumulate``: on top of the cotangents that the interval's rows already have from elsewhere."""
 
     def published(self) -> list[Matrix]:
         """What ∇SC made visible, in the order of ``parts``."""
@@ -75,15 +75,6 @@ class _Rows:
         rows = self.bench.layout.rows(self.stage.output.level, interval)
         self.bench.store(cotangent, self.published()[0], *rows)
 
-    def into(self, slot: Slot, interval: int, own: Matrix | None) -> tuple[Matrix, int, int, bool]:
-        """The cotangent matrix of a source slot, the rows to fill, and whether they already hold their own part."""
-        begin, end = self.bench.layout.rows(slot.level, interval)
-        target = self.bench.cotangent(slot)
-        if own is not None:
-            target[begin : begin + len(own)] = own
-            target[begin + len(own) : end] = 0
-        return target, begin, end, own is not None
-
 
 class SumGather(_Rows):
     """Weighted sum or mean: g_v = Σ_u w_uv x_u; its gradient is the same product with the edges turned round."""
@@ -95,10 +86,11 @@ class SumGather(_Rows):
         x, out = self.bench.values(source), self.bench.values(output)
         kernels.spmm(edges.indptr, edges.indices, x, out, begin, end, **_weights(edges))
 
-    def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
+    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back = self.back
-        dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
+        back, source = self.back, self.stage.inputs[0]
+        begin, end = self.bench.layout.rows(source.level, interval)
+        dx = self.bench.cotangent(source)
         (dout,) = self.published()
         kernels.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **_weights(back))
 
@@ -129,11 +121,12 @@ class MaxGather(_Rows):
         np.divide(cotangent, self._ties()[begin:end], out=share[begin:end])
         out[begin:end] = self.bench.values(self.stage.output)[begin:end]
 
-    def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
+    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back = self.back
-        dx, begin, end, accumulate = self.into(self.stage.inputs[0], interval, own)
-        x = self.bench.values(self.stage.inputs[0])
+        back, source = self.back, self.stage.inputs[0]
+        begin, end = self.bench.layout.rows(source.level, interval)
+        dx = self.bench.cotangent(source)
+        x = self.bench.values(source)
         share, out = self.published()
         kernels.spmm_max_grad(back.indptr, back.indices, x, out, share, dx, begin, end, accumulate=accumulate)
 
@@ -182,10 +175,11 @@ class AttentionGather(_Rows):
         lse[begin:end] = self._heads("lse")[begin:end]
         s_dst[begin:end] = self.bench.values(score)[begin:end]
 
-    def grad_gather(self, interval: int, epoch: int, own: Matrix | None) -> None:
+    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
         row, source, _ = self.stage.inputs
-        dz, begin, end, accumulate = self.into(row, interval, own)
+        begin, end = self.bench.layout.rows(row.level, interval)
+        dz = self.bench.cotangent(row)
         z, s_src = self.bench.values(row), self.bench.values(source)
         dout, delta, lse, s_dst = self.published()
         ds_src = self.bench.cotangent(source)

@@ -41,7 +41,7 @@ from dorylus.servers.paged_static import gather_once_paged
 from dorylus.servers.paging import Paging
 from dorylus.servers.residency import Residency, paged_edges_of
 from dorylus.servers.static_gather import EachInterval, gather_once
-from dorylus.servers.touches import FEATURES
+from dorylus.servers.touches import FEATURES, begun_by
 
 Matrix = NDArray[Any]
 
@@ -100,7 +100,7 @@ class GraphServer:
             elif isinstance(stage, Gather):
                 self._gathers[stage] = row_gatherer(stage, self._bench)
         sums = {slot: edges for stage, edges in self._edges.items() for slot in (stage.source, stage.destination)}
-        self._cotangents = Cotangents(self._bench, sums)
+        self._cotangents = Cotangents(self._bench, sums, begun_by(steps))
         self._ghosts = GhostExchange(self._bench, peers, self._gathers, self._edges, narrow=settings.ghost_bf16)
         intervals = self._layout.num_intervals
         exact = not settings.asynchronous
@@ -204,7 +204,8 @@ class GraphServer:
 
     def _run_grad(self, task: Task, stage: Gather, interval: int) -> None:
         if stage.over is None and task.kind is Kind.GRAD_GATHER:
-            self._gathers[stage].grad_gather(interval, task.epoch, self._cotangents.take_own(stage.inputs[0], interval))
+            begun = self._cotangents.take_begun(stage.inputs[0], interval)
+            self._gathers[stage].grad_gather(interval, task.epoch, accumulate=begun)
             return
         cotangent = self._cotangents.take_own(stage.output, interval)
         if cotangent is None:  # the layer's output does not depend on what it gathered
@@ -274,7 +275,7 @@ class GraphServer:
             return
         for slot, grad in zip(stage.inputs, reply.input_grads, strict=True):
             if grad is not None:
-                self._cotangents.add(slot, interval, grad.contiguous().numpy())
+                self._cotangents.add(task.step, slot, interval, grad.contiguous().numpy())
 
     def finished(self, task: Task) -> None:
         """Book a finished task: rows and matrices nobody reads any more are given back."""

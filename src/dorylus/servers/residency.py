@@ -37,6 +37,7 @@ class Residency:
         self._last = _last_touches(self._touches, phases, frozenset(kept))
         self._whole: set[tuple[int, Any]] = set()  # by step and name
         self._left: dict[int, int] = {}
+        self._at_hand: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
 
     def before(self, step: int, interval: int) -> None:
@@ -44,7 +45,8 @@ class Residency:
         touch = self._touches[step]
         for name in touch.wholes:
             self._acquire_whole(step, name)
-        arrays = [*self._paged(touch.reads), *self._edges.get(step, ())]
+        rows = self._at_hand[step, interval] = self._paged(touch.reads)
+        arrays = [*rows, *self._edges.get(step, ())]
         for array in arrays:
             array.acquire(interval)
         for array in arrays:
@@ -56,7 +58,7 @@ class Residency:
         touch = self._touches[step]
         for array in self._edges.get(step, ()):
             array.release(interval, leave=True)
-        for array in self._paged(touch.reads):
+        for array in self._at_hand.pop((step, interval), ()):
             array.release(interval, leave=False)
         for array in self._paged(touch.writes):
             array.wrote(interval)

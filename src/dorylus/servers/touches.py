@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from dorylus.pipeline import Kind
-from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Stage
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot, Stage
 from dorylus.saga.table import Steps
 from dorylus.servers.bench import Extra, Grad, Published
 from dorylus.servers.lifetimes import EXTRAS, PUBLISHED
@@ -27,7 +27,29 @@ class Touch(NamedTuple):
 
 def touches_of(steps: Steps) -> list[Touch]:
     """One entry a step."""
-    return [_touch(step.kind, stage) for step, stage in zip(steps.table.steps, steps.stages, strict=True)]
+    touches = [_touch(step.kind, stage) for step, stage in zip(steps.table.steps, steps.stages, strict=True)]
+    begun = begun_by(steps)
+    for slot, number in begun.items():
+        touches[number] = touches[number]._replace(writes=(*touches[number].writes, Grad(slot)))
+    for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
+        if step.kind is Kind.GRAD_GATHER and isinstance(stage, Gather) and stage.inputs[0] in begun:
+            touches[number] = touches[number]._replace(reads=(*touches[number].reads, Grad(stage.inputs[0])))
+    return touches
+
+
+def begun_by(steps: Steps) -> dict[Slot, int]:
+    """The slots whose cotangent a gather adds to when a dense step has given a part of it; and that step, the first."""
+    first: dict[Slot, int] = {}
+    found: dict[Slot, int] = {}
+    for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
+        if isinstance(stage, ApplyVertex | Loss) and step.kind is not Kind.APPLY_VERTEX:
+            for slot in stage.inputs:
+                first.setdefault(slot, number)
+        elif step.kind is Kind.GRAD_GATHER and isinstance(stage, Gather) and stage.over is None:
+            source = stage.inputs[0]
+            if source.needs_grad and source in first:
+                found[source] = first[source]
+    return found
 
 
 def _touch(kind: Kind, stage: Stage | None) -> Touch:

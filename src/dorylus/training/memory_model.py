@@ -168,8 +168,6 @@ class _Pass:
         self.figures = Figures()
         self._count_matrices()
         self._count_work(plan)
-        if backward:
-            self._count_waiting(plan)
         if not everything:
             self._count_edges(steps)
 
@@ -253,13 +251,6 @@ class _Pass:
         self.figures.read += times * self._shape.edge_bytes
         in_flight = self._way.threads + AHEAD
         self.figures.resident["on the way"] += in_flight * self._shape.edge_bytes // self._way.intervals
-
-    def _count_waiting(self, plan: Plan) -> None:
-        """Cotangents that rows have from dense tasks, and that wait for those of their gather to be added to them."""
-        gathered = {slot for stage in plan.stages if isinstance(stage, Gather) for slot in stage.inputs}
-        dense = (stage.inputs for stage in plan.stages if isinstance(stage, ApplyVertex | Loss))
-        waiting = {slot for inputs in dense for slot in inputs if slot in gathered and slot.needs_grad}
-        self.figures.resident["gradients"] += sum(self._shape.vertices * FLOAT * slot.columns for slot in waiting)
 
     def _count_work(self, plan: Plan) -> None:
         """What dense tasks hold beside the rows they read."""

@@ -86,10 +86,27 @@ def test_what_is_published_is_read_whole_by_the_gather_back(name, blocks):
 def test_only_gradients_that_need_values_read_them(name, valued):
     for kind, stage, touch in touched(name):
         if kind is Kind.GRAD_GATHER:
-            assert set(touch.reads) == (set(stage.inputs) if valued else set())
+            assert {each for each in touch.reads if isinstance(each, Slot)} == (set(stage.inputs) if valued else set())
         if isinstance(stage, Gather) and kind is Kind.GRAD_SCATTER:
             assert (stage.output in touch.reads) is valued
             assert (Extra(stage.output, "ties") in touch.reads) is valued
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize(("name", "waits"), [("gcn", False), ("gat", False), ("gin", True), ("sage max", True)])
+def test_where_rows_are_read_beside_being_gathered_the_gather_back_adds_to_what_a_dense_step_wrote(name, waits, blocks):
+    begun, gathered = set(), set()
+    for kind, stage, touch in touched(name, blocks):
+        grads = {each for each in touch.writes if isinstance(each, Grad)}
+        if isinstance(stage, ApplyVertex | Loss):
+            assert grads <= set(map(Grad, stage.inputs))
+            begun |= grads
+        if kind is Kind.GRAD_GATHER:
+            read = {each for each in touch.reads if isinstance(each, Grad)}
+            assert read <= begun & grads
+            gathered |= read
+    assert bool(begun) is waits
+    assert gathered == begun
 
 
 def test_edges_read_both_ends_whole_and_add_to_all_rows_of_their_cotangents():
