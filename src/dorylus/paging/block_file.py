@@ -5,6 +5,7 @@ Elsewhere the cache is told to forget what went through it.
 
 import errno
 import os
+import threading
 from os import PathLike
 
 import numpy as np
@@ -73,7 +74,10 @@ class ReadOnlyFile(BlockFile):
 
 
 class ScratchFile(BlockFile):
-    """A file without a name: however the process ends, its space is free again. The space is set aside at once."""
+    """A file without a name: however the process ends, its space is free again.
+
+    The space is set aside, all of it, when something is written: what never leaves memory takes none.
+    """
 
     def __init__(self, folder: str | PathLike[str], size: int) -> None:
         try:
@@ -84,15 +88,31 @@ class ScratchFile(BlockFile):
                 "scratch_dir, on a disk of this machine."
             ) from error
         super().__init__(descriptor, f"a scratch file in {os.fspath(folder)}", direct=direct)
-        self.size = size
+        self.size, self.set_aside = size, False
+        self._lock = threading.Lock()
+
+    def write_from(self, source: Bytes, offset: int) -> None:
+        """Write all of the source at an offset."""
+        with self._lock:
+            if not self.set_aside:
+                self._set_aside()
+        super().write_from(source, offset)
+
+    def grow(self, size: int) -> None:
+        """Have at least this size from now on."""
+        if size > self.size:
+            self.size, self.set_aside = size, False
+
+    def _set_aside(self) -> None:
         try:
-            os.posix_fallocate(descriptor, 0, max(1, size))
+            os.posix_fallocate(self._descriptor, 0, max(1, self.size))
         except OSError as error:
-            self.close()
+            os.ftruncate(self._descriptor, 0)  # some of it may have been had
             raise DataError(
-                f"no {size / 2**30:.2f} GiB of scratch can be had in {os.fspath(folder)}: {error.strerror}. Make room "
-                "there, or name another folder as scratch_dir."
+                f"{self._name} cannot have {self.size / 2**30:.2f} GiB: {error.strerror}. Make room there, or name "
+                "another folder as scratch_dir."
             ) from error
+        self.set_aside = True
 
 
 def _open(path: str | PathLike[str], flags: int) -> tuple[int, bool]:

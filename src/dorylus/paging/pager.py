@@ -23,7 +23,6 @@ class Pager:
         self.mover = Mover(deadline_s)
         self._free: list[ScratchFile] = []
         self._lock = threading.Lock()
-        self.scratch_bytes = 0
 
     def stored(self, path: str | PathLike[str], array: NDArray[Any], bounds: Bounds) -> PagedArray:
         """The array of a file, of the type and shape that ``array`` has, in spans of rows."""
@@ -38,19 +37,20 @@ class Pager:
         """An array's content is not needed any more: its scratch is free for another."""
         array.forget_all()
         assert isinstance(array.file, ScratchFile)
-        with self._lock:
-            self._free.append(array.file)
+        if array.file.set_aside:
+            with self._lock:
+                self._free.append(array.file)
 
     def close(self) -> None:
         """Stop the threads; the scratch goes with the last array."""
         self.mover.close()
 
     def _take(self, size: int) -> ScratchFile:
+        """The smallest free file that is large enough, else the largest that is not, else a new one."""
         with self._lock:
-            fitting = [file for file in self._free if file.size >= size]
-            if fitting:
-                chosen = min(fitting, key=lambda file: file.size)
+            if self._free:
+                chosen = min(self._free, key=lambda file: (file.size < size, abs(file.size - size)))
                 self._free.remove(chosen)
+                chosen.grow(size)
                 return chosen
-            self.scratch_bytes += size
         return ScratchFile(self._folder, size)

@@ -95,9 +95,11 @@ def test_reading_behind_the_end_of_a_file_leaves_the_target_as_it_is(tmp_path):
     file.close()
 
 
-def test_scratch_has_no_name_and_its_space_is_set_aside(folder):
+def test_scratch_has_no_name_and_its_space_is_set_aside_when_something_is_written(folder):
     file = ScratchFile(folder, 32 << 20)
     assert not list(folder.iterdir())
+    assert os.fstat(file._descriptor).st_blocks == 0
+    file.write_from(pages(1), PAGE)
     assert os.fstat(file._descriptor).st_blocks * 512 >= 32 << 20
     file.close()
 
@@ -116,15 +118,14 @@ def no_space(*arguments):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_scratch_that_cannot_be_had_is_refused_at_once_with_the_cure(folder, monkeypatch):
-    before = len(list(Path("/proc/self/fd").iterdir()))
+def test_scratch_that_cannot_be_had_is_refused_at_the_first_write_with_the_cure(folder, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", no_space)
-    with pytest.raises(
-        DataError, match=r"no 3\.00 GiB of scratch .* No space left on device\. .* scratch_dir"
-    ) as refused:
-        ScratchFile(folder, 3 << 30)
+    file = ScratchFile(folder, 3 << 30)
+    with pytest.raises(DataError, match=r"cannot have 3\.00 GiB: No space left on device\. .* scratch_dir") as refused:
+        file.write_from(pages(1), 0)
     assert str(folder) in str(refused.value)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert os.fstat(file._descriptor).st_size == 0
+    file.close()
     assert not list(folder.iterdir())
 
 
@@ -132,10 +133,12 @@ def test_tmpfs_that_is_really_full_says_so():
     if not on_tmpfs():
         pytest.skip("/dev/shm is no tmpfs here")
     found = os.statvfs("/dev/shm")
-    with pytest.raises(DataError, match="of scratch can be had in /dev/shm: No space left on device"):
-        ScratchFile("/dev/shm", 2 * found.f_blocks * found.f_frsize)
+    file = ScratchFile("/dev/shm", 2 * found.f_blocks * found.f_frsize)
+    with pytest.raises(DataError, match="a scratch file in /dev/shm cannot have .* No space left on device"):
+        file.write_from(pages(1), 0)
     now = os.statvfs("/dev/shm")
     assert now.f_bfree * now.f_frsize > 0.5 * found.f_bfree * found.f_frsize  # what it got was given back
+    file.close()
 
 
 def test_a_disk_that_fills_up_while_it_is_written_to_says_so_with_the_cure(folder, monkeypatch):

@@ -1,3 +1,4 @@
+import os
 from itertools import pairwise
 
 import numpy as np
@@ -53,18 +54,18 @@ def test_a_scratch_array_starts_as_zeros_and_keeps_what_it_is_given(pager):
     assert (content(array) == 2.5).all()
 
 
-def test_scratch_that_is_given_back_is_used_again_by_arrays_it_is_large_enough_for(pager):
+@pytest.mark.parametrize("pages", [9, 10, 11])
+def test_scratch_that_is_given_back_is_used_again_and_grows_where_it_is_too_small(pager, pages):
     bounds = bounds_of(0, 10 * PAGE)
     first = pager.scratch((10 * PAGE,), np.uint8, bounds)
     filled(first, bounds, 7)
-    file, set_aside = first.file, pager.scratch_bytes
     pager.give_back(first)
-    larger = pager.scratch((11 * PAGE,), np.uint8, bounds_of(0, 11 * PAGE))
-    smaller = pager.scratch((9 * PAGE,), np.uint8, bounds_of(0, 9 * PAGE))
-    assert larger.file is not file
-    assert smaller.file is file
-    assert pager.scratch_bytes == set_aside + 11 * PAGE
-    assert not content(smaller).any(), "what was there before shines through"
+    again = pager.scratch((pages * PAGE,), np.uint8, bounds_of(0, pages * PAGE))
+    assert again.file is first.file
+    assert not content(again).any(), "what was there before shines through"
+    filled(again, bounds_of(0, pages * PAGE), 8)
+    assert (content(again) == 8).all()
+    assert os.fstat(again.file._descriptor).st_blocks * 512 == max(pages, 10) * PAGE
 
 
 def test_memory_goes_with_what_is_given_back(pager):
@@ -81,8 +82,10 @@ def test_memory_goes_with_what_is_given_back(pager):
 def test_the_smallest_scratch_that_fits_is_taken(pager):
     made = [pager.scratch((pages * PAGE,), np.uint8, bounds_of(0, pages * PAGE)) for pages in (8, 2, 4)]
     for array in made:
+        filled(array, bounds_of(0, array.array.size), 1)
         pager.give_back(array)
     assert pager.scratch((3 * PAGE,), np.uint8, bounds_of(0, 3 * PAGE)).file is made[2].file
+    assert pager.scratch((9 * PAGE,), np.uint8, bounds_of(0, 9 * PAGE)).file is made[0].file  # the largest
 
 
 def test_no_two_arrays_share_a_scratch_file(pager):
@@ -98,10 +101,22 @@ def test_what_was_moved_is_counted(pager):
     assert (pager.mover.bytes_written, pager.mover.bytes_read) == (4 * PAGE, 4 * PAGE)
 
 
-def test_a_disk_without_room_is_refused_before_any_work(pager, monkeypatch):
+def test_what_never_left_memory_took_no_scratch(pager):
+    array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
+    array.acquire(0)
+    array.wrote(0)
+    array.release(0, leave=False)
+    assert not array.file.set_aside
+    pager.give_back(array)
+    assert pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE)).file is not array.file
+
+
+def test_a_disk_without_room_is_told_to_whoever_reads_or_writes_next(pager, monkeypatch):
     def no_space(descriptor, offset, length):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.posix_fallocate", no_space)
+    array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
     with pytest.raises(DataError, match="name another folder as scratch_dir"):
-        pager.scratch((1000, 5), np.float32, bounds_of(0, 1000))
+        while True:
+            filled(array, bounds_of(0, 4 * PAGE), 1)
