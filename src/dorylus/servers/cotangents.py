@@ -19,8 +19,8 @@ Matrix = NDArray[Any]
 class Cotangents:
     """Sums of the parts that make up a slot's cotangent, interval by interval.
 
-    ``sums`` are those that edges add to. Where a gather will add to what a dense step gave, ``begun_by`` names that
-    step: its part waits in the rows of the slot's own matrix, which, unlike a task's reply, may lie in a file.
+    ``sums`` are those that edges add to. ``begun_by`` names dense steps whose part waits for others: in the rows of
+    the slot's own matrix, which, unlike a task's reply, may lie in a file.
     """
 
     def __init__(self, bench: Bench, sums: Mapping[Slot, EdgeGather], begun_by: Mapping[Slot, int]) -> None:
@@ -43,7 +43,7 @@ class Cotangents:
         self._begun.add((slot, interval))
 
     def take_begun(self, slot: Slot, interval: int) -> bool:
-        """Whether the rows of a slot's matrix hold a part already, which a gather is now to add to."""
+        """Whether the rows of a slot's matrix hold a part already, which is now to be added to or taken."""
         begun = (slot, interval) in self._begun
         self._begun.discard((slot, interval))
         return begun
@@ -65,6 +65,7 @@ class Cotangents:
 
     def _total(self, slot: Slot, interval: int) -> Matrix | None:
         begin, end = self._bench.layout.rows(slot.level, interval)
+        self.take_begun(slot, interval)
         own = self.take_own(slot, interval)
         if slot in self._sums:
             grad = self._sums[slot].take(slot, interval)

@@ -100,7 +100,7 @@ class GraphServer:
             elif isinstance(stage, Gather):
                 self._gathers[stage] = row_gatherer(stage, self._bench)
         sums = {slot: edges for stage, edges in self._edges.items() for slot in (stage.source, stage.destination)}
-        self._cotangents = Cotangents(self._bench, sums, begun_by(steps))
+        self._cotangents = Cotangents(self._bench, sums, begun_by(steps, later=paging is not None))
         self._ghosts = GhostExchange(self._bench, peers, self._gathers, self._edges, narrow=settings.ghost_bf16)
         intervals = self._layout.num_intervals
         exact = not settings.asynchronous

@@ -37,18 +37,22 @@ def touches_of(steps: Steps) -> list[Touch]:
     return touches
 
 
-def begun_by(steps: Steps) -> dict[Slot, int]:
-    """The slots whose cotangent a gather adds to when a dense step has given a part of it; and that step, the first."""
+def begun_by(steps: Steps, *, later: bool = True) -> dict[Slot, int]:
+    """The slots of whose cotangent a part is there before the rest; and the dense step that gives it, the first.
+
+    The rest comes from a gather; or, with ``later``, the whole is not taken before a later phase.
+    """
     first: dict[Slot, int] = {}
     found: dict[Slot, int] = {}
     for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
-        if isinstance(stage, ApplyVertex | Loss) and step.kind is not Kind.APPLY_VERTEX:
+        if isinstance(stage, Gather) and step.kind is Kind.GRAD_GATHER and stage.over is None:
+            found.update((slot, first[slot]) for slot in stage.inputs[:1] if slot in first and slot.needs_grad)
+        elif isinstance(stage, ApplyVertex | Loss) and step.kind is not Kind.APPLY_VERTEX:
+            for slot in stage.outputs if later and isinstance(stage, ApplyVertex) else ():
+                if slot in first and slot.needs_grad and steps.table.steps[first[slot]].phase < step.phase:
+                    found.setdefault(slot, first[slot])
             for slot in stage.inputs:
                 first.setdefault(slot, number)
-        elif step.kind is Kind.GRAD_GATHER and isinstance(stage, Gather) and stage.over is None:
-            source = stage.inputs[0]
-            if source.needs_grad and source in first:
-                found[source] = first[source]
     return found
 
 

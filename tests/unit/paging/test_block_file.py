@@ -134,7 +134,7 @@ def test_tmpfs_that_is_really_full_says_so():
         pytest.skip("/dev/shm is no tmpfs here")
     found = os.statvfs("/dev/shm")
     file = ScratchFile("/dev/shm", 2 * found.f_blocks * found.f_frsize)
-    with pytest.raises(DataError, match="a scratch file in /dev/shm cannot have .* No space left on device"):
+    with pytest.raises(DataError, match=r"a scratch file in /dev/shm cannot have .* No space left on device"):
         file.write_from(pages(1), 0)
     now = os.statvfs("/dev/shm")
     assert now.f_bfree * now.f_frsize > 0.5 * found.f_bfree * found.f_frsize  # what it got was given back

@@ -105,8 +105,8 @@ def test_where_rows_are_read_beside_being_gathered_the_gather_back_adds_to_what_
             read = {each for each in touch.reads if isinstance(each, Grad)}
             assert read <= begun & grads
             gathered |= read
-    assert bool(begun) is waits
-    assert gathered == begun
+    assert bool(gathered) is waits
+    assert gathered <= begun
 
 
 def test_edges_read_both_ends_whole_and_add_to_all_rows_of_their_cotangents():
