@@ -17,6 +17,12 @@ def convert(
     ],
     root: Root = None,
     row_normalise: RowNormalise = None,
+    feature_dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE", help="float16: features in half the bytes, rounded; or float32.", show_default=False
+        ),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
 ) -> None:
     """Write a graph as a store folder."""
@@ -27,5 +33,5 @@ def convert(
             f"the store {store} exists already: give --overwrite to replace it, or choose another folder."
         )
     graph = RunSpec(graph_section(source, root, row_normalise)).load_graph()
-    graph.save(store, overwrite=overwrite)
+    graph.save(store, overwrite=overwrite, feature_dtype=feature_dtype)
     typer.echo(f"{graph.num_vertices:,} vertices and {graph.num_edges:,} directed edges of {graph.name} in {store}")

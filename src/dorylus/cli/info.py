@@ -67,7 +67,7 @@ def _features(graph: "Graph") -> str:
 
     if isinstance(graph.features, SparseFeatures):
         return f"{graph.num_features:,} columns, sparse, {units.percent(graph.features.density)} filled"
-    return f"{graph.num_features:,} columns, dense"
+    return f"{graph.num_features:,} columns, dense, {graph.feature_dtype}"
 
 
 def _labels(graph: "Graph") -> str:

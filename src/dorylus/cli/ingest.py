@@ -33,6 +33,9 @@ def ingest(
     train: Annotated[Path | None, _rows("Who is trained on: vertex numbers, or a bool a vertex (.npy).")] = None,
     val: Annotated[Path | None, _rows("Who is validated on.")] = None,
     test: Annotated[Path | None, _rows("Who is tested on.")] = None,
+    feature_dtype: Annotated[
+        str, typer.Option(metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.")
+    ] = "float32",
     drop_self_loops: Annotated[bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.")] = False,
     keep_duplicates: Annotated[bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.")] = False,
     file_format: Annotated[
@@ -60,8 +63,9 @@ def ingest(
         )
     options = {
         "memory": memory, "num_vertices": num_vertices, "features": features, "labels": labels, "train": train,
-        "val": val, "test": test, "name": name, "format": file_format, "columns": _listed(columns),
-        "delimiter": delimiter, "header": header, "dtype": dtype, "ids": ids, "vertices": vertices,
+        "val": val, "test": test, "feature_dtype": feature_dtype, "name": name, "format": file_format,
+        "columns": _listed(columns), "delimiter": delimiter, "header": header, "dtype": dtype, "ids": ids,
+        "vertices": vertices,
     }  # fmt: skip
     _report(store, _run(edges, store, {
         **{key: value for key, value in options.items() if value is not None},

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,15 @@ def save_folder(
     arrays: Iterable[tuple[str, AnyArray]],
     *,
     overwrite: bool,
+    dtypes: Mapping[str, np.dtype[Any]] = MappingProxyType({}),
 ) -> None:
-    """Write arrays, one after the other as they come, and a manifest with the facts about them."""
+    """Write arrays, one after the other as they come, and a manifest with the facts about them.
+
+    ``dtypes``: the types of those that are stored in another than their own.
+    """
     with new_folder(address, kind, overwrite=overwrite) as folder:
         for name, array in arrays:
-            folder.entries[name] = _write(folder.path, name, array)
+            folder.entries[name] = _write(folder.path, name, array, dtypes.get(name, array.dtype))
         folder.facts.update(facts)
 
 
@@ -111,7 +116,7 @@ def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
     if manifest.get("version") not in kind.versions:
         raise DataError(
             f"the {noun} {folder} has version {manifest.get('version')}, but this Dorylus reads version "
-            f"{' and '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
+            f"{', '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
         )
     return manifest
 
@@ -174,9 +179,9 @@ def _write_manifest(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
     sync_folder(folder)
 
 
-def _write(folder: Path, name: str, array: AnyArray) -> dict[str, Any]:
+def _write(folder: Path, name: str, array: AnyArray, dtype: np.dtype[Any]) -> dict[str, Any]:
     """Write one array and give its manifest entry."""
-    with ArrayWriter(folder / _file_name(name), array.dtype, array.shape[1:]) as writer:
+    with ArrayWriter(folder / _file_name(name), dtype, array.shape[1:]) as writer:
         for block in _blocks(array):
             writer.write(block)
     return writer.entry

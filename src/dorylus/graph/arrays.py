@@ -8,5 +8,6 @@ from numpy.typing import NDArray
 AnyArray: TypeAlias = NDArray[Any]
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float32]
+HalfArray: TypeAlias = NDArray[np.float16]
 IdArray: TypeAlias = NDArray[np.int32]
 OffsetArray: TypeAlias = NDArray[np.int64]

@@ -10,7 +10,7 @@ import numpy as np
 from dorylus import kernels
 from dorylus.errors import GraphError
 from dorylus.graph import canonical, validate
-from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.arrays import AnyArray, FloatArray, HalfArray, IdArray, OffsetArray
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
 # Pubmed, at 10.02 %, is the set that sits on the edge: sparse it is an eighth of its dense size.
@@ -158,13 +158,15 @@ class SparseFeatures:
         )
 
 
-def in_form(values: Any, num_vertices: int) -> FloatArray | SparseFeatures:
-    """A float32 matrix whose rows lie in one piece, or sparse features as they are; ``None`` has zero columns."""
+def in_form(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
+    """A float32 or float16 matrix whose rows lie in one piece, or sparse features as they are; ``None``: no columns."""
     if values is None:
         return np.zeros((num_vertices, 0), dtype=np.float32)
     if isinstance(values, SparseFeatures):
         return values
-    array = canonical.numbers(values, "features")
+    array: Any = np.asarray(values)
+    if array.dtype != np.float16:
+        array = canonical.numbers(values, "features")
     in_one_piece = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
     return array if in_one_piece else np.ascontiguousarray(array)
 

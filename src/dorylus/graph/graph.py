@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from dorylus.graph import canonical, validate
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures, in_form, reciprocal
+from dorylus.graph.half import widened
 
 if TYPE_CHECKING:
     import networkx
     import scipy.sparse
 
-Features: TypeAlias = FloatArray | SparseFeatures
+Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -31,7 +32,8 @@ class Graph:
     what Gather reads. An edge u -> v, column (u, v) of PyG's ``edge_index``, is entry u of row v. An undirected graph
     stores both directions of every edge.
 
-    - ``features``: float32 [N, F] or :class:`SparseFeatures`; left out, [N, 0].
+    - ``features``: float32 [N, F], float16 [N, F] (half the bytes; computed with as float32) or
+      :class:`SparseFeatures`; left out, [N, 0].
     - ``labels``: int64 [N] with -1 for none, or uint8 [N, C] of zeros and ones (multi-label), or None.
     - ``edge_weight``: float32 [E] in the order of ``indices``, or None for an unweighted graph.
     - ``train_mask``, ``val_mask``, ``test_mask``: bool [N]; left out, all False.
@@ -115,6 +117,11 @@ class Graph:
         """Whether the features are a :class:`SparseFeatures`."""
         return isinstance(self.features, SparseFeatures)
 
+    @property
+    def feature_dtype(self) -> np.dtype[Any]:
+        """What the features are held in: float32, or float16."""
+        return (self.features.values if isinstance(self.features, SparseFeatures) else self.features).dtype
+
     def in_degrees(self) -> OffsetArray:
         """int64 [N], the number of in-edges of each vertex."""
         return np.diff(self.indptr)
@@ -130,14 +137,17 @@ class Graph:
             features: Features = self.features.row_normalised()
         else:
             sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
-            features = self.features * reciprocal(sums)[:, None]
+            features = widened(self.features) * reciprocal(sums)[:, None]
         return replace(self, features=features, trust="everything")
 
-    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the graph as a store folder, whole or not at all."""
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
+        """Write the graph as a store folder, whole or not at all.
+
+        ``feature_dtype``: "float32", or "float16", which rounds features to half the bytes; left out, as they are.
+        """
         from dorylus.graph.store import save
 
-        save(self, path, overwrite=overwrite)
+        save(self, path, overwrite=overwrite, feature_dtype=feature_dtype)
 
     @classmethod
     def open(cls, path: str | PathLike[str], *, verify: bool = False) -> Graph:
@@ -238,7 +248,8 @@ class Graph:
 
     def __repr__(self) -> str:
         kind = ("directed" if self.directed else "undirected") + ("" if self.edge_weight is None else ", weighted")
-        columns = f"{self.num_features:,}{' sparse' if self.sparse_features else ''} features"
+        form = " sparse" if self.sparse_features else " float16" if self.feature_dtype == np.float16 else ""
+        columns = f"{self.num_features:,}{form} features"
         classes = f"{self.num_classes:,} {'labels' if self.multilabel else 'classes'}"
         split = " / ".join(f"{int(getattr(self, name).sum()):,} {name.removesuffix('_mask')}" for name in MASKS)
         size = f"{self.num_vertices:,} vertices, {self.num_edges:,} directed edges ({kind})"

@@ -3,10 +3,11 @@
 The format is specified in docs/store-format.md. A store appears whole or not at all.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import validate
+from dorylus.graph import half, validate
 from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures
@@ -20,9 +21,11 @@ STORE = Kind(
     manifest="manifest.json",
     format="dorylus-graph",
     version=1,
-    versions=(1, 2),
+    versions=(1, 2, 3),
+    dtypes=frozenset({"<i8", "<i4", "<f4", "<f2", "|u1", "|b1"}),
 )
 WITH_EXTRAS = 2  # the version of a store that has any of the arrays below
+WITH_HALF = 3  # that of one whose features are float16
 
 OUT_EDGES = ("out.indptr", "out.indices", "out.edge_weight")
 IDS = ("ids", "ids.offsets", "ids.bytes")
@@ -43,10 +46,17 @@ def is_store(address: Address) -> bool:
     return STORE.is_at(address)
 
 
-def save(graph: Graph, path: Address, *, overwrite: bool = False) -> None:
+def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
     """Write ``graph`` as a store at ``path``, a folder or an address that fsspec knows (s3://...); one that is there
-    already is replaced only with ``overwrite``."""
+    already is replaced only with ``overwrite``. ``feature_dtype`` rounds features to another type than they have."""
+    arrays = arrays_of(graph)
+    dtypes = {name: array.dtype for name, array in arrays.items()}
+    if feature_dtype is not None:
+        dtypes["features.values" if graph.sparse_features else "features"] = half.feature_dtype(feature_dtype)
+        if feature_dtype == "float16":
+            _check_half(graph)
     facts = {
+        "version": version_of({name: dtype.str for name, dtype in dtypes.items()}),
         "name": graph.name,
         "directed": graph.directed,
         "num_vertices": graph.num_vertices,
@@ -54,7 +64,24 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False) -> None:
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
     }
-    save_folder(path, STORE, facts, arrays_of(graph).items(), overwrite=overwrite)
+    save_folder(path, STORE, facts, arrays.items(), overwrite=overwrite, dtypes=dtypes)
+
+
+def version_of(dtypes: Mapping[str, str]) -> int:
+    """The version of a store that holds arrays of these types, by name."""
+    if "<f2" in dtypes.values():
+        return WITH_HALF
+    return STORE.version if _EXTRAS.isdisjoint(dtypes) else WITH_EXTRAS
+
+
+def _check_half(graph: Graph) -> None:
+    """Refuse features that do not fit into float16."""
+    if isinstance(graph.features, SparseFeatures):
+        half.check_sparse(graph.features)
+        return
+    step = max(1, validate.STEP // max(1, graph.num_features))
+    for begin in range(0, graph.num_vertices, step):
+        half.check_dense(graph.features[begin : begin + step], begin)
 
 
 def open_store(path: Address, *, verify: bool = False) -> Graph:
@@ -123,6 +150,9 @@ def _check_extras(manifest: dict[str, Any]) -> None:
     entries, vertices, edges = manifest["arrays"], manifest["num_vertices"], manifest["num_edges"]
     if not _EXTRAS.isdisjoint(entries) and manifest["version"] < WITH_EXTRAS:
         raise ValueError(f"array {min(_EXTRAS & set(entries))!r} in version {manifest['version']}")
+    halves = [name for name, entry in entries.items() if entry["dtype"] == "<f2"]
+    if halves and (manifest["version"] < WITH_HALF or halves[0] not in ("features", "features.values")):
+        raise ValueError(f"{halves[0]} is <f2 in version {manifest['version']}")
     for names in (OUT_EDGES[:2], IDS[1:]):
         if len(entries.keys() & set(names)) == 1:
             raise ValueError(f"one of the arrays {names[0]!r} and {names[1]!r} without the other")

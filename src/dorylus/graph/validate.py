@@ -9,7 +9,7 @@ import numpy as np
 
 from dorylus import kernels
 from dorylus.errors import GraphError
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
 from dorylus.graph.mapped import let_go
 
 STEP = 1 << 22  # entries looked at together
@@ -128,7 +128,7 @@ def check_symmetric(indptr: OffsetArray, indices: IdArray, weight: FloatArray | 
     raise GraphError(f"the graph is called undirected, but {_first_one_way_edge(indptr, indices, weight)}. {cure}")
 
 
-def check_features(features: FloatArray, num_vertices: int) -> None:
+def check_features(features: FloatArray | HalfArray, num_vertices: int) -> None:
     """A finite feature row for every vertex."""
     check_feature_rows(features.shape, num_vertices)
     num_columns = max(features.shape[1], 1)

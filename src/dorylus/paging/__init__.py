@@ -9,6 +9,7 @@ from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
 from dorylus.paging.mover import Mover
 from dorylus.paging.paged_array import PagedArray
 from dorylus.paging.pager import Pager
+from dorylus.paging.widened_array import WidenedArray
 from dorylus.paging.window import PAGE, Window
 
-__all__ = ["PAGE", "BlockFile", "Mover", "PagedArray", "Pager", "ReadOnlyFile", "ScratchFile", "Window"]
+__all__ = ["PAGE", "BlockFile", "Mover", "PagedArray", "Pager", "ReadOnlyFile", "ScratchFile", "WidenedArray", "Window"]

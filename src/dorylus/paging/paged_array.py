@@ -160,13 +160,18 @@ class PagedArray:
     def _read(self, number: int, coming: "Future[int]") -> int:
         begin, end = self._pages(number)
         try:
-            self.file.read_into(self._window.bytes[begin:end], begin)
+            count = self._load(begin, end)
         except BaseException as error:
             self._done(number, coming, error)
             raise
         with self._lock:
             self._spans[number].present = True
         self._done(number, coming)
+        return count
+
+    def _load(self, begin: int, end: int) -> int:
+        """Fill some pages of the window from the file; how many bytes were read for it."""
+        self.file.read_into(self._window.bytes[begin:end], begin)
         return end - begin
 
     def _write(self, number: int, going: "Future[int]") -> int:

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from dorylus.paging.block_file import ReadOnlyFile, ScratchFile
 from dorylus.paging.mover import Mover
 from dorylus.paging.paged_array import PagedArray
+from dorylus.paging.widened_array import WidenedArray
 from dorylus.paging.window import up
 
 Bounds = NDArray[np.int64]
@@ -25,7 +26,9 @@ class Pager:
         self._lock = threading.Lock()
 
     def stored(self, path: str | PathLike[str], array: NDArray[Any], bounds: Bounds) -> PagedArray:
-        """The array of a file, of the type and shape that ``array`` has, in spans of rows."""
+        """The array of a file, of the type and shape that ``array`` has, in spans of rows; float16 comes as float32."""
+        if array.dtype == np.float16:
+            return WidenedArray(array.shape, bounds, ReadOnlyFile(path), self.mover)
         return PagedArray(array.shape, array.dtype, bounds, ReadOnlyFile(path), self.mover, read_only=True)
 
     def scratch(self, shape: tuple[int, ...], dtype: DTypeLike, bounds: Bounds) -> PagedArray:

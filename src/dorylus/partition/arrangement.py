@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from dorylus.graph import Adjacency, SparseFeatures
 from dorylus.graph.adjacency import inverse
+from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.degrees import Norm
+from dorylus.graph.half import widened
 from dorylus.graph.stored_rows import StoredSparseRows
 from dorylus.partition import edges
 from dorylus.partition.between import Between, in_edges_between, out_edges_between
@@ -74,8 +76,11 @@ class Arrangement:
         level = None if self._needed(level).all() else level
         return self._once(("transpose", norm, self_loops, level), lambda: self._transpose(norm, self_loops, level))
 
-    def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> NDArray[np.float32]:
-        """The features of own vertices, and of in-ghosts if asked, dense; ``keep`` them for whoever asks next."""
+    def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
+        """The features of own vertices, and of in-ghosts if asked, dense, in the precision that the graph has them in.
+
+        ``keep`` them for whoever asks next.
+        """
         features, ids = self.graph.features, self.ids if ghosts else self.layout.order
         if self._in_order and isinstance(features, np.ndarray):
             return features
@@ -86,16 +91,32 @@ class Arrangement:
                 self._made["dense"] = kept
         return kept if len(kept) == len(ids) else kept[: len(ids)]
 
+    def wide_features(self, *, keep: bool = True) -> FloatArray:
+        """The features of own vertices and in-ghosts as kernels want them: dense and float32; ``keep`` likewise."""
+        kept = self._made.get("wide")
+        if isinstance(kept, np.ndarray):
+            return kept
+        made = widened(self.dense_features(ghosts=True, keep=keep and not self.half_features))
+        if keep and self.half_features:
+            self._made["wide"] = made
+        return made
+
     @property
     def has_dense_features(self) -> bool:
         """Whether features are dense as they are."""
         return not isinstance(self.graph.features, _Sparse)
 
-    def feature_columns(self, columns: slice) -> NDArray[np.float32]:
+    @property
+    def half_features(self) -> bool:
+        """Whether features are dense, and stored as float16."""
+        features = self.graph.features
+        return not isinstance(features, _Sparse) and features.dtype == np.float16
+
+    def feature_columns(self, columns: slice) -> FloatArray:
         """Some columns of the dense features of own vertices and in-ghosts."""
         features = self.graph.features
         assert not isinstance(features, _Sparse)
-        return features[:, columns][self.ids]
+        return widened(features[:, columns][self.ids])
 
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
@@ -108,6 +129,7 @@ class Arrangement:
     def forget_features(self) -> None:
         """Drop the reordered features: nothing will ask for them again."""
         self._made.pop("dense", None)
+        self._made.pop("wide", None)
 
     def reads(self) -> Reads:
         """Which intervals each own interval gathers from and which gather from it, itself always among them."""

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.graph import Adjacency, Graph, SparseFeatures
+from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.degrees import Degrees, Norm
+from dorylus.graph.half import widened
 from dorylus.graph.places import is_elsewhere
 from dorylus.paging import PagedArray, Pager
 from dorylus.partition.arrangement import Arrangement
@@ -30,18 +32,18 @@ class PagedArrangement(Arrangement):
         """Every interval gathers from every other: to know better would take a look at every edge."""
         return Reads.complete(len(self.mine))
 
-    def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> NDArray[np.float32]:
+    def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
         """The features of all vertices; where they are paged, only rows at hand are there."""
         if self.features is None:
             return super().dense_features(ghosts=ghosts, keep=keep)
         return self.features.array
 
-    def feature_rows(self, begin: int, end: int) -> NDArray[np.float32]:
-        """Some rows of the features, dense; of paged ones, rows that are at hand."""
+    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
+        """Some columns of some rows of the features, dense and float32; of paged ones, rows that are at hand."""
         features = self.graph.features
         if isinstance(features, SparseFeatures):
-            return features.to_dense(np.arange(begin, end, dtype=np.int32))
-        return self.dense_features()[begin:end]
+            return features.to_dense(np.arange(begin, end, dtype=np.int32))[:, columns]
+        return widened(self.dense_features()[begin:end, columns])
 
     def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
         scales = self._all_scales(norm, self_loops)  # first: it reads the offsets, which are let go of afterwards

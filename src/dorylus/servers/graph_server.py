@@ -330,7 +330,7 @@ class GraphServer:
         begin, end = self._layout.rows(slot.level, interval)
         features = slot.source == "features"
         columns = slice(slot.first_column, slot.first_column + slot.columns)
-        rows = self._features.dense()[begin:end, columns] if features else self._pending.pop((slot, interval))
+        rows = self._features.dense(begin, end, columns) if features else self._pending.pop((slot, interval))
         target = self._bench.values(slot)
         if slot.dropout > 0:
             drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)

@@ -21,17 +21,25 @@ class Holding:
     published: bool = True
 
     def pages(self, name: Hashable, plan: Plan) -> bool:
-        """Whether the matrix of this name is paged. What a pass results in always is.
+        """Whether the matrix of this name is paged. What a pass results in always is, and so are features.
 
         What edges add to their ends never is: any interval may add to any row.
         """
-        if name in plan.results:
+        if name in plan.results or is_lasting(name):
             return True
         if isinstance(name, Grad) and any(name.slot in ends for ends in _ends(plan)):
             return False
         if isinstance(name, Slot) and name.gathered:
             return self.gathered
         return self.published if isinstance(name, Published) else self.rows
+
+
+def is_lasting(name: Hashable) -> bool:
+    """Whether a matrix is the same in every epoch: what is gathered once, or features.
+
+    Features that are gathered are stored with their dropout; to others it is applied as they are read.
+    """
+    return isinstance(name, Slot) and name.source != "computed" and (name.dropout == 0 or not name.gathered)
 
 
 def _ends(plan: Plan) -> list[tuple[Slot, Slot]]:

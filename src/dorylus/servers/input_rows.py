@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from dorylus import kernels
+from dorylus.graph.half import widened
 from dorylus.kernels import Dropout
 from dorylus.partition import PagedArrangement
 from dorylus.partition.paged_edges import at_hand
@@ -37,9 +38,9 @@ class InputRows:
         if self._slot.gathered and self._slot.dropout == 0:
             self._publish_once()
 
-    def dense(self) -> Matrix:
-        """All own rows."""
-        return writable_alias(self._bench.shard.dense_features())
+    def dense(self, begin: int, end: int, columns: slice = slice(None)) -> Matrix:
+        """Some columns of some own rows, float32."""
+        return writable_alias(widened(self._bench.shard.dense_features()[begin:end, columns]))
 
     @property
     def has_columns(self) -> bool:
@@ -50,14 +51,14 @@ class InputRows:
         """All own rows and those of ghosts, which never change and so need no sending; or some columns of them."""
         if columns is not None:
             return self._bench.shard.feature_columns(columns)
-        return writable_alias(self._bench.shard.dense_features(ghosts=True, keep=keep))
+        return writable_alias(self._bench.shard.wide_features(keep=keep))
 
     def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
         """Some rows, dropout applied; the same mask however often they are asked for in an epoch."""
         drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer) if slot.dropout > 0 else None
         if self._sparse is not None:
             return self._sparse_rows(begin, end, drop)
-        rows = self.dense()[begin:end]
+        rows = self.dense(begin, end)
         if drop is not None:
             out = np.empty_like(rows)
             kernels.dropout(rows, out, self._bench.shard.ids[begin:end], 0, end - begin, drop=drop)
@@ -77,10 +78,12 @@ class InputRows:
     def _publish_once(self) -> None:
         """Gather from the very features or, in less than their precision or width, from a copy."""
         features, matrices = self._paged, self._bench.matrices
-        if self._bench.gathered_dtype == np.float32 and self.parts == (self._slot,):
+        # Under a limit, float16 that lies in no file is widened to one and not in memory.
+        spills = features is None and isinstance(matrices, PagedMatrices) and self._bench.shard.half_features
+        if self._bench.gathered_dtype == np.float32 and self.parts == (self._slot,) and not spills:
             matrices.put(self._slot, features or self.with_ghosts(keep=True))
             return
-        source = self.with_ghosts(keep=True)
+        source = self._bench.shard.dense_features(ghosts=True)
         pages = [] if features is None else [features]
         bounds = [0, len(source)]
         if isinstance(matrices, PagedMatrices):
@@ -95,4 +98,4 @@ class InputRows:
     def _copy(self, source: Matrix, begin: int, end: int) -> None:
         for part in self.parts:
             columns = slice(part.first_column, part.first_column + part.columns)
-            self._bench.store(source[begin:end, columns], self._bench.values(part), begin, end)
+            self._bench.store(widened(source[begin:end, columns]), self._bench.values(part), begin, end)

@@ -20,7 +20,7 @@ def gather_once_paged(
 ) -> PagedArray:
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
     shape = (bench.num_rows, stage.output.columns)
-    made = paging.pager.scratch(shape, np.float32, bench.layout.bounds)
+    made = paging.pager.scratch(shape, bench.gathered_dtype, bench.layout.bounds)
     blocks = 1 if stage.layer.reduce == "max" else min(paging.static_blocks, stage.output.columns)
     ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
     for columns in (slice(begin, end) for begin, end in pairwise(ends)):
@@ -43,7 +43,7 @@ def _gather_columns(
         with at_hand(gather.edges.pages, interval):
             gather.forward(interval, 0)
         with at_hand((made,), interval):
-            made.array[begin:end, columns] = gathered[begin:end]
+            bench.store(gathered[begin:end], made.array[:, columns], begin, end)
             made.wrote(interval)
         window.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
 
@@ -59,5 +59,5 @@ def _feature_columns(shard: object, columns: slice) -> Matrix:
     pages = () if shard.features is None else (shard.features,)
     for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
         with at_hand(pages, interval):
-            x[begin:end] = shard.feature_rows(begin, end)[:, columns]
+            x[begin:end] = shard.feature_rows(begin, end, columns)
     return x

@@ -9,12 +9,14 @@ from itertools import pairwise
 
 import numpy as np
 
+from dorylus import kernels
 from dorylus.saga.stages import Gather
 from dorylus.servers.bench import Bench, Extra, Matrix
 from dorylus.servers.gathers import Gatherer
 from dorylus.servers.input_rows import InputRows
 
 EachInterval = Callable[[int, Callable[[int], None]], None]
+ROUNDED_AT_ONCE = 1024  # rows
 
 
 def gather_once(
@@ -33,12 +35,23 @@ def gather_once(
 
     blocks = _blocks(stage, bench, features)
     if len(blocks) == 1:
-        return gathered(None)
+        return _rounded(gathered(None), bench)
     out = np.empty((bench.num_rows, stage.output.columns), np.float32)
     for columns in blocks:
         out[:, columns] = gathered(columns)
-    bench.matrices.put(stage.output, out)
+    bench.matrices.put(stage.output, _rounded(out, bench))
     return out
+
+
+def _rounded(rows: Matrix, bench: Bench) -> Matrix:
+    """The rows as they would be under a memory limit, where they are stored in what gathered values are; in place."""
+    if bench.gathered_dtype == np.uint16:
+        narrow = np.empty((min(len(rows), ROUNDED_AT_ONCE), rows.shape[1]), np.uint16)
+        for begin in range(0, len(rows), ROUNDED_AT_ONCE):
+            block = rows[begin : begin + ROUNDED_AT_ONCE]
+            kernels.to_bf16(block, narrow, 0, len(block))
+            kernels.from_bf16(narrow, block, 0, len(block))
+    return rows
 
 
 def _blocks(stage: Gather, bench: Bench, features: InputRows) -> list[slice]:

@@ -15,7 +15,7 @@ from dorylus.saga import Plan
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
 from dorylus.saga.table import Steps, steps_of
 from dorylus.servers.bench import Extra, Grad, Published
-from dorylus.servers.holding import Holding
+from dorylus.servers.holding import Holding, is_lasting
 from dorylus.servers.residency import AHEAD
 from dorylus.servers.touches import FEATURES, Touch, touches_of
 
@@ -37,6 +37,7 @@ class Shape:
     weighted: bool
     self_loops: bool  # whether some layer adds them
     turned: bool = False  # whether out-edges are not stored, and have to be made in memory
+    feature_item: int = FLOAT  # bytes of a stored feature
 
     @classmethod
     def of(cls, graph: Graph, plan: Plan) -> "Shape":
@@ -50,7 +51,13 @@ class Shape:
             weighted=graph.edge_weight is not None,
             self_loops=any(layer.self_loops for layer in plan.layers),
             turned=graph.directed and not _has_out_edges(graph),
+            feature_item=graph.feature_dtype.itemsize,
         )
+
+    @property
+    def feature_bytes(self) -> int:
+        """All features as they are stored."""
+        return self.vertices * self.features * self.feature_item
 
     @property
     def edge_bytes(self) -> int:
@@ -77,6 +84,10 @@ class Way:
     intervals: int
     threads: int
     half: bool = False
+
+    def item(self, narrow: bool) -> int:
+        """The bytes of a number, of those that may be stored in two or of others."""
+        return 2 if narrow and self.half else FLOAT
 
 
 @dataclass
@@ -107,7 +118,7 @@ def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) ->
     made.resident["vertices"] = shape.vertex_bytes
     if shape.turned:
         made.resident["edges"] += 8 * shape.vertices + shape.edges * (8 if shape.weighted else 4)
-    made.on_disk = _shared_files(shape, evaluation)
+    made.on_disk = _shared_files(shape, evaluation, way)
     for each in passes:
         made.on_disk |= each.figures.on_disk
     return made
@@ -127,7 +138,9 @@ def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *
     own = shape.edges * (8 if shape.weighted else 4) * mapped
     copies = shape.self_loops + shape.directed  # in working order, and turned round
     made.resident["edges"] += own + shape.edge_bytes * copies
-    made.resident["features"] += shape.vertices * FLOAT * shape.features * mapped
+    made.resident["features"] += shape.feature_bytes * mapped
+    if shape.feature_item != FLOAT:  # what is gathered from, or kept for a gradient, is a copy in float32
+        made.resident["features"] += shape.vertices * FLOAT * shape.features
     made.resident["first gather"] += sum(
         shape.vertices * FLOAT * slot.columns for slot in _outputs(evaluation) if slot.source == "static"
     )
@@ -146,11 +159,11 @@ def _start(shape: Shape, plan: Plan, way: Way) -> Counter[str]:
     return Counter({"features": shape.vertices * FLOAT * columns, "on the way": in_hand // way.intervals})
 
 
-def _shared_files(shape: Shape, plan: Plan) -> Counter[str]:
+def _shared_files(shape: Shape, plan: Plan, way: Way) -> Counter[str]:
     files = Counter({"edges": shape.edge_bytes * (1 + shape.directed) * shape.self_loops})
     for slot in _outputs(plan):
         if slot.source == "static":
-            files["first gather"] += shape.vertices * FLOAT * slot.columns
+            files["first gather"] += shape.vertices * way.item(True) * slot.columns
     return files
 
 
@@ -191,16 +204,15 @@ class _Pass:
     def _count_paged(
         self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]], alive: dict[int, Counter[str]]
     ) -> None:
-        lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
-        is_file = lasting or name == FEATURES
+        is_file = is_lasting(name) or name == FEATURES
         for phase, touches in at.items():
             whole = any(name in touch.wholes for touch in touches)
             written = any(name in touch.writes for touch in touches)
             alive[phase][kind] += size if whole else 0
             stays = phase != max(at) or name in self._results
             self.figures.written += size if written and stays and not is_file else 0
-            self.figures.read += size if is_file or phase != min(at) else 0
-        if not is_file and (len(at) > 1 or name in self._results):
+            self.figures.read += self._in_file(name, size) if is_file or phase != min(at) else 0
+        if self._is_copy(name) or (not is_file and (len(at) > 1 or name in self._results)):
             self.figures.on_disk[kind] += size
 
     def _when_touched(self) -> dict[Hashable, dict[int, list[Touch]]]:
@@ -217,20 +229,31 @@ class _Pass:
     def _is_paged(self, name: Hashable) -> bool:
         if self._everything:
             return False
-        stored = name == FEATURES or (isinstance(name, Slot) and name.source != "computed" and name.dropout == 0)
-        return stored or self._way.holding.pages(name, self._plan)
+        return name == FEATURES or is_lasting(name) or self._way.holding.pages(name, self._plan)
 
     def _is_counted(self, name: Hashable) -> bool:
-        """Whether it is counted once for both passes."""
+        """Whether it is counted once for both passes; features with dropout are a copy, kept for the gradient."""
         lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
         return lasting or name == FEATURES or name in self._results
+
+    def _is_copy(self, name: Hashable) -> bool:
+        """Whether it is features in another precision or width than the store's, made once to be gathered from."""
+        if not (is_lasting(name) and isinstance(name, Slot) and name.source == "features" and name.gathered):
+            return False
+        return self._way.half or name.columns != self._shape.features
+
+    def _in_file(self, name: Hashable, size: int) -> int:
+        """What a matrix takes in its file: the store's features may take less there than in memory."""
+        features = name == FEATURES or (is_lasting(name) and isinstance(name, Slot) and name.source == "features")
+        return self._shape.feature_bytes if features and not self._is_copy(name) else size
 
     def _size(self, name: Hashable) -> int:
         """The bytes of a matrix; 0 where the layer makes no such thing."""
         if name == FEATURES:
             return self._shape.vertices * FLOAT * self._shape.features
         if isinstance(name, Slot):
-            return self._shape.vertices * name.columns * self._item(name.gathered and not name.exact)
+            narrow = (name.gathered and not name.exact) or (name.source == "static" and not self._everything)
+            return self._shape.vertices * name.columns * self._way.item(narrow)
         assert isinstance(name, Grad | Extra | Published)
         if isinstance(name, Grad):
             return self._shape.vertices * FLOAT * name.slot.columns * name.slot.needs_grad
@@ -238,10 +261,7 @@ class _Pass:
         if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
             return 0
         columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
-        return self._shape.vertices * columns * self._item(name.what == "cotangent")
-
-    def _item(self, narrow: bool) -> int:
-        return 2 if narrow and self._way.half else FLOAT
+        return self._shape.vertices * columns * self._way.item(name.what == "cotangent")
 
     def _count_edges(self, steps: Steps) -> None:
         times = sum(

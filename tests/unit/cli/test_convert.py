@@ -25,6 +25,14 @@ def test_features_may_be_normalised_on_the_way(dorylus_program, tmp_path):
     assert not (plain.features == normalised.features).all()
 
 
+def test_features_may_be_stored_in_two_bytes(dorylus_program, tmp_path):
+    dorylus_program("convert", "communities:num_vertices=500,seed=1", "plain")
+    assert dorylus_program("convert", "plain", "half", "--feature-dtype", "float16")[0] == 0
+    plain, half = Graph.open(tmp_path / "plain"), Graph.open(tmp_path / "half", verify=True)
+    assert half.feature_dtype == "float16"
+    assert (half.features == plain.features.astype("float16")).all()
+
+
 def test_a_folder_that_is_no_store_is_left_alone(dorylus_program, tmp_path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").touch()

@@ -22,7 +22,7 @@ def test_sizes_degrees_classes_split_and_memory_are_told():
         "vertices": "4",
         "edges": "4 stored, both directions of each",
         "in-degree": "0 to 2, median 1, mean 1.0; 1 vertices without in-edges",
-        "features": "3 columns, dense",
+        "features": "3 columns, dense, float32",
         "labels": "2 classes of 1 to 2 vertices; 1 vertices without label",
         "split": "1 train, 0 validation, 2 test",
         "memory": "56 bytes edges, 48 bytes features",
@@ -37,6 +37,8 @@ def test_sizes_degrees_classes_split_and_memory_are_told():
         ({"labels": np.eye(4, dtype=np.uint8)}, "labels", "4 labels, 1.00 a vertex"),
         ({"labels": np.full(4, -1)}, "labels", "none"),
         ({}, "labels", "none"),
+        ({"features": np.ones((4, 3), np.float16)}, "features", "3 columns, dense, float16"),
+        ({"features": np.ones((4, 3), np.float16)}, "memory", "56 bytes edges, 24 bytes features"),
         (
             {"features": SparseFeatures.from_dense(np.eye(4, 5, dtype=np.float32))},
             "features",

@@ -41,6 +41,16 @@ def test_rows_of_vertices_and_a_name_go_along(dorylus_program, edges, tmp_path):
     assert graph.train_mask.tolist() == [False, True, True, False]
 
 
+def test_features_in_two_bytes_are_asked_for_by_name(dorylus_program, edges, tmp_path):
+    np.save(tmp_path / "x.npy", np.full((4, 2), 1 / 3))
+    flags = ("--features", "x.npy", "--feature-dtype")
+    assert dorylus_program("ingest", edges, "stored", *flags, "float16")[0] == 0
+    assert Graph.open(tmp_path / "stored").features.tolist() == [[float(np.float16(1 / 3))] * 2] * 4
+    code, _, err = dorylus_program("ingest", edges, "other", *flags, "int8")
+    assert code == 2
+    assert "the known ones are float16, float32" in err
+
+
 def test_a_store_is_replaced_only_when_told(dorylus_program, edges):
     assert dorylus_program("ingest", edges, "stored")[0] == 0
     code, _, err = dorylus_program("ingest", edges, "stored")

@@ -99,10 +99,10 @@ def test_a_failure_while_writing_leaves_nothing_behind(
         some_graph().save(path)
     write = array_folder._write
 
-    def full_disk(folder: Path, name: str, array: Any) -> Any:
+    def full_disk(folder: Path, name: str, *others: Any) -> Any:
         if name == "labels":
             raise OSError(28, "No space left on device")
-        return write(folder, name, array)
+        return write(folder, name, *others)
 
     monkeypatch.setattr(array_folder, "_write", full_disk)
     with pytest.raises(DataError, match=r"No space left on device.*free space"):
@@ -172,7 +172,7 @@ def rewrite(path: Path, **changes: Any) -> None:
 
 
 MANIFESTS = {
-    "another version": ({"version": 3}, "has version 3, but this Dorylus reads version 1 and 2"),
+    "another version": ({"version": 4}, "has version 4, but this Dorylus reads version 1, 2, 3"),
     "another format": ({"format": "zarr"}, "does not say format 'dorylus-graph'"),
     "no arrays": ({"arrays": {}}, "damaged: 'features.indptr'|damaged"),
     "arrays of the wrong kind": ({"arrays": 3}, "damaged"),

@@ -135,10 +135,10 @@ def test_a_graphs_store_is_never_replaced_by_shards(tmp_path):
 def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
     write = array_folder._write
 
-    def full_disk(folder, name, array):
+    def full_disk(folder, name, *others):
         if name == "shard1.in_indices":
             raise OSError(28, "No space left on device")
-        return write(folder, name, array)
+        return write(folder, name, *others)
 
     monkeypatch.setattr(array_folder, "_write", full_disk)
     graph = some_graph()

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from small_shards import Messages
 
@@ -45,6 +47,13 @@ def test_what_a_pass_results_in_is_always_paged(blocks):
     assert plan.results
     assert all(NOTHING.pages(slot, plan) for slot in plan.results)
     assert not any(NOTHING.pages(name, plan) for name in OF_ROWS)
+
+
+def test_features_as_they_are_always_are_paged_but_not_with_the_dropout_they_are_gathered_with(plan):
+    features = Slot("features", 4, 0, 0, 0.5, source="features")
+    assert NOTHING.pages(features, plan)  # to rows that are read, dropout is applied then
+    assert NOTHING.pages(replace(features, dropout=0.0, gathered=True), plan)
+    assert not NOTHING.pages(replace(features, gathered=True), plan)
 
 
 def test_what_edges_add_to_their_ends_never_is():

@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 import dorylus
+from dorylus import kernels
 from dorylus.paging import Pager
+from dorylus.paging.window import up
 from dorylus.partition import Arrangement, PagedArrangement, plain_cut, whole_shard
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
@@ -49,9 +51,9 @@ def static_stage(plan):
     return next(each for each in plan.stages if isinstance(each, Gather) and each.output.source == "static")
 
 
-def bench_of(shard, matrices):
+def bench_of(shard, matrices, dtype=np.float32):
     layout = shard.layout.everything()
-    return Bench(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(np.float32))
+    return Bench(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(dtype))
 
 
 def gathered_in_memory(stage, graph):
@@ -70,6 +72,33 @@ def gathered_in_memory(stage, graph):
         weight = np.ones(len(columns)) if edges.col_scale is None else edges.col_scale[columns]
         out[vertex] = weight @ x * (1 if edges.row_scale is None else edges.row_scale[vertex])
     return out
+
+
+def gathered_once(stage, plan, graph, blocks, dtype, folder):
+    """(the rows, how many bytes of scratch they took)."""
+    pager = Pager(folder, deadline_s=10)
+    shard = PagedArrangement(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
+    paging = Paging(pager, Holding(), blocks)
+    bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan), dtype)
+    made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
+    made.acquire_all()
+    rows = made.array.copy()
+    made.release_all()
+    pager.close()
+    return rows, made.file.size
+
+
+@pytest.mark.parametrize("blocks", [1, 3])
+@pytest.mark.parametrize("name", ["gcn", "sage max"])
+def test_in_half_precision_it_is_rounded_and_takes_half_the_scratch(name, blocks, stored, tmp_path):
+    plan = plan_of(name)
+    stage = static_stage(plan)
+    exact, whole = gathered_once(stage, plan, stored, blocks, np.float32, tmp_path)
+    found, half = gathered_once(stage, plan, stored, blocks, np.uint16, tmp_path)
+    rounded = np.empty(exact.shape, np.uint16)
+    kernels.to_bf16(exact, rounded, 0, SIZE)
+    np.testing.assert_array_equal(found, rounded)
+    assert whole - half == up(exact.nbytes) - up(exact.nbytes // 2) > 0
 
 
 @pytest.mark.parametrize("place", ["graph", "stored"])

@@ -117,6 +117,54 @@ def test_half_precision_halves_what_is_gathered_from():
     assert found.on_disk["gradients"] == CLASSES // 2
 
 
+def test_half_precision_halves_the_first_gather_in_its_file_and_on_its_way():
+    recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
+    whole, half = (in_files(SHAPE, *plans(recipe), replace(WAY, half=each)) for each in (False, True))
+    assert (whole.on_disk["first gather"], half.on_disk["first gather"]) == (FEATURES, FEATURES // 2)
+    # It is read forward and backward; the rows and the cotangent that are gathered are read once each.
+    assert whole.read - half.read == (2 * FEATURES + CLASSES + CLASSES) // 2
+
+
+def test_float16_features_are_half_of_what_is_read_of_the_graph():
+    whole, half = (in_files(replace(SHAPE, feature_item=item), *plans(), WAY) for item in (4, 2))
+    assert whole.read - half.read == FEATURES // 2
+    assert replace(half, read=whole.read) == whole  # rows at hand are float32, and so is what is made of them
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        dorylus.gat(hidden=8, heads=4, dropout=0.0),
+        dorylus.gat(hidden=8, heads=4, dropout=0.5),
+        dorylus.sage(hidden=32, dropout=0.0),
+    ],
+    ids=["by dense tasks", "with dropout", "beside a gather"],
+)
+def test_so_they_are_where_they_are_read_forward_and_backward(recipe):
+    whole, half = (in_files(replace(SHAPE, feature_item=item), *plans(recipe), WAY) for item in (4, 2))
+    assert whole.read - half.read == 2 * FEATURES // 2
+    assert whole.on_disk["features"] == half.on_disk["features"] == 0  # but for the store's own
+
+
+def test_float16_features_in_memory_are_mapped_and_copied():
+    whole, half = (
+        in_memory(replace(SHAPE, feature_item=item), *plans(), WAY, mapped=True).resident["features"] for item in (4, 2)
+    )
+    assert half - whole == FEATURES // 2
+
+
+def test_a_copy_of_the_features_that_is_gathered_in_every_epoch_lies_on_disk():
+    program = dorylus.gcn(hidden=32, dropout=0.0).build(48, 24)
+    savings = Savings(cache_first_gather=False)
+    made = [
+        in_blocks(lower(program, sparse_features=False, training=False, savings=savings), blocks) for blocks in (1, 3)
+    ]
+    assert in_files(SHAPE, None, made[0], WAY).on_disk["features"] == 0  # the store's own
+    assert in_files(replace(SHAPE, feature_item=2), None, made[0], WAY).on_disk["features"] == 0
+    assert in_files(SHAPE, None, made[0], replace(WAY, half=True)).on_disk["features"] == FEATURES // 2
+    assert in_files(SHAPE, None, made[1], WAY).on_disk["features"] == FEATURES
+
+
 @pytest.mark.parametrize(
     "recipe",
     [

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import canonical
+from dorylus.graph import canonical, half
 from dorylus.graph.array_folder import NewFolder
 from dorylus.graph.arrays import AnyArray, BoolArray
 from dorylus.graph.ingest.progress import Progress, Tell
@@ -23,6 +23,7 @@ class Attributes:
     features: RowFile | None
     labels: RowFile | None
     splits: dict[str, RowFile | None] = field(default_factory=dict)
+    feature_dtype: np.dtype[Any] = np.dtype(np.float32)  # noqa: RUF009 (a constant)
 
     @classmethod
     def open(cls, settings: IngestSettings) -> "Attributes":
@@ -34,7 +35,7 @@ class Attributes:
             raise DataError(f"{features.path} has shape {list(features.shape)}: features are [vertices, columns].")
         if any(splits.values()) and labels is None:
             raise DataError("a split is given without labels: a split selects vertices that have one. Give labels.")
-        return cls(features, labels, splits)
+        return cls(features, labels, splits, half.feature_dtype(settings.feature_dtype))
 
     def num_vertices(self) -> int | None:
         """As many rows as every file has that holds one a vertex; None where there is none."""
@@ -48,22 +49,23 @@ class Attributes:
     @property
     def num_bytes(self) -> int:
         """What the rows take in a store."""
-        return sum(
-            int(np.prod(each.shape)) * size for each, size in ((self.features, 4), (self.labels, 8)) if each is not None
-        )
+        sizes = ((self.features, self.feature_dtype.itemsize), (self.labels, 8))
+        return sum(int(np.prod(each.shape)) * size for each, size in sizes if each is not None)
 
     def write(self, folder: NewFolder, num_vertices: int, tell: Tell) -> dict[str, int]:
         """Writes all of it; the facts for the manifest."""
-        num_features = _write_features(folder, self.features, num_vertices, tell)
+        num_features = _write_features(folder, self.features, num_vertices, self.feature_dtype, tell)
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, tell)
         for name, rows in self.splits.items():
             _write_mask(folder, name, rows, labelled, num_vertices)
         return {"num_features": num_features, "num_classes": num_classes}
 
 
-def _write_features(folder: NewFolder, rows: RowFile | None, num_vertices: int, tell: Tell) -> int:
+def _write_features(
+    folder: NewFolder, rows: RowFile | None, num_vertices: int, dtype: np.dtype[Any], tell: Tell
+) -> int:
     width = 0 if rows is None else rows.shape[1]
-    with folder.array("features", "<f4", (width,)) as writer:
+    with folder.array("features", dtype if width else "<f4", (width,)) as writer:
         if rows is None:
             writer.write(np.empty((num_vertices, 0), np.float32))
             return 0
@@ -76,7 +78,9 @@ def _write_features(folder: NewFolder, rows: RowFile | None, num_vertices: int, 
                     f"the features of vertex {writer.num_rows + row} in {rows.path} have {values[row, column]} in "
                     f"column {column}. Features are finite numbers: mend that row."
                 )
-            writer.write(values)
+            if dtype == np.float16:
+                half.check_dense(block, writer.num_rows)
+            writer.write(block if dtype == np.float16 else values)  # rounded once, whatever the file holds
             tell(Progress("copying features", writer.num_rows, rows.shape[0], "rows"))
     return width
 

@@ -18,7 +18,7 @@ from dorylus.graph.ingest.progress import Progress, Tell, silent
 from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.spool import Read, spool
 from dorylus.graph.places import Address, is_elsewhere
-from dorylus.graph.store import STORE, WITH_EXTRAS
+from dorylus.graph.store import STORE, version_of
 from dorylus.kernels import EdgeSort, WeightClash
 
 INPUT_BYTES_PER_EDGE = 16  # of a source that does not say how many edges it has: about a line of text
@@ -83,10 +83,10 @@ class _Ingest:
             expected = num_read * (2 if self.settings.undirected else 1)
             num_edges = self._write_edges(sort, count, expected)
         written = written or self.attributes.write(self.folder, count, self.tell)
-        with_ids = write_ids(self.folder, numbering, count)
+        write_ids(self.folder, numbering, count)
         self.folder.facts.update(facts, num_vertices=count, num_edges=num_edges, **written)
-        if with_ids or not self.settings.undirected:
-            self.folder.facts["version"] = WITH_EXTRAS
+        dtypes = {name: entry["dtype"] for name, entry in self.folder.entries.items()}
+        self.folder.facts["version"] = version_of(dtypes)
         return Ingested(count, num_edges, num_read)
 
     def _known_vertices(self) -> int | None:

@@ -5,6 +5,7 @@ from os import PathLike
 
 from dorylus.errors import ConfigError
 from dorylus.graph import canonical
+from dorylus.graph.half import feature_dtype
 from dorylus.graph.sizes import parse_bytes
 
 Rows = str | PathLike[str] | None
@@ -22,6 +23,7 @@ class IngestSettings:
     - ``num_vertices``: left out, as many as features or labels have rows, or else as the edges name.
     - ``features``, ``labels``: files with a row a vertex. ``train``, ``val``, ``test``: files with the numbers of the
       vertices of each split, or with a bool a vertex.
+    - ``feature_dtype``: "float16" rounds features to half the bytes; one that is too large for it is refused.
     - ``name``: left out, the name of the store's folder.
     - ``overwrite``: replace a store that is there already.
     """
@@ -36,11 +38,13 @@ class IngestSettings:
     train: Rows = None
     val: Rows = None
     test: Rows = None
+    feature_dtype: str = "float32"
     name: str | None = None
     overwrite: bool = False
 
     def __post_init__(self) -> None:
         parse_bytes(self.memory)
+        feature_dtype(self.feature_dtype)
         if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
             raise ConfigError(
                 f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices."

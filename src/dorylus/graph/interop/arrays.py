@@ -10,6 +10,7 @@ from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
+from dorylus.graph.half import widened
 
 
 def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: Any = None, **attributes: Any) -> Graph:
@@ -70,7 +71,8 @@ def one_split(values: AnyArray, split: int | None, what: str) -> AnyArray:
 
 def dense_features(graph: Graph) -> AnyArray:
     """The features as a writable dense array: other libraries share its memory."""
-    dense = graph.features.to_dense() if isinstance(graph.features, SparseFeatures) else graph.features
+    features = graph.features
+    dense = features.to_dense() if isinstance(features, SparseFeatures) else widened(features)
     return np.require(dense, requirements=["C", "W"])
 
 

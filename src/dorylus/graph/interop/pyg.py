@@ -85,7 +85,7 @@ def _features(x: Any) -> Any:
 
 def _feature_tensor(torch: Any, graph: Graph) -> Any:
     if not isinstance(graph.features, SparseFeatures):
-        return torch.from_numpy(graph.features.copy())
+        return torch.from_numpy(np.array(graph.features, np.float32))
     part = graph.features
     rows = np.repeat(np.arange(part.num_rows), np.diff(part.indptr))
     where = torch.from_numpy(np.stack([rows, part.indices.astype(np.int64)]))

@@ -147,3 +147,16 @@ def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) 
     path = npy(tmp_path, "features", np.zeros((N, 1)))
     with pytest.raises(DataError, match="num_vertices=7, but the files of the vertices have 6 rows"):
         Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)
+
+
+def test_features_too_large_for_float16_are_refused_by_vertex_and_column(tmp_path: Path) -> None:
+    features = np.ones((N, 3), np.float32)
+    features[4, 1] = 7e4
+    with pytest.raises(GraphError, match=r"vertex 4, column 1.*reaches to 65504"):
+        Graph.ingest(EDGES, tmp_path / "store", features=npy(tmp_path, "x", features), feature_dtype="float16")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_a_store_without_features_has_none_in_two_bytes(tmp_path: Path) -> None:
+    graph = Graph.ingest(EDGES, tmp_path / "store", feature_dtype="float16")
+    assert (graph.num_features, graph.feature_dtype) == (0, np.float32)
