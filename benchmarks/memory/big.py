@@ -125,9 +125,10 @@ def _ingested_line(row: dict[str, Any]) -> tuple[str, ...]:
 
 def _trained_line(row: dict[str, Any], first: dict[str, Any]) -> tuple[str, ...]:
     plan = row["plan"]
-    moved = [format_bytes(round(statistics.median(each[way] for each in row["moved"]))) for way in ("read", "written")]
+    after_set_up = row["moved"][1:] or row["moved"]
+    moved = [format_bytes(round(statistics.median(each[way] for each in after_set_up))) for way in ("read", "written")]
     return (
-        f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{row['made_s']:.1f}", f"{seconds(row):.2f}",
+        f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{row['set_up_s']:.1f}", f"{seconds(row):.2f}",
         f"{seconds(row) / seconds(first):.2f}x", format_bytes(row["peak"]), format_bytes(plan["peak"]), *moved,
         ", ".join(f"{kind} {format_bytes(size)}" for kind, size in plan["resident"].items() if size),
     )  # fmt: skip

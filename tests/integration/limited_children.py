@@ -1,7 +1,6 @@
 """What processes do that train under a memory limit, to be killed."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -10,7 +9,7 @@ from dorylus.cluster import Limited
 from dorylus.saga.columns import in_blocks
 from dorylus.servers import Holding
 from dorylus.training import assembly
-from dorylus.training.limits import Limits
+from dorylus.training.limits import Asked, Limits
 from dorylus.training.memory_model import Figures
 
 EPOCHS = 16
@@ -50,8 +49,8 @@ def train(store: Path, run_dir: Path, scratch: Path) -> None:
 
 
 def _keep_a_limit(scratch: Path) -> None:
-    def limits(graph: Any, training: Any, evaluation: Any, *others: Any) -> Limits:
-        plans = [in_blocks(plan, 2) for plan in (training, evaluation)]
+    def limits(asked: Asked) -> Limits:
+        plans = [in_blocks(plan, 2) for plan in (asked.training, asked.evaluation)]
         how = Limited(scratch=str(scratch), holding=Holding(), static_blocks=2)
         return Limits(plans[0], plans[1], 5, how, Figures(), 0)
 

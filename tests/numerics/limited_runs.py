@@ -19,7 +19,7 @@ from dorylus.paging import Window
 from dorylus.saga.columns import in_blocks
 from dorylus.servers import Holding
 from dorylus.training import assembly
-from dorylus.training.limits import Limits
+from dorylus.training.limits import Asked, Limits
 from dorylus.training.memory_model import Figures
 
 NUM_VERTICES, NUM_FEATURES, NUM_CLASSES = 700, 40, 19
@@ -137,10 +137,10 @@ def in_memory(
 def limited(scratch: Path, cut: Cut) -> Iterator[None]:
     """Runs that are asked to keep a limit are cut like this, whatever the limit; memory given back is spoilt."""
 
-    def limits(graph: Any, training: Any, evaluation: Any, config: Any, *others: Any) -> Limits | None:
-        if config.memory is None:
+    def limits(asked: Asked) -> Limits | None:
+        if asked.config.memory is None:
             return None
-        plans = [in_blocks(plan, cut.blocks) for plan in (training, evaluation)]
+        plans = [in_blocks(plan, cut.blocks) for plan in (asked.training, asked.evaluation)]
         how = Limited(scratch=str(scratch), holding=cut.holding, static_blocks=cut.static_blocks)
         return Limits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
 

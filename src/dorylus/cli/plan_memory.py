@@ -13,6 +13,7 @@ from dorylus.training.run_folder import RunSpec
 
 if TYPE_CHECKING:
     from dorylus.training.limits import MemoryPlan
+    from dorylus.training.scratch import Scratch
 
 
 def plan_memory(
@@ -39,14 +40,10 @@ def plan_memory(
 
     import dorylus
 
-    loaded = spec.load_graph()
-    plan = dorylus.plan_memory(loaded, recipe, **settings)
+    plan = dorylus.plan_memory(spec.load_graph(), recipe, **settings)
     _show(plan)
-    if plan.chosen is None:
-        from dorylus.training.config import RunConfig
-        from dorylus.training.limits import refusal
-
-        typer.echo(refusal(loaded, RunConfig.of(**settings), plan))
+    if plan.cure:
+        typer.echo(plan.cure)
         raise typer.Exit(1)
 
 
@@ -68,5 +65,13 @@ def _show(plan: "MemoryPlan") -> None:
     table.add_row("together", units.size(way.peak), units.size(way.figures.on_disk.total()))
     console = Console()
     console.print(table)
+    if plan.scratch is not None:
+        console.print(_disk(plan.scratch), markup=False, highlight=False, soft_wrap=True)
     moved = f"each epoch reads {units.size(way.figures.read)} of files and writes {units.size(way.figures.written)}"
-    console.print(f"{plan.verdict}: limit {units.size(plan.limit)}, {moved}")
+    console.print(f"{plan.verdict}: limit {units.size(plan.limit)}, {moved}", highlight=False, soft_wrap=True)
+
+
+def _disk(scratch: "Scratch") -> str:
+    free = "which is not there" if scratch.free is None else f"where {units.size(scratch.free)} are free"
+    short = " (too little)" if scratch.free is not None and scratch.free < scratch.needed else ""
+    return f"scratch: {units.size(scratch.needed)} in {scratch.folder}, {free}{short}"

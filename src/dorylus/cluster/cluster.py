@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dorylus.cluster.engine import Span
 from dorylus.cluster.outputs import Outputs
+from dorylus.paging import Moved
 from dorylus.pipeline import DENSE
 from dorylus.servers import PSState
 
@@ -44,7 +45,7 @@ class EpochReport:
 
     ``traffic``: bytes sent, by kind. ``ages``: values read across intervals, by age in epochs; empty where all are of
     their own epoch. ``waits``: how often an interval stood at the staleness bound. ``servers``: those in processes of
-    their own.
+    their own. ``moved``: bytes between memory and files, under a memory limit.
     """
 
     loss: float
@@ -55,6 +56,7 @@ class EpochReport:
     ages: Mapping[int, int] = field(default_factory=dict)
     waits: int = 0
     servers: Sequence[ServerReport] = ()
+    moved: Moved | None = None
 
     def seconds_by_kind(self) -> dict[str, float]:
         """Thread-seconds spent on each kind of task."""

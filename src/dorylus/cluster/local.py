@@ -14,16 +14,20 @@ from dorylus.cluster.outputs import Outputs
 from dorylus.cluster.site import Site
 from dorylus.graph import Graph
 from dorylus.graph.degrees import Degrees
-from dorylus.paging import Pager
+from dorylus.paging import Moved, Pager, Tell
+from dorylus.paging.stage import silent
 from dorylus.partition import Arrangement, Cut, PagedArrangement, Shards, cut_shard, whole_shard
 from dorylus.pools import TensorPool
 from dorylus.servers import Paging, ParameterServers, PSState
 
 
 class LocalCluster:
-    """Runs training and forward passes over all shards in this process: the :class:`Cluster` every machine has."""
+    """Runs training and forward passes over all shards in this process: the :class:`Cluster` every machine has.
 
-    def __init__(self, job: Job, pool: TensorPool) -> None:
+    ``tell`` hears how far the set-up of a run under a memory limit is.
+    """
+
+    def __init__(self, job: Job, pool: TensorPool, tell: Tell = silent) -> None:
         self._job, self._pool = job, pool
         self._parameters = _parameters(job)
         assert isinstance(job.graph, Graph)
@@ -31,7 +35,7 @@ class LocalCluster:
         first = 0 if job.training is None else job.training.first_epoch
         with ExitStack() as undo:  # what was started stops again if the rest cannot be
             undo.callback(pool.close)
-            self._paging = _paging(job.limited, job.deadline_s)
+            self._paging = _paging(job.limited, job.deadline_s, tell)
             if self._paging is not None:
                 undo.callback(self._paging.pager.close)
             self._shards = _shards(job, job.graph, self._paging)
@@ -42,7 +46,7 @@ class LocalCluster:
 
     def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
         """Train until the next epoch is finished everywhere."""
-        start = time.perf_counter()
+        start, before = time.perf_counter(), self._moved()
         if exact and not self._exact:
             self._exact = True
             self._parameters.synchronise()
@@ -50,7 +54,9 @@ class LocalCluster:
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
         seconds, traffic = time.perf_counter() - start, {**made.traffic, **self._weight_traffic()}
-        return EpochReport(loss, seconds, made.spans, made.deliveries, traffic, made.ages, made.waits)
+        after = self._moved()
+        moved = None if before is None or after is None else after.since(before)
+        return EpochReport(loss, seconds, made.spans, made.deliveries, traffic, made.ages, made.waits, moved=moved)
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass, where the evaluation plan stores it."""
@@ -74,6 +80,10 @@ class LocalCluster:
         if self._paging is not None:
             self._paging.pager.close()
 
+    def _moved(self) -> Moved | None:
+        """Bytes between memory and files so far; None where nothing is paged."""
+        return None if self._paging is None else self._paging.pager.mover.moved
+
     def _weight_traffic(self) -> dict[str, int]:
         """Bytes of weights and their gradients since this was last asked, by kind."""
         counted = Counter(self._trained.traffic)
@@ -82,10 +92,10 @@ class LocalCluster:
         return dict(fresh)
 
 
-def _paging(limited: Limited | None, deadline_s: float) -> Paging | None:
+def _paging(limited: Limited | None, deadline_s: float, tell: Tell) -> Paging | None:
     if limited is None:
         return None
-    return Paging(Pager(limited.scratch, deadline_s), limited.holding, limited.static_blocks)
+    return Paging(Pager(limited.scratch, deadline_s, tell), limited.holding, limited.static_blocks)
 
 
 def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[Arrangement]:

@@ -1,9 +1,11 @@
-"""The process's peak memory, as the kernel counts it."""
+"""The process's memory as the kernel counts it: now, at its peak, and how much more there may be."""
 
 import os
 import resource
 from contextlib import suppress
 from pathlib import Path
+
+from dorylus.cluster.control_groups import room_in_groups
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -41,19 +43,21 @@ def private_bytes() -> int:
     return resident_bytes()
 
 
-def available_bytes() -> int:
-    """What this process has and may still take: the machine's free memory, or the limit of its control group."""
-    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def free_bytes(root: Path = Path("/")) -> int | None:
+    """What this process has and may still take: of the machine, and of every control group it is in.
+
+    None where the system does not tell. ``root``: the folder that /proc and /sys are in.
+    """
+    held = private_bytes()
+    found = room_in_groups(held, root)
     with suppress(OSError, ValueError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
+        for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                free = int(line.split()[1]) * 1024 + private_bytes()
-    return min([free, *_group_limits()])
+                found.append(int(line.split()[1]) * 1024 + held)
+    return min(found, default=None)
 
 
-def _group_limits() -> list[int]:
-    found = []
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # there is no such group, or it says "max"
-            found.append(int(Path(file).read_text()))
-    return found
+def available_bytes(root: Path = Path("/")) -> int:
+    """The same; where the system does not tell, all the memory of the machine."""
+    found = free_bytes(root)
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if found is None else found

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -56,15 +55,11 @@ def save_folder(
     arrays: Iterable[tuple[str, AnyArray]],
     *,
     overwrite: bool,
-    dtypes: Mapping[str, np.dtype[Any]] = MappingProxyType({}),
 ) -> None:
-    """Write arrays, one after the other as they come, and a manifest with the facts about them.
-
-    ``dtypes``: the types of those that are stored in another than their own.
-    """
+    """Write arrays, one after the other as they come, and a manifest with the facts about them."""
     with new_folder(address, kind, overwrite=overwrite) as folder:
         for name, array in arrays:
-            folder.entries[name] = _write(folder.path, name, array, dtypes.get(name, array.dtype))
+            folder.put(name, array)
         folder.facts.update(facts)
 
 
@@ -75,6 +70,10 @@ class NewFolder:
     path: Path
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
+        """Write an array that is there already, perhaps in another type than its own."""
+        self.entries[name] = _write(self.path, name, array, array.dtype if dtype is None else dtype)
 
     @contextmanager
     def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import half, validate
-from dorylus.graph.array_folder import Kind, map_arrays, read_manifest, save_folder, stored_rows
+from dorylus.graph.array_folder import Kind, map_arrays, new_folder, read_manifest, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
@@ -48,15 +48,16 @@ def is_store(address: Address) -> bool:
 
 def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
     """Write ``graph`` as a store at ``path``, a folder or an address that fsspec knows (s3://...); one that is there
-    already is replaced only with ``overwrite``. ``feature_dtype`` rounds features to another type than they have."""
-    arrays = arrays_of(graph)
-    dtypes = {name: array.dtype for name, array in arrays.items()}
+    already is replaced only with ``overwrite``. ``feature_dtype`` rounds features to another type than they have.
+
+    Out-edges and original ids that the store has which the graph was opened from are written too.
+    """
+    dtypes = {}
     if feature_dtype is not None:
         dtypes["features.values" if graph.sparse_features else "features"] = half.feature_dtype(feature_dtype)
         if feature_dtype == "float16":
             _check_half(graph)
     facts = {
-        "version": version_of({name: dtype.str for name, dtype in dtypes.items()}),
         "name": graph.name,
         "directed": graph.directed,
         "num_vertices": graph.num_vertices,
@@ -64,7 +65,13 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
     }
-    save_folder(path, STORE, facts, arrays.items(), overwrite=overwrite, dtypes=dtypes)
+    with new_folder(path, STORE, overwrite=overwrite) as folder:
+        folder.facts.update(facts)
+        for name, array in arrays_of(graph).items():
+            folder.put(name, array, dtypes.get(name))
+        for name, array in _extras_of(graph, folder.entries).items():
+            folder.put(name, array)
+        folder.facts["version"] = version_of({name: entry["dtype"] for name, entry in folder.entries.items()})
 
 
 def version_of(dtypes: Mapping[str, str]) -> int:
@@ -82,6 +89,16 @@ def _check_half(graph: Graph) -> None:
     step = max(1, validate.STEP // max(1, graph.num_features))
     for begin in range(0, graph.num_vertices, step):
         half.check_dense(graph.features[begin : begin + step], begin)
+
+
+def _extras_of(graph: Graph, written: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyArray]:
+    """What the graph's store has beside the graph; nothing where another graph lies there by now."""
+    if graph.store is None or not is_store(graph.store):
+        return {}
+    known, edges = stored_checksums(graph.store), ("indptr", "indices", "edge_weight")
+    if any(known.get(name) != written.get(name, {}).get("crc32") for name in edges):
+        return {}
+    return _extras(graph.store, (*OUT_EDGES, *IDS))
 
 
 def open_store(path: Address, *, verify: bool = False) -> Graph:

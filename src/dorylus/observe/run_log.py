@@ -6,7 +6,9 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
                  resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None)
     epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds},
                  busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
-                 waits (at the staleness bound)
+                 waits (at the staleness bound), files {read_bytes, written_bytes} (under a memory limit)
+    memory       peak_bytes, resident {kind: bytes}, on_disk {kind: bytes}, read_bytes, written_bytes: as predicted
+    set_up       stage, done_bytes, total_bytes, seconds; at its end stage is None
     evaluation   epoch, train_accuracy, val_accuracy, test_accuracy and further scores
     spans        epoch, spans [[kind, step, interval, thread, start_s, end_s, server, epoch], ...], seconds counted
                  from the first of them

@@ -6,10 +6,24 @@ is what this package says it is, and not whatever the kernel has kept.
 """
 
 from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
-from dorylus.paging.mover import Mover
+from dorylus.paging.mover import Moved, Mover
 from dorylus.paging.paged_array import PagedArray
 from dorylus.paging.pager import Pager
+from dorylus.paging.stage import Stage, Tell
 from dorylus.paging.widened_array import WidenedArray
 from dorylus.paging.window import PAGE, Window
 
-__all__ = ["PAGE", "BlockFile", "Mover", "PagedArray", "Pager", "ReadOnlyFile", "ScratchFile", "WidenedArray", "Window"]
+__all__ = [
+    "PAGE",
+    "BlockFile",
+    "Moved",
+    "Mover",
+    "PagedArray",
+    "Pager",
+    "ReadOnlyFile",
+    "ScratchFile",
+    "Stage",
+    "Tell",
+    "WidenedArray",
+    "Window",
+]

@@ -3,9 +3,21 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 THREADS = 2  # enough to keep a disk busy: one reads while the other writes
 WRITES = 4  # under way at most, so that what waits to be written stays small
+
+
+class Moved(NamedTuple):
+    """Bytes that went between memory and files."""
+
+    read: int = 0
+    written: int = 0
+
+    def since(self, before: "Moved") -> "Moved":
+        """Those that have come since."""
+        return Moved(self.read - before.read, self.written - before.written)
 
 
 class Mover:
@@ -16,8 +28,7 @@ class Mover:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dorylus-pages")
         self._writes = threading.BoundedSemaphore(WRITES)
         self._failure: BaseException | None = None
-        self.bytes_read = 0
-        self.bytes_written = 0
+        self.moved = Moved()
         self._lock = threading.Lock()
 
     def read(self, work: Callable[[], int]) -> Future[int]:
@@ -34,8 +45,7 @@ class Mover:
 
     def count(self, num_bytes: int) -> int:
         """Count bytes that somebody read for themselves."""
-        with self._lock:
-            self.bytes_read += num_bytes
+        self._add(Moved(read=num_bytes))
         return num_bytes
 
     def check(self) -> None:
@@ -57,7 +67,9 @@ class Mover:
 
     def _counted(self, work: Callable[[], int], *, reading: bool) -> int:
         count = work()
-        with self._lock:
-            self.bytes_read += count if reading else 0
-            self.bytes_written += 0 if reading else count
+        self._add(Moved(read=count) if reading else Moved(written=count))
         return count
+
+    def _add(self, more: Moved) -> None:
+        with self._lock:
+            self.moved = Moved(self.moved.read + more.read, self.moved.written + more.written)

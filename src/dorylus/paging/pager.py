@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from dorylus.paging.block_file import ReadOnlyFile, ScratchFile
 from dorylus.paging.mover import Mover
 from dorylus.paging.paged_array import PagedArray
+from dorylus.paging.stage import Stage, Tell, silent
 from dorylus.paging.widened_array import WidenedArray
 from dorylus.paging.window import up
 
@@ -17,10 +18,13 @@ Bounds = NDArray[np.int64]
 
 
 class Pager:
-    """Everything that is paged in one run: its scratch folder, the threads that move pages, and how much they moved."""
+    """Everything that is paged in one run: its scratch folder, the threads that move pages, and how much they moved.
 
-    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0) -> None:
-        self._folder = folder
+    ``tell`` hears how far long passes over files are.
+    """
+
+    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0, tell: Tell = silent) -> None:
+        self._folder, self._tell = folder, tell
         self.mover = Mover(deadline_s)
         self._free: list[ScratchFile] = []
         self._lock = threading.Lock()
@@ -35,6 +39,10 @@ class Pager:
         """A new array whose spans are written to scratch as they are left."""
         size = max(1, up(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
         return PagedArray(shape, dtype, bounds, self._take(size), self.mover)
+
+    def stage(self, name: str, total: int) -> Stage:
+        """A pass over so many bytes that begins now."""
+        return Stage(name, total, self._tell)
 
     def give_back(self, array: PagedArray) -> None:
         """An array's content is not needed any more: its scratch is free for another."""

@@ -24,7 +24,7 @@ class PagedArrangement(Arrangement):
     def __init__(self, graph: Graph, cut: Cut, pager: Pager) -> None:
         self._pager, self._bounds = pager, cut.layouts[0].bounds
         self._in_edges = paged_edges(graph, self._bounds, pager)
-        self._degrees = PagedDegrees.of(self._in_edges)
+        self._degrees = PagedDegrees.of(self._in_edges, pager)
         super().__init__(_shard(graph, self._in_edges, cut.layouts[0].order), cut, graph)
         self.features = self._paged_features(graph)
 
@@ -61,7 +61,8 @@ class PagedArrangement(Arrangement):
     def _make_paged(self, self_loops: bool, out: bool) -> PagedCsr:
         assert isinstance(self.graph, Graph)
         edges = paged_out_edges(self.graph, self._bounds, self._pager) if out else self._in_edges
-        return with_loops(edges, self._degrees.loops, self._pager) if self_loops else edges
+        what = "out-edges" if out else "edges"
+        return with_loops(edges, self._degrees.loops, self._pager, what=what) if self_loops else edges
 
     def _all_scales(self, norm: Norm, self_loops: bool) -> tuple[Scale, Scale]:
         return self._once(("scales", norm, self_loops), lambda: self._degrees.scales(norm, self_loops))

@@ -16,7 +16,7 @@ from dorylus.graph.degrees import Degrees, Norm, weight_sums
 from dorylus.graph.mapped import let_go
 from dorylus.graph.places import is_elsewhere
 from dorylus.graph.store import open_out_edges
-from dorylus.paging import PagedArray, Pager
+from dorylus.paging import PagedArray, Pager, Stage
 from dorylus.partition.shard import Csr
 
 Bounds = NDArray[np.int64]
@@ -31,14 +31,25 @@ class PagedCsr:
     bounds: Bounds
     pages: tuple[PagedArray, ...]
 
-    def blocks(self) -> Iterator[tuple[int, int, Csr]]:
-        """(interval, first row, its rows, offsets from 0), one interval after the other."""
+    @property
+    def edge_bytes(self) -> int:
+        """The bytes of one edge."""
+        return 4 if self.csr[2] is None else 8
+
+    def stage(self, name: str, pager: Pager) -> Stage:
+        """A pass over all edges that begins now."""
+        return pager.stage(name, int(self.csr[0][-1]) * self.edge_bytes)
+
+    def blocks(self, stage: Stage | None = None) -> Iterator[tuple[int, int, Csr]]:
+        """(interval, first row, its rows, offsets from 0), one interval after the other; a stage is told of them."""
         indptr, indices, weight = self.csr
         for interval, (begin, end) in enumerate(pairwise(self.bounds.tolist())):
             with at_hand(self.pages, interval):
                 first, last = int(indptr[begin]), int(indptr[end])
                 weights = None if weight is None else weight[first:last]
                 yield interval, begin, (indptr[begin : end + 1] - first, indices[first:last], weights)
+            if stage is not None:
+                stage.add((last - first) * self.edge_bytes)
 
 
 @contextmanager
@@ -82,12 +93,12 @@ class PagedDegrees:
     weights: NDArray[np.float64] | None
 
     @classmethod
-    def of(cls, edges: PagedCsr) -> "PagedDegrees":
+    def of(cls, edges: PagedCsr, pager: Pager) -> "PagedDegrees":
         """By a look at the edges of one interval after the other."""
         indptr, _, weight = edges.csr
         loops = np.empty(indptr.size - 1, np.bool_)
         weights = None if weight is None else np.empty(indptr.size - 1, np.float64)
-        for _, begin, (near, indices, values) in edges.blocks():
+        for _, begin, (near, indices, values) in edges.blocks(edges.stage("reading the edges", pager)):
             rows = slice(begin, begin + near.size - 1)
             loops[rows] = kernels.csr_loops(near, indices, first_row=begin)
             if weights is not None and values is not None:
@@ -107,7 +118,7 @@ class PagedDegrees:
         return rows, rows if norm == "symmetric" else None
 
 
-def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager) -> PagedCsr:
+def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what: str = "edges") -> PagedCsr:
     """The same edges and a self loop for every vertex that has none, written to scratch."""
     indptr, _, weight = edges.csr
     longer = np.empty_like(indptr)
@@ -120,7 +131,8 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager) -> Paged
     pages: tuple[PagedArray, ...] = (columns,)
     if weight is not None:
         pages = (columns, pager.scratch(size, np.float32, cuts))
-    for interval, begin, (near, indices, values) in edges.blocks():
+    stage = edges.stage(f"copying the {what}, with self loops", pager)
+    for interval, begin, (near, indices, values) in edges.blocks(stage):
         made = kernels.csr_with_loops(near, indices, values=values, first_row=begin)
         rows = slice(int(cuts[interval]), int(cuts[interval + 1]))
         for page, content in zip(pages, made[1:], strict=False):
@@ -131,10 +143,10 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager) -> Paged
     return PagedCsr((longer, columns.array, None if weight is None else pages[1].array), edges.bounds, pages)
 
 
-def _check(edges: PagedCsr) -> None:
+def _check(edges: PagedCsr, pager: Pager) -> None:
     """Refuse edges that name no vertex: kernels would read outside their arrays."""
     validate.check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
-    for _, begin, (near, indices, _) in edges.blocks():
+    for _, begin, (near, indices, _) in edges.blocks(edges.stage("checking the out-edges", pager)):
         if indices.size and (indices.min() < 0 or indices.max() >= edges.csr[0].size - 1):
             raise DataError(
                 f"the out-edges of vertices {begin} to {begin + near.size - 2} name vertices that the graph has not: "
@@ -149,7 +161,7 @@ def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
         if out is not None:
             csr = out.indptr, out.indices, out.edge_weight
             edges = stored_edges(csr, Path(graph.store), ("out.indices", "out.edge_weight"), bounds, pager)
-            _check(edges)
+            _check(edges, pager)
             return edges
     turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
     let_go(graph.indices)

@@ -49,6 +49,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         *pool_rows(summary),
         *bill_rows(summary),
         ("peak memory", _memory(summary)),
+        ("files per epoch", _files(summary)),
         ("work", _work(summary)),
         ("run folder", summary.run_dir or "–"),
     ]
@@ -60,6 +61,18 @@ def _memory(summary: Summary) -> str:
     if summary.server_peak_memory_bytes:
         return f"{there} on a graph server at most, {here} here"
     return here if summary.peak_memory_bytes else "–"
+
+
+def _files(summary: Summary) -> str:
+    """What an epoch under a memory limit read and wrote, beside what was predicted."""
+    if not summary.files or not summary.epoch_seconds:
+        return "–"
+    names = ("read_bytes", "written_bytes")
+    read, written = (units.size(summary.files[name] / len(summary.epoch_seconds)) for name in names)
+    told = f"{read} read, {written} written"
+    if not summary.predicted:
+        return told
+    return told + " (predicted {} and {})".format(*(units.size(summary.predicted[name]) for name in names))
 
 
 def _to_go_on(summary: Summary) -> str:

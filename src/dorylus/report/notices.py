@@ -7,7 +7,7 @@ from dorylus.report.pool_rows import pool_line
 
 def notice(record: Record) -> str | None:
     """The line that a record is worth; most are worth none."""
-    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster, "memory": _memory}
+    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster, "memory": _memory, "set_up": _set_up}
     tell = known.get(record["kind"])
     return None if tell is None else tell(record)
 
@@ -25,6 +25,22 @@ def _memory(record: Record) -> str:
     held, files = units.size(record["peak_bytes"]), units.size(sum(record["on_disk"].values()))
     moved = f"reads {units.size(record['read_bytes'])} and writes {units.size(record['written_bytes'])} of them"
     return f"memory: about {held} at the worst moment, {files} in scratch files; an epoch {moved}"
+
+
+def _set_up(record: Record) -> str | None:
+    """That set-up is over; how far it is, while it is not, is shown otherwise."""
+    return None if record.get("stage") else f"set up in {units.seconds(record['seconds'])}"
+
+
+def set_up_line(record: Record) -> str:
+    """How far a stage of the set-up is: what is done, its rate and the time left."""
+    spent_s, done, total = record["seconds"], record["done_bytes"], record["total_bytes"]
+    if not spent_s or not done:
+        return str(record["stage"])
+    rate = done / spent_s
+    left_s = (total - done) / rate
+    left = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
+    return f"{record['stage']}  {units.size(rate)}/s  {left}"
 
 
 def _cluster(record: Record) -> str | None:

@@ -28,6 +28,8 @@ class Summary:
     recent: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT_EPOCHS))
     task_seconds: Counter[str] = field(default_factory=Counter)
     busy_seconds: Counter[str] = field(default_factory=Counter)
+    files: Counter[str] = field(default_factory=Counter)  # bytes read and written under a memory limit
+    predicted: dict[str, Any] = field(default_factory=dict)  # what such a run was planned to take
     traffic: Counter[str] = field(default_factory=Counter)
     ages: Counter[int] = field(default_factory=Counter)
     waits: int = 0
@@ -49,6 +51,8 @@ class Summary:
                 self._add_run(record)
             case "epoch":
                 self._add_epoch(record)
+            case "memory":
+                self.predicted = dict(record)
             case "evaluation":
                 self.evaluation = dict(record)
             case "cluster" if record.get("what") == "session":
@@ -79,6 +83,7 @@ class Summary:
         self.task_seconds.update(record.get("tasks") or {})
         self.busy_seconds.update(record.get("busy") or {})
         self.traffic.update(record.get("traffic") or {})
+        self.files.update(record.get("files") or {})
         self.ages.update(ages_of(record.get("ages")))
         self.waits += record.get("waits") or 0
         self.usd = record.get("usd")

@@ -16,7 +16,7 @@ from dorylus.observe.sink import Record
 from dorylus.report import units
 from dorylus.report.closing_table import closing_table
 from dorylus.report.cluster_rows import cluster
-from dorylus.report.notices import notice
+from dorylus.report.notices import notice, set_up_line
 from dorylus.report.summary import RECENT_EPOCHS, Summary
 
 LINES_PER_RUN = 10
@@ -69,6 +69,10 @@ class _Lines:
             self._print(opening_line(summary))
         elif line := notice(record):
             self._print(line)
+        elif record["kind"] == "set_up" and record["t"] - self._last_t >= LINE_EVERY_S:
+            self._last_t = record["t"]
+            done = units.percent(record["done_bytes"] / max(1, record["total_bytes"]), 0)
+            self._print(f"set-up: {set_up_line(record)} ({done})")
         elif record["kind"] == "epoch" and self._is_time(record, summary):
             self._last_epoch, self._last_t = summary.epoch, record.get("t", 0.0)
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
@@ -95,6 +99,7 @@ class _Bar:
         columns = [BarColumn(bar_width=None), TextColumn("{task.description}", markup=False)]
         self._progress = Progress(*columns, console=console, transient=True, expand=True)
         self._task: Any = None
+        self._set_up: Any = None
         self._status: Status | None = None
 
     def wait(self, what: str) -> None:
@@ -109,6 +114,7 @@ class _Bar:
 
     def show(self, record: Record, summary: Summary) -> None:
         self._stop_waiting()
+        self._show_set_up(record)
         if record["kind"] == "run":
             self._console.print(opening_line(summary), markup=False, highlight=False)
             self._task = self._progress.add_task("", total=summary.num_epochs, completed=summary.epoch)
@@ -119,6 +125,17 @@ class _Bar:
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
             text = f"{summary.epoch}{total}  " + "  ".join(figures(summary).values())
             self._progress.update(self._task, completed=summary.epoch, description=text)
+
+    def _show_set_up(self, record: Record) -> None:
+        """A bar above that of the epochs, for as long as there are none."""
+        if record["kind"] == "set_up" and record.get("stage"):
+            if self._set_up is None:
+                self._set_up = self._progress.add_task("")
+            shown = {"completed": record["done_bytes"], "total": max(1, record["total_bytes"])}
+            self._progress.update(self._set_up, description=set_up_line(record), **shown)
+        elif self._set_up is not None:
+            self._progress.remove_task(self._set_up)
+            self._set_up = None
 
     def close(self) -> None:
         self._stop_waiting()

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dorylus.paging import PagedArray, Window
+from dorylus.paging import PagedArray, Stage, Window
 from dorylus.paging.window import down, up
 from dorylus.partition import PagedArrangement
 from dorylus.partition.paged_edges import at_hand
@@ -23,20 +23,39 @@ def gather_once_paged(
     made = paging.pager.scratch(shape, bench.gathered_dtype, bench.layout.bounds)
     blocks = 1 if stage.layer.reduce == "max" else min(paging.static_blocks, stage.output.columns)
     ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
+    features, edges = bench.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
+    told = paging.pager.stage("gathering the features", blocks * (features + edges))
     for columns in (slice(begin, end) for begin, end in pairwise(ends)):
-        _gather_columns(stage, gather, bench, each_interval, made, columns)
+        _gather_columns(stage, gather, bench, each_interval, made, columns, told)
     return made
 
 
+def _feature_bytes(stage: Gather) -> int:
+    """What is read of a vertex for every block: all of its features."""
+    return 4 * stage.inputs[0].columns
+
+
+def _edge_bytes(gather: Gatherer) -> int:
+    return 4 if gather.edges.values is None else 8
+
+
 def _gather_columns(
-    stage: Gather, gather: Gatherer, bench: Bench, each_interval: EachInterval, made: PagedArray, columns: slice
+    stage: Gather,
+    gather: Gatherer,
+    bench: Bench,
+    each_interval: EachInterval,
+    made: PagedArray,
+    columns: slice,
+    told: Stage,
 ) -> None:
     width = columns.stop - columns.start
     row_bytes = 4 * width
     window = Window(bench.num_rows * row_bytes)
     gathered = window.array((bench.num_rows, width), np.float32)
-    bench.matrices.put(stage.inputs[0], _feature_columns(bench.shard, columns))
+    bench.matrices.put(stage.inputs[0], _feature_columns(stage, bench, columns, told))
     bench.matrices.put(stage.output, gathered)
+
+    offsets = gather.edges.indptr
 
     def work(interval: int) -> None:
         begin, end = bench.layout.rows(stage.output.level, interval)
@@ -45,14 +64,16 @@ def _gather_columns(
         with at_hand((made,), interval):
             bench.store(gathered[begin:end], made.array[:, columns], begin, end)
             made.wrote(interval)
+        told.add(int(offsets[end] - offsets[begin]) * _edge_bytes(gather))
         window.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
 
     each_interval(bench.layout.num_intervals, work)
     bench.matrices.release([stage.inputs[0], stage.output, Extra(stage.output, "ties")])
 
 
-def _feature_columns(shard: object, columns: slice) -> Matrix:
+def _feature_columns(stage: Gather, bench: Bench, columns: slice, told: Stage) -> Matrix:
     """Some columns of all features, in memory."""
+    shard = bench.shard
     assert isinstance(shard, PagedArrangement)
     size, width = shard.num_vertices, columns.stop - columns.start
     x: Matrix = Window(4 * size * width, huge=True).array((size, width), np.float32)
@@ -60,4 +81,5 @@ def _feature_columns(shard: object, columns: slice) -> Matrix:
     for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
         with at_hand(pages, interval):
             x[begin:end] = shard.feature_rows(begin, end, columns)
+        told.add((end - begin) * _feature_bytes(stage))
     return x

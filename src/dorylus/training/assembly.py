@@ -31,7 +31,8 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.stages import Gather
 from dorylus.saga.work import Work, measure
 from dorylus.training.config import RunConfig
-from dorylus.training.limits import Limits, limits
+from dorylus.training.limits import Asked, Limits, limits
+from dorylus.training.room import check_room
 
 EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 
@@ -129,7 +130,9 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    saved, limited = saved_shards(graph, config), limits(graph, training, evaluation, config, threads_of(config))
+    asked = Asked(graph, training, evaluation, config, threads_of(config))
+    check_room(asked)
+    saved, limited = saved_shards(graph, config), limits(asked)
     if limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
     else:

@@ -14,6 +14,8 @@ from dorylus.cluster.node_pool import PoolNews
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.graph.places import full_address
+from dorylus.paging import Tell
+from dorylus.paging.stage import silent
 from dorylus.partition import METHODS, save_shards
 from dorylus.partition.partitioning import Partitioning
 from dorylus.partition.shard_store import SHARDS, structure_of
@@ -27,11 +29,12 @@ Note = Callable[..., None]
 
 @dataclass(frozen=True)
 class Ears:
-    """Who hears what: what becomes of servers, what pools note, and every invocation."""
+    """Who hears what: what becomes of servers, what pools note, every invocation, and how far set-up is."""
 
     cluster: Note
     pool: Note
     invoked: Callable[[Invoked], None]
+    set_up: Tell = silent
 
     def news(self, news: PoolNews) -> None:
         """Hear what the pool of a server elsewhere has to tell."""
@@ -77,7 +80,7 @@ def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) ->
     """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
     if config.cluster == "local":
         made = run_pool(config, ears.pool, ears.invoked) if given is None else given
-        return Running(LocalCluster(job, made.pool), made.figures, made.settle)
+        return Running(LocalCluster(job, made.pool, ears.set_up), made.figures, made.settle)
     from dorylus.cluster.actors import NodeJob
     from dorylus.cluster.ray import RaySettings, ray_cluster
 

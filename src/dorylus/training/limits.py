@@ -1,10 +1,8 @@
 """How a run keeps its memory limit: the cheapest way that fits, or a refusal that says what would."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from typing import Any
 
 from dorylus.cluster import Limited, memory
 from dorylus.errors import ConfigError
@@ -15,13 +13,17 @@ from dorylus.saga import Plan
 from dorylus.saga.columns import LINE, in_blocks
 from dorylus.servers.holding import Holding
 from dorylus.training.config import RunConfig
-from dorylus.training.memory_model import Figures, Shape, Way, in_files, in_memory
+from dorylus.training.memory_model import Figures, Way, in_files, in_memory
+from dorylus.training.memory_shape import Shape
+from dorylus.training.scratch import Scratch, scratch_folder
 
+MIB = 1 << 20
 SLACK = 96 << 20  # what allocators keep, threads, and whatever the model does not know of
 MARGIN = 25  # the part of a limit that is left alone: a prediction is not exact
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
 FEWEST_ROWS = 512
+WORTH_NAMING = 0.9  # of what is needed, another setting makes this at most
 HOLDINGS = (  # the cheapest first
     Holding(rows=False, gathered=False, published=False),
     Holding(rows=True, gathered=False, published=False),
@@ -43,17 +45,38 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A run that is to be planned: its graph, its plans and its settings."""
+
+    graph: Graph
+    training: Plan | None
+    evaluation: Plan
+    config: RunConfig
+    threads: int
+
+    def with_settings(self, **settings: Any) -> "Asked":
+        """The same run with other settings of how its numbers are held."""
+        return replace(self, config=replace(self.config, **settings))
+
+
+@dataclass(frozen=True)
 class MemoryPlan:
-    """What a run takes under a limit. ``chosen``: the cheapest way that fits; None where not even the smallest does."""
+    """What a run takes under a limit. ``chosen``: the cheapest way that fits; None where not even the smallest does.
+
+    ``scratch``: the disk space for the way that is shown, where it needs any. ``cure``: why the run cannot be carried
+    out and the smallest change with which it could; nothing where it can.
+    """
 
     limit: int
     chosen: Limits | None
     smallest: Limits
+    scratch: Scratch | None = None
+    cure: str = ""
 
     @property
     def verdict(self) -> str:
-        """``fits``, ``fits with spilling`` or ``does not fit``."""
-        if self.chosen is None:
+        """``fits``, ``fits with spilling`` or ``does not fit``, in memory or on the disk."""
+        if self.chosen is None or self.cure:
             return "does not fit"
         return "fits" if self.chosen.limited is None else "fits with spilling"
 
@@ -63,12 +86,23 @@ class MemoryPlan:
         return self.chosen or self.smallest
 
 
-def memory_plan(graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, threads: int) -> MemoryPlan:
-    """What a run takes and how it would be held under the limit of its settings, or in the memory there is."""
-    limit = memory.available_bytes() if config.memory is None else parse_bytes(config.memory)
+def memory_plan(asked: Asked, limit: int | None = None) -> MemoryPlan:
+    """What a run takes and how it would be held: under a limit, that of its settings, or in the memory there is."""
+    if limit is None:
+        limit = memory.available_bytes() if asked.config.memory is None else parse_bytes(asked.config.memory)
+    plan = within(asked, limit)
+    if plan.shown.limited is None:
+        return plan
+    by_name = asked.config.scratch_dir is not None
+    scratch = Scratch.of(plan.shown.limited.scratch, plan.shown.figures.on_disk.total(), asked=by_name)
+    return replace(plan, scratch=scratch, cure=scratch.problem if plan.chosen else too_little(asked, plan))
+
+
+def within(asked: Asked, limit: int) -> MemoryPlan:
+    """The cheapest way that fits into a limit, whatever there is of disk space."""
     used = memory.private_bytes() + SLACK
     last: Limits | None = None
-    for way in _ways(graph, training, evaluation, config, threads, limit, used):
+    for way in _ways(asked, limit, used):
         last = way
         if way.peak <= limit - limit // MARGIN:
             return MemoryPlan(limit, way, way)
@@ -76,54 +110,77 @@ def memory_plan(graph: Graph, training: Plan | None, evaluation: Plan, config: R
     return MemoryPlan(limit, None, last)
 
 
-def limits(graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, threads: int) -> Limits | None:
+def limits(asked: Asked) -> Limits | None:
     """How the limit of the settings is kept; None where there is none, or where everything fits in memory anyway.
 
     Refuses what cannot be done, and says why.
     """
-    if config.memory is None:
+    if asked.config.memory is None:
         return None
-    plan = memory_plan(graph, training, evaluation, config, threads)
-    if plan.chosen is None:
-        raise ConfigError(refusal(graph, config, plan))
-    if plan.chosen.limited is None:
-        return None
-    _check_disk(plan.chosen)
-    return plan.chosen
+    plan = memory_plan(asked)
+    if plan.cure:
+        raise ConfigError(plan.cure)
+    assert plan.chosen is not None
+    return None if plan.chosen.limited is None else plan.chosen
 
 
-def refusal(graph: Graph, config: RunConfig, plan: MemoryPlan) -> str:
+def enough(asked: Asked, plan: MemoryPlan) -> int:
+    """The smallest limit, in whole MiB, with which a run would fit that does not."""
+    while plan.chosen is None:  # a larger limit has larger intervals, which take more in their turn
+        needed = -(-plan.smallest.peak * MARGIN // (MARGIN - 1))
+        plan = within(asked, max(plan.limit + 1, -(-needed // MIB) * MIB))
+    return plan.limit
+
+
+def too_little(asked: Asked, plan: MemoryPlan) -> str:
     """Why a plan cannot be carried out, and the smallest change with which it could."""
-    half = "" if config.precision == "bf16" else " precision='bf16' stores what is gathered in half the bytes."
-    needed = plan.smallest.peak * MARGIN // (MARGIN - 1)
+    needed, given = enough(asked, plan), asked.config.memory is not None
+    what = "of memory are" if given else "of memory are free, which is"
+    free = None if asked.config.memory is None else memory.free_bytes()
+    short = "" if free is None or free >= needed else f" (only {format_bytes(free)} are free now)"
+    cure = f"Give memory='{needed // MIB}MiB'{short}" if given else "Free as much, take a machine that has it"
+    half, saved = asked.with_settings(precision="bf16"), ""
+    if (less := enough(half, within(half, plan.limit))) < WORTH_NAMING * needed:
+        saved = f" With precision='bf16', which is an approximation, {format_bytes(less)} are enough."
     return (
-        f"{format_bytes(plan.limit)} of memory are too little for graph {graph.name!r} and this model: with everything "
-        f"in files that can be, {format_bytes(needed)} are needed at the worst moment. Give "
-        f"memory='{-(-needed // 2**20)}MiB', or a narrower model.{half}"
+        f"{format_bytes(plan.limit)} {what} too little for graph {asked.graph.name!r} and this model: with everything "
+        f"in files that can be, {format_bytes(needed)} are needed at the worst moment. {cure}, or a narrower "
+        f"model.{saved}"
     )
 
 
-def _ways(
-    graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, threads: int, limit: int, used: int
-) -> Iterator[Limits]:
+def _ways(asked: Asked, limit: int, used: int) -> Iterator[Limits]:
     """Every way to run, the cheapest first: in memory, more and more in files, narrower and narrower gathers."""
-    shape, mapped = Shape.of(graph, evaluation), graph.store is not None
-    intervals = config.intervals or _intervals(shape, evaluation, threads, limit)
-    way = Way(
-        holding=HOLDINGS[0],
-        static_blocks=_static_blocks(shape, limit),
-        intervals=intervals,
-        threads=threads,
-        half=config.precision == "bf16",
-    )
-    figures = in_memory(shape, training, evaluation, way, mapped=mapped)
-    yield Limits(training, evaluation, intervals, None, figures, used + figures.peak)
+    graph, training, evaluation, config = asked.graph, asked.training, asked.evaluation, asked.config
+    shape = Shape.of(graph, evaluation)
+    way = plain_way(asked, shape, limit)
+    figures = in_memory(shape, training, evaluation, way, mapped=is_mapped(graph))
+    yield Limits(training, evaluation, way.intervals, None, figures, used + figures.peak)
     for holding, blocks in _tries(evaluation):
         trained = None if training is None else in_blocks(training, blocks)
         evaluated = in_blocks(evaluation, blocks)
         figures = in_files(shape, trained, evaluated, replace(way, holding=holding))
-        limited = Limited(scratch=_scratch(graph, config), holding=holding, static_blocks=way.static_blocks)
-        yield Limits(trained, evaluated, intervals, limited, figures, used + figures.peak)
+        limited = Limited(scratch=scratch_folder(graph, config), holding=holding, static_blocks=way.static_blocks)
+        yield Limits(trained, evaluated, way.intervals, limited, figures, used + figures.peak)
+
+
+def plain_way(asked: Asked, shape: Shape, limit: int) -> Way:
+    """The way with the least in files, and how the work is cut for a limit."""
+    config = asked.config
+    keeps = config.pool == "threads" if config.rematerialize is None else not config.rematerialize
+    return Way(
+        holding=HOLDINGS[0],
+        static_blocks=_static_blocks(shape, limit),
+        intervals=config.intervals or _intervals(shape, asked.evaluation, asked.threads, limit),
+        threads=asked.threads,
+        half=config.precision == "bf16",
+        kept=keeps,
+    )
+
+
+def is_mapped(graph: Graph) -> bool:
+    """Whether its arrays are files of this machine; a graph from elsewhere is in memory already."""
+    return graph.store is not None and not is_elsewhere(graph.store)
 
 
 def _tries(plan: Plan) -> list[tuple[Holding, int]]:
@@ -144,26 +201,3 @@ def _intervals(shape: Shape, plan: Plan, threads: int, limit: int) -> int:
 def _static_blocks(shape: Shape, limit: int) -> int:
     """So few blocks of features that one takes a third of the limit."""
     return max(1, min(shape.features, -(-3 * shape.vertices * 4 * shape.features // limit)))
-
-
-def _scratch(graph: Graph, config: RunConfig) -> str:
-    if config.scratch_dir is not None:
-        return config.scratch_dir
-    if config.run_dir is not None:
-        return str(Path(config.run_dir).resolve().parent)
-    if graph.store is not None and not is_elsewhere(graph.store):
-        return str(Path(graph.store).parent)
-    return tempfile.gettempdir()
-
-
-def _check_disk(way: Limits) -> None:
-    assert way.limited is not None
-    needed, folder = way.figures.on_disk.total(), way.limited.scratch
-    if not Path(folder).is_dir():
-        raise ConfigError(f"scratch_dir={folder!r} is no folder: make it, or name another.")
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise ConfigError(
-            f"the run needs {format_bytes(needed)} of scratch in {folder}, which has {format_bytes(free)} free: make "
-            "room there, or name another folder as scratch_dir."
-        )

@@ -7,9 +7,6 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from dorylus.graph import Graph
-from dorylus.graph.places import is_elsewhere
-from dorylus.graph.store import open_out_edges
 from dorylus.paging.mover import WRITES
 from dorylus.saga import Plan
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
@@ -18,72 +15,28 @@ from dorylus.servers.bench import Extra, Grad, Published
 from dorylus.servers.holding import Holding, is_lasting
 from dorylus.servers.residency import AHEAD
 from dorylus.servers.touches import FEATURES, Touch, touches_of
+from dorylus.training.memory_shape import FLOAT, Shape
 
-FLOAT = 4
 COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
 SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
 ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
-    """The sizes of a graph that memory depends on."""
-
-    vertices: int
-    edges: int
-    features: int
-    label_columns: int
-    directed: bool
-    weighted: bool
-    self_loops: bool  # whether some layer adds them
-    turned: bool = False  # whether out-edges are not stored, and have to be made in memory
-    feature_item: int = FLOAT  # bytes of a stored feature
-
-    @classmethod
-    def of(cls, graph: Graph, plan: Plan) -> "Shape":
-        """Those of a graph, for a program."""
-        return cls(
-            vertices=graph.num_vertices,
-            edges=graph.num_edges,
-            features=graph.num_features,
-            label_columns=graph.num_classes if graph.multilabel else 1,
-            directed=graph.directed,
-            weighted=graph.edge_weight is not None,
-            self_loops=any(layer.self_loops for layer in plan.layers),
-            turned=graph.directed and not _has_out_edges(graph),
-            feature_item=graph.feature_dtype.itemsize,
-        )
-
-    @property
-    def feature_bytes(self) -> int:
-        """All features as they are stored."""
-        return self.vertices * self.features * self.feature_item
-
-    @property
-    def edge_bytes(self) -> int:
-        """One direction of the edges, with the self loops that are added."""
-        return (self.edges + self.vertices * self.self_loops) * (8 if self.weighted else 4)
-
-    @property
-    def vertex_bytes(self) -> int:
-        """What is kept of every vertex: order, offsets (with loops, and backward too), loops, scale, label."""
-        offsets = 8 * (1 + self.self_loops * (1 + self.directed))
-        return self.vertices * (4 + offsets + 1 + 4 + 8 * self.weighted + 4 * self.label_columns + 4)
-
-
-def _has_out_edges(graph: Graph) -> bool:
-    return graph.store is not None and not is_elsewhere(graph.store) and open_out_edges(graph.store) is not None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Way:
-    """A way to hold a run's matrices under a limit. ``half``: what is gathered is stored in two bytes."""
+    """A way to hold a run's matrices. ``half``: what is gathered is stored in two bytes.
+
+    ``kept``: autograd's graphs are kept in memory from forward to backward. ``rows``: how many rows training needs at
+    each level; all at all of them when not given.
+    """
 
     holding: Holding
     static_blocks: int
     intervals: int
     threads: int
     half: bool = False
+    kept: bool = True
+    rows: tuple[int, ...] | None = None
 
     def item(self, narrow: bool) -> int:
         """The bytes of a number, of those that may be stored in two or of others."""
@@ -92,12 +45,16 @@ class Way:
 
 @dataclass
 class Figures:
-    """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes."""
+    """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes.
+
+    ``droppable``: the part in memory that is the store's files, read row after row: the kernel can do without it.
+    """
 
     resident: Counter[str] = field(default_factory=Counter)
     on_disk: Counter[str] = field(default_factory=Counter)
     read: int = 0
     written: int = 0
+    droppable: int = 0
 
     @property
     def peak(self) -> int:
@@ -130,17 +87,18 @@ def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *
     kept = 0  # what autograd keeps of every ApplyVertex until its gradient
     if training is not None:
         passes.append(_Pass(shape, training, way, backward=True, everything=True))
-        kept = sum(slot.columns for each in training.stages if isinstance(each, ApplyVertex) for slot in each.outputs)
+        kept = passes[-1].kept_bytes(training) * way.kept
     made = Figures(max(passes, key=lambda each: each.figures.peak).figures.resident)
-    made.resident["activations"] += shape.vertices * FLOAT * kept
+    made.resident["activations"] += kept
     made.resident["results"] += shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
     made.resident["vertices"] = shape.vertex_bytes + SETTLING * shape.vertices
-    own = shape.edges * (8 if shape.weighted else 4) * mapped
+    own, features = shape.edges * (8 if shape.weighted else 4) * mapped, shape.feature_bytes * mapped
     copies = shape.self_loops + shape.directed  # in working order, and turned round
     made.resident["edges"] += own + shape.edge_bytes * copies
-    made.resident["features"] += shape.feature_bytes * mapped
+    made.resident["features"] += features
     if shape.feature_item != FLOAT:  # what is gathered from, or kept for a gradient, is a copy in float32
         made.resident["features"] += shape.vertices * FLOAT * shape.features
+    made.droppable = own + features * (not _gathers_features(evaluation))
     made.resident["first gather"] += sum(
         shape.vertices * FLOAT * slot.columns for slot in _outputs(evaluation) if slot.source == "static"
     )
@@ -149,6 +107,11 @@ def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *
 
 def _outputs(plan: Plan) -> list[Slot]:
     return [stage.output for stage in plan.stages if isinstance(stage, Gather)]
+
+
+def _gathers_features(plan: Plan) -> bool:
+    """Whether rows of the features are read in any order, by a gather."""
+    return any(slot.source == "features" for each in plan.stages if isinstance(each, Gather) for slot in each.inputs)
 
 
 def _start(shape: Shape, plan: Plan, way: Way) -> Counter[str]:
@@ -178,6 +141,7 @@ class _Pass:
         self._phases = [step.phase for step in steps.table.steps]
         self._reduce = {s.output: s.layer for s in plan.stages if isinstance(s, Gather)}
         self._results = plan.results
+        self._needed = way.rows if backward else None
         self.figures = Figures()
         self._count_matrices()
         self._count_work(plan)
@@ -205,13 +169,14 @@ class _Pass:
         self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]], alive: dict[int, Counter[str]]
     ) -> None:
         is_file = is_lasting(name) or name == FEATURES
+        is_read = self._shape.features_in_files or not (is_file and kind == "features")
         for phase, touches in at.items():
             whole = any(name in touch.wholes for touch in touches)
             written = any(name in touch.writes for touch in touches)
             alive[phase][kind] += size if whole else 0
             stays = phase != max(at) or name in self._results
             self.figures.written += size if written and stays and not is_file else 0
-            self.figures.read += self._in_file(name, size) if is_file or phase != min(at) else 0
+            self.figures.read += self._in_file(name, size) if is_read and (is_file or phase != min(at)) else 0
         if self._is_copy(name) or (not is_file and (len(at) > 1 or name in self._results)):
             self.figures.on_disk[kind] += size
 
@@ -253,22 +218,32 @@ class _Pass:
             return self._shape.vertices * FLOAT * self._shape.features
         if isinstance(name, Slot):
             narrow = (name.gathered and not name.exact) or (name.source == "static" and not self._everything)
-            return self._shape.vertices * name.columns * self._way.item(narrow)
+            return self._num_rows(name) * name.columns * self._way.item(narrow)
         assert isinstance(name, Grad | Extra | Published)
         if isinstance(name, Grad):
-            return self._shape.vertices * FLOAT * name.slot.columns * name.slot.needs_grad
+            return self._num_rows(name.slot) * FLOAT * name.slot.columns * name.slot.needs_grad
         layer = self._reduce[name.slot]
         if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
             return 0
         columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
-        return self._shape.vertices * columns * self._way.item(name.what == "cotangent")
+        return self._num_rows(name.slot) * columns * self._way.item(name.what == "cotangent")
+
+    def _num_rows(self, slot: Slot) -> int:
+        """The rows that are ever written, and so in memory."""
+        return self._shape.vertices if self._needed is None else self._needed[slot.level]
+
+    def kept_bytes(self, plan: Plan) -> int:
+        """What autograd keeps of every ApplyVertex, where it does."""
+        made = (slot for stage in plan.stages if isinstance(stage, ApplyVertex) for slot in stage.outputs)
+        return sum(self._num_rows(slot) * FLOAT * slot.columns for slot in made)
 
     def _count_edges(self, steps: Steps) -> None:
         times = sum(
             isinstance(stage, Gather) and step.kind.value.endswith("GA")
             for step, stage in zip(steps.table.steps, steps.stages, strict=True)
         )
-        self.figures.read += times * self._shape.edge_bytes
+        in_files = self._shape.edges_in_files or self._shape.self_loops  # those with loops are scratch
+        self.figures.read += times * self._shape.edge_bytes * in_files
         in_flight = self._way.threads + AHEAD
         self.figures.resident["on the way"] += in_flight * self._shape.edge_bytes // self._way.intervals
 

@@ -6,7 +6,7 @@ from dorylus.graph import Graph
 from dorylus.saga import Program, Recipe, lower
 from dorylus.training.assembly import bind, savings_of, threads_of
 from dorylus.training.config import RunConfig
-from dorylus.training.limits import MemoryPlan, memory_plan
+from dorylus.training.limits import Asked, MemoryPlan, memory_plan
 
 
 def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
@@ -20,4 +20,4 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
     ]
-    return memory_plan(graph, plans[0], plans[1], config, threads_of(config))
+    return memory_plan(Asked(graph, plans[0], plans[1], config, threads_of(config)))

@@ -16,7 +16,7 @@ from dorylus.saga import Program, lower
 from dorylus.training.assembly import check_features, cut_graph, savings_of, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import classes_of
-from dorylus.training.limits import Limits, limits
+from dorylus.training.limits import Asked, Limits, limits
 from dorylus.training.slabs import Form, Rows
 
 WHAT = ("classes", "embeddings", "logits")
@@ -38,7 +38,7 @@ class PredictionPass:
     @contextmanager
     def blocks(self) -> Iterator[Iterable[Rows]]:
         """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for."""
-        way = limits(self._graph, None, self._plan, self._config, threads_of(self._config))
+        way = limits(Asked(self._graph, None, self._plan, self._config, threads_of(self._config)))
         cluster = LocalCluster(self._job(way), ThreadsPool())
         try:
             outputs = cluster.outputs()

@@ -39,6 +39,8 @@ def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
         "waits": report.waits,
         "usd": usd,
     }
+    if report.moved is not None:
+        record["files"] = {"read_bytes": report.moved.read, "written_bytes": report.moved.written}
     if report.servers:
         record["servers"] = [each._asdict() for each in report.servers]
     return record

@@ -36,6 +36,7 @@ from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, memory_record, run_record
 from dorylus.training.result import Result
 from dorylus.training.run_folder import RunFolder, RunSpec
+from dorylus.training.setting_up import SettingUp
 from dorylus.training.verdict import judge
 
 Model = Recipe | Program
@@ -138,6 +139,7 @@ class Trainer:
                 started_s = last_time(self._folder.log)
             to_file = [JsonlSink(self._folder.log, append=resumed_from is not None)]
         self.log = RunLog([*to_file, *sinks], started_s=started_s)
+        self._setting_up = SettingUp(self.log.write)
         self.log.write(
             "run",
             **run_record(self.graph, self.program, self._name, self.config),
@@ -264,7 +266,10 @@ class Trainer:
             raise TrainingError(
                 "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
             )
-        return self._fleet.running(self.epoch, Ears(self._note_cluster, self._note_pool, self._accounts.invoked))
+        ears = Ears(self._note_cluster, self._note_pool, self._accounts.invoked, self._setting_up)
+        cluster = self._fleet.running(self.epoch, ears)
+        self._setting_up.finished()
+        return cluster
 
     def _note_cluster(self, what: str, **details: Any) -> None:
         if what == "session":

@@ -1,9 +1,11 @@
 import re
+from collections import namedtuple
 
 import pytest
 
 from dorylus.cluster import memory
-from dorylus.training import limits
+from dorylus.observe import read_log
+from dorylus.training import limits, scratch
 
 GRAPH = "communities:num_vertices=4000,num_features=64"
 ASKED = ("plan-memory", GRAPH, "--hidden", "64", "--threads", "1")
@@ -46,6 +48,41 @@ def test_a_run_that_does_not_fit_ends_with_one_and_the_cure(dorylus_program, tmp
     code, out, _ = dorylus_program(*ASKED, "--memory", named)
     assert code == 0
     assert not list(tmp_path.iterdir())
+
+
+def test_the_disk_is_told_where_files_are_needed(dorylus_program, tmp_path):
+    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path)
+    assert code == 0
+    assert re.search(rf"scratch: \d.* in {tmp_path}, where .* are free\n", out)
+    _, out, _ = dorylus_program(*ASKED, "--memory", "1GiB")
+    assert "scratch" not in out
+
+
+def test_a_disk_too_small_does_not_fit_and_is_told(dorylus_program, tmp_path, monkeypatch):
+    usage = namedtuple("Usage", "total used free")
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: usage(100, 90, 10))
+    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path)
+    assert code == 1
+    assert "where 10 bytes are free (too little)" in out
+    assert "does not fit: limit 5" in out
+    assert "make room there, or name another folder as scratch_dir." in out
+
+
+def test_a_scratch_folder_that_is_not_there_is_told(dorylus_program, tmp_path):
+    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path / "nowhere")
+    assert code == 1
+    assert "which is not there" in out
+    assert "is no folder: make it, or name another." in out
+
+
+def test_a_run_that_needs_files_goes_on_where_there_was_no_run_before(dorylus_program, tmp_path):
+    code, out, _ = dorylus_program("train", *ASKED[1:], "--memory", "5MiB", "--epochs", "2")
+    assert code == 0
+    assert re.search(r"files per epoch.* read, .* written \(predicted .* and .*\)", out)
+    (log,) = tmp_path.glob("runs/*/log.jsonl")
+    files = [record["files"] for record in read_log(log) if record["kind"] == "epoch"]
+    assert len(files) == 2
+    assert all(each["read_bytes"] > 0 and each["written_bytes"] > 0 for each in files)
 
 
 def test_an_amount_that_is_none_is_refused(dorylus_program):

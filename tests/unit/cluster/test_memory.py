@@ -1,6 +1,5 @@
 import mmap
 import os
-from pathlib import Path
 
 import pytest
 
@@ -48,29 +47,32 @@ def test_the_resident_size_is_a_plausible_number_of_bytes():
 
 @pytest.fixture
 def system(monkeypatch, tmp_path):
-    """Where the files lie by which the system tells of its memory; none of them is there yet."""
-    monkeypatch.setattr(memory, "Path", lambda name: tmp_path / Path(name).name)
+    """The folder of /proc and /sys, by which a system tells of its memory; nothing is there yet."""
     monkeypatch.setattr(memory, "private_bytes", lambda: 5 * MIB)
+    (tmp_path / "proc/self").mkdir(parents=True)
     return tmp_path
 
 
 def test_what_is_free_and_what_is_held_already_are_available(system):
-    (system / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  2048 kB\n")
-    assert memory.available_bytes() == 7 * MIB
+    (system / "proc/meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  2048 kB\n")
+    assert memory.free_bytes(system) == memory.available_bytes(system) == 7 * MIB
 
 
-@pytest.mark.parametrize("name", ["memory.max", "memory.limit_in_bytes"])
-def test_a_control_group_limits_what_is_available(system, name):
-    (system / "meminfo").write_text("MemAvailable:  2048 kB\n")
-    (system / name).write_text(f"{3 * MIB}\n")
-    assert memory.available_bytes() == 3 * MIB
+@pytest.mark.parametrize(("limit", "available"), [(3 * MIB, 3 * MIB), ("max", 7 * MIB), (90 * MIB, 7 * MIB)])
+def test_a_control_group_limits_what_is_available(system, limit, available):
+    (system / "proc/meminfo").write_text("MemAvailable:  2048 kB\n")
+    (system / "proc/self/cgroup").write_text("0::/job\n")
+    (system / "sys/fs/cgroup/job").mkdir(parents=True)
+    (system / "sys/fs/cgroup/job/memory.max").write_text(f"{limit}\n")
+    assert memory.available_bytes(system) == available
 
 
-def test_a_control_group_without_a_limit_does_not(system):
-    (system / "meminfo").write_text("MemAvailable:  2048 kB\n")
-    (system / "memory.max").write_text("max\n")
-    assert memory.available_bytes() == 7 * MIB
+def test_a_system_that_tells_nothing_has_all_of_its_memory_available_and_nobody_knows_what_is_free(system):
+    assert memory.free_bytes(system) is None
+    assert memory.available_bytes(system) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_a_system_that_tells_nothing_has_all_of_its_memory_available(system):
-    assert memory.available_bytes() == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+def test_this_system_tells_what_is_free():
+    free = memory.free_bytes()
+    assert free is not None
+    assert memory.private_bytes() <= free <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

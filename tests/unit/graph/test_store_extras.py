@@ -1,10 +1,10 @@
 """Stores of version 2: out-edges and ids lie beside the graph and are looked at only when asked for."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dorylus.errors import DataError
@@ -77,7 +77,45 @@ def test_out_edges_of_another_length_are_damage(store: Path) -> None:
         open_out_edges(store)
 
 
-def test_a_graph_saved_again_has_its_in_edges_alone(store: Path, tmp_path: Path) -> None:
+def names_of(store: Path) -> dict[str, Any]:
+    manifest = json.loads((store / "manifest.json").read_text())
+    return {name: entry["crc32"] for name, entry in manifest["arrays"].items()} | {"version": manifest["version"]}
+
+
+def test_a_graph_saved_again_keeps_its_out_edges(store: Path, tmp_path: Path) -> None:
     Graph.open(store).save(tmp_path / "again")
+    assert names_of(tmp_path / "again") == names_of(store)
+    assert "out.edge_weight" in names_of(store)
+    assert Graph.open(tmp_path / "again", verify=True).num_edges == 4
+
+
+@pytest.mark.parametrize("ids", ["map", "strings"])
+def test_a_graph_saved_again_keeps_its_original_ids(ids: str, tmp_path: Path) -> None:
+    names = ["70", "11", "900"] if ids == "map" else ["ant", "bee", "wasp"]
+    (tmp_path / "edges.tsv").write_text(f"{names[0]}\t{names[1]}\n{names[1]}\t{names[2]}\n")
+    Graph.ingest(tmp_path / "edges.tsv", tmp_path / "store", ids=ids)
+    Graph.open(tmp_path / "store").save(tmp_path / "again")
+    assert names_of(tmp_path / "again") == names_of(tmp_path / "store")
+    assert ("ids" if ids == "map" else "ids.bytes") in names_of(tmp_path / "again")
+    assert open_ids(tmp_path / "again") is not None
+
+
+def test_a_store_may_be_written_over_by_its_own_graph(store: Path) -> None:
+    before = names_of(store)
+    Graph.open(store).save(store, overwrite=True)
+    assert names_of(store) == before
+
+
+def test_out_edges_of_another_graph_in_the_same_place_are_not_taken(store: Path, tmp_path: Path) -> None:
+    graph = Graph.open(store)
+    Graph.ingest(([0, 1, 2, 3], [3, 3, 3, 0]), store, undirected=False, overwrite=True)
+    graph.save(tmp_path / "again")
     assert open_out_edges(tmp_path / "again") is None
-    assert np.array_equal(Graph.open(tmp_path / "again").indices, Graph.open(store).indices)
+    assert names_of(tmp_path / "again")["version"] == 1
+
+
+def test_a_graph_whose_store_is_gone_is_saved_as_it_is(store: Path, tmp_path: Path) -> None:
+    graph = Graph.open(store)
+    shutil.rmtree(store)
+    graph.save(tmp_path / "again")
+    assert Graph.open(tmp_path / "again").num_edges == 4

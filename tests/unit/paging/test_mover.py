@@ -4,6 +4,7 @@ import pytest
 from scratch_files import a_mover
 
 from dorylus.errors import DataError
+from dorylus.paging import Moved
 from dorylus.paging import mover as mover_module
 
 
@@ -16,7 +17,7 @@ def test_what_was_moved_is_counted_by_direction():
         assert mover.read(lambda: 5).result(10) == 5
         mover.count(7)
         mover.write(lambda: 11)
-    assert (mover.bytes_read, mover.bytes_written) == (12, 11)
+    assert (mover.moved.read, mover.moved.written) == (12, 11)
 
 
 def test_closing_finishes_what_was_begun():
@@ -25,7 +26,7 @@ def test_closing_finishes_what_was_begun():
         for number in range(20):
             mover.write(lambda number=number: done.append(number) or 1)
     assert sorted(done) == list(range(20))
-    assert mover.bytes_written == 20
+    assert mover.moved.written == 20
 
 
 def test_an_error_of_a_reader_comes_up_where_it_is_waited_for():
@@ -59,14 +60,14 @@ def test_who_writes_faster_than_the_disk_waits_and_not_for_ever():
         with pytest.raises(TimeoutError, match=r"the disk took nothing within deadline_s=0\.01\."):
             mover.write(lambda: 1)
         gate.set()
-    assert mover.bytes_written == mover_module.WRITES
+    assert mover.moved.written == mover_module.WRITES
 
 
 def test_a_write_that_failed_makes_room_for_the_next_ones():
     with a_mover() as mover:
         for _ in range(3 * mover_module.WRITES):
             mover.write(lambda: 1)
-    assert mover.bytes_written == 3 * mover_module.WRITES
+    assert mover.moved.written == 3 * mover_module.WRITES
 
 
 def test_the_first_of_many_threads_is_counted_like_the_last():
@@ -76,4 +77,8 @@ def test_the_first_of_many_threads_is_counted_like_the_last():
             thread.start()
         for thread in threads:
             thread.join(10)
-    assert mover.bytes_read == 2000
+    assert mover.moved.read == 2000
+
+
+def test_what_was_moved_since_is_the_difference():
+    assert Moved(10, 7).since(Moved(4, 7)) == Moved(read=6, written=0)

@@ -209,4 +209,4 @@ def test_bytes_that_were_moved_are_counted(mover):
     array, _ = bytes_array(bounds, mover)
     rewrite(array, bounds, 1, 5)
     assert values(array, bounds, 1) == {5}
-    assert (mover.bytes_written, mover.bytes_read) == (2 * PAGE, 2 * PAGE)
+    assert (mover.moved.written, mover.moved.read) == (2 * PAGE, 2 * PAGE)

@@ -76,7 +76,7 @@ def test_memory_goes_with_what_is_given_back(pager):
     array.release(0, leave=False)
     pager.give_back(array)
     assert not array.array.any()
-    assert pager.mover.bytes_written == 0  # nobody will read it
+    assert pager.mover.moved.written == 0  # nobody will read it
 
 
 def test_the_smallest_scratch_that_fits_is_taken(pager):
@@ -98,7 +98,7 @@ def test_what_was_moved_is_counted(pager):
     array = pager.scratch((4 * PAGE,), np.uint8, bounds)
     filled(array, bounds, 1)
     content(array)
-    assert (pager.mover.bytes_written, pager.mover.bytes_read) == (4 * PAGE, 4 * PAGE)
+    assert (pager.mover.moved.written, pager.mover.moved.read) == (4 * PAGE, 4 * PAGE)
 
 
 def test_what_never_left_memory_took_no_scratch(pager):

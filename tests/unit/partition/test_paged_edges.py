@@ -92,7 +92,7 @@ def test_edges_in_memory_are_taken_as_they_are(graph, pager):
 
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_degrees_are_those_of_the_graph(place, graph, request, pager):
-    found = PagedDegrees.of(paged_edges(request.getfixturevalue(place), bounds_of(graph), pager))
+    found = PagedDegrees.of(paged_edges(request.getfixturevalue(place), bounds_of(graph), pager), pager)
     wanted = Degrees.of(graph)
     assert_same((found.loops, found.weights), (wanted.loops, wanted.weights))
     assert_same_scales(found, wanted, SIZE)
@@ -131,7 +131,7 @@ def test_small_graphs_of_any_shape(graph, data, tmp_path_factory):
     bounds = bounds_of(graph, data.draw(st.integers(1, graph.num_vertices)))
     with a_pager(tmp_path_factory.getbasetemp()) as pager:
         edges = paged_edges(graph, bounds, pager)
-        degrees, wanted = PagedDegrees.of(edges), Degrees.of(graph)
+        degrees, wanted = PagedDegrees.of(edges, pager), Degrees.of(graph)
         assert_same((degrees.loops, degrees.weights), (wanted.loops, wanted.weights))
         assert_same_scales(degrees, wanted, graph.num_vertices)
         everyone = np.arange(graph.num_vertices, dtype=np.int32)
@@ -154,3 +154,17 @@ def test_what_is_at_hand_goes_also_when_the_work_fails(graph, stored, pager):
     pager.close()
     middle = int(first + last) // 2
     assert not edges.csr[1][middle : middle + 10].any()
+
+
+@pytest.mark.parametrize("place", ["graph", "stored"])
+def test_passes_over_all_edges_tell_how_far_they_are(place, graph, request, tmp_path):
+    heard = {}
+    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
+    edges = paged_edges(request.getfixturevalue(place), bounds_of(graph), pager)
+    with_loops(edges, PagedDegrees.of(edges, pager).loops, pager)
+    pager.close()
+    assert list(heard) == ["reading the edges", "copying the edges, with self loops"]
+    total = graph.num_edges * (4 if graph.edge_weight is None else 8)
+    for told in heard.values():
+        assert (told[0], told[-1], len(told)) == ((0, total), (total, total), 8)
+        assert told == sorted(told)

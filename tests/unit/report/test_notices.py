@@ -1,6 +1,6 @@
 import pytest
 
-from dorylus.report.notices import notice
+from dorylus.report.notices import notice, set_up_line
 
 
 def told(**record):
@@ -37,3 +37,15 @@ def test_faults_and_what_became_of_them_are_told(record, line):
 
 def test_most_records_are_worth_no_line():
     assert notice({"kind": "epoch", "epoch": 1}) is None
+
+
+def test_the_end_of_a_set_up_is_told_and_its_stages_are_shown_otherwise():
+    assert notice({"kind": "set_up", "stage": None, "seconds": 200.0}) == "set up in 3 min 20 s"
+    assert notice({"kind": "set_up", "stage": "reading", "done_bytes": 1, "total_bytes": 2, "seconds": 3.0}) is None
+
+
+def test_a_stage_of_the_set_up_has_a_rate_and_the_time_left():
+    record = {"stage": "reading the edges", "done_bytes": 2**30, "total_bytes": 3 * 2**30, "seconds": 4.0}
+    assert set_up_line(record) == "reading the edges  256.0 MiB/s  8 s left"
+    assert set_up_line(record | {"done_bytes": 3 * 2**30}) == "reading the edges  768.0 MiB/s  <1 s left"
+    assert set_up_line(record | {"done_bytes": 0, "seconds": 0.0}) == "reading the edges"

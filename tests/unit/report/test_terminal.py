@@ -166,3 +166,38 @@ def test_the_closing_table_is_made_from_plain_records_too():
 def test_the_closing_table_of_a_resumed_run_is_about_all_of_its_epochs():
     told = table_rows(run_record(resumed_from=5), result_record(final_loss=0.25, seconds_per_epoch=0.5, seconds=2.5))
     assert (told["epochs"], told["loss"], told["time per epoch"]) == ("5", "0.25", "500 ms (median; 2.5 s in all)")
+
+
+def set_up_record(t, done, stage="gathering the features"):
+    told = {"stage": stage, "done_bytes": done * 2**20, "total_bytes": 100 * 2**20, "seconds": t}
+    return {"kind": "set_up", "t": float(t)} | told
+
+
+SET_UP_DONE = {"kind": "set_up", "t": 100.0, "stage": None, "seconds": 100.0}
+
+
+def test_a_set_up_has_a_bar_with_its_rate_and_the_time_left():
+    text = shown([run_record(10), set_up_record(10, 20), set_up_record(20, 40)], terminal=True)
+    assert "gathering the features  2.0 MiB/s  30 s left" in text
+
+
+def test_the_bar_of_a_set_up_goes_when_it_is_over():
+    text = shown([run_record(10), set_up_record(10, 20), SET_UP_DONE, epoch_record(1)], terminal=True)
+    assert "set up in 1 min 40 s" in text
+    assert "gathering" not in text[text.rindex("set up in") :]
+
+
+def test_a_pipe_is_told_of_a_set_up_every_half_minute():
+    records = [run_record(10), *(set_up_record(t, t) for t in range(3, 99)), SET_UP_DONE]
+    lines = [line for line in shown(records).splitlines() if line.startswith("set-up")]
+    assert [line.rsplit("(")[1] for line in lines] == ["30 %)", "60 %)", "90 %)"]
+    assert lines[1] == "set-up: gathering the features  1.0 MiB/s  40 s left (60 %)"
+
+
+def test_bytes_that_epochs_read_and_wrote_stand_beside_the_predicted():
+    files = [{"read_bytes": each * 2**20, "written_bytes": 2**20} for each in (10, 20)]
+    epochs = [epoch_record(number, files=each) for number, each in enumerate(files, 1)]
+    planned = {"kind": "memory", "peak_bytes": 1, "on_disk": {}, "read_bytes": 16 * 2**20, "written_bytes": 2**21}
+    told = dict(rows(summarise([run_record(2), planned, *epochs])))
+    assert told["files per epoch"] == "15.0 MiB read, 1.0 MiB written (predicted 16.0 MiB and 2.0 MiB)"
+    assert "files per epoch" not in dict(rows(summarise([run_record(2), epoch_record(1)])))

@@ -107,7 +107,8 @@ def test_in_half_precision_it_is_rounded_and_takes_half_the_scratch(name, blocks
 def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, graph, request, tmp_path):
     plan = plan_of(name)
     stage = static_stage(plan)
-    pager = Pager(tmp_path, deadline_s=10)
+    heard = {}
+    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
     shard = PagedArrangement(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
     paging = Paging(pager, Holding(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
@@ -116,4 +117,8 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     np.testing.assert_allclose(made.array, gathered_in_memory(stage, graph), rtol=1e-5, atol=1e-5)
     made.release_all()
     assert len(bench.matrices) == 0  # nothing else is left of it
+    far = heard["gathering the features"]
+    assert far[0][0] == 0
+    assert far[-1][0] == far[-1][1] > 0  # all of it is done at the end
+    assert far == sorted(far)
     pager.close()

@@ -165,7 +165,7 @@ def test_rows_needed_in_a_later_phase_go_to_their_file(pager):
     pager.mover.close()
     (slot,) = driver.steps.stages[scatter].slots
     assert not driver.at_hand(slot, 0)
-    assert pager.mover.bytes_written > 0
+    assert pager.mover.moved.written > 0
 
 
 def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
@@ -212,10 +212,10 @@ def test_a_cotangent_that_nobody_reads_again_is_forgotten(pager):
     pager.close()
     spent = [name for name in driver.matrices.paged if isinstance(name, Grad)]
     assert spent
-    reads = pager.mover.bytes_read
+    reads = pager.mover.moved.read
     for name in spent:
         driver.matrices.paged[name].acquire(0)  # reads nothing: there is nothing stored
-    assert pager.mover.bytes_read == reads
+    assert pager.mover.moved.read == reads
 
 
 def test_what_one_step_needs_whole_is_not_dropped_when_another_is_done_with_it(pager):

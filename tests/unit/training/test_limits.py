@@ -10,6 +10,7 @@ import dorylus
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
 from dorylus.training import limits as limits_module
+from dorylus.training import scratch
 from dorylus.training.limits import HOLDINGS
 
 MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
@@ -96,9 +97,33 @@ def test_a_limit_too_small_is_refused_before_anything_is_written(wide, tmp_path)
 def test_the_memory_a_refusal_names_is_enough(kib, precision, wide):
     with pytest.raises(ConfigError) as caught:
         dorylus.train(wide, MODEL, memory=f"{kib}KiB", threads=1, precision=precision)
-    assert ("precision='bf16'" in str(caught.value)) is (precision == "float32")
+    assert ("With precision='bf16'" in str(caught.value)) is (precision == "float32")
     (named,) = re.findall(r"memory='(\d+)MiB'", str(caught.value))
     assert planned(wide, int(named) * KIB, precision=precision).verdict == "fits with spilling"
+
+
+def test_the_memory_a_refusal_names_is_the_least(wide):
+    named = int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0])
+    assert planned(wide, (named - 1) * KIB).chosen is None
+
+
+def test_what_bf16_is_said_to_need_is_enough_for_it(wide):
+    (least,) = re.findall(
+        r"With precision='bf16', which is an approximation, ([\d.]+) MiB are enough", planned(wide, 512).cure
+    )
+    assert planned(wide, int(float(least)) * KIB, precision="bf16").chosen is not None
+
+
+def test_a_refusal_tells_when_the_machine_has_not_so_much_either(wide, monkeypatch):
+    monkeypatch.setattr(memory, "free_bytes", lambda: 2 << 20)
+    assert re.search(r"Give memory='\d+MiB' \(only 2\.0 MiB are free now\), or", planned(wide, 1024).cure)
+
+
+def test_without_a_limit_the_cure_is_no_limit(wide, monkeypatch):
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 20)
+    plan = dorylus.plan_memory(wide, MODEL)
+    assert re.match(r"1\.0 MiB of memory are free, which is too little for .* Free as much, take a machine", plan.cure)
+    assert "memory=" not in plan.cure
 
 
 Usage = namedtuple("Usage", "total used free")
@@ -110,21 +135,35 @@ def spilling(graph):
 
 
 def test_a_disk_too_small_is_refused_with_the_cure(wide, tmp_path, monkeypatch):
-    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))
     asked = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path), "threads": 1}
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))
     with pytest.raises(ConfigError, match=r"of scratch in .*, which has 10 .* free: make room there, or .*scratch_dir"):
         dorylus.train(wide, MODEL, **asked)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_too_small_is_part_of_the_plan(wide, tmp_path, monkeypatch):
+    kib = spilling(wide)
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))
+    plan = planned(wide, kib, scratch_dir=str(tmp_path))
+    assert (plan.verdict, plan.scratch.free, plan.scratch.folder) == ("does not fit", 10, str(tmp_path))
+    assert plan.scratch.needed == plan.chosen.figures.on_disk.total()
+    assert "name another folder as scratch_dir" in plan.cure
+
+
+def test_a_run_that_fits_in_memory_needs_no_disk(wide):
+    plan = planned(wide, 64 * KIB)
+    assert (plan.verdict, plan.scratch, plan.cure) == ("fits", None, "")
 
 
 def test_a_disk_just_large_enough_is_taken(wide, tmp_path, monkeypatch):
     kib = spilling(wide)
     needed = planned(wide, kib).chosen.figures.on_disk.total()
     asked = {"memory": f"{kib}KiB", "scratch_dir": str(tmp_path), "threads": 1, "epochs": 1}
-    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed - 1))
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed - 1))
     with pytest.raises(ConfigError, match="of scratch in"):
         dorylus.train(wide, MODEL, **asked)
-    monkeypatch.setattr(limits_module.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed))
+    monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed))
     assert len(dorylus.train(wide, MODEL, **asked).losses) == 1
 
 

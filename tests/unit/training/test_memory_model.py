@@ -13,7 +13,8 @@ from dorylus.saga.columns import in_blocks
 from dorylus.servers.holding import Holding
 from dorylus.servers.residency import AHEAD
 from dorylus.training.limits import HOLDINGS
-from dorylus.training.memory_model import Shape, Way, in_files, in_memory
+from dorylus.training.memory_model import Way, in_files, in_memory
+from dorylus.training.memory_shape import Shape
 
 SHAPE = Shape(vertices=1000, edges=5000, features=48, label_columns=1, directed=False, weighted=False, self_loops=True)
 WAY = Way(holding=Holding(), static_blocks=1, intervals=10, threads=2)
@@ -83,6 +84,43 @@ def test_a_mapped_graph_is_read_into_memory_too():
     plain = in_memory(SHAPE, *plans(), WAY, mapped=False)
     mapped = in_memory(SHAPE, *plans(), WAY, mapped=True)
     assert mapped.peak - plain.peak == 4 * 5000 + FEATURES
+
+
+def test_of_a_mapped_graph_the_kernel_can_drop_what_is_read_in_order():
+    gathered = in_memory(SHAPE, *plans(dorylus.gcn(hidden=32, dropout=0.0)), WAY, mapped=True)
+    assert gathered.droppable == 4 * 5000  # rows of the features are gathered from in any order
+    transformed = in_memory(SHAPE, *plans(dorylus.gat(hidden=4, heads=4)), WAY, mapped=True)
+    assert transformed.droppable == 4 * 5000 + FEATURES
+    assert in_memory(SHAPE, *plans(), WAY, mapped=False).droppable == 0
+
+
+def test_features_that_are_stored_sparse_take_what_they_are():
+    sparse = replace(SHAPE, sparse_bytes=777)
+    plain = in_memory(sparse, *plans(), WAY, mapped=False)
+    assert in_memory(sparse, *plans(), WAY, mapped=True).peak - plain.peak == 4 * 5000 + 777
+
+
+def test_rows_that_training_does_not_need_take_nothing():
+    recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
+    everything = in_memory(SHAPE, *plans(recipe), WAY, mapped=False)
+    assert in_memory(SHAPE, *plans(recipe), replace(WAY, rows=(1000,) * 3), mapped=False).peak == everything.peak
+    less = in_memory(SHAPE, *plans(recipe), replace(WAY, rows=(100, 10, 1)), mapped=False)
+    evaluated = in_memory(SHAPE, None, plans(recipe)[1], WAY, mapped=False)
+    assert evaluated.peak <= less.peak < everything.peak
+
+
+def test_what_is_not_kept_for_the_backward_pass_is_not_counted():
+    kept, not_kept = (in_memory(SHAPE, *plans(), replace(WAY, kept=each), mapped=False) for each in (True, False))
+    assert kept.resident["activations"] - not_kept.resident["activations"] == HIDDEN + CLASSES
+
+
+def test_what_a_graph_without_a_store_has_in_memory_is_not_read_from_files():
+    stored = in_files(SHAPE, *plans(), WAY)
+    here = in_files(replace(SHAPE, edges_in_files=False, features_in_files=False), *plans(), WAY)
+    assert stored.read - here.read == FEATURES  # edges with self loops are scratch in any case
+    unlooped = replace(SHAPE, self_loops=False)
+    stored, here = in_files(unlooped, *plans(), WAY), in_files(replace(unlooped, edges_in_files=False), *plans(), WAY)
+    assert stored.read - here.read == 3 * 4 * 5000
 
 
 def test_the_first_gather_is_a_file_that_is_there_for_good():
@@ -196,8 +234,9 @@ def test_the_shape_of_a_graph_is_what_the_graph_says():
     )
     shape = Shape.of(graph, plans()[1])
     assert shape == Shape(
-        vertices=4, edges=3, features=48, label_columns=24, directed=True, weighted=True, self_loops=True, turned=True
-    )
+        vertices=4, edges=3, features=48, label_columns=24, directed=True, weighted=True, self_loops=True, turned=True,
+        edges_in_files=False, features_in_files=False,
+    )  # fmt: skip
     assert shape.edge_bytes == (3 + 4) * (4 + 4)
     # order, offsets (own, with loops, backward), loops, scale, sum of weights, labels, mask
     assert shape.vertex_bytes == 4 * (4 + 3 * 8 + 1 + 4 + 8 + 4 * 24 + 4)

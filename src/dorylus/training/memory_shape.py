@@ -1,0 +1,67 @@
+"""The shape of a graph as far as memory depends on it."""
+
+from dataclasses import dataclass
+
+from dorylus.graph import Graph, SparseFeatures
+from dorylus.graph.places import is_elsewhere
+from dorylus.graph.store import open_out_edges
+from dorylus.saga import Plan
+
+FLOAT = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes of a graph that memory depends on."""
+
+    vertices: int
+    edges: int
+    features: int
+    label_columns: int
+    directed: bool
+    weighted: bool
+    self_loops: bool  # whether some layer adds them
+    turned: bool = False  # whether out-edges are not stored, and have to be made in memory
+    sparse_bytes: int | None = None  # of features that are stored sparse
+    edges_in_files: bool = True  # whether there is a store here that they are read from
+    features_in_files: bool = True
+    feature_item: int = FLOAT  # bytes of a stored feature
+
+    @classmethod
+    def of(cls, graph: Graph, plan: Plan) -> "Shape":
+        """Those of a graph, for a program."""
+        stored = graph.store is not None and not is_elsewhere(graph.store)
+        return cls(
+            vertices=graph.num_vertices,
+            edges=graph.num_edges,
+            features=graph.num_features,
+            label_columns=graph.num_classes if graph.multilabel else 1,
+            directed=graph.directed,
+            weighted=graph.edge_weight is not None,
+            self_loops=any(layer.self_loops for layer in plan.layers),
+            turned=graph.directed and not _has_out_edges(graph),
+            sparse_bytes=graph.features.nbytes if isinstance(graph.features, SparseFeatures) else None,
+            edges_in_files=stored,
+            features_in_files=stored and not graph.sparse_features,
+            feature_item=graph.feature_dtype.itemsize,
+        )
+
+    @property
+    def edge_bytes(self) -> int:
+        """One direction of the edges, with the self loops that are added."""
+        return (self.edges + self.vertices * self.self_loops) * (8 if self.weighted else 4)
+
+    @property
+    def feature_bytes(self) -> int:
+        """The features as the graph has them."""
+        return self.vertices * self.features * self.feature_item if self.sparse_bytes is None else self.sparse_bytes
+
+    @property
+    def vertex_bytes(self) -> int:
+        """What is kept of every vertex: order, offsets (with loops, and backward too), loops, scale, label."""
+        offsets = 8 * (1 + self.self_loops * (1 + self.directed))
+        return self.vertices * (4 + offsets + 1 + 4 + 8 * self.weighted + 4 * self.label_columns + 4)
+
+
+def _has_out_edges(graph: Graph) -> bool:
+    return graph.store is not None and not is_elsewhere(graph.store) and open_out_edges(graph.store) is not None

@@ -1,0 +1,111 @@
+"""Whether a run that was given no memory limit has room on this machine: it is refused before any work if it has not.
+
+Only what is known to be needed counts. Rows that training never computes do not, and neither do pages of the store that
+the kernel can drop; a machine that does not say what it has free is taken to have enough.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dorylus.cluster import memory
+from dorylus.errors import ConfigError
+from dorylus.graph.sizes import format_bytes
+from dorylus.partition import choose_intervals, needed_levels, settle_levels
+from dorylus.training.limits import MIB, Asked, MemoryPlan, enough, is_mapped, memory_plan, plain_way
+from dorylus.training.memory_model import Way, in_memory
+from dorylus.training.memory_shape import Shape
+from dorylus.training.scratch import Scratch
+
+SPARE = 20  # a limit that is proposed leaves this part of what is free to others
+
+
+def check_room(asked: Asked) -> None:
+    """Refuse a run of one server in this process that needs more memory than there is, with the cure."""
+    config = asked.config
+    if config.memory is not None or config.cluster != "local" or config.servers > 1:
+        return
+    free = memory.free_bytes()
+    if free is None:
+        return
+    shape = Shape.of(asked.graph, asked.evaluation)
+    way = _way(asked, shape, free)
+    needed = _needed(asked, shape, way)
+    if needed > free and asked.config.prune_rows and asked.training is not None:
+        needed = _needed(asked, shape, replace(way, rows=_rows_by_level(asked)))
+    if needed > free and (cure := _cure(asked, free)):
+        raise ConfigError(
+            f"the run needs about {format_bytes(needed)} of memory, and {format_bytes(free)} are free. {cure}"
+        )
+
+
+def _way(asked: Asked, shape: Shape, free: int) -> Way:
+    """Everything in memory, in the intervals that a run without a limit has."""
+    way, chosen = plain_way(asked, shape, max(1, free)), choose_intervals(shape.vertices, shape.edges, asked.threads)
+    return replace(way, intervals=asked.config.intervals or max(way.intervals, chosen))
+
+
+def _needed(asked: Asked, shape: Shape, way: Way) -> int:
+    figures = in_memory(shape, asked.training, asked.evaluation, way, mapped=is_mapped(asked.graph))
+    return memory.private_bytes() + figures.peak - figures.droppable
+
+
+def _rows_by_level(asked: Asked) -> tuple[int, ...]:
+    """How many rows training needs at each level. A look at every edge, so only taken when it decides."""
+    graph, layers = asked.graph, len(asked.evaluation.layers)
+    found = needed_levels(graph.indptr, graph.indices, graph.train_mask, layers)
+    deepest = settle_levels(found, graph.in_degrees(), layers)
+    return tuple(int(np.count_nonzero(deepest >= level)) for level in range(layers + 1))
+
+
+def _cure(asked: Asked, free: int) -> str:
+    """What would do: a limit, where that is enough, with the settings that go with one; nothing where all fits."""
+    plan = _plan_below(asked, free)
+    if plan.verdict == "fits":  # it would, cut more finely: no reason to refuse anything
+        return ""
+    if plan.chosen is not None and plan.scratch is not None:
+        return _with_files(_settings(asked, plan.limit), plan.scratch)
+    half = _plan_below(asked.with_settings(precision="bf16"), free)
+    if not half.cure:
+        settings = _settings(asked, half.limit, "precision='bf16'")
+        return f"Give {settings}, which is an approximation, or take a narrower model."
+    return (
+        f"Even with a limit, and everything in files that can be, it needs {format_bytes(enough(asked, plan))}: end "
+        "other programs, take a narrower model or a larger machine, or several of them with cluster='ray'."
+    )
+
+
+def _plan_below(asked: Asked, free: int) -> MemoryPlan:
+    """With a limit that leaves some of what is free; with the least that does, where that is more."""
+    plan = memory_plan(asked, _sensible(free))
+    least = enough(asked, plan)
+    return memory_plan(asked, least) if plan.limit < least <= free else plan
+
+
+def _with_files(setting: str, scratch: Scratch) -> str:
+    files = f"{format_bytes(scratch.needed)} of scratch in {scratch.folder}"
+    if not scratch.problem:
+        return f"Give {setting}: what does not fit then lies in files, {files}."
+    found = format_bytes(scratch.free or 0)
+    return f"{setting} would do with {files}, where {found} are free: make room there, or name another as scratch_dir."
+
+
+def _settings(asked: Asked, limit: int, *more: str) -> str:
+    """A limit, and the settings that have to change for it to be kept."""
+    config = asked.config
+    changes = ["mode='pipe'"] * (config.mode == "async") + ["reorder='none'"] * (config.reorder != "none")
+    named = [*changes, f"memory='{_text(limit)}'", *more]
+    return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+
+
+def _sensible(free: int) -> int:
+    """A round amount of memory that leaves some of what is free to others."""
+    some = free - free // SPARE
+    for unit in (1024 * MIB, 256 * MIB, 16 * MIB, MIB):
+        if some >= 8 * unit:
+            return some // unit * unit
+    return max(MIB, some // MIB * MIB)
+
+
+def _text(limit: int) -> str:
+    return f"{limit // (1024 * MIB)}GiB" if limit % (1024 * MIB) == 0 else f"{limit // MIB}MiB"
