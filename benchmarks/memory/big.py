@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.ingest import write_edges
+from benchmarks.edge_files import write_edges
 from benchmarks.memory.group import Group, Ran, drop_pages
 from dorylus.graph.sizes import format_bytes, parse_bytes
 

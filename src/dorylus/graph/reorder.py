@@ -20,7 +20,7 @@ def order(graph: Graph, method: str = "none") -> IdArray:
     """The order called ``method``, new -> old.
 
     - none: as given.
-    - degree: most in-edges first, so that the rows read most often lie together.
+    - degree: most edges first, in and out, so that the rows read most often lie together.
     - bfs: breadth first from the busiest vertex of each component.
     - rcm: reverse Cuthill-McKee, which keeps neighbours' numbers close.
     """
@@ -34,7 +34,10 @@ def _as_given(graph: Graph) -> IdArray:
 
 
 def _by_degree(graph: Graph) -> IdArray:
-    return np.argsort(-graph.in_degrees(), kind="stable").astype(np.int32)
+    degrees = graph.in_degrees()
+    if graph.directed:
+        degrees = degrees + np.bincount(graph.indices, minlength=graph.num_vertices)
+    return np.argsort(-degrees, kind="stable").astype(np.int32)
 
 
 def _breadth_first(graph: Graph) -> IdArray:

@@ -7,6 +7,7 @@ from rich.console import Console
 from dorylus.cli.ingest_bars import bars
 from dorylus.graph.graph import Graph
 from dorylus.graph.ingest import Progress
+from dorylus.graph.store import open_ids
 
 
 @pytest.fixture
@@ -83,3 +84,11 @@ def test_into_a_file_no_bars_are_drawn():
     with bars(screen) as tell:
         tell(Progress("reading edges", 1, 2, "bytes"))
     assert screen.file.getvalue() == ""
+
+
+def test_vertices_are_reordered_when_asked(dorylus_program, edges, tmp_path):
+    assert dorylus_program("ingest", edges, "stored", "--directed", "--reorder", "degree")[0] == 0
+    assert open_ids(tmp_path / "stored").tolist() == [1, 2, 0]
+    code, _, err = dorylus_program("ingest", edges, "other", "--reorder", "degre")
+    assert code == 2
+    assert "Did you mean 'degree'" in err

@@ -1,5 +1,6 @@
 """Features, labels and splits on their way from files to a store, block by block, each value checked as it passes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from dorylus.graph.arrays import AnyArray, BoolArray
 from dorylus.graph.ingest.progress import Progress, Tell
 from dorylus.graph.ingest.row_files import RowFile, open_rows
 from dorylus.graph.ingest.settings import IngestSettings
+from dorylus.graph.ingest.vertex_order import VertexOrder
 
 STEP = 1 << 22
 
@@ -47,62 +49,84 @@ class Attributes:
         return next(iter(rows.values()), None)
 
     @property
-    def num_bytes(self) -> int:
-        """What the rows take in a store."""
-        sizes = ((self.features, self.feature_dtype.itemsize), (self.labels, 8))
-        return sum(int(np.prod(each.shape)) * size for each, size in sizes if each is not None)
+    def features_bytes(self) -> int:
+        """What the features take in a store."""
+        count = 0 if self.features is None else int(np.prod(self.features.shape, dtype=object))
+        return count * self.feature_dtype.itemsize
 
-    def write(self, folder: NewFolder, num_vertices: int, tell: Tell) -> dict[str, int]:
-        """Writes all of it; the facts for the manifest."""
-        num_features = _write_features(folder, self.features, num_vertices, self.feature_dtype, tell)
-        labelled, num_classes = _write_labels(folder, self.labels, num_vertices, tell)
+    def rows_bytes(self, num_vertices: int) -> int:
+        """What features, labels and splits take in a store."""
+        labels = 0
+        if self.labels is not None:
+            labels = int(np.prod(self.labels.shape, dtype=object)) * (8 if len(self.labels.shape) == 1 else 1)
+        return self.features_bytes + labels + len(self.splits) * num_vertices
+
+    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: Tell) -> dict[str, int]:
+        """Writes all of it in some order; the facts for the manifest."""
+        num_features = self._write_features(folder, num_vertices, order, tell)
+        labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
         for name, rows in self.splits.items():
-            _write_mask(folder, name, rows, labelled, num_vertices)
+            mask = _mask(name, rows, labelled, num_vertices)
+            _write_mask(folder, name, order.mask(mask))
         return {"num_features": num_features, "num_classes": num_classes}
 
+    def _write_features(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: Tell) -> int:
+        rows, dtype = self.features, self.feature_dtype
+        width = 0 if rows is None else rows.shape[1]
+        with folder.array("features", dtype if width else "<f4", (width,)) as writer:
+            if rows is None:
+                writer.write(np.empty((num_vertices, 0), np.float32))
+                return 0
+            for block in order.rows(_features(rows, dtype), dtype, (width,)):
+                writer.write(block)
+                tell(Progress("copying features", writer.num_rows, rows.shape[0], "rows"))
+        return width
 
-def _write_features(
-    folder: NewFolder, rows: RowFile | None, num_vertices: int, dtype: np.dtype[Any], tell: Tell
-) -> int:
-    width = 0 if rows is None else rows.shape[1]
-    with folder.array("features", dtype if width else "<f4", (width,)) as writer:
-        if rows is None:
-            writer.write(np.empty((num_vertices, 0), np.float32))
-            return 0
-        for block in rows.blocks():
-            values = canonical.numbers(block, "features")
-            bad = np.argwhere(~np.isfinite(values))
-            if bad.size:
-                row, column = bad[0]
-                raise GraphError(
-                    f"the features of vertex {writer.num_rows + row} in {rows.path} have {values[row, column]} in "
-                    f"column {column}. Features are finite numbers: mend that row."
-                )
-            if dtype == np.float16:
-                half.check_dense(block, writer.num_rows)
-            writer.write(block if dtype == np.float16 else values)  # rounded once, whatever the file holds
-            tell(Progress("copying features", writer.num_rows, rows.shape[0], "rows"))
-    return width
+
+def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
+    """The blocks of features, checked; those that are to be float16 as they are, so that they are rounded once."""
+    first = 0
+    for block in rows.blocks():
+        values = canonical.numbers(block, "features")
+        bad = np.argwhere(~np.isfinite(values))
+        if bad.size:
+            row, column = bad[0]
+            raise GraphError(
+                f"the features of vertex {first + row} in {rows.path} have {values[row, column]} in column {column}. "
+                "Features are finite numbers: mend that row."
+            )
+        if dtype == np.float16:
+            half.check_dense(block, first)
+        yield block if dtype == np.float16 else values
+        first += len(values)
 
 
 def _write_labels(
-    folder: NewFolder, rows: RowFile | None, num_vertices: int, tell: Tell
+    folder: NewFolder, rows: RowFile | None, num_vertices: int, order: VertexOrder, tell: Tell
 ) -> tuple[BoolArray | None, int]:
-    """(who has a label, or None for all, number of classes)."""
+    """(who has a label by the files' numbers, or None for all, number of classes)."""
     if rows is None:
         return None, 0
-    several = len(rows.shape) == 2
-    labelled, largest = None if several else np.zeros(num_vertices, np.bool_), -1
-    with folder.array("labels", "|u1" if several else "<i8", rows.shape[1:]) as writer:
-        for block in rows.blocks():
-            labels = canonical.labels(block)
-            if labelled is not None:
-                _check_labels(rows, labels, writer.num_rows)
-                labelled[writer.num_rows : writer.num_rows + len(labels)] = labels >= 0
-                largest = max(largest, int(labels.max(initial=-1)))
-            writer.write(labels)
+    dtype, shape = "<i8" if len(rows.shape) == 1 else "|u1", rows.shape[1:]
+    labelled, largest = None if shape else np.zeros(num_vertices, np.bool_), -1
+    with folder.array("labels", dtype, shape) as writer:
+        for block in order.rows(_labels(rows, labelled), dtype, shape):
+            largest = largest if shape else max(largest, int(block.max(initial=-1)))
+            writer.write(block)
             tell(Progress("copying labels", writer.num_rows, rows.shape[0], "rows"))
-    return labelled, rows.shape[1] if several else largest + 1
+    return labelled, shape[0] if shape else largest + 1
+
+
+def _labels(rows: RowFile, labelled: BoolArray | None) -> Iterator[AnyArray]:
+    """The blocks of labels, checked, and marked in ``labelled`` who has one."""
+    first = 0
+    for block in rows.blocks():
+        labels = canonical.labels(block)
+        if labelled is not None:
+            _check_labels(rows, labels, first)
+            labelled[first : first + len(labels)] = labels >= 0
+        yield labels
+        first += len(labels)
 
 
 def _check_labels(rows: RowFile, labels: AnyArray, first: int) -> None:
@@ -114,9 +138,8 @@ def _check_labels(rows: RowFile, labels: AnyArray, first: int) -> None:
         )
 
 
-def _write_mask(
-    folder: NewFolder, name: str, rows: RowFile | None, labelled: BoolArray | None, num_vertices: int
-) -> None:
+def _mask(name: str, rows: RowFile | None, labelled: BoolArray | None, num_vertices: int) -> BoolArray:
+    """Who is in a split, by the files' numbers; each has a label."""
     mask = np.zeros(num_vertices, np.bool_)
     if rows is not None:
         _select(mask, rows, name)
@@ -124,8 +147,12 @@ def _write_mask(
         bad = np.flatnonzero(mask & ~labelled) if mask.any() else mask[:0]
         if bad.size:
             raise GraphError(f"{name} selects vertex {bad[0]}, whose label is -1 (none). Leave it out of the split.")
+    return mask
+
+
+def _write_mask(folder: NewFolder, name: str, mask: BoolArray) -> None:
     with folder.array(name, "|b1") as writer:
-        for begin in range(0, num_vertices, STEP):
+        for begin in range(0, mask.size, STEP):
             writer.write(mask[begin : begin + STEP])
 
 

@@ -30,6 +30,14 @@ class Tokens:
         offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
+    def take(self, positions: NDArray[np.int64]) -> "Tokens":
+        """The tokens at positions, in that order."""
+        lengths = np.diff(self.offsets)[positions]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        places = np.repeat(self.offsets[positions] - offsets[:-1], lengths)
+        places += np.arange(places.size)
+        return Tokens(self.bytes[places], offsets)
+
     def to_list(self) -> list[str]:
         """The names, for few of them."""
         return [self.bytes[begin:end].tobytes().decode("utf-8", "replace") for begin, end in pairwise(self.offsets)]

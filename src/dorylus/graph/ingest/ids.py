@@ -4,6 +4,7 @@
 what a numbering keeps in memory, and one that would pass its ``memory_bytes`` is refused.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -69,39 +70,55 @@ class Dense:
         )
 
 
-class Mapped:
-    """Numbers for any whole numbers, in the order of ``vertices`` first, then of appearance: source before destination.
+class ByAppearance(ABC):
+    """Numbers for ids in the order of ``vertices`` first, then of appearance: source before destination.
 
     With ``fixed`` an edge may only lead between the ``vertices`` given.
     """
 
-    def __init__(
-        self, *, vertices: EdgeSource | None = None, fixed: bool = False, memory_bytes: int | None = None
-    ) -> None:
-        self._limit = UNLIMITED if memory_bytes is None else memory_bytes
-        self._table = kernels.NumberIds(self._limit)
+    def __init__(self, table: kernels.NumberIds | kernels.NameIds, limit_bytes: int) -> None:
+        self._ids, self._limit = table, limit_bytes
         self._fixed = False
         self._edges_before = 0
-        for batch in vertices or ():
-            self._add_vertices(batch)
-        self._fixed = fixed
 
     @property
     def num_vertices(self) -> int:
         """How many ids have a number."""
-        return len(self._table)
+        return len(self._ids)
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The numbers of the ends; new ids get the next ones."""
-        source, destination = numbers_of(batch)
         try:
-            numbers = self._table.pairs(source, destination, fixed=self._fixed)
+            numbers = self._pairs(batch)
         except OverflowError as error:
-            raise full(len(self._table), self._limit) from error
+            raise full(len(self._ids), self._limit) from error
         if self._fixed:
-            refuse_unknown(batch, *numbers, self._edges_before, len(self._table))
-        self._edges_before += len(source)
+            refuse_unknown(batch, *numbers, self._edges_before, len(self._ids))
+        self._edges_before += len(batch.source)
         return numbers
+
+    def _begin(self, vertices: EdgeSource | None, fixed: bool) -> None:
+        """Numbers the vertices that are listed."""
+        for batch in vertices or ():
+            before = len(self._ids)
+            refuse_repeats(batch.source, self.ends(batch)[0], before)
+        self._edges_before, self._fixed = 0, fixed
+
+    @abstractmethod
+    def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The numbers as the table gives them; OverflowError where it may not grow."""
+
+
+class Mapped(ByAppearance):
+    """Numbers for any whole numbers."""
+
+    def __init__(
+        self, *, vertices: EdgeSource | None = None, fixed: bool = False, memory_bytes: int | None = None
+    ) -> None:
+        limit = UNLIMITED if memory_bytes is None else memory_bytes
+        self._table = kernels.NumberIds(limit)
+        super().__init__(self._table, limit)
+        self._begin(vertices, fixed)
 
     def original(self) -> Iterator[NDArray[np.int64]]:
         """The ids, by number."""
@@ -113,10 +130,8 @@ class Mapped:
         """What the table of so many ids takes."""
         return kernels.NumberIds.bytes_for(num_vertices)
 
-    def _add_vertices(self, batch: EdgeBatch) -> None:
-        before = len(self._table)
-        refuse_repeats(batch.source, self.ends(batch)[0], before)
-        self._edges_before = 0
+    def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        return self._table.pairs(*numbers_of(batch), fixed=self._fixed)
 
 
 def numbers_of(batch: EdgeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

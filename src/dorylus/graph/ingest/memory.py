@@ -1,17 +1,17 @@
-"""How the memory of an ingest is shared out among its parts, and whether there is disk enough."""
+"""How the memory of an ingest is shared out among its parts."""
 
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError
 from dorylus.graph.sizes import format_bytes
 
 MIB = 1 << 20
 BLOCK_EDGES = 1 << 18
 _SLACK = 96 * MIB  # batches of edges, blocks of sorted ones, files' buffers, and what the interpreter still loads
 _LEAST = 64 * MIB  # for sorting: below it, runs are so short that merging them takes longer than all else
+_UNIT = 3 * 4096  # what the sort reads of a run at least, and whose multiples runs are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,18 +26,49 @@ class Shares:
     merge: int
     transpose: int
 
+    @classmethod
+    def of(cls, room: int) -> "Shares":
+        """The shares of all that there is for sorting."""
+        return cls(spool=room, merge=room // 4, transpose=room - room // 4)
 
-def shares_of(memory_bytes: int, *, ids_bytes: int = 0) -> Shares:
-    """The shares of a limit, less what the process has now and what the table of ids may take."""
-    taken = resident_bytes() + _SLACK + ids_bytes
+    def num_runs(self, spooled_bytes: int, *, directed: bool) -> int:
+        """Into how many runs edges of so many bytes are cut at most."""
+        run = (min(self.spool, self.transpose) if directed else self.spool) // 3 // _UNIT * _UNIT
+        return -(-spooled_bytes // max(run, 1))
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs can be merged."""
+        return self.merge // _UNIT
+
+
+def shares_of(memory_bytes: int, *, resident: int | None = None, ids_bytes: int = 0, order_bytes: int = 0) -> Shares:
+    """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take."""
+    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes + order_bytes
     room = memory_bytes - taken
     if room < _LEAST:
+        reordering = f", {format_bytes(order_bytes)} of them to reorder vertices" if order_bytes else ""
         raise ConfigError(
             f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
-            f"the first edge is sorted, and sorting needs {format_bytes(_LEAST)}: give at least "
-            f"{format_bytes(taken + _LEAST)}."
+            f"the first edge is sorted{reordering}, and sorting needs {format_bytes(_LEAST)}: give at least "
+            f"{_whole_mib(taken + _LEAST)}."
         )
-    return Shares(spool=room, merge=room // 4, transpose=room - room // 4)
+    return Shares.of(room)
+
+
+def check_runs(memory_bytes: int, shares: Shares, spooled_bytes: int, *, directed: bool) -> None:
+    """Refuses edges that would make more runs than can be merged in the shares of a limit."""
+    runs = shares.num_runs(spooled_bytes, directed=directed)
+    if runs <= shares.most_runs:
+        return
+    enough = shares
+    while enough.num_runs(spooled_bytes, directed=directed) > enough.most_runs:
+        enough = Shares.of(enough.spool + enough.spool // 16)
+    raise ConfigError(
+        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}) leaves {format_bytes(shares.spool)} to sort "
+        f"{format_bytes(spooled_bytes)} of edges, which makes {runs:,} sorted runs, but {shares.most_runs:,} can be "
+        f"merged: give at least {_whole_mib(memory_bytes + enough.spool - shares.spool)}."
+    )
 
 
 def resident_bytes() -> int:
@@ -46,20 +77,6 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_space(folder: Path, needed: int) -> None:
-    """Refuses to begin where less than ``needed`` bytes are free."""
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise DataError(
-            f"writing the store takes about {format_bytes(needed)} in {folder}, its scratch file included, but "
-            f"{format_bytes(free)} are free. Make room, or give a place on a larger disk."
-        )
-
-
-def space_for(num_edges: int, *, weighted: bool, undirected: bool) -> int:
-    """Bytes that edges take on disk while they are written: a scratch file, and arrays that grow as it shrinks."""
-    stored, weight = num_edges * (2 if undirected else 1), 4 if weighted else 0
-    scratch, array = stored * (8 + weight), stored * (4 + weight)
-    return scratch + array
+def _whole_mib(number: int) -> str:
+    """An amount that is enough when it is given as it is told: rounded up."""
+    return f"{-(-number // MIB)} MiB"

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.graph.ingest.array_edges import ArrayEdges
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
 from dorylus.graph.ingest.ids import Dense
@@ -61,9 +61,15 @@ def _numbering(source: EdgeSource, ids: str, vertices: Any, memory_bytes: int, s
     strings = bool(getattr(source, "strings", False))
     listed = None if vertices is None else open_vertices(vertices, ids="strings" if strings else "map")
     scratch = None if is_elsewhere(store) else _existing(Path(store).absolute().parent)
-    numbering = make_numbering(
-        ids, strings=strings, vertices=listed, fixed=listed is not None, memory_bytes=memory_bytes, scratch=scratch
-    )
+    try:
+        numbering = make_numbering(
+            ids, strings=strings, vertices=listed, fixed=listed is not None, memory_bytes=memory_bytes, scratch=scratch
+        )
+    except OSError as error:
+        raise DataError(
+            f"could not keep the names of vertices beside the store {store}: {error}. Check the free space and "
+            "permissions."
+        ) from error
     try:
         yield numbering
     finally:

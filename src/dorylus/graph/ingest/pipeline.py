@@ -1,27 +1,30 @@
 """The whole of an ingest: edges are spooled, sorted and written as CSR, in both directions where they have one.
 
 The second direction needs no second reading: while the first is written, its edges go, turned round, to a second sort.
+Where vertices are to have another order, edges wait in a scratch file until their degrees are known.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph.array_folder import NewFolder, new_folder
 from dorylus.graph.ingest.attributes import Attributes
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
+from dorylus.graph.ingest.budget import Budget
 from dorylus.graph.ingest.csr_writer import csr_arrays
-from dorylus.graph.ingest.memory import BLOCK_EDGES, Shares, check_space, shares_of, space_for
+from dorylus.graph.ingest.degree_order import degree_order
+from dorylus.graph.ingest.memory import BLOCK_EDGES, Shares, resident_bytes
 from dorylus.graph.ingest.original_ids import write_ids
+from dorylus.graph.ingest.pair_spool import PairSpool
 from dorylus.graph.ingest.progress import Progress, Tell, silent
 from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.spool import Read, spool
-from dorylus.graph.places import Address, is_elsewhere
+from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
+from dorylus.graph.places import Address
 from dorylus.graph.store import STORE, version_of
 from dorylus.kernels import EdgeSort, WeightClash
-
-INPUT_BYTES_PER_EDGE = 16  # of a source that does not say how many edges it has: about a line of text
 
 
 @dataclass(frozen=True)
@@ -47,19 +50,25 @@ def ingest(
     ``ids_bytes`` of the memory are left to the numbering.
     """
     attributes = Attributes.open(settings)
-    shares = shares_of(settings.memory_bytes, ids_bytes=ids_bytes)
-    name = settings.name or Path(str(store)).name
-    try:
-        with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
-            read = Read.of(source)
-            if not is_elsewhere(store):
-                _check_space(folder.path, source, read.weighted, attributes, settings)
-            return _Ingest(folder, settings, shares, read, attributes, tell).run(source, numbering, name)
-    except WeightClash as clash:
-        raise GraphError(
-            f"edge {clash.column} -> {clash.row} is given twice, with weights {clash.first} and {clash.second}. Merge "
-            "repeated edges first, or pass undirected=False if direction matters."
-        ) from clash
+    known = _known_vertices(attributes, settings)
+    budget = partial(Budget, settings=settings, attributes=attributes, resident=resident_bytes(), ids=ids_bytes)
+    budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
+    with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
+        read = Read.of(source)
+        on_its_way = _Ingest(
+            folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell
+        )
+        on_its_way.budget.check_before(source, known)
+        folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
+        return on_its_way.run(source, numbering, known)
+
+
+def _known_vertices(attributes: Attributes, settings: IngestSettings) -> int | None:
+    """How many vertices there are, as far as it is known before the edges are read."""
+    rows, asked = attributes.num_vertices(), settings.num_vertices
+    if rows is not None and asked is not None and rows != asked:
+        raise DataError(f"num_vertices={asked:,}, but the files of the vertices have {rows:,} rows. Leave it out.")
+    return rows if asked is None else asked
 
 
 @dataclass
@@ -68,33 +77,72 @@ class _Ingest:
 
     folder: NewFolder
     settings: IngestSettings
-    shares: Shares
+    budget: Budget
     read: Read
     attributes: Attributes
     tell: Tell
 
-    def run(self, source: EdgeSource, numbering: Numbering, name: str) -> Ingested:
-        facts: dict[str, Any] = {"name": name, "directed": not self.settings.undirected}
-        count = self._known_vertices()
-        written = None if count is None else self.attributes.write(self.folder, count, self.tell)  # bad rows come early
-        with self._sort(self.shares.spool, first=True) as sort:
-            num_read = spool(self.read, numbering, sort, count, source.total_bytes, self.tell)
-            count = numbering.num_vertices if count is None else count
-            expected = num_read * (2 if self.settings.undirected else 1)
-            num_edges = self._write_edges(sort, count, expected)
-        written = written or self.attributes.write(self.folder, count, self.tell)
-        write_ids(self.folder, numbering, count)
-        self.folder.facts.update(facts, num_vertices=count, num_edges=num_edges, **written)
-        dtypes = {name: entry["dtype"] for name, entry in self.folder.entries.items()}
-        self.folder.facts["version"] = version_of(dtypes)
-        return Ingested(count, num_edges, num_read)
+    def run(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        """Writes all but the manifest; ``known`` is how many vertices there are, where that is known by now."""
+        way = self._as_given if self.settings.reorder == "none" else self._reordered
+        try:
+            return way(source, numbering, known)
+        except WeightClash as clash:
+            raise GraphError(
+                f"edge {clash.column} -> {clash.row} is given twice, with weights {clash.first} and {clash.second}. "
+                "Merge repeated edges first, or pass undirected=False if direction matters."
+            ) from clash
 
-    def _known_vertices(self) -> int | None:
-        """How many vertices there are, as far as it is known before the edges are read."""
-        rows, asked = self.attributes.num_vertices(), self.settings.num_vertices
-        if rows is not None and asked is not None and rows != asked:
-            raise DataError(f"num_vertices={asked:,}, but the files of the vertices have {rows:,} rows. Leave it out.")
-        return rows if asked is None else asked
+    def _as_given(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        shares = self.budget.shares(0)
+        if known is not None:  # bad rows come early
+            self._write_vertices(known, AsGiven())
+        with self._sort(shares.spool, first=True) as sort:
+            num_read = spool(self.read, numbering, sort, known, source.total_bytes, self.tell)
+            count = numbering.num_vertices if known is None else known
+            self.budget.check_spooled(sort.spooled_bytes, num_read, count, numbering)
+            num_edges = self._write_edges(sort, shares, count, num_read)
+        if known is None:
+            self._write_vertices(count, AsGiven())
+        self._write_ids(numbering, count, AsGiven())
+        return self._made(count, num_edges, num_read)
+
+    def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
+            num_read = spool(self.read, numbering, pairs, known, source.total_bytes, self.tell)
+            count = numbering.num_vertices if known is None else known
+            self.budget.check_spooled(pairs.num_bytes, num_read, count, numbering)
+            shares = self.budget.shares(count)
+            old = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
+            order = Reordered(old, shares.spool, self.folder.path)
+            self._write_vertices(count, order)
+            self._write_ids(numbering, count, order)
+            try:
+                with self._sort(shares.spool, first=True) as sort:
+                    self._renumber(pairs, order, sort)
+                    pairs.close()
+                    num_edges = self._write_edges(sort, shares, count, num_read)
+            except WeightClash as clash:
+                raise WeightClash(old[clash.row], old[clash.column], clash.first, clash.second) from clash
+        return self._made(count, num_edges, num_read)
+
+    def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
+        done = 0
+        for rows, columns, weight in pairs.blocks():
+            sort.add(order.place[rows], order.place[columns], weight)
+            done += rows.size
+            self.tell(Progress("renumbering edges", done, pairs.num_edges, "edges"))
+
+    def _write_vertices(self, count: int, order: AsGiven | Reordered) -> None:
+        self.folder.facts.update(self.attributes.write(self.folder, count, order, self.tell))
+
+    def _write_ids(self, numbering: Numbering, count: int, order: AsGiven | Reordered) -> None:
+        write_ids(self.folder, numbering, count, order)
+
+    def _made(self, num_vertices: int, num_edges: int, num_read: int) -> Ingested:
+        version = version_of({name: entry["dtype"] for name, entry in self.folder.entries.items()})
+        self.folder.facts.update(version=version, num_vertices=num_vertices, num_edges=num_edges)
+        return Ingested(num_vertices, num_edges, num_read)
 
     def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
         """A sort that mends the edges when it is the first; the second gets them as they are to be."""
@@ -107,17 +155,20 @@ class _Ingest:
             coalesce=first and self.settings.drop_duplicates,
         )
 
-    def _write_edges(self, sort: EdgeSort, num_vertices: int, expected: int) -> int:
+    def _write_edges(self, sort: EdgeSort, shares: Shares, num_vertices: int, num_read: int) -> int:
+        """Writes the edges in all directions that they have; how many there are in one."""
+        merge = shares.merge
         if self.settings.undirected:
-            return self._write_csr(sort, num_vertices, "writing edges", expected)
-        with self._sort(self.shares.transpose, first=False) as turned:
-            num_edges = self._write_csr(sort, num_vertices, "writing in-edges", expected, turned)
+            return self._write_csr(sort, merge, num_vertices, "writing edges", 2 * num_read)
+        with self._sort(shares.transpose, first=False) as turned:
+            num_edges = self._write_csr(sort, merge, num_vertices, "writing in-edges", num_read, turned)
             sort.close()
-            return self._write_csr(turned, num_vertices, "writing out-edges", num_edges, prefix="out.")
+            return self._write_csr(turned, merge, num_vertices, "writing out-edges", num_edges, prefix="out.")
 
     def _write_csr(
         self,
         sort: EdgeSort,
+        memory_bytes: int,
         num_vertices: int,
         stage: str,
         expected: int,
@@ -126,19 +177,10 @@ class _Ingest:
     ) -> int:
         weighted = self.read.weighted
         with csr_arrays(self.folder, num_vertices, weighted=weighted, prefix=prefix) as writer:
-            for rows, columns, weight in sort.sorted(self.shares.merge, BLOCK_EDGES):
+            for rows, columns, weight in sort.sorted(memory_bytes, BLOCK_EDGES):
                 writer.write(rows, columns, weight)
                 if turned is not None:
                     turned.add(columns, rows, weight)
                 self.tell(Progress(stage, writer.num_edges, expected, "edges"))
             self.tell(Progress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
         return writer.num_edges
-
-
-def _check_space(
-    folder: Path, source: EdgeSource, weighted: bool, attributes: Attributes, settings: IngestSettings
-) -> None:
-    total = source.total_bytes or 0
-    num_edges = getattr(source, "num_edges", None) or total // INPUT_BYTES_PER_EDGE
-    edges = space_for(num_edges, weighted=weighted, undirected=settings.undirected)
-    check_space(folder, edges + attributes.num_bytes)

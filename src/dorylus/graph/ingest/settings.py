@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from os import PathLike
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import canonical
 from dorylus.graph.half import feature_dtype
 from dorylus.graph.sizes import parse_bytes
+
+REORDERINGS = ("none", "degree")
 
 Rows = str | PathLike[str] | None
 """A file with a row a vertex (.npy, .parquet), or none."""
@@ -19,6 +21,7 @@ class IngestSettings:
     - ``undirected``: store the reverse of every edge too. A directed store also lists the out-edges of every vertex.
     - ``drop_duplicates``: store every edge once; one given with two weights is refused.
     - ``drop_self_loops``: leave out edges from a vertex to itself.
+    - ``reorder``: "degree" numbers the vertices anew, most edges first; the store keeps what they were called.
     - ``memory``: what the process may take, page cache and all: a number of bytes, "4GiB", "800MB".
     - ``num_vertices``: left out, as many as features or labels have rows, or else as the edges name.
     - ``features``, ``labels``: files with a row a vertex. ``train``, ``val``, ``test``: files with the numbers of the
@@ -31,6 +34,7 @@ class IngestSettings:
     undirected: bool = True
     drop_duplicates: bool = True
     drop_self_loops: bool = False
+    reorder: str = "none"
     memory: int | str = "2GiB"
     num_vertices: int | None = None
     features: Rows = None
@@ -45,6 +49,8 @@ class IngestSettings:
     def __post_init__(self) -> None:
         parse_bytes(self.memory)
         feature_dtype(self.feature_dtype)
+        if self.reorder not in REORDERINGS:
+            raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
         if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
             raise ConfigError(
                 f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices."

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 
@@ -11,7 +12,14 @@ from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import FloatArray, IdArray
 from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Numbering
 from dorylus.graph.ingest.progress import Progress, Tell
-from dorylus.kernels import EdgeSort
+
+
+class Sink(Protocol):
+    """What takes edges: a sort, or a file in which they wait for one."""
+
+    def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
+        """Takes the edges (rows[e], columns[e])."""
+        ...
 
 
 @dataclass
@@ -31,9 +39,9 @@ class Read:
 
 
 def spool(
-    read: Read, numbering: Numbering, sort: EdgeSort, num_vertices: int | None, total_bytes: int | None, tell: Tell
+    read: Read, numbering: Numbering, sink: Sink, num_vertices: int | None, total_bytes: int | None, tell: Tell
 ) -> int:
-    """Gives every edge to the sort, by (destination, source); how many there were."""
+    """Gives every edge to the sink, by (destination, source); how many there were."""
     count = 0
     for batch in read.batches:
         source, destination = numbering.ends(batch)
@@ -43,7 +51,7 @@ def spool(
             raise DataError("some edges of the input have a weight and some have none: give one to all, or to none.")
         if batch.weight is not None:
             _check_weights(source, destination, batch.weight, count)
-        sort.add(destination, source, batch.weight)
+        sink.add(destination, source, batch.weight)
         count += source.size
         tell(Progress("reading edges", batch.bytes_read, total_bytes, "bytes"))
     if numbering.num_vertices > canonical.MAX_VERTICES:

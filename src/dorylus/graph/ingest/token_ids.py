@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Tokens
-from dorylus.graph.ingest.ids import UNLIMITED, Dense, Mapped, full, refuse_repeats, refuse_unknown
+from dorylus.graph.ingest.ids import UNLIMITED, ByAppearance, Dense, Mapped
 from dorylus.graph.ingest.token_spool import TokenSpool
 
 
-class MappedTokens:
-    """Numbers for names, in the order of ``vertices`` first, then of appearance: source before destination.
+class MappedTokens(ByAppearance):
+    """Numbers for names.
 
     The table holds 128 bits a name; the names lie in a scratch file in ``scratch`` (default: the system's folder).
     """
@@ -28,33 +28,15 @@ class MappedTokens:
         memory_bytes: int | None = None,
         scratch: Path | None = None,
     ) -> None:
-        self._limit = UNLIMITED if memory_bytes is None else memory_bytes
-        self._table = kernels.NameIds(self._limit)
-        self._names = TokenSpool(scratch)
-        self._fixed = False
-        self._edges_before = 0
-        for batch in vertices or ():
-            self._add_vertices(batch)
-        self._fixed = fixed
+        limit = UNLIMITED if memory_bytes is None else memory_bytes
+        self._table, self._names = kernels.NameIds(limit), TokenSpool(scratch)
+        super().__init__(self._table, limit)
+        self._begin(vertices, fixed)
 
     @property
-    def num_vertices(self) -> int:
-        """How many names have a number."""
-        return len(self._table)
-
-    def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The numbers of the ends; new names get the next ones."""
-        source, destination = _tokens_of(batch)
-        pair = (source.bytes, source.offsets), (destination.bytes, destination.offsets)
-        try:
-            sources, destinations, new = self._table.pairs(*pair, fixed=self._fixed)
-        except OverflowError as error:
-            raise full(len(self._table), self._limit) from error
-        if self._fixed:
-            refuse_unknown(batch, sources, destinations, self._edges_before, len(self._table))
-        self._names.append(Tokens(*new))
-        self._edges_before += len(source)
-        return sources, destinations
+    def scratch_bytes(self) -> int:
+        """What the names take on disk."""
+        return self._names.num_bytes
 
     def original(self) -> Iterator[Tokens]:
         """The names, by number; the offsets of each block begin at 0."""
@@ -69,10 +51,12 @@ class MappedTokens:
         """What the table of so many names takes; the names lie on disk."""
         return kernels.NameIds.bytes_for(num_vertices)
 
-    def _add_vertices(self, batch: EdgeBatch) -> None:
-        before = len(self._table)
-        refuse_repeats(batch.source, self.ends(batch)[0], before)
-        self._edges_before = 0
+    def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        source, destination = _tokens_of(batch)
+        pair = (source.bytes, source.offsets), (destination.bytes, destination.offsets)
+        sources, destinations, new = self._table.pairs(*pair, fixed=self._fixed)
+        self._names.append(Tokens(*new))
+        return sources, destinations
 
 
 AnyNumbering: TypeAlias = Dense | Mapped | MappedTokens

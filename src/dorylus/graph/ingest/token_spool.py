@@ -1,61 +1,16 @@
 """Names kept on disk in the order of their numbers, in files without a name that vanish with the process."""
 
-import os
 import tempfile
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from dorylus.graph.ingest.batches import Tokens
+from dorylus.graph.ingest.scratch_file import ScratchFile
 
-SYNC_BYTES = 32 << 20
 BLOCK_NAMES = 1 << 16
 BLOCK_BYTES = 8 << 20
-
-
-class ScratchFile:
-    """Bytes appended to a file, of which the page cache keeps little."""
-
-    def __init__(self, folder: Path) -> None:
-        descriptor, name = tempfile.mkstemp(prefix=".dorylus-", dir=folder)
-        os.unlink(name)  # at once: a process that is killed leaves nothing
-        self._descriptor = descriptor
-        self._buffer = bytearray()
-        self._written = self._synced = 0
-        self.close = weakref.finalize(self, os.close, descriptor)
-
-    def append(self, data: bytes | memoryview) -> None:
-        """Add bytes at the end."""
-        self._buffer += data
-        if len(self._buffer) >= 1 << 20:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is still in memory; a full disk is an OSError."""
-        rest = memoryview(bytes(self._buffer))
-        self._buffer.clear()
-        while rest:
-            count = os.pwrite(self._descriptor, rest, self._written)
-            self._written += count
-            rest = rest[count:]
-        if self._written - self._synced >= SYNC_BYTES:
-            os.fdatasync(self._descriptor)  # pages that are not on disk yet cannot be dropped
-            os.posix_fadvise(self._descriptor, 0, self._written, os.POSIX_FADV_DONTNEED)
-            self._synced = self._written
-
-    def read(self, begin: int, count: int) -> bytes:
-        """``count`` bytes from ``begin`` on."""
-        parts = []
-        while count > 0:
-            part = os.pread(self._descriptor, count, begin)
-            if not part:
-                raise OSError(f"a scratch file ended {count:,} bytes early")
-            parts.append(part)
-            begin, count = begin + len(part), count - len(part)
-        os.posix_fadvise(self._descriptor, 0, begin, os.POSIX_FADV_DONTNEED)
-        return b"".join(parts)
 
 
 class TokenSpool:
@@ -68,6 +23,11 @@ class TokenSpool:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def num_bytes(self) -> int:
+        """What names and their places take on disk."""
+        return self._num_bytes + 8 * self._count
 
     def append(self, names: Tokens) -> None:
         """Add names at the end."""

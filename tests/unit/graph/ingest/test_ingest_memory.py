@@ -2,32 +2,53 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.graph.ingest import memory
-from dorylus.graph.ingest.memory import MIB, shares_of, space_for
+from dorylus.graph.ingest.memory import MIB, Shares, check_runs, shares_of
 
 
-def test_the_parts_that_work_together_fit_into_the_limit(monkeypatch):
+@pytest.fixture(autouse=True)
+def small_process(monkeypatch):
     monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
+
+
+def test_the_parts_that_work_together_fit_into_the_limit():
     shares = shares_of(512 * MIB)
     room = (512 - 40 - 96) * MIB
     assert shares.spool == shares.merge + shares.transpose == room
 
 
-def test_the_table_of_ids_has_its_part(monkeypatch):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
+def test_the_table_of_ids_and_the_order_have_their_parts():
     assert shares_of(512 * MIB).spool - shares_of(512 * MIB, ids_bytes=100 * MIB).spool == 100 * MIB
+    assert shares_of(512 * MIB).spool - shares_of(512 * MIB, order_bytes=70 * MIB).spool == 70 * MIB
+    assert shares_of(512 * MIB, resident=50 * MIB).spool == (512 - 50 - 96) * MIB
 
 
-def test_the_least_limit_that_is_named_is_enough(monkeypatch):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
-    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 200.0 MiB"):
+def test_the_least_limit_that_is_named_is_enough():
+    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 200 MiB"):
         shares_of(100 * MIB)
     assert shares_of(200 * MIB).spool == 64 * MIB
+    with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 231 MiB"):
+        shares_of(200 * MIB, order_bytes=30 * MIB + 1)
 
 
-def test_what_the_process_has_is_known():
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("spooled", [60 << 30, 3 << 40])
+def test_the_limit_that_is_named_for_many_edges_merges_them(directed, spooled):
+    with pytest.raises(
+        ConfigError, match=r"leaves 64.0 MiB to sort .* sorted runs, but 1,365 can be merged"
+    ) as refused:
+        check_runs(200 * MIB, shares_of(200 * MIB), spooled, directed=directed)
+    named = int(str(refused.value).split()[-2])
+    check_runs(named * MIB, shares_of(named * MIB), spooled, directed=directed)
+    assert shares_of(named * MIB).num_runs(spooled, directed=directed) > 1000, "and is not far more than needed"
+
+
+def test_edges_that_make_as_many_runs_as_can_be_merged_pass():
+    shares = Shares(spool=3 * 12288, merge=5 * 12288, transpose=3 * 12288)
+    check_runs(MIB, shares, 5 * 12288, directed=True)
+    with pytest.raises(ConfigError, match="makes 6 sorted runs, but 5 can be merged"):
+        check_runs(MIB, shares, 5 * 12288 + 1, directed=True)
+
+
+def test_what_the_process_has_is_known(monkeypatch):
+    monkeypatch.undo()
     assert MIB < memory.resident_bytes() < 1 << 40
-
-
-@pytest.mark.parametrize(("weighted", "undirected", "each"), [(False, False, 12), (False, True, 24), (True, False, 20)])
-def test_space_is_the_scratch_file_and_the_array(weighted, undirected, each):
-    assert space_for(1000, weighted=weighted, undirected=undirected) == 1000 * each

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from dorylus import kernels
 from dorylus.errors import ConfigError, DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph.ingest import IngestSettings, Progress, ingest, ingest_edges, memory, pipeline
+from dorylus.graph.ingest import IngestSettings, Progress, budget, ingest, ingest_edges, memory, pipeline, space
 from dorylus.graph.ingest.array_edges import ArrayEdges
 from dorylus.graph.ingest.batches import EdgeBatch, Tokens
 from dorylus.graph.ingest.ids import Dense
@@ -26,7 +26,7 @@ EDGES = ([0, 3, 3, 1, 2, 0], [1, 1, 1, 3, 2, 1])
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for runs of 1,536 edges and blocks of 100: what is true of them is true of billions."""
     small = memory.Shares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
-    monkeypatch.setattr(pipeline, "shares_of", lambda *_, **__: small)
+    monkeypatch.setattr(budget, "shares_of", lambda *_, **__: small)
     monkeypatch.setattr(pipeline, "BLOCK_EDGES", 100)
 
 
@@ -130,8 +130,8 @@ def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
 
 
 def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
-    sentence = r"takes about 144 B in .*, its scratch file included, but 50 B are free\. Make room"
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
+    sentence = r"needs 152 B of free space for the store, which will have 56 B, .* but 50 B are free\. Make room"
     with pytest.raises(DataError, match=sentence):
         Graph.ingest(EDGES, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []
@@ -211,3 +211,24 @@ def test_weights_of_some_edges_only_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match="some edges of the input have a weight and some have none"):
         ingest_edges(Mixed(), tmp_path / "store")
+
+
+def test_too_many_runs_to_merge_are_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = memory.Shares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
+    monkeypatch.setattr(budget, "shares_of", lambda *_, **__: few)
+    told: list[Progress] = []
+    ends = np.zeros(2000, np.int64)
+    with pytest.raises(ConfigError, match=r"makes 3 sorted runs, but 2 can be merged: give at least 2049 MiB"):
+        Graph.ingest((ends, ends), tmp_path / "store", tell=told.append)
+
+    class Unknown:  # how many edges there are shows only as they are read
+        total_bytes = None
+
+        def __iter__(self) -> Iterator[EdgeBatch]:
+            pairs = np.random.default_rng(0).integers(0, 10**6, (2, 4000))
+            yield from ArrayEdges(*pairs, batch=1000)
+
+    assert told == []
+    with pytest.raises(ConfigError, match="sorted runs, but 2 can be merged"):
+        ingest_edges(Unknown(), tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []

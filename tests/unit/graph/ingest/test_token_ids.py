@@ -9,7 +9,7 @@ from edge_batches import Listed, batch_of
 from hypothesis import given
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest import token_spool
+from dorylus.graph.ingest import scratch_file, token_spool
 from dorylus.graph.ingest.batches import Tokens
 from dorylus.graph.ingest.ids import Dense, Mapped
 from dorylus.graph.ingest.token_ids import MappedTokens, make_numbering
@@ -64,7 +64,7 @@ def test_a_spool_gives_names_back_in_blocks(
 ) -> None:
     monkeypatch.setattr(token_spool, "BLOCK_NAMES", block_names)
     monkeypatch.setattr(token_spool, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(token_spool, "SYNC_BYTES", 1)
+    monkeypatch.setattr(scratch_file, "SYNC_BYTES", 1)
     spool = TokenSpool(tmp_path)
     names = ["a", "", "bcd", "a name of more than eight bytes", "é", "e"]
     spool.append(Tokens.of(names[:2]))

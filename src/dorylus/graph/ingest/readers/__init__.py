@@ -25,6 +25,8 @@ class FileEdges:
         self.total_bytes: int | None = sum(self._sizes)
         self.strings = files[0].strings
         self.weighted = files[0].weighted
+        counts = [file.num_edges for file in files]
+        self.num_edges = None if None in counts else sum(count or 0 for count in counts)
         for file in files[1:]:
             _need_alike(files[0], file)
 

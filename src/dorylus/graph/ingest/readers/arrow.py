@@ -113,6 +113,8 @@ def _tokens(column: Any) -> Tokens:
 class ArrowEdges:
     """The edges of a file or stream in Arrow's format; its record batches are held one at a time."""
 
+    num_edges: int | None = None
+
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
         self._ipc = optional("pyarrow.ipc", INSTALL)

@@ -32,6 +32,7 @@ class BinaryEdges:
                 f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
                 "each). Give its type by dtype=, or copy it whole."
             )
+        self.num_edges: int | None = size // pair
 
     def __iter__(self) -> Iterator[FileBatch]:
         row = 0

@@ -34,6 +34,8 @@ class EdgeFile(Protocol):
     strings: bool
     """Whether ends are names, not numbers."""
     weighted: bool
+    num_edges: int | None
+    """How many there are, or about; None where that cannot be told before they are read."""
 
     def __iter__(self) -> Iterator[FileBatch]: ...
 

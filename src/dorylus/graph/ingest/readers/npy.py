@@ -45,7 +45,8 @@ class NpyEdges:
         self._options = options
         self._vectors = self._find()
         self.weighted = len(self._vectors) == 3
-        if self._vectors[0].num_rows == 0:
+        self.num_edges: int | None = self._vectors[0].num_rows
+        if self.num_edges == 0:
             raise DataError(f"{path} holds no edge. Leave it out, or write it again.")
         for vector, what in zip(self._vectors, ("source", "destination"), strict=False):
             row_checks.need_whole_numbers(path, vector.member or f"its {what}", vector.header.dtype)

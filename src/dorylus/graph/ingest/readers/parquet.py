@@ -24,6 +24,7 @@ class ParquetEdges:
             schema, num_rows = file.schema_arrow, file.metadata.num_rows
         if num_rows == 0:
             raise DataError(f"{path} holds no edge. Leave it out, or write it again.")
+        self.num_edges: int | None = num_rows
         self._columns = ArrowColumns(path, schema, options)
         self.strings, self.weighted = self._columns.strings, self._columns.weighted
 

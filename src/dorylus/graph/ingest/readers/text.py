@@ -1,5 +1,6 @@
 """The edges of a text file (CSV, TSV, SNAP), read and parsed block by block."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import Tokens
 from dorylus.graph.ingest.readers.edge_file import Ends, FileBatch, PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
-from dorylus.graph.ingest.readers.packed import UnpackedFile
+from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
 from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, look_at
 from dorylus.kernels import TextEdges as Parsed
 
 BLOCK_BYTES = LONGEST_LINE
 """The shortest edge has four bytes: a block holds no more edges than a batch may."""
+
+NUM_SAMPLES, SAMPLE_BYTES = 16, 1 << 14
 
 CURES = {
     "fields": "The first line has {num_fields} fields: give every line as many, or name their separator by delimiter=.",
@@ -37,6 +40,7 @@ class TextEdges:
         self._start = look_at(path, options)
         self.strings = self._start.strings
         self.weighted = self._start.form.weight is not None
+        self.num_edges = None if packing(path) else about_lines(path)
 
     def __iter__(self) -> Iterator[FileBatch]:
         line = self._start.skip_lines
@@ -87,6 +91,17 @@ class TextEdges:
             f"{self.path}, line {number:,}: {shown!r} is not an edge. Each line gives "
             f"{line_form(strings=self.strings)}. {cure}{header}"
         )
+
+
+def about_lines(path: Path) -> int:
+    """How many lines a file has, by how many there are in samples all over it."""
+    size = path.stat().st_size
+    if size <= NUM_SAMPLES * SAMPLE_BYTES:
+        return path.read_bytes().count(b"\n") + 1
+    places = [size * sample // NUM_SAMPLES for sample in range(NUM_SAMPLES)]
+    with open(path, "rb", buffering=0) as file:
+        lines = sum(os.pread(file.fileno(), SAMPLE_BYTES, place).count(b"\n") for place in places)
+    return size * lines // (NUM_SAMPLES * SAMPLE_BYTES)
 
 
 def _ends(ends: NDArray[np.int64] | tuple[NDArray[np.uint8], NDArray[np.int64]]) -> Ends:

@@ -1,12 +1,15 @@
 """Which files are read, in which order and by which reader; and options that make no sense."""
 
+import gzip
 import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from all_edges import edges_of
+from pyarrow import parquet
 
 from dorylus.errors import DataError
 from dorylus.graph.ingest.readers import edge_file, open_edges, open_vertices
@@ -119,3 +122,15 @@ def test_what_was_read_is_dropped_from_the_page_cache(tmp_path: Path, monkeypatc
         for position in (50, 100, 150, 210):
             cache.behind(position)
     assert asked == [(0, 100), (0, 210), (0, 0)]
+
+
+def test_how_many_edges_there_are_is_known_where_files_tell(tmp_path: Path) -> None:
+    pairs = np.arange(10, dtype="<i4").reshape(5, 2)
+    pairs.tofile(tmp_path / "a.i32")
+    np.save(tmp_path / "b.npy", pairs)
+    parquet.write_table(pa.table({"source": pairs[:, 0], "destination": pairs[:, 1]}), tmp_path / "c.parquet")
+    paths = [tmp_path / name for name in ("a.i32", "b.npy", "c.parquet")]
+    assert [open_edges(path).num_edges for path in paths] == [5, 5, 5]
+    assert open_edges(paths).num_edges == 15
+    (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"0 1\n1 2\n"))
+    assert open_edges([*paths, tmp_path / "d.txt.gz"]).num_edges is None, "a packed file does not tell"

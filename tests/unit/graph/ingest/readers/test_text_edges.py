@@ -206,3 +206,13 @@ def test_the_line_that_was_spoilt_is_the_one_that_is_named(tmp_path: Path, count
     (tmp_path / "web.txt").write_text("\n".join(lines))
     with pytest.raises(DataError, match=f"line {spoilt + 1}: "):
         edges_of(open_edges(tmp_path / "web.txt", ids="dense"))
+
+
+def test_how_many_edges_there_are_is_told_by_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "edges.txt"
+    path.write_text("".join(f"{i}\t{i * 7}\n" for i in range(20_000)))
+    assert open_edges(path).num_edges == 20_001, "a small file is counted; the last line may have no end"
+    monkeypatch.setattr(text, "SAMPLE_BYTES", 512)
+    about = open_edges(path).num_edges
+    assert about is not None
+    assert 19_000 < about < 21_000

@@ -1,0 +1,65 @@
+"""What an ingest may take of memory and will take of the disk, asked before any work and when edges were read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dorylus.graph.ingest.attributes import Attributes
+from dorylus.graph.ingest.batches import EdgeSource, Numbering
+from dorylus.graph.ingest.degree_order import BYTES_PER_VERTEX
+from dorylus.graph.ingest.ids import Dense
+from dorylus.graph.ingest.memory import Shares, check_runs, shares_of
+from dorylus.graph.ingest.settings import IngestSettings
+from dorylus.graph.ingest.space import Counts, Space, check_space, record_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering."""
+
+    folder: Path
+    settings: IngestSettings
+    attributes: Attributes
+    weighted: bool
+    resident: int
+    ids: int
+
+    def shares(self, num_vertices: int) -> Shares:
+        """The memory for sorting beside what the order of so many vertices takes, or a ConfigError."""
+        order = BYTES_PER_VERTEX * num_vertices if self._reordered else 0
+        return shares_of(self.settings.memory_bytes, resident=self.resident, ids_bytes=self.ids, order_bytes=order)
+
+    def check_before(self, source: EdgeSource, known: int | None) -> None:
+        """Refuses what cannot end well, as far as it is known how many edges and vertices there are."""
+        num_edges, num_vertices = getattr(source, "num_edges", None) or 0, known or 0
+        ids = 8 * num_vertices if self._reordered else 0
+        stored = num_edges * (2 if self.settings.undirected else 1)
+        self._check(Counts(num_edges, stored, num_vertices, ids), already=0)
+
+    def check_spooled(self, spooled_bytes: int, num_read: int, num_vertices: int, numbering: Numbering) -> None:
+        """The same when all edges were read, and ``spooled_bytes`` of them lie on disk."""
+        stored = num_read * (2 if self.settings.undirected else 1)
+        if not self._reordered:  # repeats are gone from what was sorted; two runs may be in memory still
+            most = spooled_bytes + 2 * self.shares(num_vertices).spool // 3
+            stored = min(stored, most // record_bytes(self.weighted))
+        names = int(getattr(numbering, "scratch_bytes", 0))
+        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, Dense) else 0)
+        rows = 0 if self._reordered else self.attributes.rows_bytes(num_vertices)
+        self._check(Counts(num_read, stored, num_vertices, ids, names), already=spooled_bytes + names + rows)
+
+    @property
+    def _reordered(self) -> bool:
+        return self.settings.reorder != "none"
+
+    def _check(self, counts: Counts, already: int) -> None:
+        shares, directed = self.shares(counts.num_vertices), not self.settings.undirected
+        space = Space.of(
+            counts,
+            weighted=self.weighted,
+            directed=directed,
+            reordered=self._reordered,
+            merge_bytes=shares.merge,
+            features_bytes=self.attributes.features_bytes,
+            rows_bytes=self.attributes.rows_bytes(counts.num_vertices),
+        )
+        check_runs(self.settings.memory_bytes, shares, space.spool, directed=directed)
+        check_space(self.folder, space, already)
