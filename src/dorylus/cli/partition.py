@@ -1,13 +1,15 @@
 """``dorylus partition``: what dividing a graph among servers costs, by one method or all; saves shards."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
+from dorylus.cli.ingest_bars import bars
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.report import units
 from dorylus.training.run_folder import RunSpec
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dorylus.graph.graph import Graph
+    from dorylus.graph.ingest.progress import Tell
     from dorylus.partition import Partitioning, Quality
 
 ALL = "all"
@@ -38,6 +41,10 @@ def partition(
         int | None, typer.Option(metavar="N", help="Looks of stream at each level; 1 is the one-pass stream. [4]")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of metis and stream.")] = 0,
+    memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB. [as much as it needs]"),
+    ] = None,
     root: Root = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that are there already.")] = False,
 ) -> None:
@@ -46,15 +53,17 @@ def partition(
 
     methods = _methods(method, None if overwrite else out, saves=out is not None)
     console = Console(highlight=False)
-    with Console(stderr=True).status("loading the graph") as status:
-        loaded = _loaded(graph, root)
-        table, remarks, made = _compare(loaded, servers, methods, seed, passes, status.update)
+    with bars() as tell:
+        loaded = _loaded(graph, root, memory)
+        asked = Asked(loaded, servers, seed, passes, memory, out)
+        if memory is not None:
+            console.print(asked.plan(methods), markup=False, soft_wrap=True)
+        table, remarks, made = _compare(asked, methods, tell)
         console.print(table)
         for remark in remarks:
             console.print(remark, markup=False, soft_wrap=True)
         if out is not None and made is not None:
-            status.update(f"writing the shards to {out}")
-            _save(out, loaded, made, overwrite)
+            _save(out, loaded, made, overwrite, memory, tell)
 
 
 def _methods(asked: str, new: Path | None, *, saves: bool) -> Sequence[str]:
@@ -69,49 +78,76 @@ def _methods(asked: str, new: Path | None, *, saves: bool) -> Sequence[str]:
     return METHODS if asked == ALL else (asked,)
 
 
-def _loaded(source: str, root: Path | None) -> "Graph":
+@dataclass(frozen=True)
+class Asked:
+    """What was asked for."""
+
+    graph: "Graph"
+    servers: int
+    seed: int
+    passes: int | None
+    memory: str | None
+    out: Path | None
+
+    def plan(self, methods: Sequence[str]) -> str:
+        """What it will take under the limit, in words; refused where it cannot be kept."""
+        from dorylus.partition.plan import plan_partitioning
+
+        plans = [plan_partitioning(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
+        return "\n".join(map(str, plans))
+
+    def make(self, method: str, passes: int | None, tell: "Tell") -> "tuple[Partitioning, float]":
+        """The vertices divided by one method, and the seconds that took."""
+        from dorylus.partition import make_partitioning
+        from dorylus.partition.reading import scratch_beside
+
+        start = time.perf_counter()
+        made = make_partitioning(
+            self.graph,
+            self.servers,
+            method,
+            self.seed,
+            passes=passes,
+            memory=self.memory,
+            scratch_dir=scratch_beside(self.graph, self.out),
+            tell=tell,
+        )
+        return made, time.perf_counter() - start
+
+
+def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
     """The graph; that of saved shards, its edges alone, where the source is a folder of such."""
     from dorylus.partition import open_shards
+    from dorylus.partition.plan import check_reuniting
     from dorylus.partition.shard_store import SHARDS
 
     if (Path(source) / SHARDS.manifest).is_file():
-        return open_shards(source).graph()
+        shards = open_shards(source)
+        if memory is not None:
+            check_reuniting(shards, memory)
+        return shards.graph()
     return RunSpec(graph_section(source, root, None)).load_graph()
 
 
-def _compare(
-    graph: "Graph", servers: int, methods: Sequence[str], seed: int, passes: int | None, show: Callable[[str], None]
-) -> "tuple[Table, list[str], Partitioning | None]":
+def _compare(asked: Asked, methods: Sequence[str], tell: "Tell") -> "tuple[Table, list[str], Partitioning | None]":
     """The table with a row a method, what is to be said beside it, and the last partitioning made.
 
     Among several methods, one whose package is absent is left out with a remark, and only stream gets the passes.
     """
-    table, remarks, made = _table(graph, servers), [], None
+    table, remarks, made = _table(asked.graph, asked.servers), [], None
     for name in methods:
         alone = len(methods) == 1
         try:
-            made, seconds = _timed(graph, servers, name, seed, passes if alone or name == "stream" else None, show)
+            made, seconds = asked.make(name, asked.passes if alone or name == "stream" else None, tell)
         except DataError as error:
             if alone:
                 raise
             remarks.append(f"without {name}: {error}")
             continue
-        show(f"{name}: counting cut edges")
-        quality = made.quality(graph)
+        quality = made.quality(asked.graph, memory=asked.memory, tell=tell)
         table.add_row(*_cells(name, quality, seconds))
         remarks += _uneven(name, quality)
     return table, remarks, made
-
-
-def _timed(
-    graph: "Graph", servers: int, method: str, seed: int, passes: int | None, show: Callable[[str], None]
-) -> "tuple[Partitioning, float]":
-    from dorylus.partition import make_partitioning
-
-    show(f"{method}: dividing the vertices")
-    start = time.perf_counter()
-    made = make_partitioning(graph, servers, method, seed, passes=passes, tell=lambda what: show(f"{method}: {what}"))
-    return made, time.perf_counter() - start
 
 
 def _table(graph: "Graph", servers: int) -> "Table":
@@ -136,8 +172,10 @@ def _uneven(name: str, quality: "Quality") -> list[str]:
     return ["stream: no division of this graph is within 5 %; this is as even as dealing by falling degree gets."]
 
 
-def _save(folder: Path, graph: "Graph", made: "Partitioning", overwrite: bool) -> None:
+def _save(
+    folder: Path, graph: "Graph", made: "Partitioning", overwrite: bool, memory: str | None, tell: "Tell"
+) -> None:
     from dorylus.partition import save_shards
 
-    save_shards(folder, graph, made, overwrite=overwrite)
+    save_shards(folder, graph, made, overwrite=overwrite, memory=memory, tell=tell)
     typer.echo(f"{made.num_parts} shards in {folder}")

@@ -59,7 +59,7 @@ def save_folder(
     """Write arrays, one after the other as they come, and a manifest with the facts about them."""
     with new_folder(address, kind, overwrite=overwrite) as folder:
         for name, array in arrays:
-            folder.put(name, array)
+            folder.write(name, array)
         folder.facts.update(facts)
 
 
@@ -71,9 +71,11 @@ class NewFolder:
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
 
-    def put(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
-        """Write an array that is there already, perhaps in another type than its own."""
-        self.entries[name] = _write(self.path, name, array, array.dtype if dtype is None else dtype)
+    def write(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
+        """A new array, whole, perhaps in another type than its own."""
+        with self.array(name, array.dtype if dtype is None else dtype, array.shape[1:]) as writer:
+            for block in _blocks(array):
+                writer.write(block)
 
     @contextmanager
     def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
@@ -176,14 +178,6 @@ def _write_manifest(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     sync_folder(folder)
-
-
-def _write(folder: Path, name: str, array: AnyArray, dtype: np.dtype[Any]) -> dict[str, Any]:
-    """Write one array and give its manifest entry."""
-    with ArrayWriter(folder / _file_name(name), dtype, array.shape[1:]) as writer:
-        for block in _blocks(array):
-            writer.write(block)
-    return writer.entry
 
 
 def _blocks(array: AnyArray) -> list[AnyArray]:

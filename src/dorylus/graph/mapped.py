@@ -1,4 +1,4 @@
-"""Memory-mapped arrays: letting go of what was read of them.
+"""Memory-mapped arrays: bringing them in, and letting go of what was read of them.
 
 The kernel keeps what was read of a file until it needs the room. Under a memory limit that counts as memory in use.
 """
@@ -11,6 +11,12 @@ import numpy as np
 from dorylus.graph.arrays import AnyArray
 
 SMALL = 1 << 22  # bytes that are not worth the trouble
+
+
+def bring_in(array: AnyArray) -> None:
+    """Read an array from begin to end, where it is a mapped file: quicker than page by page in any order."""
+    if _mapped_file(array) is not None:
+        array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].max(initial=0)
 
 
 def let_go(array: AnyArray) -> None:

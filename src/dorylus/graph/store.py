@@ -68,9 +68,9 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
     with new_folder(path, STORE, overwrite=overwrite) as folder:
         folder.facts.update(facts)
         for name, array in arrays_of(graph).items():
-            folder.put(name, array, dtypes.get(name))
+            folder.write(name, array, dtypes.get(name))
         for name, array in _extras_of(graph, folder.entries).items():
-            folder.put(name, array)
+            folder.write(name, array)
         folder.facts["version"] = version_of({name: entry["dtype"] for name, entry in folder.entries.items()})
 
 

@@ -26,7 +26,13 @@ from dorylus.kernels._edge_text import TextEdges, TextFault, TextForm, edge_text
 from dorylus.kernels._external import EdgeBlock, EdgeSort, WeightClash
 from dorylus.kernels._ids import NameIds, NumberIds
 from dorylus.kernels._isa import available_isas, isa, use_isa
-from dorylus.kernels._partition import partition_cuts, partition_deal, partition_merge, partition_place
+from dorylus.kernels._partition import (
+    partition_across,
+    partition_deal,
+    partition_held,
+    partition_merge,
+    partition_place,
+)
 from dorylus.kernels._rows import from_bf16, gather_rows, scatter_add_rows, to_bf16
 from dorylus.kernels._segment import (
     segment_max,
@@ -69,8 +75,9 @@ __all__ = [
     "gather_limit",
     "gather_rows",
     "isa",
-    "partition_cuts",
+    "partition_across",
     "partition_deal",
+    "partition_held",
     "partition_merge",
     "partition_place",
     "scatter_add_rows",

@@ -164,15 +164,19 @@ def dropout_csr(
     indptr: Offsets, indices: Ints, values: Floats, out_values: Floats, ids: Ints, begin: int, end: int, drop: _Drop, /
 ) -> None: ...
 def gather_limit(indptr: Offsets, indices: Ints, x: _Matrix, begin: int, end: int, /) -> float: ...
+def partition_held(indptr: Offsets, labels: Ints, num_labels: int, /) -> Offsets: ...
 def partition_merge(
     indptr: Offsets,
     indices: Ints,
     starts: Offsets,
     members: Ints,
     labels: Ints,
+    held: Offsets,
     vertex_room: int,
     edge_room: int,
     seed: int,
+    first_cluster: int,
+    in_order: bool,
     /,
 ) -> int: ...
 def partition_place(
@@ -181,15 +185,26 @@ def partition_place(
     starts: Offsets,
     members: Ints,
     parts: Ints,
-    num_parts: int,
+    held: Offsets,
+    num_edges: int,
     vertex_limit: int,
     edge_limit: int,
     steepness: int,
     strict: bool,
+    in_order: bool,
     /,
 ) -> int: ...
 def partition_deal(indptr: Offsets, order: Ints, num_parts: int, vertex_limit: int, /) -> Ints: ...
-def partition_cuts(indptr: Offsets, indices: Ints, parts: Ints, num_parts: int, /) -> tuple[Offsets, Offsets]: ...
+def partition_across(
+    indptr: Offsets,
+    indices: Ints,
+    parts: Ints,
+    readers: Ints,
+    targets: Ints | None,
+    first_part: int,
+    first_row: int,
+    /,
+) -> int: ...
 
 class SortedEdges:
     def next(self) -> tuple[Ints, Ints, Floats | None] | None: ...

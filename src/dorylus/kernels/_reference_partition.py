@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -11,36 +12,44 @@ from dorylus.kernels._arrays import Ints, Offsets
 WORD = 2**64 - 1
 
 
+def partition_held(indptr: Offsets, labels: Ints, num_labels: int) -> Offsets:
+    """See :func:`dorylus.kernels.partition_held`."""
+    holders = [np.flatnonzero(labels == label) for label in range(num_labels)]
+    return np.array([(len(each), _edges(indptr, each)) for each in holders], np.int64).reshape(num_labels, 2)
+
+
 def partition_merge(
     indptr: Offsets,
     indices: Ints,
     starts: Offsets,
     members: Ints,
     labels: Ints,
+    held: Offsets,
     *,
     vertex_room: int,
     edge_room: int,
     seed: int,
+    first_cluster: int = 0,
+    in_order: bool = False,
 ) -> int:
     """See :func:`dorylus.kernels.partition_merge`."""
     moved = 0
-    for number, cluster in reversed(list(enumerate(_clusters(starts, members)))):
-        num_vertices, num_edges = len(cluster), _edges(indptr, cluster)
-        if num_vertices >= vertex_room or num_edges >= edge_room:
+    for number, (cluster, rows) in reversed(list(enumerate(_clusters(starts, members, in_order)))):
+        work = np.array([len(cluster), _edges(indptr, rows)])
+        if work[0] >= vertex_room or work[1] >= edge_room:
             continue
         own = int(labels[cluster[0]])
-        seen = _seen(indptr, indices, cluster, labels)
-        labels[cluster] = -1
-        best, best_rank, salt = own, WORD, _mixed(seed ^ (number << 32))
+        seen = _seen(indptr, indices, cluster, rows, labels)
+        held[own] -= work
+        best, best_rank, salt = own, WORD, _mixed(seed ^ ((first_cluster + number) << 32))
         for label in seen:
-            holds = np.flatnonzero(labels == label)
-            full = len(holds) + num_vertices > vertex_room or _edges(indptr, holds) + num_edges > edge_room
-            if label == own or full:
+            if label == own or (held[label] + work > [vertex_room, edge_room]).any():
                 continue
             rank = _mixed(salt ^ label)
             if (seen[label], rank) > (seen[best], best_rank):
                 best, best_rank = label, rank
         labels[cluster] = best
+        held[best] += work
         moved += best != own
     return moved
 
@@ -51,34 +60,37 @@ def partition_place(
     starts: Offsets,
     members: Ints,
     parts: Ints,
-    num_parts: int,
+    held: Offsets,
     *,
+    num_edges: int,
     vertex_limit: int,
     edge_limit: int,
     steepness: int,
     strict: bool,
+    in_order: bool = False,
 ) -> int:
     """See :func:`dorylus.kernels.partition_place`."""
-    num_rows, num_all_edges = len(indptr) - 1, int(indptr[-1])
+    num_vertices, num_parts = len(parts), len(held)
     moved = 0
-    for cluster in _clusters(starts, members):
+    for cluster, rows in _clusters(starts, members, in_order):
         own = int(parts[cluster[0]])
-        seen = _seen(indptr, indices, cluster, parts)
-        parts[cluster] = -1
-        num_vertices, num_edges = len(cluster), _edges(indptr, cluster)
+        seen = _seen(indptr, indices, cluster, rows, parts)
+        work = len(cluster), _edges(indptr, rows)
+        if own >= 0:
+            held[own] -= work
         scores, fullness = {}, {}
         for part in range(num_parts):
-            holds = np.flatnonzero(parts == part)
-            vertices, edges = len(holds) + num_vertices, _edges(indptr, holds) + num_edges
-            x_v = vertices * (num_parts / num_rows)
-            x_e = edges * (num_parts / num_all_edges) if num_all_edges else 0.0
+            vertices, edges = (held[part] + work).tolist()
+            x_v = vertices * (num_parts / num_vertices)
+            x_e = edges * (num_parts / num_edges) if num_edges else 0.0
             fullness[part] = max(x_v, x_e)
             if strict and part != own and (vertices > vertex_limit or edges > edge_limit):
                 continue
-            dear = num_vertices * (1.0 + num_all_edges / num_rows) * _raised(x_v, steepness)
-            scores[part] = (seen[part] - 0.5 * (dear + num_edges * _raised(x_e, steepness)), part == own, -part)
+            dear = work[0] * (1.0 + num_edges / num_vertices) * _raised(x_v, steepness)
+            scores[part] = (seen[part] - 0.5 * (dear + work[1] * _raised(x_e, steepness)), part == own, -part)
         best = max(scores, key=lambda part: scores[part]) if scores else min(fullness, key=lambda part: fullness[part])
         parts[cluster] = best
+        held[best] += work
         moved += best != own
     return moved
 
@@ -93,27 +105,47 @@ def partition_deal(indptr: Offsets, order: Ints, num_parts: int, *, vertex_limit
     return parts
 
 
-def partition_cuts(indptr: Offsets, indices: Ints, parts: Ints, num_parts: int) -> tuple[Offsets, Offsets]:
-    """See :func:`dorylus.kernels.partition_cuts`."""
-    outside: list[list[int]] = [[] for _ in range(num_parts)]
-    for vertex, (first, last) in enumerate(pairwise(indptr)):
-        own = parts[vertex]
-        outside[own] += [source for source in indices[first:last].tolist() if parts[source] != own]
-    cut = np.array([len(sources) for sources in outside], np.int64)
-    return cut, np.array([len(set(sources)) for sources in outside], np.int64)
+def partition_across(
+    indptr: Offsets,
+    indices: Ints,
+    parts: Ints,
+    readers: Ints,
+    targets: Ints | None = None,
+    *,
+    first_part: int = 0,
+    first_row: int = 0,
+) -> int:
+    """See :func:`dorylus.kernels.partition_across`."""
+    cut = 0
+    for row, (first, last) in enumerate(pairwise(indptr), start=first_row):
+        for column in indices[first:last].tolist():
+            if parts[column] == parts[row]:
+                continue
+            cut += 1
+            readers[column] |= _bit(parts[row] - first_part)
+            if targets is not None:
+                targets[row] |= _bit(parts[column] - first_part)
+    return cut
 
 
-def _clusters(starts: Offsets, members: Ints) -> Iterable[Ints]:
-    return [members[first:last] for first, last in pairwise(starts)]
+def _bit(number: int) -> Any:
+    """The int32 that has one bit alone, for a number below 32; else none."""
+    return np.uint32(1 << number if 0 <= number < 32 else 0).astype(np.int32)
+
+
+def _clusters(starts: Offsets, members: Ints, in_order: bool) -> Iterable[tuple[Ints, Ints]]:
+    """(members, their rows) of every cluster."""
+    rows = np.arange(len(members), dtype=np.int32) if in_order else members
+    return [(members[first:last], rows[first:last]) for first, last in pairwise(starts)]
 
 
 def _edges(indptr: Offsets, vertices: Iterable[int]) -> int:
     return sum(int(indptr[v + 1] - indptr[v]) for v in vertices)
 
 
-def _seen(indptr: Offsets, indices: Ints, cluster: Ints, labels: Ints) -> Counter[int]:
+def _seen(indptr: Offsets, indices: Ints, cluster: Ints, rows: Ints, labels: Ints) -> Counter[int]:
     """How many in-neighbours outside the cluster carry each label."""
-    sources = [u for v in cluster for u in indices[indptr[v] : indptr[v + 1]].tolist()]
+    sources = [u for row in rows for u in indices[indptr[row] : indptr[row + 1]].tolist()]
     return Counter(int(labels[u]) for u in sources if u not in cluster and labels[u] >= 0)
 
 

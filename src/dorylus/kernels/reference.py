@@ -36,8 +36,9 @@ from dorylus.kernels._reference_dropout import dropout, dropout_csr, kept_edges
 from dorylus.kernels._reference_external import EdgeSort
 from dorylus.kernels._reference_ingest import NameIds, NumberIds, edge_text
 from dorylus.kernels._reference_partition import (
-    partition_cuts,
+    partition_across,
     partition_deal,
+    partition_held,
     partition_merge,
     partition_place,
 )
@@ -73,8 +74,9 @@ __all__ = [
     "gather_limit",
     "gather_rows",
     "kept_edges",
-    "partition_cuts",
+    "partition_across",
     "partition_deal",
+    "partition_held",
     "partition_merge",
     "partition_place",
     "scatter_add_rows",

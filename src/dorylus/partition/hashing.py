@@ -1,21 +1,20 @@
 """hash: every vertex to the part that a fixed hash of its number names; no edge is looked at."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.graph import Graph
 from dorylus.graph.arrays import IdArray
+from dorylus.graph.ingest.progress import Tell
+from dorylus.partition.reading import Reading
 
 STEP = 1 << 20  # vertices hashed together
 
 
-def hash_parts(graph: Graph, servers: int, seed: int, tell: Callable[[str], None]) -> IdArray:
+def hash_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
     """int32 [N]; the same for every graph and seed, so that anybody can tell a vertex's server from its number."""
-    parts = np.empty(graph.num_vertices, np.int32)
-    for begin in range(0, graph.num_vertices, STEP):
-        end = min(begin + STEP, graph.num_vertices)
+    parts = np.empty(reading.graph.num_vertices, np.int32)
+    for begin in range(0, parts.size, STEP):
+        end = min(begin + STEP, parts.size)
         parts[begin:end] = _split_mix(np.arange(begin, end, dtype=np.uint64)) % np.uint64(servers)
     return parts
 

@@ -1,28 +1,29 @@
 """metis: METIS through pymetis, an optional package; the best known cuts, for graphs that fit memory several times."""
 
-from collections.abc import Callable
-
 import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.graph.arrays import IdArray, OffsetArray
 from dorylus.graph.edges import csr_from_edges
+from dorylus.graph.ingest.progress import Progress, Tell
 from dorylus.graph.interop.packages import optional
+from dorylus.partition.reading import Reading
 
 INSTALL = 'pip install "dorylus[metis]"'
 
 
-def metis_parts(graph: Graph, servers: int, seed: int, tell: Callable[[str], None]) -> IdArray:
+def metis_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
     """int32 [N]. A vertex weighs its in-edges + 1, so that edges are even; vertices are as they fall.
 
     Edge weights are not looked at: what crosses servers is a row, whatever its weight. Directed edges count as links in
     both directions.
     """
+    graph = reading.graph
     pymetis = optional("pymetis", INSTALL)
     number = pymetis.zero_copy_dtype()
     _check_size(graph, np.iinfo(number).max)
-    tell("metis is at work")
+    tell(Progress("metis is at work", 0, None, "edges"))
     indptr, indices = _links(graph)
     try:
         found = pymetis.part_graph(

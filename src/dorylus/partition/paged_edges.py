@@ -36,15 +36,19 @@ class PagedCsr:
         """The bytes of one edge."""
         return 4 if self.csr[2] is None else 8
 
-    def stage(self, name: str, pager: Pager) -> Stage:
-        """A pass over all edges that begins now."""
-        return pager.stage(name, int(self.csr[0][-1]) * self.edge_bytes)
+    def stage(self, name: str, pager: Pager | None) -> Stage | None:
+        """A pass over all edges that begins now, where there is a pager to tell of it."""
+        return None if pager is None else pager.stage(name, int(self.csr[0][-1]) * self.edge_bytes)
 
-    def blocks(self, stage: Stage | None = None) -> Iterator[tuple[int, int, Csr]]:
-        """(interval, first row, its rows, offsets from 0), one interval after the other; a stage is told of them."""
+    def blocks(self, stage: Stage | None = None, *, backwards: bool = False) -> Iterator[tuple[int, int, Csr]]:
+        """(interval, first row, its rows, offsets from 0), one interval after the other; a stage is told of them.
+
+        ``backwards``: the last first.
+        """
         indptr, indices, weight = self.csr
-        for interval, (begin, end) in enumerate(pairwise(self.bounds.tolist())):
-            with at_hand(self.pages, interval):
+        spans, step = list(enumerate(pairwise(self.bounds.tolist()))), -1 if backwards else 1
+        for interval, (begin, end) in spans[::step]:
+            with at_hand(self.pages, interval, step):
                 first, last = int(indptr[begin]), int(indptr[end])
                 weights = None if weight is None else weight[first:last]
                 yield interval, begin, (indptr[begin : end + 1] - first, indices[first:last], weights)
@@ -53,16 +57,25 @@ class PagedCsr:
 
 
 @contextmanager
-def at_hand(pages: tuple[PagedArray, ...], interval: int) -> Iterator[None]:
-    """Have an interval's part of some arrays in memory for a while."""
+def at_hand(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
+    """Have an interval's part of some arrays in memory for a while; that of the next one, so far on, is on its way."""
     for array in pages:
         array.acquire(interval)
-        array.ahead(interval + 1)
+        array.ahead(interval + step)
     try:
         yield
     finally:
         for array in pages:
             array.release(interval, leave=True)
+
+
+def even_bounds(indptr: NDArray[np.int64], most: int) -> Bounds:
+    """Bounds of rows, as few as there can be with so many edges at most between two; a longer row is alone."""
+    bounds = [0]
+    while bounds[-1] < indptr.size - 1:
+        first = bounds[-1]
+        bounds.append(max(first + 1, int(np.searchsorted(indptr, indptr[first] + most, side="right")) - 1))
+    return np.array(bounds, np.int64)
 
 
 def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
@@ -93,7 +106,7 @@ class PagedDegrees:
     weights: NDArray[np.float64] | None
 
     @classmethod
-    def of(cls, edges: PagedCsr, pager: Pager) -> "PagedDegrees":
+    def of(cls, edges: PagedCsr, pager: Pager | None = None) -> "PagedDegrees":
         """By a look at the edges of one interval after the other."""
         indptr, _, weight = edges.csr
         loops = np.empty(indptr.size - 1, np.bool_)
@@ -143,7 +156,7 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what:
     return PagedCsr((longer, columns.array, None if weight is None else pages[1].array), edges.bounds, pages)
 
 
-def _check(edges: PagedCsr, pager: Pager) -> None:
+def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
     """Refuse edges that name no vertex: kernels would read outside their arrays."""
     validate.check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
     for _, begin, (near, indices, _) in edges.blocks(edges.stage("checking the out-edges", pager)):
@@ -161,7 +174,7 @@ def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
         if out is not None:
             csr = out.indptr, out.indices, out.edge_weight
             edges = stored_edges(csr, Path(graph.store), ("out.indices", "out.edge_weight"), bounds, pager)
-            _check(edges, pager)
+            check_out_edges(edges, pager)
             return edges
     turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
     let_go(graph.indices)

@@ -3,20 +3,25 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
 from dorylus.graph.arrays import IdArray, OffsetArray
+from dorylus.graph.ingest.progress import Tell, silent
+from dorylus.graph.places import Address
 from dorylus.partition.hashing import hash_parts
+from dorylus.partition.limit import need_of, shares_of
 from dorylus.partition.metis import metis_parts
 from dorylus.partition.quality import Quality
 from dorylus.partition.ranges import range_parts
+from dorylus.partition.reading import Reading, reading, scratch_beside
+from dorylus.partition.space import check_space, scratch_space
 from dorylus.partition.streaming import stream_parts
 
-Tell = Callable[[str], None]
-_MAKERS: dict[str, Callable[[Graph, int, int, Tell], IdArray]] = {
+_MAKERS: dict[str, Callable[[Reading, int, int, Tell], IdArray]] = {
     "hash": hash_parts,
     "metis": metis_parts,
     "range": range_parts,
@@ -43,13 +48,23 @@ class Partitioning:
                 f"{self.num_parts - 1}, and every part a vertex."
             )
 
-    def quality(self, graph: Graph) -> Quality:
-        """What this partitioning costs on the graph it was made for."""
-        return Quality.of(graph, self.parts, self.num_parts)
+    def quality(self, graph: Graph, *, memory: int | str | None = None, tell: Tell = silent) -> Quality:
+        """What this partitioning costs on the graph it was made for, found within a limit of memory if one is given."""
+        shares = shares_of(graph, need_of(graph, "look", self.num_parts, self.method), memory)
+        with reading(graph, shares, scratch_beside(graph)) as edges:
+            return Quality.of(edges, self.parts, self.num_parts, tell)
 
 
 def make_partitioning(
-    graph: Graph, servers: int, method: str, seed: int = 0, *, passes: int | None = None, tell: Tell | None = None
+    graph: Graph,
+    servers: int,
+    method: str,
+    seed: int = 0,
+    *,
+    passes: int | None = None,
+    memory: int | str | None = None,
+    scratch_dir: Address | None = None,
+    tell: Tell = silent,
 ) -> Partitioning:
     """The vertices of the graph divided among so many servers, the same for the same seed.
 
@@ -59,7 +74,9 @@ def make_partitioning(
     - stream: passes over the edges in O(vertices) memory, few cut edges, vertices and edges both even within 5 %;
       ``passes`` (default 4) is how often it looks at every vertex on each level, 1 being the plain one-pass stream.
 
-    ``tell`` is called with what is being done, now and then.
+    ``memory`` is what the process may take, page cache and all ("4GiB"): edges are then read from the graph's store in
+    blocks, and the outcome is the same. What stream sorts goes to ``scratch_dir``, left out the folder that the store
+    is in. ``tell`` is called with what is being done, now and then.
     """
     if method not in _MAKERS:
         raise ConfigError(unknown_name("partitioning method", method, METHODS))
@@ -71,7 +88,12 @@ def make_partitioning(
         if method != "stream":
             raise ConfigError(f"passes={passes} with method={method!r}: only 'stream' takes passes. Leave it out.")
         make = partial(stream_parts, passes=passes)
-    parts = make(graph, servers, seed, tell or _silent)
+    shares = shares_of(graph, need_of(graph, "divide", servers, method), memory)
+    scratch = scratch_beside(graph) if scratch_dir is None else Path(scratch_dir)
+    if not shares.in_any_order:
+        check_space(scratch, scratch_space(graph, weighted=False), "sorting the edges")
+    with reading(graph, shares, scratch) as edges:
+        parts = make(edges, servers, seed, tell)
     return Partitioning(without_empty_parts(parts, servers, graph.in_degrees()), servers, method)
 
 
@@ -100,7 +122,3 @@ def _check(graph: Graph, servers: int, seed: int) -> None:
         )
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed={seed}: use a whole number from 0 to 2^63 - 1.")
-
-
-def _silent(_what: str) -> None:
-    """Tells nobody."""

@@ -1,16 +1,16 @@
 """range: contiguous vertex numbers, cut where the edge work is even."""
 
-from collections.abc import Callable
-
 import numpy as np
 
-from dorylus.graph import Graph
 from dorylus.graph.arrays import IdArray
+from dorylus.graph.ingest.progress import Tell
 from dorylus.partition.layout import VERTEX_WORK
+from dorylus.partition.reading import Reading
 
 
-def range_parts(graph: Graph, servers: int, seed: int, tell: Callable[[str], None]) -> IdArray:
+def range_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
     """int32 [N], never falling; every part has a vertex. A vertex's work is its in-edges and a little of its own."""
+    graph = reading.graph
     work = graph.in_degrees() + VERTEX_WORK
     middle = np.cumsum(work) - work / 2
     number = np.arange(servers)

@@ -3,7 +3,7 @@
 A shard depends on the graph and on who owns what, not on any model: it can be saved and used by every run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -60,27 +60,33 @@ def cut_shard(graph: Graph, parts: Ids, server: int, *, edges: bool = True, degr
     Takes the shard's own size and a few numbers a vertex. Without ``edges`` the shard only says whose they are, for
     servers that share the graph's memory. ``degrees`` of the whole graph save counting them again for every server.
     """
+    sources = by_owner(_sources(graph, parts, server), parts, server)
+    targets = by_owner(_targets(graph, parts, server), parts, server) if graph.directed else None
+    shard = outline(server, parts, degrees or Degrees.of(graph), sources, targets)
+    if not edges:
+        return shard
+    held, out = _edges(graph, shard.ids, shard.in_ghosts, shard.out_ghosts)
+    return replace(shard, edges=held, out=out)
+
+
+def outline(server: int, parts: Ids, degrees: Degrees, sources: Ids, targets: Ids | None) -> Shard:
+    """The shard of one server but for its edges, from its in-ghosts and, in directed graphs, its out-ghosts."""
     ids = np.flatnonzero(parts == server).astype(np.int32)
-    sources = _by_owner(_sources(graph, parts, server), parts, server)
-    targets = _by_owner(_targets(graph, parts, server), parts, server) if graph.directed else sources
-    degrees = degrees or Degrees.of(graph)
     near = degrees.of_vertices(np.concatenate([ids, sources]))
     bounds = np.arange(int(parts.max()) + 2)
-    held, out = _edges(graph, ids, sources, targets) if edges else (None, None)
+    directed, targets = targets is not None, sources if targets is None else targets
     return Shard(
         server,
         num_servers=bounds.size - 1,
-        num_vertices=graph.num_vertices,
-        directed=graph.directed,
+        num_vertices=parts.size,
+        directed=directed,
         ids=ids,
         in_ghosts=sources,
         out_ghosts=targets,
         in_owners=np.searchsorted(parts[sources], bounds),
         out_owners=np.searchsorted(parts[targets], bounds),
         degrees=near,
-        out_degrees=degrees.of_vertices(np.concatenate([ids, targets])) if graph.directed else near,
-        edges=held,
-        out=out,
+        out_degrees=degrees.of_vertices(np.concatenate([ids, targets])) if directed else near,
     )
 
 
@@ -98,7 +104,7 @@ def _edges(graph: Graph, ids: Ids, sources: Ids, targets: Ids) -> tuple[Csr, Csr
     return near, kernels.csr_select_transpose(*arrays, rows, inverse(ids, size), ids.size, values=weights)
 
 
-def _by_owner(found: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
+def by_owner(found: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
     """The remote vertices among those found, sorted by (owner, number)."""
     numbers = np.flatnonzero(found & (parts != server)).astype(np.int32)
     return numbers[np.argsort(parts[numbers], kind="stable")]

@@ -7,20 +7,21 @@ from dorylus.graph.arrays import AnyArray
 from dorylus.graph.degrees import Degrees
 from dorylus.partition.shard import Csr, Ids, Shard
 
-_PARTS = ("ghosts", "owners", "counts", "weights", "loops", "indptr", "indices", "edge_weight")
+_EDGES = ("indptr", "indices", "edge_weight")
+_PARTS = ("ghosts", "owners", "counts", "weights", "loops", *_EDGES)
 
 
-def to_arrays(shard: Shard) -> dict[str, AnyArray]:
-    """The arrays of a shard that holds its edges; those of out-edges only in directed graphs."""
-    sides = [("in", shard.in_ghosts, shard.in_owners, shard.degrees, shard.edges)]
-    if shard.directed:
-        sides.append(("out", shard.out_ghosts, shard.out_owners, shard.out_degrees, shard.out))
-    arrays: dict[str, AnyArray | None] = {"ids": shard.ids}
-    for side, ghosts, owners, degrees, edges in sides:
-        assert edges is not None
-        found = (ghosts, owners, degrees.counts, degrees.weights, degrees.loops, *edges)
-        arrays.update(zip(_names(side), found, strict=True))
-    return {name: array for name, array in arrays.items() if array is not None}
+def side_arrays(shard: Shard, side: str) -> dict[str, AnyArray]:
+    """The arrays of a side, "in" or "out", without those of its edges."""
+    ghosts, owners = getattr(shard, f"{side}_ghosts"), getattr(shard, f"{side}_owners")
+    degrees = shard.degrees if side == "in" else shard.out_degrees
+    found = (ghosts, owners, degrees.counts, degrees.weights, degrees.loops)
+    return {name: array for name, array in zip(_names(side), found, strict=False) if array is not None}
+
+
+def edge_names(side: str) -> list[str]:
+    """The names of a side's offsets, columns and weights."""
+    return [f"{side}_{part}" for part in _EDGES]
 
 
 def from_arrays(

@@ -5,20 +5,24 @@ and for every server k the arrays of its :class:`~dorylus.partition.Shard`, name
 and masks stay in the graph's own store.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph.array_folder import Kind, checksum, map_arrays, read_manifest, save_folder
-from dorylus.graph.arrays import AnyArray
-from dorylus.graph.degrees import Degrees
-from dorylus.graph.places import Address
+from dorylus.graph.array_folder import Kind, check_target, checksum, map_arrays, new_folder, read_manifest
+from dorylus.graph.ingest.progress import Tell, silent
+from dorylus.graph.places import Address, is_elsewhere
+from dorylus.partition.limit import need_of, shares_of
+from dorylus.partition.paged_edges import PagedCsr
 from dorylus.partition.partitioning import Partitioning, make_partitioning
+from dorylus.partition.reading import reading, scratch_beside
 from dorylus.partition.reunite import reunite
-from dorylus.partition.shard import Ids, Shard, cut_shard
-from dorylus.partition.shard_arrays import from_arrays, to_arrays
+from dorylus.partition.shard import Ids, Shard
+from dorylus.partition.shard_arrays import from_arrays
+from dorylus.partition.shard_writer import write_shards
+from dorylus.partition.space import check_space, shards_space
 
 SHARDS = Kind(
     noun="store of shards",
@@ -83,17 +87,36 @@ class Shards:
         return graph
 
 
-def save_shards(path: Address, graph: Graph, partitioning: Partitioning, *, overwrite: bool = False) -> None:
-    """Cut the graph and write its shards, one after the other, as a store at ``path``."""
-    facts = {
-        "num_servers": partitioning.num_parts,
-        "method": partitioning.method,
-        "num_vertices": graph.num_vertices,
-        "num_edges": graph.num_edges,
-        "directed": graph.directed,
-        "structure": structure_of(graph),
-    }
-    save_folder(path, SHARDS, facts, _arrays(graph, partitioning), overwrite=overwrite)
+def save_shards(
+    path: Address,
+    graph: Graph,
+    partitioning: Partitioning,
+    *,
+    overwrite: bool = False,
+    memory: int | str | None = None,
+    tell: Tell = silent,
+) -> None:
+    """Cut the graph and write its shards, one after the other, as a store at ``path``.
+
+    Edges are read and written in blocks. ``memory`` is what the process may take, page cache and all ("4GiB"); what is
+    written is the same. ``tell`` is called with how far it is.
+    """
+    check_target(path, SHARDS, overwrite)
+    if not is_elsewhere(path):
+        check_space(Path(path).absolute(), shards_space(graph, partitioning.num_parts), "writing the shards")
+    shares = shares_of(graph, need_of(graph, "save", partitioning.num_parts, partitioning.method), memory)
+    with reading(graph, shares, scratch_beside(graph, path)) as edges:
+        facts = {
+            "num_servers": partitioning.num_parts,
+            "method": partitioning.method,
+            "num_vertices": graph.num_vertices,
+            "num_edges": graph.num_edges,
+            "directed": graph.directed,
+            "structure": structure_of(graph, edges.in_edges),
+        }
+        with new_folder(path, SHARDS, overwrite=overwrite) as folder:
+            write_shards(folder, edges, partitioning.parts, partitioning.num_parts, tell)
+            folder.facts.update(facts)
 
 
 def open_shards(path: Address, *, verify: bool = False) -> Shards:
@@ -116,18 +139,18 @@ def recut(path: Address, out: Address, servers: int, method: str, *, overwrite: 
     save_shards(out, graph, make_partitioning(graph, servers, method), overwrite=overwrite)
 
 
-def structure_of(graph: Graph) -> int:
-    """A checksum of a graph's edges and their weights."""
-    edges = checksum(graph.indices, checksum(graph.indptr, int(graph.directed)))
-    return edges if graph.edge_weight is None else checksum(graph.edge_weight, edges)
-
-
-def _arrays(graph: Graph, partitioning: Partitioning) -> Iterator[tuple[str, AnyArray]]:
-    yield "parts", partitioning.parts
-    degrees = Degrees.of(graph)
-    for server in range(partitioning.num_parts):
-        shard = cut_shard(graph, partitioning.parts, server, degrees=degrees)
-        yield from ((f"shard{server}.{name}", array) for name, array in to_arrays(shard).items())
+def structure_of(graph: Graph, edges: PagedCsr | None = None) -> int:
+    """A checksum of a graph's edges and their weights, which may be read in blocks."""
+    found = checksum(graph.indptr, int(graph.directed))
+    if edges is None:
+        found = checksum(graph.indices, found)
+        return found if graph.edge_weight is None else checksum(graph.edge_weight, found)
+    for _, _, (_, indices, _) in edges.blocks():
+        found = checksum(indices, found)
+    for _, _, (_, _, weight) in edges.blocks() if graph.edge_weight is not None else ():
+        assert weight is not None
+        found = checksum(weight, found)
+    return found
 
 
 def _damaged(folder: Address, why: object) -> DataError:

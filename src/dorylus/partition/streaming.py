@@ -12,51 +12,28 @@ vertices have more in-edges than a part may hold, the limit on edges is what dea
 reaches, and with fewer than twenty vertices a part the one on vertices is the mean rounded up.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
 
 import numpy as np
 
 from dorylus import kernels
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
-from dorylus.graph.arrays import IdArray, OffsetArray
+from dorylus.graph.arrays import IdArray
+from dorylus.graph.ingest.progress import Progress, Tell
+from dorylus.partition.clusters import Clusters, Visiting, visiting
+from dorylus.partition.limit import LARGEST_CLUSTER
+from dorylus.partition.reading import Reading
 
 PASSES = 4
 SLACK = 0.05
-CLUSTER_SHARES = (1 / 256, 1 / 128, 1 / 64, 1 / 32)  # of a mean part, what a cluster of each level may hold
+CLUSTER_SHARES = (1 / 256, 1 / 128, 1 / 64, LARGEST_CLUSTER)  # of a mean part, what a cluster of each level may hold
 SETTLED = 0.01  # a share of clusters that still moves too small for another pass
 LINEAR, GENTLE, STEEPEST = 0, 1, 6  # prices rise with the 1st, 2nd ... 64th power of what a part holds
 
 
-class Clusters(NamedTuple):
-    """Vertices that move together: cluster c holds members[starts[c]:starts[c + 1]]; most in-edges first."""
-
-    starts: OffsetArray
-    members: IdArray
-
-    @classmethod
-    def of(cls, labels: IdArray, degrees: OffsetArray) -> "Clusters":
-        """The clusters of vertices that carry the same label, a number below N."""
-        edges = np.bincount(labels, weights=degrees, minlength=len(labels))
-        used = np.flatnonzero(np.bincount(labels, minlength=len(labels)))
-        number = np.empty(len(labels), np.int32)
-        number[used[np.argsort(-edges[used], kind="stable")]] = np.arange(len(used), dtype=np.int32)
-        vertices = np.arange(len(labels), dtype=np.int32)
-        starts, members, _ = kernels.csr_build(number[labels], vertices, len(used), len(labels))
-        return cls(starts, members)
-
-    @property
-    def num_clusters(self) -> int:
-        """How many clusters there are."""
-        return len(self.starts) - 1
-
-
-def stream_parts(
-    graph: Graph, servers: int, seed: int, tell: Callable[[str], None], *, passes: int = PASSES
-) -> IdArray:
+def stream_parts(reading: Reading, servers: int, seed: int, tell: Tell, *, passes: int = PASSES) -> IdArray:
     """int32 [N]; ``passes`` is how often each level is looked at, 1 meaning single vertices once, without clusters.
 
     Vertices go by in the order of falling degree: those that decide most come first. Where the limits do not hold in
@@ -64,46 +41,82 @@ def stream_parts(
     """
     if passes < 1:
         raise ConfigError(f"passes={passes}: the stream goes by at least once. Use 1 or more.")
+    graph = reading.graph
     vertices = Clusters.of(np.arange(graph.num_vertices, dtype=np.int32), graph.in_degrees())
-    placing = _Placing.start(graph, servers, vertices, tell)
-    if passes == 1:
-        placing.place(vertices, LINEAR, strict=True)
-        placing.make_even(vertices)
-        return placing.parts
-    levels = [vertices, *_merged(graph, servers, vertices, passes, seed, tell)]
-    for clusters in reversed(levels):
-        placing.settle(clusters, passes, strict=False)
-    placing.make_even(vertices)
-    placing.settle(vertices, passes, strict=True)
+    levels = [] if passes == 1 else _merged(reading, servers, vertices, passes, seed, tell)
+    bar = _Bar("placing vertices", graph.num_edges * ((len(levels) + 2) * passes if passes > 1 else 1), tell)
+    placing = _Placing.start(graph, servers, vertices, bar)
+    while levels:
+        with visiting(reading, levels.pop()) as clusters:
+            placing.settle(clusters, passes, strict=False)
+    with visiting(reading, vertices) as single:
+        if passes == 1:
+            placing.place(single, LINEAR, strict=True)
+            placing.make_even(single)
+        else:
+            placing.settle(single, passes, strict=False)
+            placing.make_even(single)
+            placing.settle(single, passes, strict=True)
+    bar.to(bar.total)
     return placing.parts
 
 
-def _merged(
-    graph: Graph, servers: int, clusters: Clusters, passes: int, seed: int, tell: Callable[[str], None]
-) -> list[Clusters]:
+def _merged(reading: Reading, servers: int, clusters: Clusters, passes: int, seed: int, tell: Tell) -> list[Clusters]:
     """Ever larger clusters, one list a level; a level that merges nothing is left out."""
+    graph, levels, draws = reading.graph, [], count(seed)
     labels = np.arange(graph.num_vertices, dtype=np.int32)
-    levels = []
-    draws = count(seed)
-    for level, share in enumerate(CLUSTER_SHARES, start=1):
-        for number in range(1, passes + 1):
-            tell(f"merging vertices into clusters, level {level} of {len(CLUSTER_SHARES)}, pass {number}")
-            moved = kernels.partition_merge(
-                graph.indptr,
-                graph.indices,
-                *clusters,
-                labels,
-                vertex_room=int(share * graph.num_vertices / servers),
-                edge_room=int(share * graph.num_edges / servers),
-                seed=next(draws),
-            )
-            if moved <= SETTLED * clusters.num_clusters:
-                break
+    bar = _Bar("merging vertices into clusters", graph.num_edges * len(CLUSTER_SHARES) * passes, tell)
+    for number, share in enumerate(CLUSTER_SHARES, start=1):
+        rooms = int(share * graph.num_vertices / servers), int(share * graph.num_edges / servers)
+        with visiting(reading, clusters) as some:
+            for _ in range(passes):
+                if _merge(graph, some, labels, rooms, next(draws), bar) <= SETTLED * clusters.num_clusters:
+                    break
+        bar.to(graph.num_edges * number * passes)
         merged = Clusters.of(labels, graph.in_degrees())
         if merged.num_clusters < clusters.num_clusters:
             clusters = merged
             levels.append(clusters)
     return levels
+
+
+def _merge(graph: Graph, clusters: Visiting, labels: IdArray, rooms: tuple[int, int], seed: int, bar: "_Bar") -> int:
+    """One pass; how many clusters took another label."""
+    held, moved = kernels.partition_held(graph.indptr, labels, graph.num_vertices), 0
+    for visit in clusters.visits(backwards=True):
+        moved += kernels.partition_merge(
+            visit.indptr,
+            visit.indices,
+            *visit.clusters,
+            labels,
+            held,
+            vertex_room=rooms[0],
+            edge_room=rooms[1],
+            seed=seed,
+            first_cluster=visit.first,
+            in_order=visit.in_order,
+        )
+        bar.add(visit.num_edges)
+    return moved
+
+
+@dataclass
+class _Bar:
+    """How many edges were looked at, of those that will be at most."""
+
+    stage: str
+    total: int
+    tell: Tell
+    done: int = 0
+
+    def add(self, num_edges: int) -> None:
+        """So many more."""
+        self.to(self.done + num_edges)
+
+    def to(self, done: int) -> None:
+        """So many in all: passes may be left out."""
+        self.done = min(done, self.total)
+        self.tell(Progress(self.stage, self.done, self.total, "edges"))
 
 
 @dataclass
@@ -116,40 +129,47 @@ class _Placing:
     edge_limit: int
     dealt: IdArray  # within the limits, whatever the graph
     parts: IdArray
-    tell: Callable[[str], None]
+    bar: _Bar
 
     @classmethod
-    def start(cls, graph: Graph, servers: int, vertices: Clusters, tell: Callable[[str], None]) -> "_Placing":
+    def start(cls, graph: Graph, servers: int, vertices: Clusters, bar: _Bar) -> "_Placing":
         """No vertex placed yet."""
         vertex_limit = max(-(-graph.num_vertices // servers), int((1 + SLACK) * graph.num_vertices / servers))
         dealt = kernels.partition_deal(graph.indptr, vertices.members, servers, vertex_limit=vertex_limit)
-        edge_limit = max(int((1 + SLACK) * graph.num_edges / servers), int(_edges(graph, dealt, servers).max()))
+        most = kernels.partition_held(graph.indptr, dealt, servers)[:, 1].max()
+        edge_limit = max(int((1 + SLACK) * graph.num_edges / servers), int(most))
         parts = np.full(graph.num_vertices, -1, np.int32)
-        return cls(graph, servers, vertex_limit, edge_limit, dealt, parts, tell)
+        return cls(graph, servers, vertex_limit, edge_limit, dealt, parts, bar)
 
-    def place(self, clusters: Clusters, steepness: int, *, strict: bool) -> int:
+    def place(self, clusters: Visiting, steepness: int, *, strict: bool) -> int:
         """One pass; how many clusters moved."""
-        what = "vertices" if clusters.num_clusters == len(self.parts) else "clusters"
-        self.tell(f"placing {clusters.num_clusters:,} {what}")
-        return kernels.partition_place(
-            self.graph.indptr,
-            self.graph.indices,
-            *clusters,
-            self.parts,
-            self.servers,
-            vertex_limit=self.vertex_limit,
-            edge_limit=self.edge_limit,
-            steepness=steepness,
-            strict=strict,
-        )
+        held, moved = kernels.partition_held(self.graph.indptr, self.parts, self.servers), 0
+        for visit in clusters.visits():
+            moved += kernels.partition_place(
+                visit.indptr,
+                visit.indices,
+                *visit.clusters,
+                self.parts,
+                held,
+                num_edges=self.graph.num_edges,
+                vertex_limit=self.vertex_limit,
+                edge_limit=self.edge_limit,
+                steepness=steepness,
+                strict=strict,
+                in_order=visit.in_order,
+            )
+            self.bar.add(visit.num_edges)
+        return moved
 
-    def settle(self, clusters: Clusters, passes: int, *, strict: bool) -> None:
+    def settle(self, clusters: Visiting, passes: int, *, strict: bool) -> None:
         """Passes until hardly any cluster moves, or so many."""
+        end = self.bar.done + passes * self.graph.num_edges
         for _ in range(passes):
-            if self.place(clusters, GENTLE, strict=strict) <= SETTLED * clusters.num_clusters:
-                return
+            if self.place(clusters, GENTLE, strict=strict) <= SETTLED * clusters.clusters.num_clusters:
+                break
+        self.bar.to(end)
 
-    def make_even(self, vertices: Clusters) -> None:
+    def make_even(self, vertices: Visiting) -> None:
         """Brings every part within its limits: by steeper prices, and if those should fail, by dealing anew."""
         for steepness in range(GENTLE + 1, STEEPEST + 1):
             if self._is_even():
@@ -159,10 +179,5 @@ class _Placing:
             self.parts = self.dealt
 
     def _is_even(self) -> bool:
-        sizes = np.bincount(self.parts, minlength=self.servers)
-        edges = _edges(self.graph, self.parts, self.servers)
-        return bool(sizes.max() <= self.vertex_limit and edges.max() <= self.edge_limit)
-
-
-def _edges(graph: Graph, parts: IdArray, servers: int) -> OffsetArray:
-    return np.bincount(parts, weights=graph.in_degrees(), minlength=servers).astype(np.int64)
+        most = kernels.partition_held(self.graph.indptr, self.parts, self.servers).max(axis=0)
+        return bool((most <= [self.vertex_limit, self.edge_limit]).all())

@@ -107,3 +107,20 @@ def test_the_number_of_servers_must_be_given(dorylus_program):
     code, _, err = dorylus_program("partition", GRAPH)
     assert code == 2
     assert "--servers" in err
+
+
+def test_a_limit_is_told_first_and_writes_the_same_shards(dorylus_program, tmp_path):
+    dorylus_program("partition", GRAPH, "--servers", 2, "--out", "free")
+    code, out, _ = dorylus_program("partition", GRAPH, "--servers", 2, "--out", "bound", "--memory", "64GiB")
+    assert code == 0
+    assert out.startswith("stream: keeps to 64.0 GiB")
+    free, bound = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("free", "bound"))
+    assert bound == free
+
+
+def test_a_limit_that_is_too_small_is_one_sentence_and_writes_nothing(dorylus_program, tmp_path):
+    code, _, err = dorylus_program("partition", GRAPH, "--servers", 2, "--out", "shards", "--memory", "1MiB")
+    assert code == 2
+    assert "Give at least" in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

@@ -97,14 +97,14 @@ def test_a_failure_while_writing_leaves_nothing_behind(
     path = tmp_path / "store"
     if existing:
         some_graph().save(path)
-    write = array_folder._write
+    array = array_folder.NewFolder.array
 
-    def full_disk(folder: Path, name: str, *others: Any) -> Any:
+    def full_disk(folder: array_folder.NewFolder, name: str, *form: Any) -> Any:
         if name == "labels":
             raise OSError(28, "No space left on device")
-        return write(folder, name, *others)
+        return array(folder, name, *form)
 
-    monkeypatch.setattr(array_folder, "_write", full_disk)
+    monkeypatch.setattr(array_folder.NewFolder, "array", full_disk)
     with pytest.raises(DataError, match=r"No space left on device.*free space"):
         some_graph(name="new").save(path, overwrite=True)
     assert [entry.name for entry in tmp_path.iterdir()] == (["store"] if existing else [])

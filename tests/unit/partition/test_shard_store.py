@@ -133,14 +133,14 @@ def test_a_graphs_store_is_never_replaced_by_shards(tmp_path):
 
 
 def test_a_failure_while_writing_leaves_nothing_behind(tmp_path, monkeypatch):
-    write = array_folder._write
+    array = array_folder.NewFolder.array
 
-    def full_disk(folder, name, *others):
+    def full_disk(folder, name, *form):
         if name == "shard1.in_indices":
             raise OSError(28, "No space left on device")
-        return write(folder, name, *others)
+        return array(folder, name, *form)
 
-    monkeypatch.setattr(array_folder, "_write", full_disk)
+    monkeypatch.setattr(array_folder.NewFolder, "array", full_disk)
     graph = some_graph()
     with pytest.raises(DataError, match=r"could not write the store of shards .*No space left on device"):
         save_shards(tmp_path / "shards", graph, parted(graph, 2))

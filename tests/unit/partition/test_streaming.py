@@ -105,8 +105,12 @@ def test_when_no_price_makes_parts_even_they_are_dealt(monkeypatch):
 def test_what_is_being_done_is_told():
     told = []
     make_partitioning(communities(num_vertices=2_000, num_features=1), 2, "stream", tell=told.append)
-    assert told[0] == "merging vertices into clusters, level 1 of 4, pass 1"
-    assert told[-1] == "placing 2,000 vertices"
+    assert told[0].stage == "merging vertices into clusters"
+    assert told[-1].stage == "placing vertices"
+    assert told[-1].done == told[-1].total
+    for stage in {each.stage for each in told}:
+        done = [each.done for each in told if each.stage == stage]
+        assert done == sorted(done)
 
 
 def test_no_pass_at_all_is_refused():

@@ -23,21 +23,25 @@ int32_t checked_parts(int64_t num_parts) {
   return int32_t(num_parts);
 }
 
-// Clusters that hold every vertex once.
+// Clusters of vertices that are there once, and the rows that hold their in-edges.
 class ClusterArguments {
  public:
-  ClusterArguments(nb::handle starts, nb::handle members, int64_t num_rows)
+  ClusterArguments(const GraphRows& graph, nb::handle starts, nb::handle members, int64_t num_vertices,
+                   int64_t first_cluster, bool in_order)
       : starts_(starts, "starts"), members_(members, "members") {
     const int64_t* offsets = starts_.required<int64_t>(-1);
-    const int32_t* vertices = members_.required<int32_t>(num_rows);
+    const int32_t* vertices = members_.required<int32_t>(in_order ? graph.num_rows : -1);
     if (starts_.rows() == 0) bad_value("starts must have one more element than there are clusters, not 0");
-    check_numbers(members_, vertices, 0, num_rows);
-    clusters = {starts_.rows() - 1, offsets, vertices};
+    check_numbers(members_, vertices, 0, num_vertices);
+    if (!in_order && graph.num_rows != num_vertices)
+      bad_value("indptr has " + str(graph.num_rows) + " rows for " + str(num_vertices) + " vertices");
+    clusters = {starts_.rows() - 1, first_cluster, offsets, vertices, in_order};
     const int64_t last = clusters.count;
     bool rising = std::adjacent_find(offsets, offsets + last + 1, [](int64_t a, int64_t b) { return b <= a; }) ==
                   offsets + last + 1;
-    if (!rising || offsets[0] != 0 || offsets[last] != num_rows)
-      bad_value("starts must rise from 0 to the " + str(num_rows) + " members: a cluster holds at least one vertex");
+    if (!rising || offsets[0] != 0 || offsets[last] != members_.rows())
+      bad_value("starts must rise from 0 to the " + str(members_.rows()) +
+                " members: a cluster holds at least one vertex");
   }
 
   Clusters clusters{};
@@ -46,35 +50,61 @@ class ClusterArguments {
   Array starts_, members_;
 };
 
+// Pairs of int64, seen as what each label holds.
+Work* held_of(const Array& held, int64_t num_labels) {
+  static_assert(sizeof(Work) == 2 * sizeof(int64_t));
+  return reinterpret_cast<Work*>(held.required<int64_t>(2 * num_labels));
+}
+
 int64_t num_rows_of(nb::handle indptr) {
   Array offsets(indptr, "indptr");
   offsets.required<int64_t>(-1);
   return std::max<int64_t>(offsets.rows() - 1, 0);
 }
 
+nb::object py_partition_held(nb::handle indptr_, nb::handle labels_, int64_t num_labels) {
+  Array indptr(indptr_, "indptr"), labels(labels_, "labels");
+  const int64_t num_rows = num_rows_of(indptr_);
+  const int64_t* offsets = indptr.required<int64_t>(-1);
+  const int32_t* numbers = labels.required<int32_t>(num_rows);
+  if (num_labels < 0) bad_value("num_labels must not be negative");
+  check_numbers(labels, numbers, -1, num_labels);
+  Fresh<int64_t> held(2 * num_labels);
+  {
+    nb::gil_scoped_release released;
+    partition_held(offsets, num_rows, numbers, num_labels, reinterpret_cast<Work*>(held.data()));
+  }
+  return held.to_python();
+}
+
 int64_t py_partition_merge(nb::handle indptr, nb::handle indices, nb::handle starts, nb::handle members,
-                           nb::handle labels_, int64_t vertex_room, int64_t edge_room, uint64_t seed) {
+                           nb::handle labels_, nb::handle held_, int64_t vertex_room, int64_t edge_room, uint64_t seed,
+                           int64_t first_cluster, bool in_order) {
   GraphRows graph(indptr, indices, 0, num_rows_of(indptr));
-  ClusterArguments a(starts, members, graph.num_rows);
-  Array labels(labels_, "labels", true);
-  int32_t* numbers = labels.required<int32_t>(graph.num_rows);
-  check_numbers(labels, numbers, 0, graph.num_rows);
+  Array labels(labels_, "labels", true), held(held_, "held", true);
+  int32_t* numbers = labels.required<int32_t>(-1);
+  ClusterArguments a(graph, starts, members, labels.rows(), first_cluster, in_order);
+  check_numbers(labels, numbers, 0, labels.rows());
+  Work* loads = held_of(held, labels.rows());
   nb::gil_scoped_release released;
-  return partition_merge(graph.csr, graph.num_rows, a.clusters, numbers, {vertex_room, edge_room}, seed);
+  return partition_merge(graph.csr, a.clusters, labels.rows(), numbers, loads, {vertex_room, edge_room}, seed);
 }
 
 int64_t py_partition_place(nb::handle indptr, nb::handle indices, nb::handle starts, nb::handle members,
-                           nb::handle parts_, int64_t num_parts, int64_t vertex_limit, int64_t edge_limit,
-                           int steepness, bool strict) {
+                           nb::handle parts_, nb::handle held_, int64_t num_edges, int64_t vertex_limit,
+                           int64_t edge_limit, int steepness, bool strict, bool in_order) {
   GraphRows graph(indptr, indices, 0, num_rows_of(indptr));
-  ClusterArguments a(starts, members, graph.num_rows);
-  Array parts(parts_, "parts", true);
-  int32_t* numbers = parts.required<int32_t>(graph.num_rows);
-  Placing how{checked_parts(num_parts), {vertex_limit, edge_limit}, steepness, strict};
+  Array parts(parts_, "parts", true), held(held_, "held", true);
+  int32_t* numbers = parts.required<int32_t>(-1);
+  ClusterArguments a(graph, starts, members, parts.rows(), 0, in_order);
+  held.required<int64_t>(-1);
+  const int32_t num_parts = checked_parts(held.rows() / 2);
+  Work* loads = held_of(held, num_parts);
+  Placing how{num_parts, {parts.rows(), num_edges}, {vertex_limit, edge_limit}, steepness, strict};
   if (steepness < 0 || steepness > 6) bad_value("steepness must lie in 0..6: steeper prices overflow");
   check_numbers(parts, numbers, -1, num_parts);
   nb::gil_scoped_release released;
-  return partition_place(graph.csr, graph.num_rows, a.clusters, numbers, how);
+  return partition_place(graph.csr, a.clusters, numbers, loads, how);
 }
 
 nb::object py_partition_deal(nb::handle indptr_, nb::handle order_, int64_t num_parts, int64_t vertex_limit) {
@@ -94,27 +124,28 @@ nb::object py_partition_deal(nb::handle indptr_, nb::handle order_, int64_t num_
   return parts.to_python();
 }
 
-nb::tuple py_partition_cuts(nb::handle indptr, nb::handle indices, nb::handle parts_, int64_t num_parts) {
+int64_t py_partition_across(nb::handle indptr, nb::handle indices, nb::handle parts_, nb::handle readers_,
+                            nb::handle targets_, int64_t first_part, int64_t first_row) {
   GraphRows graph(indptr, indices, 0, num_rows_of(indptr));
-  Array parts(parts_, "parts");
-  const int32_t* numbers = parts.required<int32_t>(graph.num_rows);
-  const int32_t count = checked_parts(num_parts);
-  check_numbers(parts, numbers, 0, num_parts);
-  Fresh<int64_t> cut(count), ghosts(count);
-  {
-    nb::gil_scoped_release released;
-    partition_cuts(graph.csr, graph.num_rows, numbers, count, cut.data(), ghosts.data());
-  }
-  return nb::make_tuple(cut.to_python(), ghosts.to_python());
+  Array parts(parts_, "parts"), readers(readers_, "readers", true), targets(targets_, "targets", true);
+  const int32_t* numbers = parts.required<int32_t>(-1);
+  int32_t* reading = readers.required<int32_t>(parts.rows());
+  int32_t* written = targets.present() ? targets.required<int32_t>(parts.rows()) : nullptr;
+  if (first_row < 0 || first_row + graph.num_rows > parts.rows())
+    bad_value("rows " + str(first_row) + " to " + str(first_row + graph.num_rows - 1) + " of " + str(parts.rows()));
+  nb::gil_scoped_release released;
+  return partition_across(graph.csr, graph.num_rows, first_row, numbers, first_part, reading, written);
 }
 
 }  // namespace
 
 void bind_partition(nb::module_& m) {
+  m.def("partition_held", &py_partition_held);
   m.def("partition_merge", &py_partition_merge);
   m.def("partition_place", &py_partition_place);
   m.def("partition_deal", &py_partition_deal);
-  m.def("partition_cuts", &py_partition_cuts);
+  m.def("partition_across", &py_partition_across, "indptr"_a, "indices"_a, "parts"_a, "readers"_a, "targets"_a.none(),
+        "first_part"_a, "first_row"_a);
 }
 
 }  // namespace dorylus

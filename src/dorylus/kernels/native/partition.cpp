@@ -16,23 +16,21 @@ template <class T> Fresh<T> filled(int64_t count, T value) {
 // What every label holds.
 class Loads {
  public:
-  Loads(const Csr& csr, int64_t num_rows, const int32_t* labels, int64_t num_labels)
-      : vertices_(filled<int64_t>(num_labels, 0)), edges_(filled<int64_t>(num_labels, 0)) {
-    for (int64_t v = 0; v < num_rows; ++v)
-      if (labels[v] >= 0) add(labels[v], {1, csr.indptr[v + 1] - csr.indptr[v]});
+  explicit Loads(Work* held) : held_(held) {}
+  void add(int32_t label, Work work) {
+    held_[label].vertices += work.vertices, held_[label].edges += work.edges;
   }
-  void add(int32_t label, Work work) { vertices_[label] += work.vertices, edges_[label] += work.edges; }
-  void remove(int32_t label, Work work) { vertices_[label] -= work.vertices, edges_[label] -= work.edges; }
-  Work with(int32_t label, Work work) {
-    return {vertices_[label] + work.vertices, edges_[label] + work.edges};
+  void remove(int32_t label, Work work) { add(label, {-work.vertices, -work.edges}); }
+  Work with(int32_t label, Work work) const {
+    return {held_[label].vertices + work.vertices, held_[label].edges + work.edges};
   }
-  bool fits(int32_t label, Work work, Work limit) {
+  bool fits(int32_t label, Work work, Work limit) const {
     Work sum = with(label, work);
     return sum.vertices <= limit.vertices && sum.edges <= limit.edges;
   }
 
  private:
-  Fresh<int64_t> vertices_, edges_;
+  Work* held_;
 };
 
 // Goes through the clusters' rows and hands on the labels of their in-neighbours. Rows, columns and labels lie
@@ -45,8 +43,8 @@ class NeighbourLabels {
   template <int kStep, class See> void look(int64_t cluster, See see) const {
     for (int64_t m = clusters_.starts[cluster]; m < clusters_.starts[cluster + 1]; ++m) {
       fetch_ahead<kStep>(m);
-      const int64_t v = clusters_.members[m], last = csr_.indptr[v + 1];
-      for (int64_t e = csr_.indptr[v]; e < last; ++e) {
+      const int64_t row = clusters_.row(m), last = csr_.indptr[row + 1];
+      for (int64_t e = csr_.indptr[row]; e < last; ++e) {
         if (e + kAhead < last) __builtin_prefetch(labels_ + csr_.indices[e + kAhead]);
         const int32_t label = labels_[csr_.indices[e]];
         if (label >= 0) see(label);
@@ -58,11 +56,11 @@ class NeighbourLabels {
   static constexpr int64_t kAhead = 8;
 
   template <int kStep> void fetch_ahead(int64_t m) const {
-    if (inside(m + 16 * kStep)) __builtin_prefetch(csr_.indptr + clusters_.members[m + 16 * kStep]);
-    if (inside(m + 8 * kStep)) __builtin_prefetch(csr_.indices + csr_.indptr[clusters_.members[m + 8 * kStep]]);
+    if (inside(m + 16 * kStep)) __builtin_prefetch(csr_.indptr + clusters_.row(m + 16 * kStep));
+    if (inside(m + 8 * kStep)) __builtin_prefetch(csr_.indices + csr_.indptr[clusters_.row(m + 8 * kStep)]);
     if (!inside(m + 4 * kStep)) return;
-    const int64_t v = clusters_.members[m + 4 * kStep], first = csr_.indptr[v];
-    for (int64_t e = first; e < std::min(first + kAhead, csr_.indptr[v + 1]); ++e)
+    const int64_t row = clusters_.row(m + 4 * kStep), first = csr_.indptr[row];
+    for (int64_t e = first; e < std::min(first + kAhead, csr_.indptr[row + 1]); ++e)
       __builtin_prefetch(labels_ + csr_.indices[e]);
   }
   bool inside(int64_t m) const { return m >= 0 && m < end_; }
@@ -80,7 +78,7 @@ void relabel(const Clusters& clusters, int64_t cluster, int32_t* labels, int32_t
 Work work_of(const Csr& csr, const Clusters& clusters, int64_t cluster) {
   Work work{clusters.starts[cluster + 1] - clusters.starts[cluster], 0};
   for (int64_t m = clusters.starts[cluster]; m < clusters.starts[cluster + 1]; ++m)
-    work.edges += csr.indptr[clusters.members[m] + 1] - csr.indptr[clusters.members[m]];
+    work.edges += csr.indptr[clusters.row(m) + 1] - csr.indptr[clusters.row(m)];
   return work;
 }
 
@@ -92,7 +90,7 @@ uint64_t mixed(uint64_t x) {
 }
 
 // The label seen most that has room; among equals the one a cluster has, then the one that the seed ranks first.
-int32_t most_seen(const std::vector<int32_t>& met, Fresh<int32_t>& seen, Loads& loads, int32_t own, Work work, Work room,
+int32_t most_seen(const std::vector<int32_t>& met, Fresh<int32_t>& seen, const Loads& loads, int32_t own, Work work, Work room,
                   uint64_t salt) {
   int32_t best = own;
   uint64_t best_rank = UINT64_MAX;
@@ -107,10 +105,10 @@ int32_t most_seen(const std::vector<int32_t>& met, Fresh<int32_t>& seen, Loads& 
 // What a place costs: a vertex as much as a mean one's edges, an edge one; more, the fuller the part is.
 class Prices {
  public:
-  Prices(const Csr& csr, int64_t num_rows, const Placing& how)
-      : vertex_share_(double(how.num_parts) / double(num_rows)),
-        edge_share_(csr.indptr[num_rows] > 0 ? double(how.num_parts) / double(csr.indptr[num_rows]) : 0.0),
-        vertex_work_(1.0 + double(csr.indptr[num_rows]) / double(num_rows)),
+  explicit Prices(const Placing& how)
+      : vertex_share_(double(how.num_parts) / double(how.total.vertices)),
+        edge_share_(how.total.edges > 0 ? double(how.num_parts) / double(how.total.edges) : 0.0),
+        vertex_work_(1.0 + double(how.total.edges) / double(how.total.vertices)),
         steepness_(how.steepness) {}
 
   double of(Work work, Work sum) const {
@@ -131,7 +129,7 @@ class Prices {
 };
 
 // The part with the most in-neighbours for its price; the least full one where every other is shut.
-int32_t best_part(const std::vector<int64_t>& seen, Loads& loads, const Prices& prices, int32_t own, Work work,
+int32_t best_part(const std::vector<int64_t>& seen, const Loads& loads, const Prices& prices, int32_t own, Work work,
                   const Placing& how) {
   int32_t best = -1, emptiest = 0;
   double best_score = 0, least = 0;
@@ -147,10 +145,17 @@ int32_t best_part(const std::vector<int64_t>& seen, Loads& loads, const Prices& 
 
 }  // namespace
 
-int64_t partition_merge(const Csr& csr, int64_t num_rows, const Clusters& clusters, int32_t* labels, Work room,
-                        uint64_t seed) {
-  Loads loads(csr, num_rows, labels, num_rows);
-  Fresh<int32_t> seen = filled<int32_t>(num_rows, 0);
+void partition_held(const int64_t* indptr, int64_t num_rows, const int32_t* labels, int64_t num_labels, Work* held) {
+  std::fill_n(held, num_labels, Work{});
+  Loads loads(held);
+  for (int64_t v = 0; v < num_rows; ++v)
+    if (labels[v] >= 0) loads.add(labels[v], {1, indptr[v + 1] - indptr[v]});
+}
+
+int64_t partition_merge(const Csr& csr, const Clusters& clusters, int64_t num_vertices, int32_t* labels, Work* held,
+                        Work room, uint64_t seed) {
+  Loads loads(held);
+  Fresh<int32_t> seen = filled<int32_t>(num_vertices, 0);
   NeighbourLabels rows(csr, clusters, labels);
   std::vector<int32_t> met;
   int64_t moved = 0;
@@ -163,7 +168,7 @@ int64_t partition_merge(const Csr& csr, int64_t num_rows, const Clusters& cluste
       if (seen[label]++ == 0) met.push_back(label);
     });
     loads.remove(own, work);
-    const int32_t best = most_seen(met, seen, loads, own, work, room, mixed(seed ^ (uint64_t(c) << 32)));
+    const int32_t best = most_seen(met, seen, loads, own, work, room, mixed(seed ^ (uint64_t(clusters.first + c) << 32)));
     for (int32_t label : met) seen[label] = 0;
     met.clear();
     loads.add(best, work);
@@ -173,10 +178,9 @@ int64_t partition_merge(const Csr& csr, int64_t num_rows, const Clusters& cluste
   return moved;
 }
 
-int64_t partition_place(const Csr& csr, int64_t num_rows, const Clusters& clusters, int32_t* parts,
-                        const Placing& how) {
-  Loads loads(csr, num_rows, parts, how.num_parts);
-  const Prices prices(csr, num_rows, how);
+int64_t partition_place(const Csr& csr, const Clusters& clusters, int32_t* parts, Work* held, const Placing& how) {
+  Loads loads(held);
+  const Prices prices(how);
   NeighbourLabels rows(csr, clusters, parts);
   std::vector<int64_t> seen(how.num_parts);
   int64_t moved = 0;
@@ -213,25 +217,29 @@ void partition_deal(const int64_t* indptr, int64_t num_rows, const int32_t* orde
   }
 }
 
-void partition_cuts(const Csr& csr, int64_t num_rows, const int32_t* parts, int32_t num_parts, int64_t* cut,
-                    int64_t* ghosts) {
-  std::vector<int64_t> starts(num_parts + 1);
-  for (int64_t v = 0; v < num_rows; ++v) ++starts[parts[v] + 1];
-  for (int32_t part = 0; part < num_parts; ++part) starts[part + 1] += starts[part];
-  Fresh<int32_t> members(num_rows), reader = filled<int32_t>(num_rows, -1);  // the part that counted a vertex last
-  std::vector<int64_t> cursors(starts.begin(), starts.end() - 1);
-  for (int64_t v = 0; v < num_rows; ++v) members[cursors[parts[v]]++] = int32_t(v);
-  for (int32_t part = 0; part < num_parts; ++part) {
-    cut[part] = ghosts[part] = 0;
-    for (int64_t m = starts[part]; m < starts[part + 1]; ++m)
-      for (int64_t e = csr.indptr[members[m]]; e < csr.indptr[members[m] + 1]; ++e) {
-        const int32_t source = csr.indices[e];
-        if (parts[source] == part) continue;
-        ++cut[part];
-        ghosts[part] += reader[source] != part;
-        reader[source] = part;
+int64_t partition_across(const Csr& csr, int64_t num_rows, int64_t first_row, const int32_t* parts, int64_t first_part,
+                         int32_t* readers, int32_t* targets) {
+  constexpr int64_t kAhead = 16;
+  auto bit = [first_part](int32_t part) -> int32_t {
+    const int64_t number = part - first_part;
+    return number >= 0 && number < 32 ? int32_t(uint32_t(1) << number) : 0;
+  };
+  int64_t cut = 0;
+  for (int64_t r = 0; r < num_rows; ++r) {
+    const int32_t own = parts[first_row + r], own_bit = bit(own);
+    for (int64_t e = csr.indptr[r]; e < csr.indptr[r + 1]; ++e) {
+      if (e + kAhead < csr.indptr[num_rows]) {
+        __builtin_prefetch(parts + csr.indices[e + kAhead]);
+        __builtin_prefetch(readers + csr.indices[e + kAhead], 1);
       }
+      const int32_t source = csr.indices[e], part = parts[source];
+      if (part == own) continue;
+      ++cut;
+      readers[source] |= own_bit;
+      if (targets != nullptr) targets[first_row + r] |= bit(part);
+    }
   }
+  return cut;
 }
 
 }  // namespace dorylus

@@ -1,0 +1,117 @@
+"""How the edges of a graph are read: in blocks of rows, as they are at hand or, under a limit, from files."""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+
+from dorylus import kernels
+from dorylus.graph import Graph
+from dorylus.graph.arrays import OffsetArray
+from dorylus.graph.mapped import bring_in, let_go
+from dorylus.graph.places import Address, is_elsewhere
+from dorylus.graph.store import OUT_EDGES, OutEdges, open_out_edges
+from dorylus.paging import Pager
+from dorylus.partition.limit import Shares
+from dorylus.partition.paged_edges import PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges
+from dorylus.partition.shard import Ids
+from dorylus.partition.sorted_edges import Sorting
+
+
+class Reading:
+    """A graph whose edges are read in blocks. ``sorting`` is there under a limit, and then nothing stays in memory."""
+
+    def __init__(self, graph: Graph, shares: Shares, sorting: Sorting | None = None) -> None:
+        self.graph, self._shares, self._sorting = graph, shares, sorting
+
+    @property
+    def in_any_order(self) -> bool:
+        """Whether every row may be asked for at any time, of the graph itself."""
+        return self._shares.in_any_order
+
+    @cached_property
+    def in_edges(self) -> PagedCsr:
+        """The in-edges of every vertex."""
+        bounds = even_bounds(self.graph.indptr, self._shares.block_edges)
+        if self._sorting is not None:
+            return paged_edges(self.graph, bounds, self._sorting.pager)
+        return PagedCsr((self.graph.indptr, self.graph.indices, self.graph.edge_weight), bounds, ())
+
+    @cached_property
+    def links(self) -> PagedCsr:
+        """The in-edges without their weights."""
+        edges = self.in_edges
+        return PagedCsr((*edges.csr[:2], None), edges.bounds, edges.pages[:1])
+
+    @cached_property
+    def out_edges(self) -> PagedCsr:
+        """The out-edges of every vertex of a directed graph: those of its store, or made by turning its in-edges."""
+        graph, found = self.graph, None
+        if graph.store is not None and not is_elsewhere(graph.store):
+            found = open_out_edges(graph.store)
+        if found is not None:
+            return self._stored_out_edges(str(graph.store), found)
+        if self._sorting is not None:
+            return self._sorting.turned(self.in_edges)
+        turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
+        return PagedCsr(turned, even_bounds(turned[0], self._shares.block_edges), ())
+
+    def _stored_out_edges(self, store: str, found: OutEdges) -> PagedCsr:
+        csr, bounds = (
+            (found.indptr, found.indices, found.edge_weight),
+            even_bounds(found.indptr, self._shares.block_edges),
+        )
+        if self._sorting is None:
+            edges = PagedCsr(csr, bounds, ())
+        else:
+            edges = stored_edges(csr, Path(store), OUT_EDGES[1:], bounds, self._sorting.pager)
+        check_out_edges(edges)
+        return edges
+
+    @contextmanager
+    def in_order(self, members: Ids, starts: OffsetArray) -> Iterator[PagedCsr]:
+        """The in-edges of ``members``, a row each; cluster c, ``members[starts[c]:starts[c + 1]]``, is in one block."""
+        assert self._sorting is not None
+        edges = self._sorting.in_order(self.in_edges, members, starts)
+        try:
+            yield edges
+        finally:
+            self._sorting.give_back(edges)
+
+
+@contextmanager
+def reading(graph: Graph, shares: Shares, scratch: str | PathLike[str]) -> Iterator[Reading]:
+    """The edges of a graph, to be read within what they may take; scratch files have no name and vanish at the end."""
+    if not shares.limited:
+        yield Reading(graph, shares)
+        return
+    pager = Pager(scratch)
+    try:
+        if shares.in_any_order:
+            bring_in(graph.indices)
+        merge, block = shares.merge_bytes, shares.block_edges
+        yield Reading(graph, shares, Sorting(scratch, pager, shares.sort_bytes, merge, block))
+    finally:
+        pager.close()
+        leave(graph)
+
+
+def leave(graph: Graph) -> None:
+    """Nothing of what a graph maps stays in memory."""
+    labels = () if graph.labels is None else (graph.labels,)
+    weight = () if graph.edge_weight is None else (graph.edge_weight,)
+    for array in (graph.indptr, graph.indices, *weight, *labels):
+        let_go(array)
+
+
+def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
+    """Where scratch files go: beside what is written, else beside the graph's store, else with temporary files."""
+    for place in (out, graph.store):
+        if place is not None and not is_elsewhere(place):
+            folder = Path(place).absolute().parent
+            while not folder.exists():
+                folder = folder.parent
+            return folder
+    return Path(tempfile.gettempdir())
