@@ -26,63 +26,63 @@ class Case:
     arguments: Mapping[str, Any]
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     limits: tuple[str | None, ...]
 
 
 CASES = (
     Case(
-        name="2M vertices, 24M edges, 32 features",
-        generator="rmat",
-        arguments={"num_vertices": 2_000_000, "num_edges": 24_000_000, "num_features": 32, "num_classes": 10},
-        model="gcn",
-        options={"hidden": 64, "dropout": 0.5},
-        limits=("2GiB", None),
+        name="900k vertices, 14M edges, 64 features",
+        generator="communities",
+        arguments={"num_vertices": 900_000, "average_degree": 16.0, "num_features": 64, "num_classes": 12},
+        model="gin",
+        options={"hidden": 64, "num_layers": 3, "dropout": 0.1},
+        limits=("1GiB", None),
     ),
     Case(
-        name="1M vertices, 20M edges, 100 features, directed",
+        name="700k vertices, 8M edges, 40 features, directed",
         generator="rmat",
         arguments={
-            "num_vertices": 1_000_000, "num_edges": 20_000_000, "num_features": 100, "num_classes": 47, "directed": True
+            "num_vertices": 700_000, "num_edges": 8_000_000, "num_features": 40, "num_classes": 25, "directed": True
         },
-        model="sage",
-        options={"hidden": 64, "dropout": 0.2},
-        limits=("1200MiB", None),
-    ),
-    Case(
-        name="600k vertices, 9M edges, 48 features",
-        generator="communities",
-        arguments={"num_vertices": 600_000, "average_degree": 15.0, "num_features": 48, "num_classes": 20},
         model="gat",
-        options={"hidden": 16, "heads": 4, "dropout": 0.0},
-        limits=("1GiB",),
+        options={"hidden": 24, "heads": 2, "num_layers": 3, "dropout": 0.4},
+        limits=("1200MiB",),
     ),
     Case(
-        name="1M vertices, 10M edges, 16 features, directed",
+        name="1.2M vertices, 30M edges, 24 features",
         generator="rmat",
-        arguments={
-            "num_vertices": 1_000_000, "num_edges": 10_000_000, "num_features": 16, "num_classes": 7, "directed": True
-        },
+        arguments={"num_vertices": 1_200_000, "num_edges": 30_000_000, "num_features": 24, "num_classes": 60},
         model="gcn",
-        options={"hidden": 128, "num_layers": 3, "dropout": 0.0},
-        limits=("1536MiB",),
+        options={"hidden": [96, 48], "dropout": 0.3},
+        limits=("900MiB", None),
     ),
     Case(
-        name="800k vertices, 16M edges, 128 features",
+        name="400k vertices, 6M edges, 200 features",
         generator="communities",
-        arguments={"num_vertices": 800_000, "average_degree": 20.0, "num_features": 128, "num_classes": 16},
+        arguments={"num_vertices": 400_000, "average_degree": 15.0, "num_features": 200, "num_classes": 30},
         model="sage",
-        options={"hidden": 48, "num_layers": 3, "dropout": 0.3, "aggregator": "max"},
+        options={"hidden": 128, "dropout": 0.0},
+        limits=("900MiB",),
+    ),
+    Case(
+        name="1.5M vertices, 20M edges, 50 features",
+        generator="rmat",
+        arguments={"num_vertices": 1_500_000, "num_edges": 20_000_000, "num_features": 50, "num_classes": 33},
+        model="gcn",
+        options={"hidden": 96, "dropout": 0.0},
+        settings={"precision": "bf16"},
         limits=("1GiB",),
     ),
     Case(
-        name="500k vertices, 6M edges, 300 features, directed",
+        name="1.6M vertices, 10M edges, 20 features, directed",
         generator="rmat",
         arguments={
-            "num_vertices": 500_000, "num_edges": 6_000_000, "num_features": 300, "num_classes": 100, "directed": True
+            "num_vertices": 1_600_000, "num_edges": 10_000_000, "num_features": 20, "num_classes": 9, "directed": True
         },
-        model="gcn",
-        options={"hidden": 32, "dropout": 0.0},
-        limits=("700MiB",),
+        model="sage",
+        options={"hidden": 32, "dropout": 0.2, "aggregator": "max"},
+        limits=("900MiB",),
     ),
 )  # fmt: skip
 
@@ -103,19 +103,20 @@ def measure(folder: Path, threads: int, only: str = "") -> list[dict[str, Any]]:
 def trained(case: Case, store: Path, limit: str | None, threads: int) -> Ran:
     """Two epochs in a group without a limit, of a store of which nothing is in the page cache."""
     drop_pages(store)
-    settings = {} if limit is None else {"memory": limit, "scratch_dir": str(store.parent)}
+    limited = {} if limit is None else {"memory": limit, "scratch_dir": str(store.parent)}
     order = {
-        "what": "train", "store": str(store), "model": case.model, "options": case.options, "settings": settings,
-        "threads": threads, "epochs": 2,
+        "what": "train", "store": str(store), "model": case.model, "options": case.options,
+        "settings": {**case.settings, **limited}, "threads": threads, "epochs": 2,
     }  # fmt: skip
     with Group("predicted") as group:
         return group.run(order).checked()
 
 
 def row_of(case: Case, limit: str | None, ran: Ran) -> dict[str, Any]:
+    chosen = ", ".join(f"{name}={value}" for name, value in {**case.options, **case.settings}.items())
     return {
         "shape": case.name,
-        "model": f"{case.model} {', '.join(f'{name}={value}' for name, value in case.options.items())}",
+        "model": f"{case.model} {chosen}",
         "limit": limit or "none",
         "measured": ran.peak,
         "parts": ran.parts,
