@@ -83,6 +83,9 @@ def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
     csr = graph.indptr, graph.indices, graph.edge_weight
     if graph.store is None or is_elsewhere(graph.store):
         return PagedCsr(csr, bounds, ())
+    for array in csr[1:]:  # what opening the store has left in the page cache: it is read past that from now on
+        if array is not None:
+            let_go(array)
     return stored_edges(csr, Path(graph.store), ("indices", "edge_weight"), bounds, pager)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from dorylus.paging.mover import WRITES
 from dorylus.saga import Plan
+from dorylus.saga.kept_bytes import kept_bytes
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
 from dorylus.saga.table import Steps, steps_of
 from dorylus.servers.bench import Extra, Grad, Published
@@ -230,12 +231,15 @@ class _Pass:
 
     def _num_rows(self, slot: Slot) -> int:
         """The rows that are ever written, and so in memory."""
-        return self._shape.vertices if self._needed is None else self._needed[slot.level]
+        return self._rows_at(slot.level)
+
+    def _rows_at(self, level: int) -> int:
+        return self._shape.vertices if self._needed is None else self._needed[level]
 
     def kept_bytes(self, plan: Plan) -> int:
         """What autograd keeps of every ApplyVertex, where it does."""
-        made = (slot for stage in plan.stages if isinstance(stage, ApplyVertex) for slot in stage.outputs)
-        return sum(self._num_rows(slot) * FLOAT * slot.columns for slot in made)
+        stages = [stage for stage in plan.stages if isinstance(stage, ApplyVertex)]
+        return sum(self._rows_at(stage.level) * kept_bytes(stage) for stage in stages)
 
     def _count_edges(self, steps: Steps) -> None:
         times = sum(

@@ -7,6 +7,7 @@ from dorylus.saga import Program, Recipe, lower
 from dorylus.training.assembly import bind, savings_of, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.limits import Asked, MemoryPlan, memory_plan
+from dorylus.training.optim import make_optimizer
 
 
 def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
@@ -16,6 +17,7 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
     """
     config = RunConfig.of(**settings)
     program = bind(model, graph, config.seed)
+    make_optimizer(config, list(program.named_parameters()))  # as a run does: what torch loads for it is memory too
     plans = [
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
