@@ -60,6 +60,9 @@ def _memory(summary: Summary) -> str:
     here, there = (units.size(each) for each in (summary.peak_memory_bytes, summary.server_peak_memory_bytes))
     if summary.server_peak_memory_bytes:
         return f"{there} on a graph server at most, {here} here"
+    if summary.predicted and summary.peak_memory_bytes:
+        predicted = units.size(summary.predicted["peak_bytes"])
+        return f"{here}, the code of libraries included (predicted without it {predicted})"
     return here if summary.peak_memory_bytes else "–"
 
 

@@ -135,10 +135,11 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
     saved, limited = saved_shards(graph, config), limits(asked)
     if limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
+        work = _work(training, graph, cut)
     else:
-        training, evaluation = limited.training or training, limited.evaluation
         cut = plain_cut(graph.indptr, program.num_layers, limited.intervals)
-    work = _work(training, graph, cut) if limited is None else _whole_work(training, graph)
+        work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
+        training, evaluation = limited.training or training, limited.evaluation
     return Assembly(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
 
 

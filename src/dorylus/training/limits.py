@@ -23,6 +23,9 @@ MARGIN = 25  # the part of a limit that is left alone: a prediction is not exact
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
 FEWEST_ROWS = 512
+SPARE = (
+    8 * MIB
+)  # of a limit that is named: whoever is told of it plans again, in a process that has loaded a little more
 WORTH_NAMING = 0.9  # of what is needed, another setting makes this at most
 HOLDINGS = (  # the cheapest first
     Holding(rows=False, gathered=False, published=False),
@@ -59,7 +62,7 @@ class Asked:
         return replace(self, config=replace(self.config, **settings))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MemoryPlan:
     """What a run takes under a limit. ``chosen``: the cheapest way that fits; None where not even the smallest does.
 
@@ -84,6 +87,17 @@ class MemoryPlan:
     def shown(self) -> Limits:
         """The way to be told about."""
         return self.chosen or self.smallest
+
+    @property
+    def peak(self) -> int:
+        """The bytes that are to be in memory at the worst moment."""
+        return self.shown.peak
+
+    def __repr__(self) -> str:
+        figures = self.shown.figures
+        told = {"in memory": self.peak, "in files": figures.on_disk.total(), "limit": self.limit}
+        moved = f"an epoch reads {format_bytes(figures.read)} and writes {format_bytes(figures.written)}"
+        return f"MemoryPlan({self.verdict}: {', '.join(f'{k} {format_bytes(v)}' for k, v in told.items())}; {moved})"
 
 
 def memory_plan(asked: Asked, limit: int | None = None) -> MemoryPlan:
@@ -125,9 +139,9 @@ def limits(asked: Asked) -> Limits | None:
 
 
 def enough(asked: Asked, plan: MemoryPlan) -> int:
-    """The smallest limit, in whole MiB, with which a run would fit that does not."""
+    """The smallest limit, in whole MiB and with a little to spare, with which a run would fit that does not."""
     while plan.chosen is None:  # a larger limit has larger intervals, which take more in their turn
-        needed = -(-plan.smallest.peak * MARGIN // (MARGIN - 1))
+        needed = -(-plan.smallest.peak * MARGIN // (MARGIN - 1)) + SPARE
         plan = within(asked, max(plan.limit + 1, -(-needed // MIB) * MIB))
     return plan.limit
 
@@ -139,13 +153,14 @@ def too_little(asked: Asked, plan: MemoryPlan) -> str:
     free = None if asked.config.memory is None else memory.free_bytes()
     short = "" if free is None or free >= needed else f" (only {format_bytes(free)} are free now)"
     cure = f"Give memory='{needed // MIB}MiB'{short}" if given else "Free as much, take a machine that has it"
+    held = format_bytes(memory.private_bytes())
     half, saved = asked.with_settings(precision="bf16"), ""
     if (less := enough(half, within(half, plan.limit))) < WORTH_NAMING * needed:
         saved = f" With precision='bf16', which is an approximation, {format_bytes(less)} are enough."
     return (
         f"{format_bytes(plan.limit)} {what} too little for graph {asked.graph.name!r} and this model: with everything "
-        f"in files that can be, {format_bytes(needed)} are needed at the worst moment. {cure}, or a narrower "
-        f"model.{saved}"
+        f"in files that can be, {format_bytes(needed)} are needed at the worst moment, {held} of them for what this "
+        f"process holds already. {cure}, or a narrower model.{saved}"
     )
 
 

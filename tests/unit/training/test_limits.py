@@ -38,6 +38,7 @@ def wide():
 def process(monkeypatch):
     """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
     monkeypatch.setattr(limits_module, "SLACK", 0)
+    monkeypatch.setattr(limits_module, "SPARE", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 
@@ -105,6 +106,19 @@ def test_the_memory_a_refusal_names_is_enough(kib, precision, wide):
 def test_the_memory_a_refusal_names_is_the_least(wide):
     named = int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0])
     assert planned(wide, (named - 1) * KIB).chosen is None
+
+
+def test_a_limit_that_is_named_has_a_little_to_spare(wide, monkeypatch):
+    least = int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0])
+    monkeypatch.setattr(limits_module, "SPARE", 5 << 20)
+    assert int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0]) == least + 5
+
+
+def test_a_plan_is_told_in_a_line(wide):
+    plan = planned(wide, 1024)
+    assert repr(plan).startswith("MemoryPlan(does not fit: in memory ")
+    assert "limit 1.0 MiB; an epoch reads " in repr(plan)
+    assert plan.peak == plan.smallest.peak
 
 
 def test_what_bf16_is_said_to_need_is_enough_for_it(wide):

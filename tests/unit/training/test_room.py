@@ -37,6 +37,7 @@ def wide():
 def process(monkeypatch):
     """A process that takes nothing for itself."""
     monkeypatch.setattr(limits, "SLACK", 0)
+    monkeypatch.setattr(limits, "SPARE", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 
