@@ -32,57 +32,57 @@ class Case:
 
 CASES = (
     Case(
-        name="900k vertices, 14M edges, 64 features",
+        name="1M vertices, 12M edges, 100 features",
         generator="communities",
-        arguments={"num_vertices": 900_000, "average_degree": 16.0, "num_features": 64, "num_classes": 12},
-        model="gin",
-        options={"hidden": 64, "num_layers": 3, "dropout": 0.1},
-        limits=("1GiB", None),
-    ),
-    Case(
-        name="700k vertices, 8M edges, 40 features, directed",
-        generator="rmat",
-        arguments={
-            "num_vertices": 700_000, "num_edges": 8_000_000, "num_features": 40, "num_classes": 25, "directed": True
-        },
-        model="gat",
-        options={"hidden": 24, "heads": 2, "num_layers": 3, "dropout": 0.4},
-        limits=("1200MiB",),
-    ),
-    Case(
-        name="1.2M vertices, 30M edges, 24 features",
-        generator="rmat",
-        arguments={"num_vertices": 1_200_000, "num_edges": 30_000_000, "num_features": 24, "num_classes": 60},
+        arguments={"num_vertices": 1_000_000, "average_degree": 12.0, "num_features": 100, "num_classes": 18},
         model="gcn",
-        options={"hidden": [96, 48], "dropout": 0.3},
+        options={"hidden": 32, "num_layers": 4, "dropout": 0.2},
+        limits=("800MiB",),
+    ),
+    Case(
+        name="500k vertices, 15M edges, 100 features",
+        generator="rmat",
+        arguments={"num_vertices": 500_000, "num_edges": 15_000_000, "num_features": 100, "num_classes": 40},
+        model="gat",
+        options={"hidden": 8, "heads": 8, "dropout": 0.6},
         limits=("900MiB", None),
     ),
     Case(
-        name="400k vertices, 6M edges, 200 features",
-        generator="communities",
-        arguments={"num_vertices": 400_000, "average_degree": 15.0, "num_features": 200, "num_classes": 30},
-        model="sage",
-        options={"hidden": 128, "dropout": 0.0},
-        limits=("900MiB",),
-    ),
-    Case(
-        name="1.5M vertices, 20M edges, 50 features",
-        generator="rmat",
-        arguments={"num_vertices": 1_500_000, "num_edges": 20_000_000, "num_features": 50, "num_classes": 33},
-        model="gcn",
-        options={"hidden": 96, "dropout": 0.0},
-        settings={"precision": "bf16"},
-        limits=("1GiB",),
-    ),
-    Case(
-        name="1.6M vertices, 10M edges, 20 features, directed",
+        name="600k vertices, 12M edges, 64 features, directed",
         generator="rmat",
         arguments={
-            "num_vertices": 1_600_000, "num_edges": 10_000_000, "num_features": 20, "num_classes": 9, "directed": True
+            "num_vertices": 600_000, "num_edges": 12_000_000, "num_features": 64, "num_classes": 21, "directed": True
         },
         model="sage",
-        options={"hidden": 32, "dropout": 0.2, "aggregator": "max"},
-        limits=("900MiB",),
+        options={"hidden": 96, "num_layers": 3, "dropout": 0.0},
+        limits=("1000MiB", None),
+    ),
+    Case(
+        name="2M vertices, 16M edges, 32 features",
+        generator="rmat",
+        arguments={"num_vertices": 2_000_000, "num_edges": 16_000_000, "num_features": 32, "num_classes": 14},
+        model="gin",
+        options={"hidden": 48, "dropout": 0.5},
+        limits=("1300MiB",),
+    ),
+    Case(
+        name="300k vertices, 9M edges, 64 features",
+        generator="communities",
+        arguments={"num_vertices": 300_000, "average_degree": 30.0, "num_features": 64, "num_classes": 10},
+        model="gcn",
+        options={"hidden": 256, "dropout": 0.5},
+        limits=("700MiB",),
+    ),
+    Case(
+        name="1M vertices, 10M edges, 80 features, directed",
+        generator="rmat",
+        arguments={
+            "num_vertices": 1_000_000, "num_edges": 10_000_000, "num_features": 80, "num_classes": 28, "directed": True
+        },
+        model="sage",
+        options={"hidden": 64, "dropout": 0.1},
+        settings={"precision": "bf16"},
+        limits=("1GiB",),
     ),
 )  # fmt: skip
 

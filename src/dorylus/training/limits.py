@@ -18,7 +18,7 @@ from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch, scratch_folder
 
 MIB = 1 << 20
-SLACK = 96 << 20  # what allocators keep, threads, and whatever the model does not know of
+SLACK = 32 << 20  # threads, and whatever the model does not know of
 MARGIN = 25  # the part of a limit that is left alone: a prediction is not exact
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
@@ -115,13 +115,12 @@ def memory_plan(asked: Asked, limit: int | None = None) -> MemoryPlan:
 def within(asked: Asked, limit: int) -> MemoryPlan:
     """The cheapest way that fits into a limit, whatever there is of disk space."""
     used = memory.private_bytes() + SLACK
-    last: Limits | None = None
+    tried = []
     for way in _ways(asked, limit, used):
-        last = way
         if way.peak <= limit - limit // MARGIN:
             return MemoryPlan(limit, way, way)
-    assert last is not None
-    return MemoryPlan(limit, None, last)
+        tried.append(way)
+    return MemoryPlan(limit, None, min(tried, key=lambda each: each.peak))
 
 
 def limits(asked: Asked) -> Limits | None:

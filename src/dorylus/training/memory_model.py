@@ -19,6 +19,7 @@ from dorylus.servers.touches import FEATURES, Touch, touches_of
 from dorylus.training.memory_shape import FLOAT, Shape
 
 COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
+ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks
 SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
 ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
 
@@ -144,37 +145,47 @@ class _Pass:
         self._results = plan.results
         self._needed = way.rows if backward else None
         self.figures = Figures()
+        self._held: dict[int, Counter[str]] = {phase: Counter() for phase in self._phases}
         self._count_matrices()
-        self._count_work(plan)
+        self._count_work(steps)
         if not everything:
             self._count_edges(steps)
+        worst = max(self._held, key=lambda phase: self._held[phase].total())
+        self.figures.resident.update(self._held[worst])
 
     def _count_matrices(self) -> None:
-        alive: dict[int, Counter[str]] = {phase: Counter() for phase in self._phases}
-        moving: Counter[int] = Counter()
+        leaving: dict[int, int] = dict.fromkeys(self._phases, 0)  # the widest rows that are written to files
         for name, at in self._when_touched().items():
             size, kind = self._size(name), kind_of(name)
             if self._is_paged(name):
-                self._count_paged(name, size, kind, at, alive)
-                for phase in at:
-                    moving[phase] += size // self._shape.vertices
+                self._count_paged(name, size, kind, at)
+                self._count_moving(name, size // self._shape.vertices, at, leaving)
             else:
                 for phase in range(min(at), max(at) + 1):
-                    alive[phase][kind] += size
-        worst = max(alive.values(), key=lambda held: held.total(), default=Counter())
-        self.figures.resident.update(worst)
-        in_flight = self._way.threads + AHEAD + WRITES
-        self.figures.resident["on the way"] += max(moving.values(), default=0) * self._rows * in_flight
+                    self._held[phase][kind] += size
+        for phase, row_bytes in leaving.items():
+            self._held[phase]["on the way"] += WRITES * self._rows * row_bytes
 
-    def _count_paged(
-        self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]], alive: dict[int, Counter[str]]
+    def _count_moving(
+        self, name: Hashable, row_bytes: int, at: Mapping[int, list[Touch]], leaving: dict[int, int]
     ) -> None:
+        """The rows of a matrix that are at hand, were asked for, or wait to be written."""
+        for phase, touches in at.items():
+            if any(name in touch.wholes for touch in touches):
+                continue
+            stored = is_lasting(name) or name == FEATURES
+            ahead = AHEAD if stored or phase != min(at) else 0
+            self._held[phase]["on the way"] += (self._way.threads + ahead) * self._rows * row_bytes
+            if not stored and any(name in touch.writes for touch in touches):
+                leaving[phase] = max(leaving[phase], row_bytes)
+
+    def _count_paged(self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]]) -> None:
         is_file = is_lasting(name) or name == FEATURES
         is_read = self._shape.features_in_files or not (is_file and kind == "features")
         for phase, touches in at.items():
             whole = any(name in touch.wholes for touch in touches)
             written = any(name in touch.writes for touch in touches)
-            alive[phase][kind] += size if whole else 0
+            self._held[phase][kind] += size if whole else 0
             stays = phase != max(at) or name in self._results
             self.figures.written += size if written and stays and not is_file else 0
             self.figures.read += self._in_file(name, size) if is_read and (is_file or phase != min(at)) else 0
@@ -217,6 +228,8 @@ class _Pass:
         """The bytes of a matrix; 0 where the layer makes no such thing."""
         if name == FEATURES:
             return self._shape.vertices * FLOAT * self._shape.features
+        if isinstance(name, Slot) and name.source == "features" and self._plan.sparse_features:
+            return 0  # sparse rows are taken from the graph as they are needed
         if isinstance(name, Slot):
             narrow = (name.gathered and not name.exact) or (name.source == "static" and not self._everything)
             return self._num_rows(name) * name.columns * self._way.item(narrow)
@@ -242,27 +255,25 @@ class _Pass:
         return sum(self._rows_at(stage.level) * kept_bytes(stage) for stage in stages)
 
     def _count_edges(self, steps: Steps) -> None:
-        times = sum(
-            isinstance(stage, Gather) and step.kind.value.endswith("GA")
-            for step, stage in zip(steps.table.steps, steps.stages, strict=True)
-        )
         in_files = self._shape.edges_in_files or self._shape.self_loops  # those with loops are scratch
-        self.figures.read += times * self._shape.edge_bytes * in_files
-        in_flight = self._way.threads + AHEAD
-        self.figures.resident["on the way"] += in_flight * self._shape.edge_bytes // self._way.intervals
+        in_flight = (self._way.threads + AHEAD) * self._shape.edge_bytes // self._way.intervals
+        for step, stage in zip(steps.table.steps, steps.stages, strict=True):
+            if isinstance(stage, Gather) and step.kind.value.endswith("GA"):
+                self.figures.read += self._shape.edge_bytes * in_files
+                self._held[step.phase]["on the way"] += in_flight
 
-    def _count_work(self, plan: Plan) -> None:
-        """What dense tasks hold beside the rows they read."""
-        widths = [0]
-        for stage in plan.stages:
+    def _count_work(self, steps: Steps) -> None:
+        """What dense tasks hold beside the rows they read, and what allocators keep for the next."""
+        for step, stage in zip(steps.table.steps, steps.stages, strict=True):
             if isinstance(stage, ApplyVertex):
                 made = sum(slot.columns for slot in stage.outputs)
             elif isinstance(stage, Loss):
-                made = plan.layers[-1].out_columns
+                made = self._plan.layers[-1].out_columns
             else:
                 continue
-            widths.append(sum(slot.columns for slot in stage.inputs) + COPIES * made)
-        self.figures.resident["work"] += self._way.threads * self._rows * FLOAT * max(widths)
+            width = sum(slot.columns for slot in stage.inputs if self._size(slot)) + COPIES * made
+            work = self._way.threads * (self._rows * FLOAT * width + ARENA)
+            self._held[step.phase]["work"] = max(self._held[step.phase]["work"], work)
 
 
 MADE_BY = {

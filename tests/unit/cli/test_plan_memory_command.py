@@ -15,6 +15,7 @@ ASKED = ("plan-memory", GRAPH, "--hidden", "64", "--threads", "1")
 def process(monkeypatch):
     """A process that takes nothing for itself."""
     monkeypatch.setattr(limits, "SLACK", 0)
+    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 
@@ -34,9 +35,9 @@ def test_without_a_limit_the_machine_is_the_limit(dorylus_program, monkeypatch):
 
 
 def test_a_run_that_needs_files_fits_with_spilling(dorylus_program):
-    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB")
+    code, out, _ = dorylus_program(*ASKED, "--memory", "4MiB")
     assert code == 0
-    assert "fits with spilling: limit 5" in out
+    assert "fits with spilling: limit 4" in out
     assert re.search(r"each epoch reads [1-9].* of files and writes ", out)
 
 
@@ -51,7 +52,7 @@ def test_a_run_that_does_not_fit_ends_with_one_and_the_cure(dorylus_program, tmp
 
 
 def test_the_disk_is_told_where_files_are_needed(dorylus_program, tmp_path):
-    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path)
+    code, out, _ = dorylus_program(*ASKED, "--memory", "4MiB", "--scratch-dir", tmp_path)
     assert code == 0
     assert re.search(rf"scratch: \d.* in {tmp_path}, where .* are free\n", out)
     _, out, _ = dorylus_program(*ASKED, "--memory", "1GiB")
@@ -61,22 +62,22 @@ def test_the_disk_is_told_where_files_are_needed(dorylus_program, tmp_path):
 def test_a_disk_too_small_does_not_fit_and_is_told(dorylus_program, tmp_path, monkeypatch):
     usage = namedtuple("Usage", "total used free")
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: usage(100, 90, 10))
-    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path)
+    code, out, _ = dorylus_program(*ASKED, "--memory", "4MiB", "--scratch-dir", tmp_path)
     assert code == 1
     assert "where 10 bytes are free (too little)" in out
-    assert "does not fit: limit 5" in out
+    assert "does not fit: limit 4" in out
     assert "make room there, or name another folder as scratch_dir." in out
 
 
 def test_a_scratch_folder_that_is_not_there_is_told(dorylus_program, tmp_path):
-    code, out, _ = dorylus_program(*ASKED, "--memory", "5MiB", "--scratch-dir", tmp_path / "nowhere")
+    code, out, _ = dorylus_program(*ASKED, "--memory", "4MiB", "--scratch-dir", tmp_path / "nowhere")
     assert code == 1
     assert "which is not there" in out
     assert "is no folder: make it, or name another." in out
 
 
 def test_a_run_that_needs_files_goes_on_where_there_was_no_run_before(dorylus_program, tmp_path):
-    code, out, _ = dorylus_program("train", *ASKED[1:], "--memory", "5MiB", "--epochs", "2")
+    code, out, _ = dorylus_program("train", *ASKED[1:], "--memory", "4MiB", "--epochs", "2")
     assert code == 0
     assert re.search(r"files per epoch.* read, .* written \(predicted .* and .*\)", out)
     (log,) = tmp_path.glob("runs/*/log.jsonl")

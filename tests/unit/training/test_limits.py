@@ -21,8 +21,8 @@ KIB = 1024
 def wide():
     """A graph of some MiB, most of it in its features."""
     rng = np.random.default_rng(0)
-    size = 4096
-    source, destination = np.unique(rng.integers(0, size, (2, 20_000)), axis=1)
+    size = 16384
+    source, destination = np.unique(rng.integers(0, size, (2, 80_000)), axis=1)
     return dorylus.Graph.from_edges(
         source,
         destination,
@@ -38,6 +38,7 @@ def wide():
 def process(monkeypatch):
     """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
     monkeypatch.setattr(limits_module, "SLACK", 0)
+    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
     monkeypatch.setattr(limits_module, "SPARE", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
@@ -47,7 +48,7 @@ def planned(graph, kib, **settings):
 
 
 def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
-    plans = [planned(wide, kib) for kib in range(4 * KIB, 20 * KIB, 512)]
+    plans = [planned(wide, kib) for kib in range(4 * KIB, 80 * KIB, 2048)]
     verdicts = [plan.verdict for plan in plans]
     order = ["does not fit", "fits with spilling", "fits"]
     assert sorted(set(verdicts), key=order.index) == order
@@ -64,7 +65,7 @@ def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
 
 
 def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
-    found = [planned(wide, kib).chosen for kib in range(20 * KIB, 8 * KIB, -512)]
+    found = [planned(wide, kib).chosen for kib in range(80 * KIB, 4 * KIB, -1024)]
     holdings = [way.limited.holding for way in found if way is not None and way.limited is not None]
     ranks = [HOLDINGS.index(holding) for holding in holdings]
     assert ranks == sorted(ranks)
@@ -73,13 +74,13 @@ def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
 
 
 def test_plans_for_training_and_evaluation_are_cut_alike(wide):
-    for kib in range(8 * KIB, 20 * KIB, 2048):
+    for kib in range(32 * KIB, 80 * KIB, 8192):
         way = planned(wide, kib).shown
         assert bool(way.training.parts) == bool(way.evaluation.parts)
 
 
 def test_intervals_that_were_asked_for_are_kept(wide):
-    assert planned(wide, 16 * KIB, intervals=7).shown.intervals == 7
+    assert planned(wide, 64 * KIB, intervals=7).shown.intervals == 7
 
 
 def test_without_a_limit_the_limit_is_what_the_machine_has(wide, monkeypatch):
