@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_section
-from dorylus.errors import ConfigError
+from dorylus.cli.interrupt import tell_nothing_written
+from dorylus.cli.new_store import check_new_store
 from dorylus.training.run_folder import RunSpec
 
 
@@ -26,12 +27,8 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
 ) -> None:
     """Write a graph as a store folder."""
-    from dorylus.graph.store import is_store
-
-    if is_store(store) and not overwrite:
-        raise ConfigError(
-            f"the store {store} exists already: give --overwrite to replace it, or choose another folder."
-        )
-    graph = RunSpec(graph_section(source, root, row_normalise)).load_graph()
-    graph.save(store, overwrite=overwrite, feature_dtype=feature_dtype)
+    check_new_store(store, overwrite=overwrite)
+    with tell_nothing_written():
+        graph = RunSpec(graph_section(source, root, row_normalise)).load_graph()
+        graph.save(store, overwrite=overwrite, feature_dtype=feature_dtype)
     typer.echo(f"{graph.num_vertices:,} vertices and {graph.num_edges:,} directed edges of {graph.name} in {store}")

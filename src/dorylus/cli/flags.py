@@ -16,6 +16,7 @@ from dorylus.errors import ConfigError
 from dorylus.training.config import RunConfig
 
 _DECLARED_BY_HAND = {"run_dir"}
+_METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
 
 
 def with_settings(command: Callable[..., None], only: Collection[str] | None = None) -> Callable[..., None]:
@@ -104,7 +105,7 @@ def _metavar(setting: Field[Any], kind: type, is_table: bool) -> str | None:
         return "DECAY" if setting.name == "weight_decay" else "KEY=VALUE"
     if setting.metadata["choices"]:
         return "|".join(setting.metadata["choices"])
-    return None if kind is bool else {int: "N", float: "X", str: "NAME"}[kind]
+    return None if kind is bool else _METAVARS.get(setting.name, {int: "N", float: "X", str: "NAME"}[kind])
 
 
 def _default_text(setting: Field[Any]) -> str:

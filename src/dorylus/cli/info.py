@@ -32,7 +32,7 @@ def info(
 
 def rows(graph: "Graph") -> list[tuple[str, str]]:
     """The rows of the table."""
-    return [
+    told = [
         ("vertices", f"{graph.num_vertices:,}"),
         ("edges", _edges(graph)),
         ("in-degree", _degrees(graph)),
@@ -41,6 +41,7 @@ def rows(graph: "Graph") -> list[tuple[str, str]]:
         ("split", _split(graph)),
         ("memory", _memory(graph)),
     ]
+    return told if graph.store is None else [*told, ("store", _store(graph.store))]
 
 
 def _edges(graph: "Graph") -> str:
@@ -89,6 +90,17 @@ def _labels(graph: "Graph") -> str:
 def _split(graph: "Graph") -> str:
     masks = {"train": graph.train_mask, "validation": graph.val_mask, "test": graph.test_mask}
     return ", ".join(f"{int(mask.sum()):,} {name}" for name, mask in masks.items())
+
+
+def _store(address: str) -> str:
+    """What a store holds beside the graph."""
+    from dorylus.graph.store import open_ids, open_out_edges
+
+    ids = open_ids(address)
+    kept = "vertices have the input's numbers"
+    if ids is not None:
+        kept = f"vertices keep {'names' if isinstance(ids, tuple) else 'numbers'} that the input gave them"
+    return f"{kept}; out-edges {'are not' if open_out_edges(address) is None else 'are'} listed"
 
 
 def _memory(graph: "Graph") -> str:

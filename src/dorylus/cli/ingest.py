@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dorylus.cli import ingest_flags as flags
+from dorylus.cli.in_flags import in_flags
 from dorylus.cli.ingest_bars import bars
-from dorylus.errors import ConfigError
+from dorylus.cli.interrupt import tell_nothing_written
+from dorylus.cli.new_store import check_new_store
 
 if TYPE_CHECKING:
     from dorylus.graph.ingest import Ingested
@@ -39,7 +41,7 @@ def ingest(
     overwrite: flags.Overwrite = False,
 ) -> None:
     """Write edge lists that need not fit into memory as a store folder."""
-    _refuse_existing(store, overwrite)
+    check_new_store(store, overwrite=overwrite)
     options = {
         "memory": memory, "reorder": reorder, "num_vertices": num_vertices, "features": features, "labels": labels,
         "train": train, "val": val, "test": test, "feature_dtype": feature_dtype, "name": name, "format": file_format,
@@ -50,19 +52,10 @@ def ingest(
     _report(store, _run(edges, store, {key: value for key, value in options.items() if value is not None}))
 
 
-def _refuse_existing(store: Path, overwrite: bool) -> None:
-    from dorylus.graph.store import is_store
-
-    if is_store(store) and not overwrite:
-        raise ConfigError(
-            f"the store {store} exists already: give --overwrite to replace it, or choose another folder."
-        )
-
-
 def _run(edges: list[Path], store: Path, options: dict[str, Any]) -> "Ingested":
     from dorylus.graph.ingest import ingest_edges
 
-    with bars() as tell:
+    with in_flags(), tell_nothing_written(), bars() as tell:
         return ingest_edges(edges, store, tell=tell, **options)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
 from dorylus.cli.ingest_bars import bars
+from dorylus.cli.new_store import check_parent
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.report import units
 from dorylus.training.run_folder import RunSpec
@@ -51,6 +52,8 @@ def partition(
     """Divide a graph's vertices among servers, and show what that costs."""
     from rich.console import Console
 
+    if out is not None:
+        check_parent(out, "folder of shards")
     methods = _methods(method, None if overwrite else out, saves=out is not None)
     console = Console(highlight=False)
     with bars() as tell:

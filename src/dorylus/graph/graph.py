@@ -160,9 +160,19 @@ class Graph:
     def ingest(cls, edges: Any, store: str | PathLike[str], **settings: Any) -> Graph:
         """The graph of edges that need not fit into memory, written as a store folder and opened.
 
-        ``edges``: files (a path, several, a folder), or a tuple of arrays (source, destination, perhaps weight).
-        ``settings`` are those of :class:`dorylus.graph.ingest.IngestSettings` (undirected, memory="4GiB", features)
-        and how to read files (format, columns, delimiter, header, ids).
+        ``edges``: files (a path, several, a pattern, a folder), a tuple of arrays (source, destination, perhaps
+        weight), or one array of shape [E, 2] or [2, E]. ``settings``, each with its default:
+
+        - undirected=True, drop_duplicates=True, drop_self_loops=False: which edges are stored.
+        - memory="2GiB": what the process may take. reorder="none", or "degree": most edges first.
+        - features, labels, train, val, test: .npy or .parquet files, or arrays, with a row a vertex (splits also with
+          vertex numbers). feature_dtype="float32", or "float16". num_vertices: left out, as many as those have rows,
+          or as edges name.
+        - vertices: all ids in the order of those rows, which names and ids="map" need.
+        - format, columns, delimiter, header, comments="#%", dtype, ids="auto": how files are read.
+        - name, overwrite=False, and tell, which is called with every step of the progress.
+
+        :class:`dorylus.graph.ingest.IngestSettings` and ``open_edges`` say more, docs/cli.md most.
         """
         from dorylus.graph.ingest import ingest_edges
 

@@ -1,9 +1,14 @@
+import inspect
 from pathlib import Path
 
 import pytest
 
 from dorylus.cli.app import app
 from dorylus.cli.flags import dashed
+from dorylus.cli.ingest import ingest
+from dorylus.graph.ingest.readers.files import FORMATS
+from dorylus.graph.ingest.readers.options import IDS
+from dorylus.graph.ingest.readers.packed import UNPACK
 from dorylus.training.config import RunConfig
 from dorylus.training.run_folder import read_run_toml
 
@@ -13,6 +18,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 @pytest.mark.parametrize("name", RunConfig.names())
 def test_every_setting_is_documented(name):
     assert f"`--{dashed(name)}" in PAGE.read_text()
+
+
+def test_every_flag_and_suffix_of_an_ingest_is_documented():
+    section = PAGE.read_text().split("\n## ingest\n")[1].split("\n## ")[0]
+    flags = {f"--{dashed(name)}" for name in inspect.signature(ingest).parameters} - {"--edges", "--store"}
+    flags = flags - {"--file-format"} | {"--format"}
+    assert sorted(flag for flag in flags if f"`{flag}`" not in section) == []
+    assert [name for name in (*FORMATS, *UNPACK, *IDS) if f"`{name}`" not in section] == []
 
 
 def test_every_command_is_documented():

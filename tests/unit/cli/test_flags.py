@@ -62,3 +62,9 @@ def test_a_table_splits_at_the_first_equals_sign():
 def test_an_option_without_a_value_is_refused():
     with pytest.raises(ConfigError, match="--optimizer-options momentum: give it as KEY=VALUE"):
         table("optimizer_options", ["momentum"])
+
+
+@pytest.mark.parametrize("command", ["train", "plan-memory", "predict"])
+def test_memory_is_given_as_a_size(dorylus_program, command):
+    _, out, _ = dorylus_program(command, "--help")
+    assert "--memory SIZE" in " ".join(out.split())

@@ -50,6 +50,25 @@ def test_every_kind_of_graph_is_told(attributes, name, told):
     assert dict(rows(path_graph(**attributes)))[name] == told
 
 
+def test_what_a_store_holds_beside_the_graph_is_told(tmp_path):
+    (tmp_path / "names.txt").write_text("a b\nb c\n")
+    told = {
+        "names": (
+            tmp_path / "names.txt",
+            {"undirected": False},
+            "keep names that the input gave them; out-edges are l",
+        ),
+        "reordered": (
+            ([0, 1], [1, 2]),
+            {"reorder": "degree"},
+            "keep numbers that the input gave them; out-edges are n",
+        ),
+        "plain": (([0, 1], [1, 2]), {}, "vertices have the input's numbers; out-edges are not listed"),
+    }
+    for name, (edges, asked, sentence) in told.items():
+        assert sentence in dict(rows(Graph.ingest(edges, tmp_path / name, **asked)))["store"]
+
+
 def test_the_command_prints_the_table(dorylus_program):
     code, out, _ = dorylus_program("info", "ring:num_vertices=12")
     assert code == 0

@@ -92,3 +92,28 @@ def test_vertices_are_reordered_when_asked(dorylus_program, edges, tmp_path):
     code, _, err = dorylus_program("ingest", edges, "other", "--reorder", "degre")
     assert code == 2
     assert "Did you mean 'degree'" in err
+
+
+@pytest.mark.parametrize("command", [("ingest", "edges.i32"), ("convert", "ring:num_vertices=12")])
+def test_a_folder_that_is_not_there_is_not_made(dorylus_program, edges, tmp_path, command):
+    code, _, err = dorylus_program(*command, "nowhere/at/all")
+    assert code == 2
+    assert "the folder nowhere/at does not exist" in err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_ctrl_c_says_that_nothing_was_written(dorylus_program, edges, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dorylus.graph.ingest.pipeline.spool", interrupted)
+    assert dorylus_program("ingest", edges, "stored") == (130, "", "interrupted: nothing was written\n")
+    assert [each.name for each in tmp_path.iterdir()] == [edges]
+
+
+def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program, tmp_path):
+    (tmp_path / "names.csv").write_text("a,b\nb,c\n")
+    np.save(tmp_path / "x.npy", np.ones((3, 2)))
+    code, _, err = dorylus_program("ingest", "names.csv", "stored", "--features", "x.npy")
+    assert code == 2
+    assert "ids are names, which are numbered as edges come. Say whose each row is by --vertices: a file" in err

@@ -124,3 +124,9 @@ def test_a_limit_that_is_too_small_is_one_sentence_and_writes_nothing(dorylus_pr
     assert "Give at least" in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_shards_go_into_a_folder_that_is_there(dorylus_program):
+    code, _, err = dorylus_program("partition", "ring:num_vertices=12", "--servers", "2", "--out", "nowhere/shards")
+    assert code == 2
+    assert "the folder nowhere does not exist" in err

@@ -71,8 +71,8 @@ def test_a_run_without_room_is_refused_before_any_work_with_a_limit_that_does(wi
     free(40)
     text = refused(wide, run_dir=str(tmp_path / "run"))
     assert re.match(
-        r"the run needs about [56]\d\.\d MiB of memory, and 40\.0 MiB are free\. Give memory='38MiB': what does not fit "
-        r"then lies in files, \d+\.\d MiB of scratch in .*\.$",
+        r"the run needs about [56]\d\.\d MiB of memory, and 40\.0 MiB are free\. Give memory='38MiB': what does not "
+        r"fit then lies in files, \d+\.\d MiB of scratch in .*\.$",
         text,
     )
     assert not list(tmp_path.iterdir())

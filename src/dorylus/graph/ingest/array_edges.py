@@ -27,6 +27,15 @@ class ArrayEdges:
         self.num_edges = len(self._source)
         self.total_bytes: int | None = 16 * self.num_edges
 
+    @classmethod
+    def of_pairs(cls, pairs: Any) -> "ArrayEdges":
+        """The edges of an array [E, 2] or [2, E]; of one that is 2 by 2, rows are the edges."""
+        array = np.asarray(pairs)
+        if array.ndim != 2 or 2 not in array.shape:
+            raise GraphError(f"edges have shape {list(array.shape)}. Edges are of shape [edges, 2] or [2, edges].")
+        source, destination = array.T if array.shape[1] == 2 else array
+        return cls(source, destination)
+
     def __iter__(self) -> Iterator[EdgeBatch]:
         """The batches in order."""
         for begin in range(0, self.num_edges, self._batch):

@@ -20,7 +20,7 @@ STEP = 1 << 22
 
 @dataclass(frozen=True)
 class Attributes:
-    """The files that were given; shapes are known, values not yet."""
+    """The files and arrays that were given; shapes are known, values not yet."""
 
     features: RowFile | None
     labels: RowFile | None
@@ -32,7 +32,7 @@ class Attributes:
         """The files of the settings, looked at: whether they are there, and of a kind that fits."""
         features = None if settings.features is None else open_rows(settings.features, "features")
         labels = None if settings.labels is None else open_rows(settings.labels, "labels")
-        splits = {name: open_rows(path, name) if path else None for name, path in settings.splits.items()}
+        splits = {name: None if rows is None else open_rows(rows, name) for name, rows in settings.splits.items()}
         if features is not None and len(features.shape) != 2:
             raise DataError(f"{features.path} has shape {list(features.shape)}: features are [vertices, columns].")
         if any(splits.values()) and labels is None:
@@ -41,12 +41,22 @@ class Attributes:
 
     def num_vertices(self) -> int | None:
         """As many rows as every file has that holds one a vertex; None where there is none."""
-        files = [self.features, self.labels, *(each for each in self.splits.values() if each and each.dtype == bool)]
-        rows = {str(each.path): each.shape[0] for each in files if each is not None}
+        rows = {str(each.path): each.shape[0] for each in self._by_vertex}
         if len(set(rows.values())) > 1:
             told = ", ".join(f"{path} has {count:,} rows" for path, count in rows.items())
             raise DataError(f"{told}: each holds one row a vertex, so that all have the same number.")
         return next(iter(rows.values()), None)
+
+    @property
+    def told(self) -> str | None:
+        """The sentence that says which file tells how many vertices there are; None where none does."""
+        first = next(iter(self._by_vertex), None)
+        return None if first is None else f"{first.path} has {first.shape[0]:,} rows, one a vertex"
+
+    @property
+    def _by_vertex(self) -> list[RowFile]:
+        files = [self.features, self.labels, *(each for each in self.splits.values() if each and each.dtype == bool)]
+        return [each for each in files if each is not None]
 
     @property
     def features_bytes(self) -> int:
@@ -65,8 +75,10 @@ class Attributes:
         """Writes all of it in some order; the facts for the manifest."""
         num_features = self._write_features(folder, num_vertices, order, tell)
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
+        trained = None
         for name, rows in self.splits.items():
             mask = _mask(name, rows, labelled, num_vertices)
+            trained = np.packbits(mask) if trained is None else _need_apart(trained, mask, name)
             _write_mask(folder, name, order.mask(mask))
         return {"num_features": num_features, "num_classes": num_classes}
 
@@ -148,6 +160,20 @@ def _mask(name: str, rows: RowFile | None, labelled: BoolArray | None, num_verti
         if bad.size:
             raise GraphError(f"{name} selects vertex {bad[0]}, whose label is -1 (none). Leave it out of the split.")
     return mask
+
+
+def _need_apart(trained: AnyArray, mask: BoolArray, name: str) -> AnyArray:
+    """``trained``, the bits of train_mask, of which another split has none."""
+    both = trained & np.packbits(mask)
+    if both.any():
+        byte = int(both.argmax())
+        vertex = 8 * byte + int(np.unpackbits(both[byte : byte + 1]).argmax())
+        count = int(np.unpackbits(both).sum())
+        raise GraphError(
+            f"vertex {vertex} is in train_mask and in {name}, and so are {count:,} in all. A score over vertices that "
+            "were trained on tells nothing: leave them out of one of both."
+        )
+    return trained
 
 
 def _write_mask(folder: NewFolder, name: str, mask: BoolArray) -> None:

@@ -86,6 +86,11 @@ class ByAppearance(ABC):
         """How many ids have a number."""
         return len(self._ids)
 
+    @property
+    def fixed(self) -> bool:
+        """Whether there are no other vertices than those listed."""
+        return self._fixed
+
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The numbers of the ends; new ids get the next ones."""
         try:
@@ -147,7 +152,7 @@ def refuse_repeats(ids: NDArray[np.int64] | Tokens, numbers: NDArray[np.int32], 
     if repeated.size:
         position = int(repeated[0])
         raise DataError(
-            f"the list of vertices names {_shown(ids[position])} twice, again in place {before + position:,}. "
+            f"the list of vertices names {shown(ids[position])} twice, again in place {before + position:,}. "
             "List every vertex once."
         )
 
@@ -165,8 +170,8 @@ def refuse_unknown(
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
-            f"edge number {edges_before + position:,} has the end {_shown(ends[position])}, which is not among the "
-            f"{num_vertices:,} vertices given. Add it to them, or let new vertices be added by fixed=False."
+            f"edge number {edges_before + position:,} has the end {shown(ends[position])}, which is not among the "
+            f"{num_vertices:,} vertices given. Add it to them, or drop the edge."
         )
 
 
@@ -180,5 +185,6 @@ def full(num_ids: int, limit_bytes: int) -> DataError:
     )
 
 
-def _shown(identity: object) -> str:
+def shown(identity: object) -> str:
+    """An id as errors show it."""
     return repr(identity) if isinstance(identity, str) else str(identity)

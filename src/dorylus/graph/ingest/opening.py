@@ -1,6 +1,6 @@
 """From what a user calls edges (files, arrays, a source) to an ingest of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
@@ -25,41 +25,76 @@ IDS_SHARE = 4  # of the memory, one part in so many is for the table of ids, whe
 
 
 def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell = silent, **options: Any) -> Ingested:
-    """Writes edges as a store: files, a tuple of arrays (source, destination, perhaps weight), or a source of batches.
+    """Writes edges as a store: files, arrays, or a source of batches.
 
-    ``options`` are those of :class:`IngestSettings` and, for files, of ``open_edges``. ``vertices`` are files that list
-    all ids, in the order that the store is to have.
+    Arrays are a tuple (source, destination, perhaps weight), or one of shape [E, 2] or [2, E].
+
+    ``options`` are those of :class:`IngestSettings` and, for files, of ``open_edges``. ``vertices`` are files, or
+    an array of numbers, that list all ids, in the order that the store is to have.
     """
     known = {each.name for each in fields(IngestSettings)} | READING
     for name in sorted(options.keys() - known):
         raise ConfigError(unknown_name("setting", name, known | {"vertices"}))
     settings = IngestSettings(**{name: value for name, value in options.items() if name not in READING})
     reading = {name: value for name, value in options.items() if name in READING}
-    source = _source_of(edges, reading)
+    source, ids = _source_of(edges, reading), str(reading.get("ids", "auto"))
+    if vertices is None:
+        _need_no_list(source, ids, settings)
     ids_bytes = settings.memory_bytes // IDS_SHARE
-    with _numbering(source, str(reading.get("ids", "auto")), vertices, ids_bytes, store) as numbering:
+    with _numbering(source, ids, vertices, ids_bytes, store) as numbering:
         taken = 0 if isinstance(numbering, Dense) else ids_bytes
         return ingest(source, numbering, store, settings, tell, ids_bytes=taken)
 
 
 def _source_of(edges: Any, reading: Mapping[str, Any]) -> EdgeSource:
-    if not hasattr(edges, "total_bytes") and not _are_arrays(edges):
-        return open_edges(edges, **reading)
+    source = _in_memory(edges)
+    if source is None:
+        return open_edges(_paths(edges), **reading)
     for name in sorted(reading.keys() - {"ids"}):
         raise ConfigError(f"{name} says how to read files, but the edges are in memory: leave it out.")
-    source: EdgeSource = ArrayEdges(*edges) if _are_arrays(edges) else edges
     return source
 
 
-def _are_arrays(edges: Any) -> bool:
-    return isinstance(edges, tuple) and len(edges) in (2, 3) and not isinstance(edges[0], str | PathLike)
+def _in_memory(edges: Any) -> EdgeSource | None:
+    """The source of edges that are no files."""
+    if hasattr(edges, "total_bytes"):
+        source: EdgeSource = edges
+        return source
+    if hasattr(edges, "shape"):
+        return ArrayEdges.of_pairs(edges)
+    if isinstance(edges, tuple) and len(edges) in (2, 3) and not isinstance(edges[0], str | PathLike):
+        return ArrayEdges(*edges)
+    return None
+
+
+def _paths(edges: Any) -> list[str | PathLike[str]]:
+    paths = list(edges) if isinstance(edges, Iterable) and not isinstance(edges, str | PathLike) else [edges]
+    for path in paths:
+        if not isinstance(path, str | PathLike):
+            within = "" if path is edges else f" of {type(path).__name__}"
+            raise ConfigError(
+                f"edges are given as {type(edges).__name__}{within}: give files, a tuple of arrays (source, "
+                "destination, perhaps weight), or one array of shape [edges, 2] or [2, edges]."
+            )
+    return paths
+
+
+def _need_no_list(source: EdgeSource, ids: str, settings: IngestSettings) -> None:
+    """Refuses rows of vertices that are numbered as they appear: nobody could say whose each row is."""
+    names = bool(getattr(source, "strings", False))
+    if settings.rows and (names or ids == "map"):
+        found = "ids are names" if names else "ids='map' takes ids for names"
+        raise ConfigError(
+            f"rows of vertices are given ({', '.join(settings.rows)}), but {found}, which are numbered as edges come. "
+            "Say whose each row is by vertices= (--vertices): a file with all ids, in the order of the rows."
+        )
 
 
 @contextmanager
 def _numbering(source: EdgeSource, ids: str, vertices: Any, memory_bytes: int, store: Address) -> Iterator[Numbering]:
     """How ids become numbers, as asked; names lie in a file beside the store until it is written."""
     strings = bool(getattr(source, "strings", False))
-    listed = None if vertices is None else open_vertices(vertices, ids="strings" if strings else "map")
+    listed = None if vertices is None else _listed(vertices, strings=strings)
     scratch = None if is_elsewhere(store) else _existing(Path(store).absolute().parent)
     try:
         numbering = make_numbering(
@@ -74,6 +109,24 @@ def _numbering(source: EdgeSource, ids: str, vertices: Any, memory_bytes: int, s
         yield numbering
     finally:
         getattr(numbering, "close", lambda: None)()
+
+
+def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
+    """The list of vertices, whose ids are of the kind that the edges have."""
+    if hasattr(vertices, "shape") and not strings:
+        return ArrayEdges(vertices, vertices)
+    listed = open_vertices(vertices, ids="strings" if strings else "map")
+    if listed.strings and not strings:
+        raise DataError(
+            f"{vertices} lists names, but the ends of edges are numbers. List the ids that the edges have, or take "
+            "those as names too by ids='strings' (--ids strings)."
+        )
+    if strings and not listed.strings:
+        raise DataError(
+            f"{vertices} lists numbers, but the ends of edges are names. List those, a name a line of text or a row "
+            "of Parquet."
+        )
+    return listed
 
 
 def _existing(folder: Path) -> Path:

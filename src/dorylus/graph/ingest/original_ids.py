@@ -9,7 +9,7 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.graph.array_folder import NewFolder
 from dorylus.graph.ingest.batches import Numbering, Tokens
-from dorylus.graph.ingest.ids import BLOCK_IDS, Dense
+from dorylus.graph.ingest.ids import BLOCK_IDS, Dense, shown
 from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 
 
@@ -33,6 +33,15 @@ def write_ids(folder: NewFolder, numbering: Numbering, num_vertices: int, order:
     else:
         _write_array(folder, order.rows(chain((first,), blocks), "<i8", ()))
     return True
+
+
+def called(numbering: Numbering, number: int) -> str:
+    """What the input calls the vertex with a number."""
+    for block in getattr(numbering, "original", lambda: ())():
+        if number < len(block):
+            return shown(block[number])
+        number -= len(block)
+    return str(number)
 
 
 def _write_numbers(folder: NewFolder, order: AsGiven | Reordered) -> bool:

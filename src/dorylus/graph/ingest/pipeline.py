@@ -16,11 +16,11 @@ from dorylus.graph.ingest.budget import Budget
 from dorylus.graph.ingest.csr_writer import csr_arrays
 from dorylus.graph.ingest.degree_order import degree_order
 from dorylus.graph.ingest.memory import BLOCK_EDGES, Shares, resident_bytes
-from dorylus.graph.ingest.original_ids import write_ids
+from dorylus.graph.ingest.original_ids import called, write_ids
 from dorylus.graph.ingest.pair_spool import PairSpool
 from dorylus.graph.ingest.progress import Progress, Tell, silent
 from dorylus.graph.ingest.settings import IngestSettings
-from dorylus.graph.ingest.spool import Read, spool
+from dorylus.graph.ingest.spool import Bound, Read, Sink, spool
 from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 from dorylus.graph.places import Address
 from dorylus.graph.store import STORE, version_of
@@ -50,7 +50,7 @@ def ingest(
     ``ids_bytes`` of the memory are left to the numbering.
     """
     attributes = Attributes.open(settings)
-    known = _known_vertices(attributes, settings)
+    known = _known_vertices(attributes, settings, numbering)
     budget = partial(Budget, settings=settings, attributes=attributes, resident=resident_bytes(), ids=ids_bytes)
     budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
@@ -63,12 +63,20 @@ def ingest(
         return on_its_way.run(source, numbering, known)
 
 
-def _known_vertices(attributes: Attributes, settings: IngestSettings) -> int | None:
+def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering: Numbering) -> int | None:
     """How many vertices there are, as far as it is known before the edges are read."""
     rows, asked = attributes.num_vertices(), settings.num_vertices
     if rows is not None and asked is not None and rows != asked:
-        raise DataError(f"num_vertices={asked:,}, but the files of the vertices have {rows:,} rows. Leave it out.")
-    return rows if asked is None else asked
+        raise DataError(
+            f"num_vertices={asked:,}, but {attributes.told}. Leave num_vertices= out, or give a row for every vertex."
+        )
+    known, listed = rows if asked is None else asked, numbering.num_vertices
+    if known is not None and known != listed and getattr(numbering, "fixed", False):
+        other = f"num_vertices={known:,}. Leave num_vertices= out."
+        if attributes.told:
+            other = f"{attributes.told}. Give an id for every row, in their order."
+        raise DataError(f"the list of vertices has {listed:,} ids, but {other}")
+    return known
 
 
 @dataclass
@@ -88,9 +96,11 @@ class _Ingest:
         try:
             return way(source, numbering, known)
         except WeightClash as clash:
+            ends = f"{called(numbering, clash.column)} -> {called(numbering, clash.row)}"
+            turn = "pass undirected=False (--directed) if direction matters, " if self.settings.undirected else ""
             raise GraphError(
-                f"edge {clash.column} -> {clash.row} is given twice, with weights {clash.first} and {clash.second}. "
-                "Merge repeated edges first, or pass undirected=False if direction matters."
+                f"edge {ends} is given twice, with weights {clash.first} and {clash.second}. Merge repeated edges "
+                f"first, {turn}or keep them all by drop_duplicates=False (--keep-duplicates)."
             ) from clash
 
     def _as_given(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
@@ -98,7 +108,7 @@ class _Ingest:
         if known is not None:  # bad rows come early
             self._write_vertices(known, AsGiven())
         with self._sort(shares.spool, first=True) as sort:
-            num_read = spool(self.read, numbering, sort, known, source.total_bytes, self.tell)
+            num_read = self._spool(source, numbering, sort, known)
             count = numbering.num_vertices if known is None else known
             self.budget.check_spooled(sort.spooled_bytes, num_read, count, numbering)
             num_edges = self._write_edges(sort, shares, count, num_read)
@@ -109,7 +119,7 @@ class _Ingest:
 
     def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
-            num_read = spool(self.read, numbering, pairs, known, source.total_bytes, self.tell)
+            num_read = self._spool(source, numbering, pairs, known)
             count = numbering.num_vertices if known is None else known
             self.budget.check_spooled(pairs.num_bytes, num_read, count, numbering)
             shares = self.budget.shares(count)
@@ -125,6 +135,10 @@ class _Ingest:
             except WeightClash as clash:
                 raise WeightClash(old[clash.row], old[clash.column], clash.first, clash.second) from clash
         return self._made(count, num_edges, num_read)
+
+    def _spool(self, source: EdgeSource, numbering: Numbering, sink: Sink, known: int | None) -> int:
+        bound = None if known is None else Bound(known, self.attributes.told)
+        return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
 
     def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
         done = 0

@@ -1,4 +1,4 @@
-"""Files with a row a vertex, read block by block: what features, labels and splits come in."""
+"""Files and arrays with a row a vertex, read block by block: what features, labels and splits come in."""
 
 import os
 from collections.abc import Iterator
@@ -17,7 +17,10 @@ BLOCK_BYTES = 1 << 22
 class RowFile(Protocol):
     """Rows of numbers, in order."""
 
-    path: Path
+    @property
+    def path(self) -> Path | str:
+        """Where they come from, for errors."""
+
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -25,9 +28,11 @@ class RowFile(Protocol):
         """The rows, some at a time."""
 
 
-def open_rows(path: str | PathLike[str], what: str) -> RowFile:
-    """The rows of a .npy or .parquet file; ``what`` they are is for the error."""
-    path = Path(path)
+def open_rows(rows: Any, what: str) -> RowFile:
+    """The rows of a .npy or .parquet file, or of an array; ``what`` they are is for the error."""
+    if not isinstance(rows, str | PathLike):
+        return ArrayRows(rows, what)
+    path = Path(rows)
     if path.suffix not in (".npy", ".parquet"):
         raise DataError(f"{what} are to come from {path}: give a .npy or .parquet file with a row a vertex.")
     try:
@@ -38,6 +43,25 @@ def open_rows(path: str | PathLike[str], what: str) -> RowFile:
         return ParquetRows(path)
     except OSError as error:
         raise DataError(f"cannot read {what} from {path}: {error.strerror or error}.") from error
+
+
+class ArrayRows:
+    """The rows of an array in memory."""
+
+    def __init__(self, rows: Any, what: str) -> None:
+        self._array = np.asarray(rows)
+        self.path, self.shape, self.dtype = f"the array {what}", self._array.shape, self._array.dtype
+        if self.dtype.kind not in "biuf" or not self.shape:
+            raise DataError(
+                f"{what} are given as {type(rows).__name__}, {self.dtype} of shape {list(self.shape)}: give an array "
+                "of numbers, or a .npy or .parquet file, with a row a vertex."
+            )
+
+    def blocks(self) -> Iterator[AnyArray]:
+        """The rows, some at a time."""
+        step = max(1, BLOCK_BYTES * len(self._array) // max(self._array.nbytes, 1))
+        for begin in range(0, len(self._array), step):
+            yield self._array[begin : begin + step]
 
 
 class NpyRows:

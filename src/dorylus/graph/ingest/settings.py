@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from os import PathLike
+from typing import Any
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import canonical
@@ -10,8 +11,8 @@ from dorylus.graph.sizes import parse_bytes
 
 REORDERINGS = ("none", "degree")
 
-Rows = str | PathLike[str] | None
-"""A file with a row a vertex (.npy, .parquet), or none."""
+Rows = str | PathLike[str] | Any | None
+"""A row a vertex: a file (.npy, .parquet), an array, or none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +25,8 @@ class IngestSettings:
     - ``reorder``: "degree" numbers the vertices anew, most edges first; the store keeps what they were called.
     - ``memory``: what the process may take, page cache and all: a number of bytes, "4GiB", "800MB".
     - ``num_vertices``: left out, as many as features or labels have rows, or else as the edges name.
-    - ``features``, ``labels``: files with a row a vertex. ``train``, ``val``, ``test``: files with the numbers of the
-      vertices of each split, or with a bool a vertex.
+    - ``features``, ``labels``: files or arrays with a row a vertex. ``train``, ``val``, ``test``: the same with the
+      numbers of the vertices of each split, or with a bool a vertex; nobody is trained on and in another split.
     - ``feature_dtype``: "float16" rounds features to half the bytes; one that is too large for it is refused.
     - ``name``: left out, the name of the store's folder.
     - ``overwrite``: replace a store that is there already.
@@ -63,5 +64,11 @@ class IngestSettings:
 
     @property
     def splits(self) -> dict[str, Rows]:
-        """The files of the splits by the name of their mask."""
+        """The rows of the splits by the name of their mask."""
         return {"train_mask": self.train, "val_mask": self.val, "test_mask": self.test}
+
+    @property
+    def rows(self) -> list[str]:
+        """Which settings give something about every vertex, by its place or number."""
+        names = ("features", "labels", "train", "val", "test")
+        return [name for name in names if getattr(self, name) is not None]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from dorylus.errors import DataError, GraphError
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import FloatArray, IdArray
 from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Numbering
+from dorylus.graph.ingest.ids import Dense, shown
 from dorylus.graph.ingest.progress import Progress, Tell
 
 
@@ -20,6 +21,13 @@ class Sink(Protocol):
     def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
         """Takes the edges (rows[e], columns[e])."""
         ...
+
+
+class Bound(NamedTuple):
+    """How many vertices there are, and the sentence about the rows that say so; None: num_vertices does."""
+
+    num_vertices: int
+    told: str | None
 
 
 @dataclass
@@ -39,18 +47,18 @@ class Read:
 
 
 def spool(
-    read: Read, numbering: Numbering, sink: Sink, num_vertices: int | None, total_bytes: int | None, tell: Tell
+    read: Read, numbering: Numbering, sink: Sink, bound: Bound | None, total_bytes: int | None, tell: Tell
 ) -> int:
     """Gives every edge to the sink, by (destination, source); how many there were."""
     count = 0
     for batch in read.batches:
         source, destination = numbering.ends(batch)
-        if num_vertices is not None:
-            _check_ends(source, destination, num_vertices, count)
+        if bound is not None:
+            _check_ends(batch, source, destination, numbering, bound, count)
         if (batch.weight is not None) != read.weighted:
             raise DataError("some edges of the input have a weight and some have none: give one to all, or to none.")
         if batch.weight is not None:
-            _check_weights(source, destination, batch.weight, count)
+            _check_weights(batch, batch.weight, count)
         sink.add(destination, source, batch.weight)
         count += source.size
         tell(Progress("reading edges", batch.bytes_read, total_bytes, "bytes"))
@@ -61,18 +69,34 @@ def spool(
     return count
 
 
-def _check_ends(source: IdArray, destination: IdArray, num_vertices: int, before: int) -> None:
-    if source.size and max(source.max(), destination.max()) >= num_vertices:
-        first = int(np.argmax((source >= num_vertices) | (destination >= num_vertices)))
-        ends = int(source[first]), int(destination[first])
-        raise GraphError(validate.missing_vertex(before + first, *ends, num_vertices))
+def _check_ends(
+    batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: Bound, before: int
+) -> None:
+    end = bound.num_vertices
+    if not source.size or max(source.max(), destination.max()) < end:
+        return
+    first = int(np.argmax((source >= end) | (destination >= end)))
+    if isinstance(numbering, Dense) and bound.told is None:
+        raise GraphError(validate.missing_vertex(before + first, int(source[first]), int(destination[first]), end))
+    missing = shown((batch.source if source[first] >= end else batch.destination)[first])
+    rule = f"num_vertices={end:,}, and so many others have come before: give a larger num_vertices=, leave it out"
+    if bound.told:
+        rule = f"{bound.told}: give it a row too"
+    raise GraphError(
+        f"edge {_ends(batch, first)} (number {before + first}) names vertex {missing}, but {rule}, or drop the edge."
+    )
 
 
-def _check_weights(source: IdArray, destination: IdArray, weight: FloatArray, before: int) -> None:
+def _ends(batch: EdgeBatch, edge: int) -> str:
+    """An edge by what the input calls its ends."""
+    return f"{shown(batch.source[edge])} -> {shown(batch.destination[edge])}"
+
+
+def _check_weights(batch: EdgeBatch, weight: FloatArray, before: int) -> None:
     bad = np.flatnonzero(~np.isfinite(weight))
     if bad.size:
         edge = int(bad[0])
         raise GraphError(
-            f"the weight of edge {source[edge]} -> {destination[edge]} (number {before + edge}) is {weight[edge]}. "
+            f"the weight of edge {_ends(batch, edge)} (number {before + edge}) is {weight[edge]}. "
             "Weights are finite numbers: drop the edge or give it one."
         )

@@ -54,6 +54,28 @@ def test_labels_and_splits_come_through(tmp_path: Path) -> None:
     assert Graph.open(tmp_path / "store", verify=True).num_features == 0
 
 
+def test_arrays_do_as_well_as_files(tmp_path: Path) -> None:
+    rows: dict[str, Any] = {
+        "features": np.arange(N * 3.0).reshape(3, N).T,
+        "labels": [0, 1, 0, 1, -1, 0],
+        "train": np.arange(N) < 2,
+        "val": np.array([3, 5]),
+        "test": np.array([5]),
+    }
+    graph = Graph.ingest(EDGES, tmp_path / "store", **rows)
+    assert np.array_equal(graph.features, rows["features"])
+    assert graph.labels is not None
+    assert graph.labels.tolist() == rows["labels"]
+    masks = (graph.train_mask, graph.val_mask, graph.test_mask)
+    assert [np.flatnonzero(mask).tolist() for mask in masks] == [[0, 1], [3, 5], [5]]
+
+
+@pytest.mark.parametrize("rows", [5, ["a", "b"], {"a": 1}])
+def test_what_is_no_array_of_numbers_is_refused(rows: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"labels are given as .*: give an array of numbers, or a \.npy"):
+        Graph.ingest(EDGES, tmp_path / "store", labels=rows)
+
+
 def test_several_labels_a_vertex_come_through(tmp_path: Path) -> None:
     labels = np.arange(N * 2).reshape(N, 2) % 3 == 0
     graph = ingested(tmp_path, labels=labels, train=np.array([3]))
@@ -101,6 +123,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "no vertex": ({"labels": LABELS, "train": np.array([0, 1, 9])}, GraphError, r"names vertex 9 \(entry 2\)"),
     "no numbers": ({"labels": LABELS, "train": np.zeros(6)}, GraphError, "give the numbers of its vertices"),
+    "a split of those trained on": (
+        {"labels": np.zeros(N, int), "train": np.array([0, 3, 4]), "test": np.array([5, 4, 3])},
+        GraphError,
+        "vertex 3 is in train_mask and in test_mask, and so are 2 in all",
+    ),
     "no file": ({"features": Path("nowhere.npy")}, DataError, "cannot read features from nowhere.npy: No such file"),
     "no such kind": ({"features": Path("x.csv")}, DataError, "give a .npy or .parquet file"),
 }
@@ -145,7 +172,7 @@ def test_parquet_that_is_no_matrix_is_refused(column: Any, sentence: str, tmp_pa
 
 def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:
     path = npy(tmp_path, "features", np.zeros((N, 1)))
-    with pytest.raises(DataError, match="num_vertices=7, but the files of the vertices have 6 rows"):
+    with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one a vertex"):
         Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)
 
 

@@ -80,6 +80,13 @@ def test_no_edges_make_a_graph_of_lone_vertices(tmp_path: Path) -> None:
     assert (stored.num_vertices, stored.num_edges) == (3, 0)
 
 
+def test_one_array_holds_both_ends(tmp_path: Path) -> None:
+    built = Graph.from_edges(*EDGES)
+    for name, array in (("rows", np.array(EDGES).T), ("columns", np.array(EDGES))):
+        same_edges(Graph.ingest(array, tmp_path / name), built)
+    assert Graph.ingest(np.array([[0, 1], [0, 2]]), tmp_path / "square", undirected=False).indices.tolist() == [0, 0]
+
+
 def test_rows_far_apart_get_their_offsets(tmp_path: Path) -> None:
     stored = Graph.ingest(([5, 3_000_000], [2_500_000, 0]), tmp_path / "store", undirected=False)
     assert stored.num_vertices == 3_000_001
@@ -91,10 +98,11 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         ([0, 1, 0], [1, 2, 1], [1.0, 1.0, 2.0]),
         {"undirected": False},
         GraphError,
-        "edge 0 -> 1 is given twice, with weights 1.0 and 2.0. Merge repeated edges first",
+        "edge 0 -> 1 is given twice, with weights 1.0 and 2.0. Merge repeated edges first, or keep them all by",
     ),
-    "two weights, both ways": (([0, 1], [1, 0], [1.0, 2.0]), {}, GraphError, "pass undirected=False if direction"),
+    "two weights, both ways": (([0, 1], [1, 0], [1.0, 2.0]), {}, GraphError, "pass undirected=False .*if direction"),
     "no number": (([0, 1], [1, 2], [1.0, np.nan]), {}, GraphError, r"the weight of edge 1 -> 2 \(number 1\) is nan"),
+    "no number, other ids": (([0, 70], [1, 50], [1.0, np.nan]), {"ids": "map"}, GraphError, "weight of edge 70 -> 50"),
     "a vertex too many": (
         ([0, 7], [1, 2]),
         {"num_vertices": 5},
@@ -107,6 +115,14 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "no memory": (EDGES, {"memory": "lots"}, ConfigError, "memory='lots' is no amount"),
     "a misspelled setting": (EDGES, {"memroy": 5}, ConfigError, "Did you mean 'memory'"),
     "a setting of files": (EDGES, {"delimiter": ","}, ConfigError, "delimiter says how to read files"),
+    "flat edges": (np.arange(6), {}, GraphError, r"edges have shape \[6\]\. Edges are of shape \[edges, 2\] or"),
+    "a list of pairs": (
+        [(0, 1), (1, 2)],
+        {},
+        ConfigError,
+        "edges are given as list of tuple: give files",
+    ),
+    "no edges at all": (7, {}, ConfigError, "edges are given as int: give files"),
     "too many vertices": (EDGES, {"num_vertices": 2**40}, ConfigError, "a graph has from 0 to"),
 }
 

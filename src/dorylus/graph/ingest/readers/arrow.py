@@ -76,7 +76,8 @@ class ArrowColumns:
                 raise DataError(f"{self._path}: {name!r} holds strings, but ids='dense' asks for numbers from 0.")
             return "strings"
         raise DataError(
-            f"{self._path}: {name!r} holds {kind}. Ends of edges are whole numbers or strings: convert the column."
+            f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
+            "column."
         )
 
     def _column(self, column: Any, name: str, row: int) -> Any:

@@ -91,7 +91,7 @@ class NpyEdges:
             raise DataError(f"{self.path} holds pairs and no columns: leave columns= away.")
         with self._open("") as file:
             header = read_header(file, self.path)
-        row_checks.need_whole_numbers(self.path, "the array", header.dtype)
+        row_checks.need_whole_numbers(self.path, "the array", header.dtype, self._options.ids_are)
         if self.path.stat().st_size != header.begin + header.num_bytes:
             raise DataError(
                 f"{self.path} has {self.path.stat().st_size:,} bytes, but its header speaks of an array that ends at "

@@ -62,6 +62,11 @@ class ReadOptions:
         info = np.iinfo(np.int64)
         return (int(info.min), int(info.max)) if self.ids in ("map", "strings") else (0, MAX_VERTICES - 1)
 
+    @property
+    def ids_are(self) -> str:
+        """What ids are in this input, for errors."""
+        return "Ids of vertices" if self.columns == VERTICES else "Ends of edges"
+
     def range_cure(self) -> str:
         """The sentence for a number outside the bounds."""
         return (

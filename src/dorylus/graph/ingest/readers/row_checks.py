@@ -11,11 +11,11 @@ from dorylus.graph.arrays import AnyArray
 from dorylus.graph.ingest.readers.options import ReadOptions
 
 
-def need_whole_numbers(path: Path, what: str, dtype: np.dtype[Any]) -> None:
+def need_whole_numbers(path: Path, what: str, dtype: np.dtype[Any], ids_are: str = "Ends of edges") -> None:
     """Refuse a type that cannot be an id."""
     if dtype.kind not in "iu":
         raise DataError(
-            f"{path}: {what} holds {dtype}. Ends of edges are whole numbers: convert them with .astype(np.int64)."
+            f"{path}: {what} holds {dtype}. {ids_are} are whole numbers: convert them with .astype(np.int64)."
         )
 
 

@@ -11,7 +11,7 @@ from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import Tokens
 from dorylus.graph.ingest.readers.edge_file import Ends, FileBatch, PageCache
-from dorylus.graph.ingest.readers.options import ReadOptions
+from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
 from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, look_at
 from dorylus.kernels import TextEdges as Parsed
@@ -87,6 +87,9 @@ class TextEdges:
             else CURES[what].format(num_fields=self._start.form.num_fields)
         )
         header = " If it is a header, pass header=True." if number == 1 else ""
+        if self._options.columns == VERTICES:
+            kind = "names" if self.strings else "numbers"
+            return DataError(f"{self.path}, line {number:,}: {shown!r} is no id in a list of {kind}. {cure}{header}")
         return DataError(
             f"{self.path}, line {number:,}: {shown!r} is not an edge. Each line gives "
             f"{line_form(strings=self.strings)}. {cure}{header}"

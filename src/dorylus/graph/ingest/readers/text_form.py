@@ -47,7 +47,7 @@ def look_at(path: Path, options: ReadOptions) -> TextStart:
     before, lines = _first_lines(path, options)
     separator = options.delimiter or _separator([line.text for line in lines], path, options)
     separator = None if separator == " " else separator
-    rows = [_fields(line.text, separator) for line in lines]
+    rows = [_fields(path, line, separator) for line in lines]
     columns = _columns(path, rows[0], lines[0], options)
     header = _is_header(rows, columns, options) if options.header is None else options.header
     if header and len(rows) == 1:
@@ -72,6 +72,7 @@ def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[Line]]:
     with closing(_raw_lines(path)) as lines:
         for number, line in enumerate(lines, start=1):
             mark = _byte_order_mark(path, line) if number == 1 else 0
+            _need_lines(path, number, line.rstrip(b"\r\n"))
             end += len(line)
             if number <= options.skip_lines:
                 before = end
@@ -105,6 +106,20 @@ def _byte_order_mark(path: Path, line: bytes) -> int:
     return len(BOM) if line.startswith(BOM) else 0
 
 
+def _need_lines(path: Path, number: int, line: bytes) -> None:
+    """Refuses what is no text, or has other ends of lines."""
+    if b"\0" in line:
+        raise DataError(
+            f"{path}, line {number:,} holds a zero byte, so it is not text. Give an edge a line; dorylus ingest "
+            "reads binary pairs too, by format='binary' (--format binary)."
+        )
+    if b"\r" in line:
+        raise DataError(
+            f"{path}, line {number:,} holds a carriage return: lines seem to end in CR, as on old Macs, and not in "
+            "LF or CR LF. Convert it, as with tr '\\r' '\\n'."
+        )
+
+
 def _without_comment(line: str, comments: str) -> str:
     marks = f"(^|(?<=[ \t,;]))[{re.escape(comments)}].*" if comments else "$^"
     return re.sub(marks, "", line).rstrip(" ")
@@ -129,12 +144,18 @@ def _is_phrase(field: str) -> bool:
     return len(words) > 1 and not all(NUMERIC.fullmatch(word) for word in words)
 
 
-def _fields(text: str, separator: str | None) -> list[str]:
+def _fields(path: Path, line: Line, separator: str | None) -> list[str]:
     if separator is None:
-        return text.split()
-    if separator in ",;":
-        return [field.strip() for field in next(csv.reader([text], delimiter=separator, skipinitialspace=True))]
-    return [field.strip() for field in text.split(separator)]
+        return line.text.split()
+    if separator not in ",;":
+        return [field.strip() for field in line.text.split(separator)]
+    try:
+        return [field.strip() for field in next(csv.reader([line.text], delimiter=separator, skipinitialspace=True))]
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {line.number:,} cannot be cut into fields ({error}), so it is no list of edges. Each line "
+            f"gives {line_form(strings=False)}."
+        ) from error
 
 
 def _columns(path: Path, fields: list[str], line: Line, options: ReadOptions) -> tuple[int, ...]:

@@ -110,6 +110,10 @@ BAD = {
     "another separator throughout": ("0;1\n1;2\n", r"line 1: '0;1'.*delimiter="),
     "a name that is missing": ("a,b\n,c\n", r"line 2: ',c'.*A name is missing"),
     "quotes that do not close": ('a,b\n"c,d\n', r"line 2: '\"c,d'.*Quotes must close"),
+    "lines that end in CR": ("0 1\r1 2\r", r"line 1 holds a carriage return: lines seem to end in CR"),
+    "fields that end in CR": ("# a\n0,1\r1,2\r", r"line 2 holds a carriage return"),
+    "zeros": ("0,\0\r1\n", r"line 1 holds a zero byte, so it is not text"),
+    "an endless field": (f"0,{'1' * 140_000}\n", r"line 1 cannot be cut into fields \(field larger"),
     "nothing but comments": ("# nothing\n\n", "holds no edge"),
     "a header alone": ("source target\n# no more\n", "holds a header and no edge"),
 }
