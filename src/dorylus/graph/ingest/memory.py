@@ -47,11 +47,14 @@ def shares_of(memory_bytes: int, *, resident: int | None = None, ids_bytes: int 
     taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes + order_bytes
     room = memory_bytes - taken
     if room < _LEAST:
+        least = (
+            (taken - ids_bytes + _LEAST) * memory_bytes // (memory_bytes - ids_bytes)
+        )  # ids get a part of whatever it is
         reordering = f", {format_bytes(order_bytes)} of them to reorder vertices" if order_bytes else ""
         raise ConfigError(
             f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
             f"the first edge is sorted{reordering}, and sorting needs {format_bytes(_LEAST)}: give at least "
-            f"{_whole_mib(taken + _LEAST)}."
+            f"{_whole_mib(least)}."
         )
     return Shares.of(room)
 

@@ -1,5 +1,6 @@
 """Rows of a Parquet file: a number a column, or one column of lists that are equally long."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
 
 BLOCK_ROWS = 1 << 14
+BUFFERS_BYTES = 1 << 24  # of all columns together: each is read at a place of its own
 
 
 class ParquetRows:
@@ -23,8 +25,11 @@ class ParquetRows:
             raise DataError(f"reading {path} takes pyarrow: pip install 'dorylus[parquet]'.") from error
         self.path = path
         try:
-            self._file: Any = parquet.ParquetFile(path)
-            first = next(self._file.iter_batches(batch_size=1), None)
+            columns = len(parquet.read_metadata(path).schema)
+            # Pages are read as they are needed: reading ahead would hold whole row groups.
+            buffer_bytes = max(4096, min(1 << 20, BUFFERS_BYTES // max(columns, 1)))
+            self._file: Any = parquet.ParquetFile(path, buffer_size=buffer_bytes, pre_buffer=False)
+            first = next(self._file.iter_batches(batch_size=1, use_threads=False), None)
         except arrow.ArrowInvalid as error:
             raise DataError(f"{path} is not a Parquet file: {error}.") from error
         sample = self._array(first) if first is not None else np.empty(0, np.float32)
@@ -35,8 +40,10 @@ class ParquetRows:
 
     def blocks(self) -> Iterator[AnyArray]:
         """The rows, some at a time."""
-        for batch in self._file.iter_batches(batch_size=BLOCK_ROWS):
-            yield self._array(batch)
+        with open(self.path, "rb", buffering=0) as file:
+            for batch in self._file.iter_batches(batch_size=BLOCK_ROWS, use_threads=False):
+                yield self._array(batch)
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _array(self, batch: Any) -> AnyArray:
         columns = [_column(self.path, name, each) for name, each in zip(batch.schema.names, batch.columns, strict=True)]

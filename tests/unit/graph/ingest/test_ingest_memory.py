@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from dorylus.errors import ConfigError
@@ -52,3 +54,11 @@ def test_edges_that_make_as_many_runs_as_can_be_merged_pass():
 def test_what_the_process_has_is_known(monkeypatch):
     monkeypatch.undo()
     assert MIB < memory.resident_bytes() < 1 << 40
+
+
+def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
+    with pytest.raises(ConfigError) as refused:
+        shares_of(200 << 20, resident=100 << 20, ids_bytes=50 << 20)
+    (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
+    memory_bytes = int(least) << 20
+    assert shares_of(memory_bytes, resident=100 << 20, ids_bytes=memory_bytes // 4).spool > 0
