@@ -103,7 +103,7 @@ def test_sorted_rows_come_in_the_order_asked_for(graph, tmp_path):
 @pytest.mark.parametrize("method", ["hash", "range", "stream"])
 def test_a_limit_that_cannot_be_kept_is_refused_with_one_that_can(graph, tmp_path, method):
     with pytest.raises(
-        ConfigError, match=r"takes [\d.]+ MiB: .* bytes for each of 900 vertices.* Give at least \d+MiB"
+        ConfigError, match=r"takes [\d.]+ [MG]iB: .* bytes for each of 900 vertices.* Give at least \d+MiB"
     ):
         plan_partitioning(graph, 2, method, "1MiB", out=tmp_path / "shards")
     assert list(tmp_path.iterdir()) == []
