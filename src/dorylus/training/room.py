@@ -17,6 +17,7 @@ from dorylus.training.memory_model import Way, in_memory
 from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch
 
+MANY = 64  # matrices of all widths of a model, and copies of all edges: no run has so many
 SPARE = 20  # a limit that is proposed leaves this part of what is free to others
 
 
@@ -26,7 +27,7 @@ def check_room(asked: Asked) -> None:
     if config.memory is not None or config.cluster != "local" or config.servers > 1:
         return
     free = memory.free_bytes()
-    if free is None:
+    if free is None or _is_small(asked, free):
         return
     shape = Shape.of(asked.graph, asked.evaluation)
     way = _way(asked, shape, free)
@@ -37,6 +38,12 @@ def check_room(asked: Asked) -> None:
         raise ConfigError(
             f"the run needs about {format_bytes(needed)} of memory, and {format_bytes(free)} are free. {cure}"
         )
+
+
+def _is_small(asked: Asked, free: int) -> bool:
+    """Whether a run is so small that it need not be reckoned: most are."""
+    columns = sum(layer.in_columns + layer.out_columns for layer in asked.evaluation.layers)
+    return asked.graph.num_vertices * 4 * MANY * columns + asked.graph.num_edges * 4 * MANY < free
 
 
 def _way(asked: Asked, shape: Shape, free: int) -> Way:
