@@ -60,6 +60,14 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def an_ingest_has_a_process_of_its_own() -> Iterator[None]:
+    """Has an ingest count a process as large as a user's: that of the tests holds what earlier ones have left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dorylus.graph.ingest.pipeline.resident_bytes", lambda: 120 << 20)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def workers_share_the_cores() -> None:
     """Each of several workers computes on one thread of torch's: threads of all would spin, waiting for each other."""
     if "PYTEST_XDIST_WORKER" in os.environ:
