@@ -50,6 +50,11 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
+def test_a_weight_may_be_a_column_that_an_end_is_read_from_too():
+    form = TextForm(0, 1, 0, 2, ",", "#%", -(2**63), 2**63 - 1)
+    assert check(b"7,8\n3,4\n", form).weight.tolist() == [7.0, 3.0]
+
+
 @many
 @given(st.lists(pieces, max_size=30).map(b"".join), forms(), st.booleans())
 @example(b'"a",', TextForm(0, 1, None, 2, ","), True)

@@ -87,7 +87,9 @@ class Named {
   Names source_, destination_;
 };
 
-bool is_plain(const TextForm& form) { return form.num_fields == 2 && form.source == 0 && form.destination == 1; }
+bool is_plain(const TextForm& form) {
+  return form.num_fields == 2 && form.source == 0 && form.destination == 1 && form.weight < 0;
+}
 
 template <class Ends> auto read_edges(std::string_view text, const TextForm& form) {
   const char *begin = text.data(), *end = begin + text.size();
