@@ -18,6 +18,12 @@ RowNormalise = Annotated[
     bool | None,
     typer.Option("--row-normalise/--no-row-normalise", help="Divide each feature row by its sum.", show_default=False),
 ]
+ModelName = Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")]
+Hidden = Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")]
+NumLayers = Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")]
+Dropout = Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")]
+Heads = Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")]
+ModelOption = Annotated[list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")]
 
 
 def graph_section(source: str, root: Path | None, row_normalise: bool | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dorylus.cli import asked
 from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_section, model_section
 from dorylus.cli.asked import widths as widths_of
 from dorylus.cli.flags import with_settings
@@ -20,14 +21,12 @@ def plan_memory(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
     root: Root = None,
     row_normalise: RowNormalise = None,
-    model: Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")] = None,
-    hidden: Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")] = None,
-    num_layers: Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")] = None,
-    dropout: Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")] = None,
-    model_option: Annotated[
-        list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")
-    ] = None,
+    model: asked.ModelName = None,
+    hidden: asked.Hidden = None,
+    num_layers: asked.NumLayers = None,
+    dropout: asked.Dropout = None,
+    heads: asked.Heads = None,
+    model_option: asked.ModelOption = None,
     *,
     settings: dict[str, Any],
 ) -> None:

@@ -1,6 +1,34 @@
+import numpy as np
 import pytest
 
 import dorylus
+from dorylus.cluster import memory
+from dorylus.training import limits, memory_model
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A graph of some MiB, most of it in its features."""
+    rng = np.random.default_rng(0)
+    size = 16384
+    source, destination = np.unique(rng.integers(0, size, (2, 80_000)), axis=1)
+    return dorylus.Graph.from_edges(
+        source,
+        destination,
+        size,
+        undirected=False,
+        features=rng.standard_normal((size, 128), dtype=np.float32),
+        labels=rng.integers(0, 40, size),
+        train_mask=np.ones(size, np.bool_),
+    )
+
+
+@pytest.fixture
+def bare_process(monkeypatch):
+    """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
+    for module, name in ((limits, "SLACK"), (limits, "SPARE"), (memory_model, "ARENA")):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import re
 from collections import namedtuple
 
-import numpy as np
 import pytest
 
 import dorylus
@@ -17,30 +16,7 @@ MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
 KIB = 1024
 
 
-@pytest.fixture(scope="module")
-def wide():
-    """A graph of some MiB, most of it in its features."""
-    rng = np.random.default_rng(0)
-    size = 16384
-    source, destination = np.unique(rng.integers(0, size, (2, 80_000)), axis=1)
-    return dorylus.Graph.from_edges(
-        source,
-        destination,
-        size,
-        undirected=False,
-        features=rng.standard_normal((size, 128), dtype=np.float32),
-        labels=rng.integers(0, 40, size),
-        train_mask=np.ones(size, np.bool_),
-    )
-
-
-@pytest.fixture(autouse=True)
-def process(monkeypatch):
-    """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
-    monkeypatch.setattr(limits_module, "SLACK", 0)
-    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
-    monkeypatch.setattr(limits_module, "SPARE", 0)
-    monkeypatch.setattr(memory, "private_bytes", lambda: 0)
+pytestmark = pytest.mark.usefixtures("bare_process")
 
 
 def planned(graph, kib, **settings):

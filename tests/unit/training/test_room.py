@@ -10,36 +10,13 @@ import pytest
 import dorylus
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
-from dorylus.training import limits, room, scratch
+from dorylus.training import room, scratch
 
 MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
 MIB = 2**20
 
 
-@pytest.fixture(scope="module")
-def wide():
-    """A graph of some MiB, most of it in its features."""
-    rng = np.random.default_rng(0)
-    size = 16384
-    source, destination = np.unique(rng.integers(0, size, (2, 80_000)), axis=1)
-    return dorylus.Graph.from_edges(
-        source,
-        destination,
-        size,
-        undirected=False,
-        features=rng.standard_normal((size, 128), dtype=np.float32),
-        labels=rng.integers(0, 40, size),
-        train_mask=np.ones(size, np.bool_),
-    )
-
-
-@pytest.fixture(autouse=True)
-def process(monkeypatch):
-    """A process that takes nothing for itself."""
-    monkeypatch.setattr(limits, "SLACK", 0)
-    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
-    monkeypatch.setattr(limits, "SPARE", 0)
-    monkeypatch.setattr(memory, "private_bytes", lambda: 0)
+pytestmark = pytest.mark.usefixtures("bare_process")
 
 
 @pytest.fixture
