@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from dorylus.partition import Arrangement, Between
 from dorylus.pipeline import Scope, Task, TaskTable
+from dorylus.saga.stages import ApplyEdge, Gather
+from dorylus.saga.table import Steps
 
 
 class Ages:
@@ -52,6 +54,17 @@ class Ages:
         with self._lock:
             taken, self._counts = dict(self._counts), Counter()
         return taken
+
+
+def levels_read(steps: Steps) -> dict[int, int]:
+    """For each step that reads other intervals' rows, the level of the rows at whose edges it does."""
+    levels = {}
+    for step, row in enumerate(steps.table.steps):
+        for need in row.needs:
+            reader, writer = steps.stages[step], steps.stages[need.step]
+            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads what edges were sent back
+            levels[step] = at.output.level if isinstance(at, Gather) else getattr(at, "level", 0)
+    return levels
 
 
 def _others(between: Between, mine: range) -> Between:

@@ -65,6 +65,15 @@ class Bench:
         rows = self.num_rows + (self.ghosts.num_rows if slot.gathered else 0)
         return self.matrices.get(slot, rows, slot.columns, self.gathered_dtype if narrow else np.float32)
 
+    def wide(self, slot: Slot, begin: int, end: int) -> Matrix:
+        """Some rows of a slot, as float32."""
+        rows = self.values(slot)[begin:end]
+        if rows.dtype != np.uint16:
+            return rows
+        wide = np.empty(rows.shape, np.float32)
+        kernels.from_bf16(rows, wide, 0, len(rows))
+        return wide
+
     def cotangent(self, slot: Slot) -> Matrix:
         """The matrix of a slot's cotangent, own rows only, always float32."""
         return self.matrices.get(Grad(slot), self.num_rows, slot.columns)

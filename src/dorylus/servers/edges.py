@@ -33,6 +33,7 @@ class EdgeGather:
         self.stage, self.over, self.bench = stage, stage.over, bench
         self.edges = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
         self.messages: dict[int, tuple[Matrix, ...]] = {}
+        self.message_grads: dict[int, tuple[Tensor, ...]] = {}
         self.grads: dict[int, tuple[Matrix | None, ...]] = {}  # of the edges' sources and destinations
         self._ghosts: dict[int, NDArray[np.int32]] = {}
         self._inbox: dict[int, list[Sums]] = defaultdict(list)

@@ -34,6 +34,7 @@ from dorylus.training.config import RunConfig
 from dorylus.training.limits import Asked, Limits, limits
 from dorylus.training.room import check_room
 
+MOST_CLASSES = 1 << 20  # or as many as vertices: more are numbers with gaps, and the last layer has a column for each
 EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 
 
@@ -87,6 +88,13 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
         raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
     if graph.labels is None or graph.num_classes == 0:
         raise GraphError(f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask.")
+    most = max(graph.num_vertices, MOST_CLASSES)
+    if not graph.multilabel and graph.num_classes > most:
+        raise GraphError(
+            f"graph {graph.name!r} has {graph.num_classes:,} classes, but {graph.num_vertices:,} vertices: a model has "
+            f"a column a class, and {most:,} are the most for this graph. Number the classes from 0 without gaps "
+            "(np.unique with return_inverse=True does it)."
+        )
     if not graph.train_mask.any():
         raise GraphError(
             f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training."

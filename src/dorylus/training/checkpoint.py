@@ -75,10 +75,12 @@ def save(folder: Path, state: Checkpoint) -> Path:
         durable.sweep(folder)
         durable.write_folder(path, files | {STATE: _state_file(content)})
     except OSError as error:
-        raise CheckpointError(
+        failure = CheckpointError(
             f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another run_dir, "
             "then resume from the checkpoint before."
-        ) from error
+        )
+        failure.exit_code = 1  # nothing was asked wrongly: the run failed
+        raise failure from error
     return path
 
 

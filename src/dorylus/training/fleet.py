@@ -1,11 +1,13 @@
 """The servers of a run: made when they are first needed, and made anew, fewer, where some are lost for good."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dorylus.cluster import Cluster
+from dorylus.cluster.remote import ServersLostError
+from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import Made
@@ -16,6 +18,8 @@ from dorylus.training.clusters import Ears, Running, make_cluster
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.jobs import training_job
 from dorylus.training.optim import OptimizerFactory, ScheduleFactory, make_lr_schedule, make_optimizer
+
+T = TypeVar("T")
 
 
 class Fleet:
@@ -64,17 +68,34 @@ class Fleet:
         return self._ran.cluster
 
     @property
-    def can_shrink(self) -> bool:
+    def _can_shrink(self) -> bool:
         """Whether the run may, and can, go on with one server less."""
         return self.config.elastic and self.config.servers > 1 and self.config.partition in METHODS
 
-    def shrink(self, epoch: int) -> None:
+    def _shrink(self, epoch: int) -> None:
         """Let go of the servers; there is one less when they are made anew, from the state after so many epochs."""
         if self._ran is not None:
             if epoch > self._began_after:
                 self._start = self._ran.cluster.state()
             self.close()
         self._cut(recut(self.config, {"servers": self.config.servers - 1}))
+
+    def elastically(self, work: Callable[[], T], epoch: Callable[[], int], note: Callable[..., None]) -> T:
+        """Do some work, again with fewer servers where some are lost for good and the settings allow that."""
+        fault: ServersLostError | None = None
+        while True:
+            try:
+                return work()
+            except ServersLostError as error:
+                fault = error
+            except ConfigError as error:
+                if fault is None:  # not that so many do not fit either
+                    raise
+                note("cluster", what="no room", servers=self.config.servers, error=str(error))
+            if not self._can_shrink:
+                raise fault
+            self._shrink(epoch())
+            note("cluster", what="shrunk", epoch=epoch(), servers=self.config.servers)
 
     def settle(self) -> None:
         """Wait until whatever pools were asked for has come."""

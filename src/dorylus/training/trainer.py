@@ -12,20 +12,19 @@ from torch import Tensor
 from dorylus.cluster import Cluster, EpochReport, memory
 from dorylus.cluster.remote import ServersLostError
 from dorylus.cost import Phase
-from dorylus.errors import CheckpointError, ConfigError, DataError, DeadlineError, TrainingError
+from dorylus.errors import ConfigError, DataError, DeadlineError, TrainingError
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import Made, TensorPool
 from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
-from dorylus.servers import PSState
 from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import bind, check_finite, check_trainable
 from dorylus.training.checkpoint import Checkpoint
 from dorylus.training.clusters import Ears, check_cluster
 from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
-from dorylus.training.fingerprint import fingerprint, graph_identity
+from dorylus.training.fingerprint import graph_identity
 from dorylus.training.fleet import Fleet
 from dorylus.training.interrupt import Interrupt
 from dorylus.training.keeper import Keeper
@@ -34,6 +33,7 @@ from dorylus.training.permit import permitted
 from dorylus.training.pooling import check_pool
 from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, memory_record, run_record
+from dorylus.training.restoring import restore
 from dorylus.training.result import Result
 from dorylus.training.run_folder import RunFolder, RunSpec
 from dorylus.training.setting_up import SettingUp
@@ -93,16 +93,14 @@ class Trainer:
         model = folder.spec.build_model() if model is None else model
         trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
         trainer._folder, trainer._is_new = folder, False
-        resumed_from = None
-        trainer._progress.graph = graph_identity(graph)
-        state = Keeper(folder).latest(fingerprint(trainer._weights(), trainer.program.describe()))
-        if state is not None:
-            trainer._restore(state)
-            resumed_from = state.epoch
+        restored = restore(folder, trainer.program, graph_identity(graph), best=trainer.config.keep == "best")
+        trainer._progress, trainer._best = restored.progress, restored.best
+        if restored.state is not None:
+            trainer._fleet.go_on_from(restored.state)
         trainer._go_on_with_accounts(folder.read_used())
         if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
             folder.with_config(trainer.config).write()
-        trainer._start_log(sinks, resumed_from)
+        trainer._start_log(sinks, restored.epoch)
         return trainer
 
     def _set_up(
@@ -282,21 +280,7 @@ class Trainer:
         self.log.write("pool", what=what, **details)
 
     def _elastically(self, work: Callable[[], T]) -> T:
-        """Do some work, again with fewer servers where some are lost for good and the settings allow that."""
-        fault: ServersLostError | None = None
-        while True:
-            try:
-                return work()
-            except ServersLostError as error:
-                fault = error
-            except ConfigError as error:
-                if fault is None:  # not that so many do not fit either
-                    raise
-                self.log.write("cluster", what="no room", servers=self.config.servers, error=str(error))
-            if not self._fleet.can_shrink:
-                raise fault
-            self._fleet.shrink(self.epoch)
-            self.log.write("cluster", what="shrunk", epoch=self.epoch, servers=self.config.servers)
+        return self._fleet.elastically(work, lambda: self.epoch, self.log.write)
 
     def _one_epoch(self, until: int) -> None:
         self._elastically(lambda: self._train(until))
@@ -366,7 +350,7 @@ class Trainer:
         self._progress.used = self._accounts.to_dict()
         return Checkpoint(
             epoch=self.epoch,
-            weights={**self._weights(), **(weights or state.weights)},
+            weights={**self.program.state_dict(), **(weights or state.weights)},
             optimizer=state.optimizer,
             lr_schedule=state.lr_schedule,
             progress=self._progress.to_dict(),
@@ -381,35 +365,12 @@ class Trainer:
         self._folder.write_used(self._progress.used)
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 
-    def _weights(self) -> dict[str, Tensor]:
-        return {name: weight.detach() for name, weight in self.program.state_dict().items()}
-
-    def _restore(self, state: Checkpoint) -> None:
-        given = self._progress.graph
-        self._progress = Progress.from_dict(state.progress)
-        if self._progress.graph != given:
-            raise CheckpointError(
-                f"the run was started on another graph ({self._progress.graph}; this one: {given}). Give it the graph "
-                "it was started on, or train this one into another run_dir."
-            )
-        if self._progress.stopped in ("interrupted", "budget"):
-            self._progress.stopped = None
-        self.program.load_state_dict(state.weights)
-        self._fleet.go_on_from(PSState(self._weights_of(state.weights), state.optimizer, state.lr_schedule))
-        if self.config.keep == "best" and self._progress.best_epoch is not None:
-            assert self._folder is not None
-            self._best = self._weights_of(Keeper(self._folder).best_weights(self._progress.best_epoch))
-
     def _go_on_with_accounts(self, used: Mapping[str, Any] | None) -> None:
         """Go on with what was used; refuses a run that its budget leaves no epoch for."""
         if used := used or self._progress.used:
             self._accounts.go_on_from(used, self.epoch)
         if self._progress.stopped is None and self.epoch < self.config.epochs and not self._accounts.allow_epoch():
             raise ConfigError(self._accounts.why_not())
-
-    def _weights_of(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Those of a state that are trained; the rest are buffers."""
-        return {name: state[name] for name, _ in self.program.named_parameters()}
 
 
 def train(graph: Graph, model: Model, **settings: Any) -> Result:

@@ -68,12 +68,9 @@ def lasting(name):
 
 def in_flight(server):
     """What a server keeps from one task of an interval for the next."""
-    of_edges = [kept for edges in server._edges.values() for kept in (edges.messages, edges.grads)]
-    return [
-        kept
-        for kept in (server._pending, server._cotangents, server._edge_grads, server._kept, server._read, *of_edges)
-        if kept
-    ]
+    of_edges = [kept for edges in server._edges.values() for kept in (edges.messages, edges.message_grads, edges.grads)]
+    of_rows = [server._publisher._waiting, server._cotangents, server._calls._kept, server._calls._read]
+    return [kept for kept in (*of_rows, *of_edges) if kept]
 
 
 def not_taken(server):

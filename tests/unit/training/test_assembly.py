@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import dorylus
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, GraphError
 from dorylus.partition import make_partitioning, save_shards
-from dorylus.training.assembly import assemble, bind, threads_of
+from dorylus.training.assembly import assemble, bind, check_trainable, threads_of
 from dorylus.training.config import RunConfig
 
 
@@ -228,3 +228,10 @@ def test_a_program_is_trained_as_a_copy_with_the_same_weights():
     assert bound is not program
     assert all(torch.equal(a, b) for a, b in zip(bound.parameters(), program.parameters(), strict=True))
     assert not any(a is b for a, b in zip(bound.parameters(), program.parameters(), strict=True))
+
+
+def test_classes_numbered_with_gaps_are_refused_before_a_model_is_built():
+    graph = path_graph(labels=np.array([0, 1, 2**20, 0, 1]), num_classes=2**20 + 1)
+    with pytest.raises(GraphError, match=r"1,048,577 classes, but 5 vertices: .* Number the classes from 0 without"):
+        check_trainable(graph, RunConfig.of())
+    check_trainable(path_graph(num_classes=2**20), RunConfig.of())

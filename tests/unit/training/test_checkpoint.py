@@ -222,8 +222,9 @@ def test_what_a_crash_left_half_written_is_never_picked_up_and_swept_at_the_next
 def test_a_failure_at_any_step_of_saving_leaves_the_checkpoint_before(tmp_path, monkeypatch, calls):
     save(tmp_path, plain(1))
     fail_at_call(monkeypatch, calls)
-    with pytest.raises(CheckpointError, match=r"No space left.*resume from the checkpoint before"):
+    with pytest.raises(CheckpointError, match=r"No space left.*resume from the checkpoint before") as failed:
         save(tmp_path, plain(2))
+    assert failed.value.exit_code == 1, "the run failed: nothing was asked wrongly"
     monkeypatch.undo()
     assert load(tmp_path).epoch == 1 or (calls == 6 and load(tmp_path).epoch == 2)
     assert not list(tmp_path.glob(f"{durable.PARTIAL}*"))
