@@ -18,14 +18,13 @@ from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch, scratch_folder
 
 MIB = 1 << 20
-SLACK = 32 << 20  # threads, and whatever the model does not know of
-MARGIN = 25  # the part of a limit that is left alone: a prediction is not exact
+SLACK = 32 * MIB  # threads, the kernel's own, and whatever the model does not know of
+MARGIN = 25  # the part of a limit that is left alone, as a prediction is not exact;
+LEAST_MARGIN = 32 * MIB  # but no less than this: what allocators keep varies from run to run, whatever the limit
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
 FEWEST_ROWS = 512
-SPARE = (
-    8 * MIB
-)  # of a limit that is named: whoever is told of it plans again, in a process that has loaded a little more
+SPARE = 8 * MIB  # of a limit that is named: whoever is told of it plans again, and may have loaded a little more
 WORTH_NAMING = 0.9  # of what is needed, another setting makes this at most
 HOLDINGS = (  # the cheapest first
     Holding(rows=False, gathered=False, published=False),
@@ -49,13 +48,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that is to be planned: its graph, its plans and its settings."""
+    """A run that is to be planned: its graph, its plans and its settings.
+
+    ``to_load``: what the process that runs it will have loaded beside what this one has.
+    """
 
     graph: Graph
     training: Plan | None
     evaluation: Plan
     config: RunConfig
     threads: int
+    to_load: int = 0
 
     def with_settings(self, **settings: Any) -> "Asked":
         """The same run with other settings of how its numbers are held."""
@@ -104,20 +107,21 @@ def memory_plan(asked: Asked, limit: int | None = None) -> MemoryPlan:
     """What a run takes and how it would be held: under a limit, that of its settings, or in the memory there is."""
     if limit is None:
         limit = memory.available_bytes() if asked.config.memory is None else parse_bytes(asked.config.memory)
-    plan = within(asked, limit)
-    if plan.shown.limited is None:
-        return plan
-    by_name = asked.config.scratch_dir is not None
-    scratch = Scratch.of(plan.shown.limited.scratch, plan.shown.figures.on_disk.total(), asked=by_name)
-    return replace(plan, scratch=scratch, cure=scratch.problem if plan.chosen else too_little(asked, plan))
+    plan, scratch = within(asked, limit), None
+    if plan.shown.limited is not None:
+        by_name = asked.config.scratch_dir is not None
+        scratch = Scratch.of(plan.shown.limited.scratch, plan.shown.figures.on_disk.total(), asked=by_name)
+    if plan.chosen is None:
+        return replace(plan, scratch=scratch, cure=too_little(asked, plan))
+    return replace(plan, scratch=scratch, cure="" if scratch is None else scratch.problem)
 
 
 def within(asked: Asked, limit: int) -> MemoryPlan:
     """The cheapest way that fits into a limit, whatever there is of disk space."""
-    used = memory.private_bytes() + SLACK
+    used = memory.private_bytes() + asked.to_load + SLACK
     tried = []
     for way in _ways(asked, limit, used):
-        if way.peak <= limit - limit // MARGIN:
+        if way.peak <= limit - _margin(limit):
             return MemoryPlan(limit, way, way)
         tried.append(way)
     return MemoryPlan(limit, None, min(tried, key=lambda each: each.peak))
@@ -139,10 +143,19 @@ def limits(asked: Asked) -> Limits | None:
 
 def enough(asked: Asked, plan: MemoryPlan) -> int:
     """The smallest limit, in whole MiB and with a little to spare, with which a run would fit that does not."""
-    while plan.chosen is None:  # a larger limit has larger intervals, which take more in their turn
-        needed = -(-plan.smallest.peak * MARGIN // (MARGIN - 1)) + SPARE
-        plan = within(asked, max(plan.limit + 1, -(-needed // MIB) * MIB))
-    return plan.limit
+    if plan.chosen is not None:
+        return plan.limit
+    larger, limit = replace(asked, to_load=asked.to_load + SPARE), MIB
+    while (tried := within(larger, limit)).chosen is None or limit <= plan.limit:
+        needed = plan.limit + 1  # from the bottom: a larger limit has larger intervals, which take more in their turn
+        if tried.chosen is None:
+            needed = tried.peak + max(-(-tried.peak // (MARGIN - 1)), LEAST_MARGIN)
+        limit = max(limit + MIB, -(-needed // MIB) * MIB)
+    return limit
+
+
+def _margin(limit: int) -> int:
+    return max(limit // MARGIN, LEAST_MARGIN)
 
 
 def too_little(asked: Asked, plan: MemoryPlan) -> str:

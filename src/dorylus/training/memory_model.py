@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from dorylus.paging.mover import WRITES
+from dorylus.paging.window import PAGE
 from dorylus.saga import Plan
 from dorylus.saga.kept_bytes import kept_bytes
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
@@ -20,6 +21,7 @@ from dorylus.training.memory_shape import FLOAT, Shape
 
 COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
 ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks
+TABLE_ENTRY = 8  # bytes that the kernel keeps for a page that was ever in memory
 SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
 ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
 
@@ -80,6 +82,7 @@ def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) ->
     made.on_disk = _shared_files(shape, evaluation, way)
     for each in passes:
         made.on_disk |= each.figures.on_disk
+    made.resident["on the way"] += made.on_disk.total() // PAGE * TABLE_ENTRY
     return made
 
 
@@ -159,12 +162,21 @@ class _Pass:
             size, kind = self._size(name), kind_of(name)
             if self._is_paged(name):
                 self._count_paged(name, size, kind, at)
+                self._count_seams(name, size, at)
                 self._count_moving(name, size // self._shape.vertices, at, leaving)
             else:
                 for phase in range(min(at), max(at) + 1):
                     self._held[phase][kind] += size
         for phase, row_bytes in leaving.items():
             self._held[phase]["on the way"] += WRITES * self._rows * row_bytes
+
+    def _count_seams(self, name: Hashable, size: int, at: Mapping[int, list[Touch]]) -> None:
+        """The pages in which two intervals meet: they stay for as long as the matrix does."""
+        stays = is_lasting(name) or name == FEATURES
+        first, last = (min(self._phases), max(self._phases)) if stays else (min(at), max(at))
+        for phase in range(first, last + 1):
+            if not any(name in touch.wholes for touch in at.get(phase, ())):
+                self._held[phase]["on the way"] += min(size, PAGE * (self._way.intervals - 1))
 
     def _count_moving(
         self, name: Hashable, row_bytes: int, at: Mapping[int, list[Touch]], leaving: dict[int, int]
@@ -257,6 +269,9 @@ class _Pass:
     def _count_edges(self, steps: Steps) -> None:
         in_files = self._shape.edges_in_files or self._shape.self_loops  # those with loops are scratch
         in_flight = (self._way.threads + AHEAD) * self._shape.edge_bytes // self._way.intervals
+        arrays = (1 + self._shape.weighted) * (1 + self._shape.directed)
+        for phase in self._held:
+            self._held[phase]["on the way"] += min(self._shape.edge_bytes, PAGE * (self._way.intervals - 1)) * arrays
         for step, stage in zip(steps.table.steps, steps.stages, strict=True):
             if isinstance(stage, Gather) and step.kind.value.endswith("GA"):
                 self.figures.read += self._shape.edge_bytes * in_files

@@ -9,6 +9,8 @@ from dorylus.training.config import RunConfig
 from dorylus.training.limits import Asked, MemoryPlan, memory_plan
 from dorylus.training.optim import make_optimizer
 
+TO_LOAD = 12 << 20  # what `dorylus train` has loaded beside what a process has that only plans
+
 
 def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
     """The bytes a training run holds by kind, in memory and in files, and whether that fits.
@@ -22,4 +24,4 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
     ]
-    return memory_plan(Asked(graph, plans[0], plans[1], config, threads_of(config)))
+    return memory_plan(Asked(graph, plans[0], plans[1], config, threads_of(config), TO_LOAD))

@@ -5,7 +5,7 @@ import pytest
 
 from dorylus.cluster import memory
 from dorylus.observe import read_log
-from dorylus.training import limits, scratch
+from dorylus.training import scratch
 
 GRAPH = "communities:num_vertices=4000,num_features=64"
 ASKED = ("plan-memory", GRAPH, "--hidden", "64", "--threads", "1")
@@ -14,7 +14,8 @@ ASKED = ("plan-memory", GRAPH, "--hidden", "64", "--threads", "1")
 @pytest.fixture(autouse=True)
 def process(monkeypatch):
     """A process that takes nothing for itself."""
-    monkeypatch.setattr(limits, "SLACK", 0)
+    for name in ("limits.SLACK", "limits.LEAST_MARGIN", "planning.TO_LOAD"):
+        monkeypatch.setattr(f"dorylus.training.{name}", 0)
     monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 

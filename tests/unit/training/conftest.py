@@ -3,7 +3,6 @@ import pytest
 
 import dorylus
 from dorylus.cluster import memory
-from dorylus.training import limits, memory_model
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +25,8 @@ def wide():
 @pytest.fixture
 def bare_process(monkeypatch):
     """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
-    for module, name in ((limits, "SLACK"), (limits, "SPARE"), (memory_model, "ARENA")):
-        monkeypatch.setattr(module, name, 0)
+    for name in ("limits.SLACK", "limits.SPARE", "limits.LEAST_MARGIN", "planning.TO_LOAD", "memory_model.ARENA"):
+        monkeypatch.setattr(f"dorylus.training.{name}", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 

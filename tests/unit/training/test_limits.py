@@ -9,7 +9,7 @@ import dorylus
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
 from dorylus.training import limits as limits_module
-from dorylus.training import scratch
+from dorylus.training import planning, scratch
 from dorylus.training.limits import HOLDINGS
 
 MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
@@ -89,6 +89,31 @@ def test_a_limit_that_is_named_has_a_little_to_spare(wide, monkeypatch):
     least = int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0])
     monkeypatch.setattr(limits_module, "SPARE", 5 << 20)
     assert int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0]) == least + 5
+
+
+def test_the_limit_that_is_named_does_not_depend_on_the_one_given(wide):
+    named = {re.findall(r"memory='(\d+)MiB'", planned(wide, kib).cure)[0] for kib in (64, 512, 1024, 2048)}
+    assert len(named) == 1
+
+
+def test_a_limit_that_a_plan_names_is_enough_for_a_run_that_has_loaded_more(wide, monkeypatch):
+    monkeypatch.setattr(planning, "TO_LOAD", 12 << 20)
+    named = re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0]
+    monkeypatch.setattr(memory, "private_bytes", lambda: 12 << 20)
+    assert dorylus.Trainer(wide, MODEL, memory=f"{named}MiB", threads=1).config.memory == f"{named}MiB"
+
+
+def test_some_of_a_small_limit_is_left_alone(wide, monkeypatch):
+    monkeypatch.setattr(limits_module, "LEAST_MARGIN", 7 << 20)
+    plan = planned(wide, 16 << 10)
+    assert plan.chosen is not None
+    assert plan.peak <= 9 << 20
+
+
+def test_a_run_of_one_interval_that_does_not_fit_is_refused_too():
+    graph = dorylus.ring(num_vertices=50)
+    with pytest.raises(ConfigError, match=r"are too little for graph .* Give memory='\d+MiB'"):
+        dorylus.train(graph, MODEL, memory="16KiB", intervals=1, threads=1)
 
 
 def test_a_plan_is_told_in_a_line(wide):

@@ -8,6 +8,7 @@ import pytest
 
 import dorylus
 from dorylus.paging.mover import WRITES
+from dorylus.paging.window import PAGE
 from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.servers.holding import Holding
@@ -48,6 +49,9 @@ def test_everything_in_files_as_counted_by_hand():
     assert found.read == FEATURES + found.written + 3 * EDGES
     # At the worst all features are gathered from, with the rows made of them on their way.
     moving = (2 * (FEATURES + HIDDEN + CLASSES) + WRITES * FEATURES + (2 + AHEAD) * EDGES) // 10
+    # Pages in which intervals meet: of the graph's features, of the three matrices made by then, and of all edges.
+    moving += 4 * 9 * PAGE + EDGES
+    moving += found.on_disk.total() // PAGE * 8  # the kernel's tables
     held = {"features": FEATURES, "on the way": moving, "work": WORK, "vertices": VERTICES}
     assert +found.resident == Counter(held)
     assert found.peak == FEATURES + moving + WORK + VERTICES
