@@ -63,6 +63,11 @@ def _report(store: Path, made: "Ingested") -> None:
     typer.echo(
         f"{made.num_vertices:,} vertices and {made.num_edges:,} directed edges, of {made.num_read:,} read, in {store}"
     )
+    if (lonely := made.num_vertices - 2 * made.num_edges) > 0:  # an edge has two ends
+        typer.echo(
+            f"At least {lonely:,} of the vertices have no edge. Where ids are not numbers from 0 without gaps, "
+            "--ids map numbers those that occur."
+        )
 
 
 def _listed(columns: str | None) -> list[str | int] | None:

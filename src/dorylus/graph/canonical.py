@@ -12,6 +12,7 @@ from dorylus.errors import GraphError
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
 
 MAX_VERTICES = np.iinfo(np.int32).max
+MAX_CLASSES = 1 << 31
 
 
 def whole_numbers(values: Any, what: str) -> AnyArray:
@@ -71,6 +72,14 @@ def labels(values: Any) -> AnyArray:
     )
 
 
+def class_too_large(label: int) -> str:
+    """The sentence for a class number that no graph has, without its subject."""
+    return (
+        f"is {label}: classes are numbered from 0 without gaps, and none reaches 2**31. Renumber the labels "
+        "(np.unique with return_inverse=True does it)."
+    )
+
+
 def mask(values: Any, num_vertices: int, what: str) -> BoolArray:
     """A boolean mask; ``None`` selects no vertex."""
     if values is None:
@@ -95,8 +104,31 @@ def mask_of(selected: Any, num_vertices: int) -> BoolArray:
             f"a split names vertex {bad}, but vertices are numbered 0 to {num_vertices - 1}: mend the split."
         )
     chosen = np.zeros(num_vertices, dtype=np.bool_)
-    chosen[numbers.astype(np.int64)] = True
+    repeated = choose(chosen, numbers.ravel().astype(np.int64))
+    if repeated is not None:
+        raise GraphError(named_twice("a split", int(numbers.flat[repeated]), repeated))
     return chosen
+
+
+def choose(chosen: BoolArray, numbers: OffsetArray) -> int | None:
+    """Marks the vertices with these numbers; the place of the first number that was marked before, if any."""
+    repeats = chosen[numbers]
+    chosen[numbers] = True
+    firsts = np.unique(numbers, return_index=True)[1]
+    if firsts.size < numbers.size:
+        within = np.ones(numbers.size, np.bool_)
+        within[firsts] = False
+        repeats |= within
+    return int(repeats.argmax()) if repeats.any() else None
+
+
+def named_twice(split: str, vertex: int, entry: int) -> str:
+    """The sentence for a split by numbers that names a vertex again."""
+    return (
+        f"{split} names vertex {vertex} twice, again in entry {entry}: whole numbers are taken for numbers of "
+        "vertices, each given once. Drop the repeats; or, if it is a mask with an entry a vertex, make it bool: "
+        "mask.astype(bool)."
+    )
 
 
 def _zeros_and_ones(array: AnyArray) -> AnyArray:

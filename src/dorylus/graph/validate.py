@@ -9,6 +9,7 @@ import numpy as np
 
 from dorylus import kernels
 from dorylus.errors import GraphError
+from dorylus.graph import canonical
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
 from dorylus.graph.mapped import let_go
 
@@ -173,6 +174,10 @@ def check_labels(labels: AnyArray, num_vertices: int, num_classes: int) -> None:
             f"the label of vertex {vertex} is {labels[vertex]}, but there are {num_classes} classes, "
             f"numbered from 0, and -1 stands for none. Renumber the labels, or pass a larger num_classes."
         )
+    if num_classes > canonical.MAX_CLASSES:
+        vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= canonical.MAX_CLASSES)
+        if vertex is not None:
+            raise GraphError(f"the label of vertex {vertex} {canonical.class_too_large(int(labels[vertex]))}")
 
 
 def check_mask(mask: BoolArray, labels: AnyArray | None, what: str) -> None:

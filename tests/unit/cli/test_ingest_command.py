@@ -117,3 +117,10 @@ def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program
     code, _, err = dorylus_program("ingest", "names.csv", "stored", "--features", "x.npy")
     assert code == 2
     assert "ids are names, which are numbered as edges come. Say whose each row is by --vertices: a file" in err
+
+
+def test_it_is_told_when_most_vertices_have_no_edge(dorylus_program, tmp_path):
+    np.array([[0, 1], [4, 100]], "<i4").tofile(tmp_path / "gap.i32")
+    out = dorylus_program("ingest", "gap.i32", "stored")[1]
+    assert out.splitlines()[1].startswith("At least 93 of the vertices have no edge. Where ids are not numbers")
+    assert "have no edge" not in dorylus_program("ingest", "gap.i32", "mapped", "--ids", "map")[1]

@@ -90,3 +90,10 @@ def test_a_graph_is_refused_exactly_when_some_edge_is_one_way(rows: list[list[in
     else:
         with pytest.raises(GraphError, match="called undirected"):
             validate.check_symmetric(indptr, indices, None)
+
+
+def test_a_class_beyond_what_any_graph_has_is_named() -> None:
+    labels = np.array([0, 1, -1, 2**31 - 1, 2**40])
+    with pytest.raises(GraphError, match=r"label of vertex 4 is 1099511627776: .* Renumber the labels"):
+        validate.check_labels(labels, 5, 2**40 + 1)
+    validate.check_labels(labels[:4], 4, 2**31)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from dorylus.graph.array_folder import NewFolder
 from dorylus.graph.arrays import AnyArray, BoolArray
 from dorylus.graph.ingest.progress import Progress, Tell
 from dorylus.graph.ingest.row_files import RowFile, open_rows
-from dorylus.graph.ingest.settings import IngestSettings
+from dorylus.graph.ingest.settings import IngestSettings, Rows
 from dorylus.graph.ingest.vertex_order import VertexOrder
 
 STEP = 1 << 22
@@ -30,9 +31,9 @@ class Attributes:
     @classmethod
     def open(cls, settings: IngestSettings) -> "Attributes":
         """The files of the settings, looked at: whether they are there, and of a kind that fits."""
-        features = None if settings.features is None else open_rows(settings.features, "features")
-        labels = None if settings.labels is None else open_rows(settings.labels, "labels")
-        splits = {name: None if rows is None else open_rows(rows, name) for name, rows in settings.splits.items()}
+        opened = partial(_opened, memory_bytes=settings.memory_bytes)
+        features, labels = opened(settings.features, "features"), opened(settings.labels, "labels")
+        splits = {name: opened(rows, name) for name, rows in settings.splits.items()}
         if features is not None and len(features.shape) != 2:
             raise DataError(f"{features.path} has shape {list(features.shape)}: features are [vertices, columns].")
         if any(splits.values()) and labels is None:
@@ -64,6 +65,12 @@ class Attributes:
         count = 0 if self.features is None else int(np.prod(self.features.shape, dtype=object))
         return count * self.feature_dtype.itemsize
 
+    @property
+    def resident_bytes(self) -> int:
+        """The most that the process had while a row of some file was read, as far as it was looked at."""
+        files = (self.features, self.labels, *self.splits.values())
+        return max(int(getattr(each, "resident_bytes", 0)) for each in files)
+
     def rows_bytes(self, num_vertices: int) -> int:
         """What features, labels and splits take in a store."""
         labels = 0
@@ -93,6 +100,10 @@ class Attributes:
                 writer.write(block)
                 tell(Progress("copying features", writer.num_rows, rows.shape[0], "rows"))
         return width
+
+
+def _opened(rows: Rows, what: str, memory_bytes: int) -> RowFile | None:
+    return None if rows is None else open_rows(rows, what, memory_bytes)
 
 
 def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
@@ -148,6 +159,10 @@ def _check_labels(rows: RowFile, labels: AnyArray, first: int) -> None:
             f"the label of vertex {first + bad[0]} in {rows.path} is {labels[bad[0]]}: classes are numbered from 0, "
             "and -1 stands for none. Renumber the labels."
         )
+    large = np.flatnonzero(labels >= canonical.MAX_CLASSES)
+    if large.size:
+        told = canonical.class_too_large(int(labels[large[0]]))
+        raise GraphError(f"the label of vertex {first + large[0]} in {rows.path} {told}")
 
 
 def _mask(name: str, rows: RowFile | None, labelled: BoolArray | None, num_vertices: int) -> BoolArray:
@@ -194,7 +209,10 @@ def _select(mask: BoolArray, rows: RowFile, name: str) -> None:
             mask[done : done + block.size] = block
         else:
             _check_numbers(block, mask.size, rows, done)
-            mask[block.astype(np.int64)] = True
+            repeated = canonical.choose(mask, block.astype(np.int64))
+            if repeated is not None:
+                split = f"{name} from {rows.path}"
+                raise GraphError(canonical.named_twice(split, int(block[repeated]), done + repeated))
         done += block.size
 
 

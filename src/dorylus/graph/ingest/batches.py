@@ -53,6 +53,14 @@ class EdgeBatch(NamedTuple):
     """Of the input (as it lies on disk, packed where it is packed) up to the end of this batch: for progress."""
 
 
+class Held(NamedTuple):
+    """What a source holds while it is read, beside its batches, for what ("to unpack ...") and how to need less."""
+
+    num_bytes: int = 0
+    purpose: str = ""
+    cure: str = ""
+
+
 class EdgeSource(Protocol):
     """Edges that can be read more than once, batch after batch."""
 

@@ -4,17 +4,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dorylus.graph.ingest.attributes import Attributes
-from dorylus.graph.ingest.batches import EdgeSource, Numbering
+from dorylus.graph.ingest.batches import EdgeSource, Held, Numbering
 from dorylus.graph.ingest.degree_order import BYTES_PER_VERTEX
 from dorylus.graph.ingest.ids import Dense
-from dorylus.graph.ingest.memory import Shares, check_runs, shares_of
+from dorylus.graph.ingest.memory import NOTHING_HELD, Shares, check_runs, shares_of
 from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.space import Counts, Space, check_space, record_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering."""
+    """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering.
+
+    ``held`` is what the source needs to be read.
+    """
 
     folder: Path
     settings: IngestSettings
@@ -22,11 +25,14 @@ class Budget:
     weighted: bool
     resident: int
     ids: int
+    held: Held = NOTHING_HELD
 
     def shares(self, num_vertices: int) -> Shares:
         """The memory for sorting beside what the order of so many vertices takes, or a ConfigError."""
         order = BYTES_PER_VERTEX * num_vertices if self._reordered else 0
-        return shares_of(self.settings.memory_bytes, resident=self.resident, ids_bytes=self.ids, order_bytes=order)
+        return shares_of(
+            self.settings.memory_bytes, resident=self.resident, ids_bytes=self.ids, order_bytes=order, held=self.held
+        )
 
     def check_before(self, source: EdgeSource, known: int | None) -> None:
         """Refuses what cannot end well, as far as it is known how many edges and vertices there are."""

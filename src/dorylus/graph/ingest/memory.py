@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dorylus.errors import ConfigError
+from dorylus.graph.ingest.batches import Held
 from dorylus.graph.sizes import format_bytes
 
 MIB = 1 << 20
+NOTHING_HELD = Held()
 BLOCK_EDGES = 1 << 18
 _SLACK = 96 * MIB  # batches of edges, blocks of sorted ones, files' buffers, and what the interpreter still loads
+_SPREAD = 4 * MIB  # what a process has to begin with differs so much from one run to the next
 _LEAST = 64 * MIB  # for sorting: below it, runs are so short that merging them takes longer than all else
 _UNIT = 3 * 4096  # what the sort reads of a run at least, and whose multiples runs are
 
@@ -42,19 +45,36 @@ class Shares:
         return self.merge // _UNIT
 
 
-def shares_of(memory_bytes: int, *, resident: int | None = None, ids_bytes: int = 0, order_bytes: int = 0) -> Shares:
-    """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take."""
-    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes + order_bytes
+def shares_of(
+    memory_bytes: int,
+    *,
+    resident: int | None = None,
+    ids_bytes: int = 0,
+    order_bytes: int = 0,
+    held: Held = NOTHING_HELD,
+) -> Shares:
+    """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take.
+
+    What is ``held`` to read edges is given back before they are put in order.
+    """
+    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
+    taken += max(order_bytes, held.num_bytes)
     room = memory_bytes - taken
     if room < _LEAST:
         least = (
             (taken - ids_bytes + _LEAST) * memory_bytes // (memory_bytes - ids_bytes)
         )  # ids get a part of whatever it is
-        reordering = f", {format_bytes(order_bytes)} of them to reorder vertices" if order_bytes else ""
+        part, cure = "", ""
+        if held.num_bytes > order_bytes:
+            part = f", {format_bytes(held.num_bytes)} of them {held.purpose}"
+            least += _SPREAD
+            cure = f", or {held.cure}"
+        elif order_bytes:
+            part = f", {format_bytes(order_bytes)} of them to reorder vertices"
         raise ConfigError(
             f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
-            f"the first edge is sorted{reordering}, and sorting needs {format_bytes(_LEAST)}: give at least "
-            f"{_whole_mib(least)}."
+            f"the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
+            f"{_whole_mib(least)}{cure}."
         )
     return Shares.of(room)
 

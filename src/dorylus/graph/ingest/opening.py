@@ -11,6 +11,7 @@ from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.graph.ingest.array_edges import ArrayEdges
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
 from dorylus.graph.ingest.ids import Dense
+from dorylus.graph.ingest.memory import NOTHING_HELD, shares_of
 from dorylus.graph.ingest.pipeline import Ingested, ingest
 from dorylus.graph.ingest.progress import Tell, silent
 from dorylus.graph.ingest.readers import open_edges, open_vertices
@@ -37,12 +38,13 @@ def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell
         raise ConfigError(unknown_name("setting", name, known | {"vertices"}))
     settings = IngestSettings(**{name: value for name, value in options.items() if name not in READING})
     reading = {name: value for name, value in options.items() if name in READING}
+    if vertices is not None and reading.get("ids", "auto") == "auto":
+        reading["ids"] = "map"  # a list gives numbers to any ids; names are seen as such by either
     source, ids = _source_of(edges, reading), str(reading.get("ids", "auto"))
     if vertices is None:
         _need_no_list(source, ids, settings)
-    ids_bytes = settings.memory_bytes // IDS_SHARE
-    with _numbering(source, ids, vertices, ids_bytes, store) as numbering:
-        taken = 0 if isinstance(numbering, Dense) else ids_bytes
+    with _numbering(source, ids, vertices, settings, store) as numbering:
+        taken = 0 if isinstance(numbering, Dense) else _ids_bytes(settings)
         return ingest(source, numbering, store, settings, tell, ids_bytes=taken)
 
 
@@ -91,14 +93,18 @@ def _need_no_list(source: EdgeSource, ids: str, settings: IngestSettings) -> Non
 
 
 @contextmanager
-def _numbering(source: EdgeSource, ids: str, vertices: Any, memory_bytes: int, store: Address) -> Iterator[Numbering]:
+def _numbering(
+    source: EdgeSource, ids: str, vertices: Any, settings: IngestSettings, store: Address
+) -> Iterator[Numbering]:
     """How ids become numbers, as asked; names lie in a file beside the store until it is written."""
     strings = bool(getattr(source, "strings", False))
     listed = None if vertices is None else _listed(vertices, strings=strings)
+    _need_room(listed, settings)
+    memory_bytes, fixed = _ids_bytes(settings), listed is not None
     scratch = None if is_elsewhere(store) else _existing(Path(store).absolute().parent)
     try:
         numbering = make_numbering(
-            ids, strings=strings, vertices=listed, fixed=listed is not None, memory_bytes=memory_bytes, scratch=scratch
+            ids, strings=strings, vertices=listed, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch
         )
     except OSError as error:
         raise DataError(
@@ -109,6 +115,17 @@ def _numbering(source: EdgeSource, ids: str, vertices: Any, memory_bytes: int, s
         yield numbering
     finally:
         getattr(numbering, "close", lambda: None)()
+
+
+def _ids_bytes(settings: IngestSettings) -> int:
+    return settings.memory_bytes // IDS_SHARE
+
+
+def _need_room(listed: EdgeSource | None, settings: IngestSettings) -> None:
+    """Refuses a list of vertices that takes too much memory to be read."""
+    held = getattr(listed, "held", NOTHING_HELD)
+    if held.num_bytes:
+        shares_of(settings.memory_bytes, ids_bytes=_ids_bytes(settings), held=held)
 
 
 def _listed(vertices: Any, *, strings: bool) -> EdgeSource:

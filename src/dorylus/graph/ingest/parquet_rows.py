@@ -1,6 +1,5 @@
 """Rows of a Parquet file: a number a column, or one column of lists that are equally long."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,27 +8,43 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.ingest.memory import resident_bytes
+from dorylus.graph.ingest.uncached_file import COPIES, UncachedFile
 
 BLOCK_ROWS = 1 << 14
+BLOCK_BYTES = 1 << 22
 BUFFERS_BYTES = 1 << 24  # of all columns together: each is read at a place of its own
 
 
 class ParquetRows:
-    """The rows of a .parquet file: [N] for one column of numbers, [N, F] for several or for one of lists."""
+    """The rows of a .parquet file: [N] for one column of numbers, [N, F] for several or for one of lists.
 
-    def __init__(self, path: Path) -> None:
+    ``resident_bytes`` is what the process has while rows are read; a first row that would bring it beyond
+    ``memory_bytes`` is a ConfigError.
+    """
+
+    def __init__(self, path: Path, memory_bytes: int | None = None) -> None:
         try:
             import pyarrow as arrow
             from pyarrow import parquet
         except ImportError as error:
             raise DataError(f"reading {path} takes pyarrow: pip install 'dorylus[parquet]'.") from error
         self.path = path
+        self._width: int | None = None  # of lists, once the first was read
         try:
             columns = len(parquet.read_metadata(path).schema)
             # Pages are read as they are needed: reading ahead would hold whole row groups.
             buffer_bytes = max(4096, min(1 << 20, BUFFERS_BYTES // max(columns, 1)))
-            self._file: Any = parquet.ParquetFile(path, buffer_size=buffer_bytes, pre_buffer=False)
-            first = next(self._file.iter_batches(batch_size=1, use_threads=False), None)
+            before = resident_bytes() - arrow.total_allocated_bytes()
+            raw = UncachedFile(path, memory_bytes)
+            source = arrow.PythonFile(raw, mode="r")
+            self._file: Any = parquet.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=False)
+            batches = self._file.iter_batches(batch_size=1, use_threads=False)
+            first = next(batches, None)
+            # Pages of all columns are held now, as they are at any row; the next one comes beside them.
+            held = before + arrow.total_allocated_bytes() + COPIES * raw.largest
+            self.resident_bytes = max(resident_bytes(), held)
+            raw.limit = None
         except arrow.ArrowInvalid as error:
             raise DataError(f"{path} is not a Parquet file: {error}.") from error
         sample = self._array(first) if first is not None else np.empty(0, np.float32)
@@ -40,28 +55,45 @@ class ParquetRows:
 
     def blocks(self) -> Iterator[AnyArray]:
         """The rows, some at a time."""
-        with open(self.path, "rb", buffering=0) as file:
-            for batch in self._file.iter_batches(batch_size=BLOCK_ROWS, use_threads=False):
-                yield self._array(batch)
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
+        step, first = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1))), 0
+        for batch in self._file.iter_batches(batch_size=step, use_threads=False):
+            yield self._array(batch, first)
+            first += len(batch)
 
-    def _array(self, batch: Any) -> AnyArray:
-        columns = [_column(self.path, name, each) for name, each in zip(batch.schema.names, batch.columns, strict=True)]
+    def _array(self, batch: Any, first: int = 0) -> AnyArray:
+        """The rows of a batch, numbered from ``first`` on; lists are as long as that of row 0."""
+        names = batch.schema.names
+        columns = [self._column(name, each, first) for name, each in zip(names, batch.columns, strict=True)]
         if len(columns) == 1:
             return columns[0]
         if any(column.ndim > 1 for column in columns):
             raise DataError(f"{self.path} has lists in one of {len(columns)} columns: give that column alone.")
         return np.stack(columns, axis=1)
 
+    def _column(self, name: str, column: Any, first: int) -> AnyArray:
+        if column.null_count:
+            row = first + _first_null(column)
+            raise DataError(f"row {row} of {self.path}, counted from 0, is empty in column {name!r}: fill it in.")
+        if "list" not in str(column.type):
+            return np.asarray(column.to_numpy(zero_copy_only=False))
+        lengths = np.asarray(column.value_lengths())
+        self._width = int(lengths[0]) if self._width is None else self._width
+        wrong = np.flatnonzero(lengths != self._width)
+        if wrong.size:
+            raise DataError(
+                f"row {first + wrong[0]} of {self.path}, counted from 0, has a list of {lengths[wrong[0]]} in column "
+                f"{name!r}, but row 0 has one of {self._width}: the lists of all rows are equally long."
+            )
+        values = column.flatten()
+        if values.null_count:
+            row, place = divmod(_first_null(values), self._width)
+            raise DataError(
+                f"row {first + row} of {self.path}, counted from 0, has an empty value in its list in column {name!r}, "
+                f"at place {place}: fill it in."
+            )
+        return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(column), self._width)
 
-def _column(path: Path, name: str, column: Any) -> AnyArray:
-    if column.null_count:
-        raise DataError(f"column {name!r} of {path} has {column.null_count} empty values: fill them in.")
-    if "list" not in str(column.type):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    values = np.asarray(column.flatten().to_numpy(zero_copy_only=False))
-    if len(column) and len(values) % len(column):
-        raise DataError(
-            f"the lists in column {name!r} of {path} differ in length: a row of features is as long as any."
-        )
-    return values.reshape(len(column), -1)
+
+def _first_null(values: Any) -> int:
+    return int(np.asarray(values.is_null()).argmax())

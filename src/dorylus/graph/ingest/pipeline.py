@@ -15,7 +15,7 @@ from dorylus.graph.ingest.batches import EdgeSource, Numbering
 from dorylus.graph.ingest.budget import Budget
 from dorylus.graph.ingest.csr_writer import csr_arrays
 from dorylus.graph.ingest.degree_order import degree_order
-from dorylus.graph.ingest.memory import BLOCK_EDGES, Shares, resident_bytes
+from dorylus.graph.ingest.memory import BLOCK_EDGES, NOTHING_HELD, Shares, resident_bytes
 from dorylus.graph.ingest.original_ids import called, write_ids
 from dorylus.graph.ingest.pair_spool import PairSpool
 from dorylus.graph.ingest.progress import Progress, Tell, silent
@@ -51,7 +51,8 @@ def ingest(
     """
     attributes = Attributes.open(settings)
     known = _known_vertices(attributes, settings, numbering)
-    budget = partial(Budget, settings=settings, attributes=attributes, resident=resident_bytes(), ids=ids_bytes)
+    held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
+    budget = partial(Budget, settings=settings, attributes=attributes, resident=resident, ids=ids_bytes, held=held)
     budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
         read = Read.of(source)

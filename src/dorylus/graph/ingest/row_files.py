@@ -28,8 +28,11 @@ class RowFile(Protocol):
         """The rows, some at a time."""
 
 
-def open_rows(rows: Any, what: str) -> RowFile:
-    """The rows of a .npy or .parquet file, or of an array; ``what`` they are is for the error."""
+def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
+    """The rows of a .npy or .parquet file, or of an array; ``what`` they are is for the error.
+
+    A file whose rows cannot be read one by one in ``memory_bytes`` is a ConfigError.
+    """
     if not isinstance(rows, str | PathLike):
         return ArrayRows(rows, what)
     path = Path(rows)
@@ -40,7 +43,7 @@ def open_rows(rows: Any, what: str) -> RowFile:
             return NpyRows(path)
         from dorylus.graph.ingest.parquet_rows import ParquetRows
 
-        return ParquetRows(path)
+        return ParquetRows(path, memory_bytes)
     except OSError as error:
         raise DataError(f"cannot read {what} from {path}: {error.strerror or error}.") from error
 

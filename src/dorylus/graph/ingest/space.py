@@ -91,11 +91,11 @@ def record_bytes(weighted: bool) -> int:
 
 
 def check_space(folder: Path, space: Space, already: int = 0) -> None:
-    """Refuses to go on where less is free than will be taken; ``already`` so much of it is."""
-    free, needed = shutil.disk_usage(folder).free, space.most - already
-    if free < needed:
+    """Refuses to go on where less is free than will be taken; ``already`` so much is, and is given back then."""
+    free = shutil.disk_usage(folder).free + already
+    if free < space.most:
         raise DataError(
-            f"{folder.parent} needs {format_bytes(needed)} of free space for the store, which will have "
+            f"{folder.parent} needs {format_bytes(space.most)} of free space for the store, which will have "
             f"{format_bytes(space.store)}, and for scratch files beside it, but {format_bytes(free)} are free. Make "
             "room, or give a place on a larger disk."
         )

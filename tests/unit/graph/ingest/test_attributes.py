@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph.ingest import row_files
+from dorylus.graph.ingest import parquet_rows, row_files
 from dorylus.graph.ingest.row_files import open_rows
 
 EDGES = ([0, 1, 2], [1, 2, 4])
@@ -76,6 +76,14 @@ def test_what_is_no_array_of_numbers_is_refused(rows: Any, tmp_path: Path) -> No
         Graph.ingest(EDGES, tmp_path / "store", labels=rows)
 
 
+def test_an_array_of_zeros_and_ones_is_no_mask_unless_it_is_bool(tmp_path: Path) -> None:
+    mask, labels = np.array([1, 0, 0, 1, 0, 0], "u1"), np.zeros(N, int)
+    with pytest.raises(GraphError, match="train_mask from the array train_mask names vertex 0 twice"):
+        Graph.ingest(EDGES, tmp_path / "store", labels=labels, train=mask)
+    graph = Graph.ingest(EDGES, tmp_path / "store", labels=labels, train=mask.astype(bool))
+    assert np.flatnonzero(graph.train_mask).tolist() == [0, 3]
+
+
 def test_several_labels_a_vertex_come_through(tmp_path: Path) -> None:
     labels = np.arange(N * 2).reshape(N, 2) % 3 == 0
     graph = ingested(tmp_path, labels=labels, train=np.array([3]))
@@ -112,6 +120,11 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "texts": ({"features": np.array([["a"]])}, DataError, "save numbers row by row"),
     "columns first": ({"features": np.zeros((N, 2), order="F")}, DataError, "column by column"),
     "a label": ({"labels": np.array([0, 1, 2, 3, -2, 0])}, GraphError, "the label of vertex 4 in .* is -2"),
+    "a label too large": (
+        {"labels": np.array([0, 1, 2**31, 0])},
+        GraphError,
+        "label of vertex 2 in .* is 2147483648: ",
+    ),
     "fractions": ({"labels": np.zeros(N)}, GraphError, "labels are float64"),
     "few labels": ({"features": np.zeros((N, 1)), "labels": np.zeros(3, int)}, DataError, "has 6 rows, .* has 3 rows"),
     "few rows": ({"features": np.zeros((3, 1))}, GraphError, "edge 2 -> 4 .* names vertex 4"),
@@ -122,6 +135,16 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         "val_mask selects vertex 2, whose label is -1",
     ),
     "no vertex": ({"labels": LABELS, "train": np.array([0, 1, 9])}, GraphError, r"names vertex 9 \(entry 2\)"),
+    "a mask of numbers": (
+        {"labels": np.zeros(N, int), "train": np.array([1, 0, 2, 3, 4, 0], "u1")},
+        GraphError,
+        r"train_mask from .*train\.npy names vertex 0 twice, again in entry 5: .* make it bool",
+    ),
+    "a vertex twice, far apart": (
+        {"labels": np.zeros(N, int), "val": np.array([1, 2, 3, 4, 1])},
+        GraphError,
+        "val_mask from .* names vertex 1 twice, again in entry 4",
+    ),
     "no numbers": ({"labels": LABELS, "train": np.zeros(6)}, GraphError, "give the numbers of its vertices"),
     "a split of those trained on": (
         {"labels": np.zeros(N, int), "train": np.array([0, 3, 4]), "test": np.array([5, 4, 3])},
@@ -159,15 +182,38 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "sentence"),
     [
-        ([[1.0], [1.0, 2.0]], "differ in length"),
-        ([1.0, None], "column 'x' of .* has 1 empty values"),
+        ([[1.0], [1.0, 2.0]], r"row 1 of .*x\.parquet, .* has a list of 2 in column 'x', but row 0 has one of 1"),
+        ([[1.0, 2.0], [3.0, 4.0, 5.0], [6.0], [7.0, 8.0]], r"row 1 of .* a list of 3 .* but row 0 has one of 2"),
+        ([[1, 0], [0, 1], [1], [0, 0, 1]], r"row 2 of .* a list of 1 .* but row 0 has one of 2"),
+        ([[1.0], [2.0], []], r"row 2 of .* a list of 0 .* but row 0 has one of 1"),
+        ([[1.0], [2.0], None], r"row 2 of .* is empty in column 'x'"),
+        ([[1.0, 2.0], [2.0, 3.0], [1.0, None]], r"row 2 of .* has an empty value in its list .* at place 1"),
+        ([1.0, None], r"row 1 of .* is empty in column 'x'"),
         (["a", "b"], "its columns must be numbers"),
     ],
 )
-def test_parquet_that_is_no_matrix_is_refused(column: Any, sentence: str, tmp_path: Path) -> None:
+def test_parquet_that_is_no_matrix_is_refused(
+    column: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_rows, "BLOCK_ROWS", 2)
     parquet.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=sentence):
         list(open_rows(tmp_path / "x.parquet", "features").blocks())
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float32()), pa.list_(pa.float32(), 2)])
+def test_lists_of_any_kind_are_rows(kind: pa.DataType, tmp_path: Path) -> None:
+    rows = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
+    parquet.write_table(pa.table({"x": pa.array(rows, kind)}), tmp_path / "x.parquet")
+    assert np.concatenate(list(open_rows(tmp_path / "x.parquet", "features").blocks())).tolist() == rows
+
+
+def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_rows, "BLOCK_BYTES", 64)
+    parquet.write_table(pa.table({"x": np.zeros((N, 8), np.float32).tolist()}), tmp_path / "x.parquet")
+    rows = open_rows(tmp_path / "x.parquet", "features")
+    assert rows.dtype == np.float64, "as Python's floats are stored"
+    assert [len(block) for block in rows.blocks()] == [1] * N
 
 
 def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:

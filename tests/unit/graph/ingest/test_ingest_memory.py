@@ -4,6 +4,7 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.graph.ingest import memory
+from dorylus.graph.ingest.batches import Held
 from dorylus.graph.ingest.memory import MIB, Shares, check_runs, shares_of
 
 
@@ -30,6 +31,17 @@ def test_the_least_limit_that_is_named_is_enough():
     assert shares_of(200 * MIB).spool == 64 * MIB
     with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 231 MiB"):
         shares_of(200 * MIB, order_bytes=30 * MIB + 1)
+
+
+def test_what_is_held_to_read_edges_is_given_back_before_they_are_put_in_order():
+    held = Held(100 * MIB, "to unpack web.feather", "write it so")
+    assert shares_of(512 * MIB).spool - shares_of(512 * MIB, held=held).spool == 100 * MIB
+    assert shares_of(512 * MIB, held=held, order_bytes=100 * MIB) == shares_of(512 * MIB, held=held)
+    with pytest.raises(
+        ConfigError, match=r"100.0 MiB of them to unpack web\.feather, .* at least 304 MiB, or write it so"
+    ):
+        shares_of(299 * MIB, held=held)
+    assert shares_of(300 * MIB, held=held).spool == 64 * MIB
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -33,6 +33,15 @@ def test_rows_of_ids_that_are_numbered_as_they_come_need_a_list(edges: str, ids:
     assert ingested(edges, ids=ids).num_vertices == 3, "without rows no list is needed"
 
 
+@pytest.mark.parametrize("listed", ["10\n-7\n99\n5\n", "5000000000\n10\n-7\n99\n"])
+def test_a_list_may_hold_any_numbers_without_ids_being_told(listed: str) -> None:
+    Path("list.txt").write_text(listed)
+    ingested("10 -7\n99 10\n", vertices="list.txt")
+    ids = open_ids(Path("store"))
+    assert ids is not None
+    assert list(ids[:]) == [int(line) for line in listed.split()]
+
+
 def test_rows_lie_with_the_ids_that_the_list_gives_them() -> None:
     Path("list.txt").write_text("cid\nann\nbob\n")
     graph = ingested(NAMES, features="x.npy", vertices="list.txt")

@@ -4,14 +4,18 @@ Text (CSV, TSV, SNAP; packed or not), Parquet, Arrow, NumPy and raw binary. Ever
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.batches import EdgeBatch
+from dorylus.graph.ingest.batches import EdgeBatch, Held
 from dorylus.graph.ingest.readers.edge_file import EdgeFile
 from dorylus.graph.ingest.readers.files import check_format, find_files, reader_of
-from dorylus.graph.ingest.readers.options import VERTICES, Columns, ReadOptions
+from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
+
+BUFFERS_BYTES = 32 << 20
+"""So much any file may hold while it is read: every ingest has room for it."""
 
 __all__ = ["FileEdges", "open_edges", "open_vertices"]
 
@@ -27,6 +31,8 @@ class FileEdges:
         self.weighted = files[0].weighted
         counts = [file.num_edges for file in files]
         self.num_edges = None if None in counts else sum(count or 0 for count in counts)
+        held: Held = max((getattr(file, "held", Held()) for file in files), key=lambda each: each.num_bytes)
+        self.held = held if held.num_bytes > BUFFERS_BYTES else Held()
         for file in files[1:]:
             _need_alike(files[0], file)
 
@@ -42,32 +48,18 @@ def open_edges(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]],
     *,
     format: str | None = None,
-    columns: Columns | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    comments: str = "#%",
-    dtype: Any = None,
-    ids: str = "auto",
-    skip_lines: int = 0,
+    **options: Any,
 ) -> FileEdges:
     """The edges at ``paths``: one path, many, a pattern, or a folder of files, which are taken in sorted order.
 
+    Options are those of :meth:`ReadOptions.of`.
     ``ids`` is "dense" for numbers from 0, "map" for any whole numbers, "strings" for names; "auto" takes names where a
     file holds names, and dense numbers elsewhere. ``columns`` are those of source and destination, and of the weight
     if there is one, by name or by position from 0. ``dtype`` is that of raw binary files, and ``skip_lines`` of a
     text are passed over unread.
     """
     check_format(format)
-    options = ReadOptions.of(
-        columns=columns,
-        delimiter=delimiter,
-        header=header,
-        comments=comments,
-        dtype=dtype,
-        ids=ids,
-        skip_lines=skip_lines,
-    )
-    return FileEdges([reader_of(path, format, options) for path in find_files(paths)])
+    return _opened(paths, format, ReadOptions.of(**options))
 
 
 def open_vertices(
@@ -81,7 +73,15 @@ def open_vertices(
 
     A .npy file holds one dimension. Names in text may hold blanks, but no tabs or commas.
     """
-    return open_edges(paths, format=format, columns=VERTICES, header=header, ids=ids)
+    check_format(format)
+    options = ReadOptions.of(header=header, ids=ids)
+    return _opened(paths, format, replace(options, columns=VERTICES))
+
+
+def _opened(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]], format: str | None, options: ReadOptions
+) -> FileEdges:
+    return FileEdges([reader_of(path, format, options) for path in find_files(paths)])
 
 
 def _need_alike(first: EdgeFile, other: EdgeFile) -> None:

@@ -6,7 +6,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from dorylus.errors import DataError, unknown_name
-from dorylus.graph.ingest.readers.arrow import ArrowEdges
+from dorylus.graph.ingest.readers.arrow_file import ArrowEdges
 from dorylus.graph.ingest.readers.binary import BinaryEdges
 from dorylus.graph.ingest.readers.edge_file import EdgeFile
 from dorylus.graph.ingest.readers.npy import NpyEdges, NpzEdges
@@ -72,6 +72,10 @@ def _files_of(path: str) -> list[Path]:
     if Path(path).exists() or not glob.has_magic(path):
         if not Path(path).exists():
             raise DataError(f"there is no file {path}. Check the path.")
+        if not Path(path).is_file():
+            raise DataError(
+                f"{path} is a pipe or a device, and edges are read more than once. Write them to a file, and name it."
+            )
         return [Path(path)]
     files = sorted(Path(file) for file in glob.glob(path) if Path(file).is_file())
     if not files:

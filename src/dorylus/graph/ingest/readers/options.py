@@ -14,7 +14,7 @@ IDS = ("auto", "dense", "map", "strings")
 Columns: TypeAlias = Sequence[int | str] | str
 
 VERTICES = (0, 0)
-"""The columns of a list of vertices, read as edges from each to itself."""
+"""The columns of a list of vertices, read as edges from each to itself; nobody can ask for them of edges."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,12 @@ class ReadOptions:
     def of(
         cls,
         *,
-        columns: Columns | None,
-        delimiter: str | None,
-        header: bool | None,
-        comments: str,
-        dtype: Any,
-        ids: str,
+        columns: Columns | None = None,
+        delimiter: str | None = None,
+        header: bool | None = None,
+        comments: str = "#%",
+        dtype: Any = None,
+        ids: str = "auto",
         skip_lines: int = 0,
     ) -> "ReadOptions":
         """The options, refused where one makes no sense."""
@@ -88,6 +88,11 @@ def _columns(columns: Columns) -> tuple[int | str, ...]:
         raise DataError(
             f"columns={columns!r}, but an edge is made of two columns, source and destination, or three with a weight. "
             "Give them by name or by position from 0, as in columns=(0, 1)."
+        )
+    if isinstance(chosen[0], int) and chosen[0] == chosen[1]:  # names are looked at where columns are known
+        raise DataError(
+            f"columns={columns!r} takes one column for both ends, so that every edge would lead to where it begins. "
+            "Give the columns of source and destination, as in columns=(0, 1)."
         )
     return chosen
 

@@ -5,9 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.readers.arrow import INSTALL, ArrowColumns, damage_named
+from dorylus.graph.ingest.batches import Held
+from dorylus.graph.ingest.readers.arrow import INSTALL, damage_named, pyarrow
+from dorylus.graph.ingest.readers.arrow_columns import NAME_ROWS, ArrowColumns
 from dorylus.graph.ingest.readers.edge_file import FileBatch, PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
+from dorylus.graph.ingest.readers.parquet_sizes import held_bytes, without_arrow_types
 from dorylus.graph.interop.packages import optional
 
 BATCH_ROWS = 1 << 18
@@ -20,12 +23,18 @@ class ParquetEdges:
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self.path = path
         self._parquet = optional("pyarrow.parquet", INSTALL)
-        with damage_named(path), self._open() as file:
-            schema, num_rows = file.schema_arrow, file.metadata.num_rows
+        self._metadata: Any = None
+        with damage_named(path):
+            schema, num_rows = self._look()
         if num_rows == 0:
             raise DataError(f"{path} holds no edge. Leave it out, or write it again.")
         self.num_edges: int | None = num_rows
         self._columns = ArrowColumns(path, schema, options)
+        with damage_named(path):
+            held = held_bytes(path, self._metadata, self._columns.names)
+        self.held = Held(
+            held, f"to unpack the largest pages of {path}", "write the file with smaller row groups and dictionaries"
+        )
         self.strings, self.weighted = self._columns.strings, self._columns.weighted
 
     def __iter__(self) -> Iterator[FileBatch]:
@@ -33,17 +42,27 @@ class ParquetEdges:
         with self._open() as file, PageCache(self.path) as cache:
             count = file.metadata.num_rows
             names = list(dict.fromkeys(self._columns.names))
-            batches = file.iter_batches(BATCH_ROWS, columns=names, use_threads=False)
+            batches = file.iter_batches(NAME_ROWS if self.strings else BATCH_ROWS, columns=names, use_threads=False)
             while True:
                 with damage_named(self.path):
                     batch = next(batches, None)
                 if batch is None:
                     return
-                position = size * (row + batch.num_rows) // count
-                cache.behind(position)
-                yield from self._columns.batches(batch, row, position)
+                begin, end = size * row // count, size * (row + batch.num_rows) // count
+                cache.behind(end)
+                yield from self._columns.batches(batch, row, begin, end)
                 row += batch.num_rows
+
+    def _look(self) -> tuple[Any, int]:
+        """(the schema, the number of rows); keeps the metadata, by which dictionaries are read as what they hold."""
+        with self._open() as file:
+            schema, self._metadata = file.schema_arrow, file.metadata
+        if any(pyarrow().types.is_dictionary(kind) for kind in schema.types):
+            self._metadata = self._parquet.read_metadata(pyarrow().BufferReader(without_arrow_types(self.path)))
+            with self._open() as file:
+                schema = file.schema_arrow
+        return schema, self._metadata.num_rows
 
     def _open(self) -> Any:
         # Pages are read as they are needed: reading ahead would hold whole row groups.
-        return self._parquet.ParquetFile(self.path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        return self._parquet.ParquetFile(self.path, metadata=self._metadata, buffer_size=BUFFER_BYTES, pre_buffer=False)

@@ -40,32 +40,3 @@ def weights(path: Path, values: AnyArray, first_row: int) -> NDArray[np.float32]
             "the edge or give it one."
         )
     return found
-
-
-def pick(path: Path, names: list[str], options: ReadOptions) -> tuple[int, ...]:
-    """The positions of the columns of ends, and of the weight where there is one."""
-    if options.columns is None:
-        if len(names) in (2, 3):
-            return tuple(range(len(names)))
-        raise DataError(
-            f"{path} has {len(names)} columns ({_listed(names)}). Say which are source and destination (and weight), "
-            "as in columns=(0, 1) or by their names."
-        )
-    return tuple(_position(path, names, column) for column in options.columns)
-
-
-def _position(path: Path, names: list[str], column: int | str) -> int:
-    if isinstance(column, int) and column < len(names):
-        return column
-    if isinstance(column, str) and names.count(column) == 1:
-        return names.index(column)
-    twice = isinstance(column, str) and column in names
-    raise DataError(
-        f"{path} has {'two columns' if twice else 'no column'} {column!r}: its columns are {_listed(names)}. "
-        "Give columns by name, or by position from 0."
-    )
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return f"{shown}, ..." if len(names) > 12 else shown or "none"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.readers import row_checks
+from dorylus.graph.ingest.readers import column_choice
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
 from dorylus.kernels import TextForm
@@ -50,6 +50,8 @@ def look_at(path: Path, options: ReadOptions) -> TextStart:
     rows = [_fields(path, line, separator) for line in lines]
     columns = _columns(path, rows[0], lines[0], options)
     header = _is_header(rows, columns, options) if options.header is None else options.header
+    if header:
+        column_choice.refuse_reversed(path, [rows[0][column] for column in columns], options)
     if header and len(rows) == 1:
         raise DataError(f"{path} holds a header and no edge. Each line gives {line_form(strings=False)}.")
     strings = _are_strings(rows[header:], columns, options)
@@ -160,11 +162,14 @@ def _fields(path: Path, line: Line, separator: str | None) -> list[str]:
 
 def _columns(path: Path, fields: list[str], line: Line, options: ReadOptions) -> tuple[int, ...]:
     if len(fields) < 2 and options.columns is None:
+        cut = (
+            "blanks, tabs or commas: name another by" if options.delimiter is None else f"{options.delimiter!r}, as by"
+        )
         raise DataError(
             f"{path}, line {line.number:,}: {line.text.strip()[:60]!r} is not an edge. Each line gives "
-            f"{line_form(strings=False)}. Fields are cut by blanks, tabs or commas: name another by delimiter=."
+            f"{line_form(strings=False)}. Fields are cut by {cut} delimiter=."
         )
-    return row_checks.pick(path, fields, options)
+    return column_choice.pick(path, fields, options)
 
 
 def _is_header(rows: list[list[str]], columns: tuple[int, ...], options: ReadOptions) -> bool:
@@ -173,7 +178,8 @@ def _is_header(rows: list[list[str]], columns: tuple[int, ...], options: ReadOpt
     if len(rows) == 1 or any(NUMERIC.fullmatch(rows[0][column]) for column in columns[:2]):
         return False
     numeric = options.ids != "strings" and _mostly_numeric(rows[1:], columns)
-    return numeric or rows[0][columns[0]].lower() in HEADINGS
+    names = [rows[0][column] for column in columns]
+    return numeric or names[0].lower() in HEADINGS or column_choice.are_reversed(names, options)
 
 
 def _are_strings(rows: list[list[str]], columns: tuple[int, ...], options: ReadOptions) -> bool:

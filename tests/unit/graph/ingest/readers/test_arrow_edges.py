@@ -11,7 +11,7 @@ from all_edges import edges_of
 from pyarrow import feather, ipc, parquet
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.readers import arrow, open_edges, open_vertices
+from dorylus.graph.ingest.readers import arrow_columns, open_edges, open_vertices
 
 
 def write_file(table: pa.Table, path: Path) -> None:
@@ -42,7 +42,7 @@ def written(columns: dict[str, Any], form: str, folder: Path) -> Path:
 @formats
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint64()])
 def test_columns_of_numbers_are_ends(form: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "MAX_EDGES", 5)
+    monkeypatch.setattr(arrow_columns, "MAX_EDGES", 5)
     columns = {"a": pa.array(range(30), kind), "b": pa.array(range(1, 31), kind)}
     assert edges_of(open_edges(written(columns, form, tmp_path))) == [(i, i + 1) for i in range(30)]
 
@@ -50,7 +50,7 @@ def test_columns_of_numbers_are_ends(form: str, kind: Any, tmp_path: Path, monke
 @formats
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
 def test_columns_of_strings_are_names(form: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow, "MAX_EDGES", 5)
+    monkeypatch.setattr(arrow_columns, "MAX_EDGES", 5)
     names = [f"é{i % 9}" for i in range(31)]
     column = pa.array(names).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(names).dictionary_encode()
     columns = {"a": column[:-1], "b": column[1:]}
@@ -62,7 +62,6 @@ def test_columns_are_chosen_by_name_or_position(form: str, tmp_path: Path) -> No
     path = written({"kind": ["x", "y"], "w": [0.5, 2.0], "to": [1, 2], "from": [0, 1]}, form, tmp_path)
     assert edges_of(open_edges(path, columns=("from", "to", "w"))) == [(0, 1, 0.5), (1, 2, 2.0)]
     assert edges_of(open_edges(path, columns=(3, 2))) == [(0, 1), (1, 2)]
-    assert edges_of(open_edges(path, columns=(0, "kind"))) == [("x", "x"), ("y", "y")]
     with pytest.raises(DataError, match=r"has 4 columns \('kind', 'w', 'to', 'from'\)"):
         open_edges(path)
     with pytest.raises(DataError, match="no column 'dst'"):
@@ -78,6 +77,17 @@ def test_a_third_column_is_the_weight_and_numbers_may_be_names(tmp_path: Path) -
 def test_the_first_column_may_list_vertices(tmp_path: Path) -> None:
     path = written({"id": ["a", "b"], "age": [3, 4]}, "parquet", tmp_path)
     assert edges_of(open_vertices(path)) == [("a", "a"), ("b", "b")]
+
+
+@formats
+def test_names_come_in_batches_of_few_bytes(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_columns, "NAME_BYTES", 100)
+    names = [letter * length for letter, length in zip("abcdefgh", [1, 300, 40, 40, 1, 1, 1, 90], strict=True)]
+    for column in (pa.array(names), pa.array(names).dictionary_encode()):
+        edges = open_edges(written({"a": column, "b": column}, form, tmp_path))
+        assert edges_of(edges) == [(name, name) for name in names]
+        most = max(batch.source.bytes.size for batch in edges if len(batch.source) > 1)
+        assert most <= 100
 
 
 REFUSED = {

@@ -82,6 +82,18 @@ def test_no_file_at_all_is_refused(tmp_path: Path) -> None:
         open_edges(tmp_path)
 
 
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "edges.txt")
+    with pytest.raises(DataError, match=r"edges\.txt is a pipe or a device, .* Write them to a file"):
+        open_edges(tmp_path / "edges.txt")
+
+
+def test_a_delimiter_that_cuts_nothing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "edges.txt").write_text("0 1\n")
+    with pytest.raises(DataError, match=r"Fields are cut by ';', as by delimiter="):
+        open_edges(tmp_path / "edges.txt", delimiter=";")
+
+
 def test_a_file_that_may_not_be_read_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
