@@ -150,8 +150,13 @@ def opening_line(summary: Summary) -> str:
     known = f" ({', '.join(parts)})" if parts else ""
     parameters = f", {model['parameters']:,} parameters" if "parameters" in model else ""
     servers = f", {where}" if (where := cluster(summary)) else ""
-    resumed = f", going on after epoch {summary.epoch}" if summary.epoch else ""
-    return f"{what}{known}{parameters}{servers}{resumed}"
+    return f"{what}{known}{parameters}{servers}{_how_far(summary)}"
+
+
+def _how_far(summary: Summary) -> str:
+    if summary.num_epochs is not None and summary.epoch >= summary.num_epochs > 0:
+        return f", whose {summary.num_epochs} epochs are done"
+    return f", going on after epoch {summary.epoch}" if summary.epoch else ""
 
 
 def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:

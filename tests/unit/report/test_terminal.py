@@ -72,6 +72,7 @@ def test_the_first_line_tells_what_is_trained_on_what():
     expected = "gcn on cora (2,708 vertices, 10,556 edges, 1,433 features, 7 classes), 23,063 parameters"
     assert shown([run_record()]).splitlines() == [expected]
     assert shown([run_record(resumed_from=40)]).splitlines() == [expected + ", going on after epoch 40"]
+    assert shown([run_record(40, resumed_from=40)]).splitlines() == [expected + ", whose 40 epochs are done"]
 
 
 def test_the_first_line_tells_servers_and_mode_where_there_is_more_than_one_or_it_is_not_exact():
