@@ -53,7 +53,9 @@ def check_edges(indptr: OffsetArray, indices: IdArray) -> None:
     position = first_where(indices.size, lambda b, e: _outside_of(indices[b:e], num_vertices, cold=cold))
     if position is None:
         return
-    raise GraphError(missing_vertex(position, int(indices[position]), row_at(indptr, position), num_vertices))
+    raise GraphError(
+        missing_vertex(f"number {position}", int(indices[position]), row_at(indptr, position), num_vertices)
+    )
 
 
 def _outside_of(block: IdArray, num_vertices: int, *, cold: bool) -> BoolArray:
@@ -65,13 +67,13 @@ def _outside_of(block: IdArray, num_vertices: int, *, cold: bool) -> BoolArray:
     return (block < 0) | (block >= num_vertices)
 
 
-def missing_vertex(position: int, source: int, destination: int, num_vertices: int) -> str:
+def missing_vertex(place: str, source: int, destination: int, num_vertices: int) -> str:
     """The sentence for an edge one of whose ends does not exist."""
     missing = destination if 0 <= source < num_vertices else source
     span = f"has vertices 0 to {num_vertices - 1}" if num_vertices else "has no vertices"
     cure = "Vertices are numbered from 0" if missing < 0 else f"Give num_vertices={missing + 1}"
     return (
-        f"edge {source} -> {destination} (number {position}) names vertex {missing}, but the graph {span}. "
+        f"edge {source} -> {destination} ({place}) names vertex {missing}, but the graph {span}. "
         f"{cure}, or drop the edge."
     )
 
@@ -81,7 +83,7 @@ def check_ends(source: AnyArray, destination: AnyArray, num_vertices: int) -> No
     places = [_first_outside(ends, num_vertices) for ends in (source, destination) if _outside(ends, num_vertices)]
     if places:
         first = min(places)
-        raise GraphError(missing_vertex(first, int(source[first]), int(destination[first]), num_vertices))
+        raise GraphError(missing_vertex(f"number {first}", int(source[first]), int(destination[first]), num_vertices))
 
 
 def check_ascending(indptr: OffsetArray, indices: IdArray) -> None:

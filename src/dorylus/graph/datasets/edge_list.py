@@ -23,7 +23,7 @@ def load(
 ) -> Graph:
     """The graph of the edge list at ``path``; an undirected one (the default) gets the reverse of every edge."""
     edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
-    sources, destinations, weights, _ = zip(*edges, strict=True)
+    sources, destinations, weights, *_ = zip(*edges, strict=True)
     return Graph.from_edges(
         np.concatenate(sources),
         np.concatenate(destinations),

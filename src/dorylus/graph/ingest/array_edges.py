@@ -7,7 +7,7 @@ import numpy as np
 
 from dorylus.errors import GraphError
 from dorylus.graph import canonical
-from dorylus.graph.ingest.batches import EdgeBatch
+from dorylus.graph.ingest.batches import EdgeBatch, counted
 
 BATCH = 1 << 20
 
@@ -43,4 +43,4 @@ class ArrayEdges:
             source = np.asarray(self._source[begin:end], dtype=np.int64)
             destination = np.asarray(self._destination[begin:end], dtype=np.int64)
             weight = None if self._weight is None else canonical.numbers(self._weight[begin:end], "edge_weight")
-            yield EdgeBatch(source, destination, weight, 16 * end)
+            yield EdgeBatch(source, destination, weight, 16 * end, counted(begin))

@@ -1,9 +1,9 @@
 """What readers of edges give and numberings of vertices take: batches of edges, whose ends are numbers or names."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,14 +43,35 @@ class Tokens:
         return [self.bytes[begin:end].tobytes().decode("utf-8", "replace") for begin, end in pairwise(self.offsets)]
 
 
+Ends: TypeAlias = NDArray[np.int64] | Tokens
+Place: TypeAlias = Callable[[int], str]
+
+
+def counted(first: int, what: str = "number") -> Place:
+    """The place of edges that are counted from ``first`` on: "number 7", "edges.npy, row 7"."""
+    return lambda position: f"{what} {first + position:,}"
+
+
 class EdgeBatch(NamedTuple):
     """Some edges, in the order of the input."""
 
-    source: NDArray[np.int64] | Tokens
-    destination: NDArray[np.int64] | Tokens
+    source: Ends
+    destination: Ends
     weight: NDArray[np.float32] | None
     bytes_read: int
     """Of the input (as it lies on disk, packed where it is packed) up to the end of this batch: for progress."""
+    place: Place
+    """Where the input has the edge at a position of this batch; to be asked before the next batch is."""
+
+    def told(self, position: int) -> str:
+        """An edge as errors name it."""
+        ends = f"{shown(self.source[position])} -> {shown(self.destination[position])}"
+        return f"edge {ends} ({self.place(position)})"
+
+
+def shown(identity: object) -> str:
+    """An id as errors show it."""
+    return repr(identity) if isinstance(identity, str) else str(identity)
 
 
 class Held(NamedTuple):

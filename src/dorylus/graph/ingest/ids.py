@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph.canonical import MAX_VERTICES
-from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Tokens
+from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Tokens, shown
 
 BLOCK_IDS = 1 << 16
 UNLIMITED = 2**63 - 1
@@ -26,7 +26,6 @@ class Dense:
     def __init__(self, num_vertices: int | None = None) -> None:
         self._given = num_vertices
         self._largest = -1
-        self._edges_before = 0
 
     @property
     def num_vertices(self) -> int:
@@ -36,7 +35,6 @@ class Dense:
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The ends as they are, in 32 bits."""
         source, destination = (self._checked(ends, batch) for ends in numbers_of(batch))
-        self._edges_before += len(source)
         return source, destination
 
     def original(self) -> Iterator[NDArray[np.int64]]:
@@ -64,9 +62,8 @@ class Dense:
         )
         cure = "N" if self._given is None else "Give a larger num_vertices, or n"
         raise DataError(
-            f"edge {source[position]} -> {destination[position]} (number {self._edges_before + position:,}) leads out "
-            f"of the numbers 0 to {end - 1:,}. {cure}umber "
-            "any other ids by ids='map' (--ids map)."
+            f"{batch.told(position)} leads out of the numbers 0 to {end - 1:,}. {cure}umber any other ids by ids='map' "
+            "(--ids map)."
         )
 
 
@@ -79,7 +76,6 @@ class ByAppearance(ABC):
     def __init__(self, table: kernels.NumberIds | kernels.NameIds, limit_bytes: int) -> None:
         self._ids, self._limit = table, limit_bytes
         self._fixed = False
-        self._edges_before = 0
 
     @property
     def num_vertices(self) -> int:
@@ -98,16 +94,15 @@ class ByAppearance(ABC):
         except OverflowError as error:
             raise full(len(self._ids), self._limit) from error
         if self._fixed:
-            refuse_unknown(batch, *numbers, self._edges_before, len(self._ids))
-        self._edges_before += len(batch.source)
+            refuse_unknown(batch, *numbers, len(self._ids))
         return numbers
 
     def _begin(self, vertices: EdgeSource | None, fixed: bool) -> None:
         """Numbers the vertices that are listed."""
         for batch in vertices or ():
             before = len(self._ids)
-            refuse_repeats(batch.source, self.ends(batch)[0], before)
-        self._edges_before, self._fixed = 0, fixed
+            refuse_repeats(batch, self.ends(batch)[0], before)
+        self._fixed = fixed
 
     @abstractmethod
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -146,14 +141,14 @@ def numbers_of(batch: EdgeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return batch.source, batch.destination
 
 
-def refuse_repeats(ids: NDArray[np.int64] | Tokens, numbers: NDArray[np.int32], before: int) -> None:
+def refuse_repeats(batch: EdgeBatch, numbers: NDArray[np.int32], before: int) -> None:
     """A list of vertices names each once."""
     repeated = np.flatnonzero(numbers != before + np.arange(len(numbers)))
     if repeated.size:
         position = int(repeated[0])
         raise DataError(
-            f"the list of vertices names {shown(ids[position])} twice, again in place {before + position:,}. "
-            "List every vertex once."
+            f"the list of vertices names {shown(batch.source[position])} twice, again at {batch.place(position)}. List "
+            "every vertex once."
         )
 
 
@@ -161,7 +156,6 @@ def refuse_unknown(
     batch: EdgeBatch,
     source: NDArray[np.int32],
     destination: NDArray[np.int32],
-    edges_before: int,
     num_vertices: int,
 ) -> None:
     """An edge leads between vertices that are known, where all are given beforehand."""
@@ -170,8 +164,8 @@ def refuse_unknown(
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
-            f"edge number {edges_before + position:,} has the end {shown(ends[position])}, which is not among the "
-            f"{num_vertices:,} vertices given. Add it to them, or drop the edge."
+            f"{batch.told(position)} has the end {shown(ends[position])}, which is not among the {num_vertices:,} "
+            "vertices given. Add it to them, or drop the edge."
         )
 
 
@@ -183,8 +177,3 @@ def full(num_ids: int, limit_bytes: int) -> DataError:
         f"the ids of more than {num_ids:,} vertices do not fit in the {limit_bytes:,} bytes that may be used for them: "
         "give more memory, or number the vertices from 0 beforehand and pass ids='dense'."
     )
-
-
-def shown(identity: object) -> str:
-    """An id as errors show it."""
-    return repr(identity) if isinstance(identity, str) else str(identity)

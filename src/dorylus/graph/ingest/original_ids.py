@@ -8,8 +8,8 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.array_folder import NewFolder
-from dorylus.graph.ingest.batches import Numbering, Tokens
-from dorylus.graph.ingest.ids import BLOCK_IDS, Dense, shown
+from dorylus.graph.ingest.batches import Numbering, Tokens, shown
+from dorylus.graph.ingest.ids import BLOCK_IDS, Dense
 from dorylus.graph.ingest.name_checks import checked_names
 from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 

@@ -10,8 +10,8 @@ import numpy as np
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import FloatArray, IdArray
-from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Numbering
-from dorylus.graph.ingest.ids import Dense, shown
+from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Numbering, shown
+from dorylus.graph.ingest.ids import Dense
 from dorylus.graph.ingest.progress import Progress, Tell
 
 
@@ -54,11 +54,11 @@ def spool(
     for batch in read.batches:
         source, destination = numbering.ends(batch)
         if bound is not None:
-            _check_ends(batch, source, destination, numbering, bound, count)
+            _check_ends(batch, source, destination, numbering, bound)
         if (batch.weight is not None) != read.weighted:
             raise DataError("some edges of the input have a weight and some have none: give one to all, or to none.")
         if batch.weight is not None:
-            _check_weights(batch, batch.weight, count)
+            _check_weights(batch, batch.weight)
         sink.add(destination, source, batch.weight)
         count += source.size
         tell(Progress("reading edges", batch.bytes_read, total_bytes, "bytes"))
@@ -69,34 +69,25 @@ def spool(
     return count
 
 
-def _check_ends(
-    batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: Bound, before: int
-) -> None:
+def _check_ends(batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: Bound) -> None:
     end = bound.num_vertices
     if not source.size or max(source.max(), destination.max()) < end:
         return
     first = int(np.argmax((source >= end) | (destination >= end)))
     if isinstance(numbering, Dense) and bound.told is None:
-        raise GraphError(validate.missing_vertex(before + first, int(source[first]), int(destination[first]), end))
+        raise GraphError(validate.missing_vertex(batch.place(first), int(source[first]), int(destination[first]), end))
     missing = shown((batch.source if source[first] >= end else batch.destination)[first])
     rule = f"num_vertices={end:,}, and so many others have come before: give a larger num_vertices=, leave it out"
     if bound.told:
         rule = f"{bound.told}: give it a row too"
-    raise GraphError(
-        f"edge {_ends(batch, first)} (number {before + first}) names vertex {missing}, but {rule}, or drop the edge."
-    )
+    raise GraphError(f"{batch.told(first)} names vertex {missing}, but {rule}, or drop the edge.")
 
 
-def _ends(batch: EdgeBatch, edge: int) -> str:
-    """An edge by what the input calls its ends."""
-    return f"{shown(batch.source[edge])} -> {shown(batch.destination[edge])}"
-
-
-def _check_weights(batch: EdgeBatch, weight: FloatArray, before: int) -> None:
+def _check_weights(batch: EdgeBatch, weight: FloatArray) -> None:
     bad = np.flatnonzero(~np.isfinite(weight))
     if bad.size:
         edge = int(bad[0])
         raise GraphError(
-            f"the weight of edge {_ends(batch, edge)} (number {before + edge}) is {weight[edge]}. "
-            "Weights are finite numbers: drop the edge or give it one."
+            f"the weight of {batch.told(edge)} is {weight[edge]}. Weights are finite numbers: drop the edge, or give "
+            "it one."
         )

@@ -41,9 +41,9 @@ def test_listed_names_come_first_and_a_fixed_list_refuses_others() -> None:
     assert names_of(open_list) == ["c", "a", "b", "z"]
     fixed = MappedTokens(vertices=Listed(["c", "a"]), fixed=True)
     assert fixed.ends(batch_of([("a", "c")]))[0].tolist() == [1]
-    with pytest.raises(DataError, match="edge number 1 has the end 'z', which is not among the 2 vertices given"):
+    with pytest.raises(DataError, match=r"edge 'z' -> 'c' \(number 0\) has the end 'z', which is not among the 2 "):
         fixed.ends(batch_of([("z", "c")]))
-    with pytest.raises(DataError, match="names 'a' twice, again in place 2"):
+    with pytest.raises(DataError, match="names 'a' twice, again at number 2"):
         MappedTokens(vertices=Listed(["a", "b", "a"]))
 
 

@@ -63,8 +63,16 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         r"edge 1 -> 7 .* names vertex 7, but x\.npy has 3 rows, one a vert",
     ),
     "rows and a number": ("0 1\n", {"features": "x.npy", "num_vertices": 9}, r"num_vertices=9, but x\.npy has 3 rows"),
-    "ids too many": (NUMBERS, {"ids": "map", "num_vertices": 2}, r"edge 20 -> 30 \(number 1\) names vertex 30, but"),
-    "names too many": (NAMES, {"num_vertices": 2}, r"edge 'bob' -> 'cid' \(number 1\) names vertex 'cid', but"),
+    "ids too many": (
+        NUMBERS,
+        {"ids": "map", "num_vertices": 2},
+        r"edge 20 -> 30 \(edges\.txt, line 2\) names vertex 30",
+    ),
+    "names too many": (
+        NAMES,
+        {"num_vertices": 2},
+        r"edge 'bob' -> 'cid' \(edges\.txt, line 2\) names vertex 'cid'",
+    ),
     "two weights": ("a b 1\na b 2\n", {"undirected": False}, "edge 'a' -> 'b' is given twice"),
     "two weights of numbers": ("70 50 1\n70 50 2\n", {"ids": "map", "undirected": False}, "edge 70 -> 50 is given tw"),
     "a list of names": (
@@ -75,6 +83,11 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a list of numbers": (NAMES, {"vertices": "numbers.npy"}, r"numbers\.npy lists numbers, but .* are names"),
     "a list of fractions": (NUMBERS, {"vertices": "x.npy"}, r"x\.npy: .* float64\. Ids of vertices are whole numbers"),
     "a bad line in the list": (NUMBERS, {"vertices": "mixed.txt"}, r"line 3: 'x' is no id in a list of numbers"),
+    "a repeated name": (
+        NAMES,
+        {"vertices": "twice.txt"},
+        r"names 'ann' twice, again at twice\.txt, line 4\. ",
+    ),
     "a short list": (NUMBERS, {"vertices": "numbers.npy"}, r"the end 30, which is not among .* or drop the edge\.$"),
     "a list and rows": (
         NUMBERS,
@@ -92,6 +105,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 @pytest.mark.parametrize(("edges", "asked", "sentence"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_does_not_fit_is_told_by_its_own_name(edges: str, asked: dict[str, Any], sentence: str) -> None:
     Path("names.txt").write_text("ann\nbob\ncid\n")
+    Path("twice.txt").write_text("ann\nbob\ncid\nann\n")
     Path("mixed.txt").write_text("10\n20\nx\n30\n")
     np.save("numbers.npy", np.array([10, 20]))
     with pytest.raises(DorylusError, match=sentence):

@@ -39,8 +39,8 @@ class FileEdges:
     def __iter__(self) -> Iterator[EdgeBatch]:
         before = 0
         for file, size in zip(self._files, self._sizes, strict=True):
-            for source, destination, weight, bytes_read in file:
-                yield EdgeBatch(source, destination, weight, before + min(bytes_read, size))
+            for batch in file:
+                yield batch._replace(bytes_read=before + min(batch.bytes_read, size))
             before += size
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.batches import Tokens
+from dorylus.graph.ingest.batches import EdgeBatch, Ends, Tokens, counted
 from dorylus.graph.ingest.readers import column_choice, row_checks
 from dorylus.graph.ingest.readers.arrow import compute, pyarrow
-from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, Ends, FileBatch
+from dorylus.graph.ingest.readers.edge_file import MAX_EDGES
 from dorylus.graph.ingest.readers.options import ReadOptions
 
 NAME_ROWS = 1 << 16
@@ -41,7 +41,7 @@ class ArrowColumns:
         if self.weighted and not (is_number.is_floating(types[2]) or is_number.is_integer(types[2])):
             raise DataError(f"{path}: the weight {self.names[2]!r} holds {types[2]}. Weights are numbers.")
 
-    def batches(self, batch: Any, row: int, begin: int, end: int) -> Iterator[FileBatch]:
+    def batches(self, batch: Any, row: int, begin: int, end: int) -> Iterator[EdgeBatch]:
         """The edges of a record batch whose first row is ``row`` of the file, and that lies from begin to end in it."""
         first, lengths = 0, [_lengths(batch.column(name)) for name in self.names[:2]]
         while first < batch.num_rows:
@@ -51,8 +51,9 @@ class ArrowColumns:
             weight = None
             if self.weighted:
                 weight = row_checks.weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
+            place = counted(row + first, f"{self._path}, row")
             first += part.num_rows
-            yield FileBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows)
+            yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, place)
 
     def _num_fitting(self, batch: Any, first: int, lengths: list[Any]) -> int:
         """How many rows from ``first`` on make a batch of edges: fewer where names are long."""

@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.batches import Held
+from dorylus.graph.ingest.batches import EdgeBatch, Held
 from dorylus.graph.ingest.readers.arrow import damage_named, pyarrow
 from dorylus.graph.ingest.readers.arrow_columns import ArrowColumns
 from dorylus.graph.ingest.readers.arrow_sizes import MessageSize, chosen_buffers, held_bytes, message_sizes
-from dorylus.graph.ingest.readers.edge_file import FileBatch
 from dorylus.graph.ingest.readers.mapped_file import MappedFile
 from dorylus.graph.ingest.readers.options import ReadOptions
 
@@ -51,7 +50,7 @@ class ArrowEdges:
         )
         self.strings, self.weighted = self._columns.strings, self._columns.weighted
 
-    def __iter__(self) -> Iterator[FileBatch]:
+    def __iter__(self) -> Iterator[EdgeBatch]:
         row = 0
         with MappedFile(self.path) as mapped:
             batches = self._batches(mapped)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError
+from dorylus.graph.ingest.batches import EdgeBatch, counted
 from dorylus.graph.ingest.readers import row_checks
-from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, FileBatch, PageCache
+from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
 
 BY_SUFFIX: dict[str, np.dtype[Any]] = {".i32": np.dtype("<i4"), ".i64": np.dtype("<i8")}
@@ -34,15 +35,15 @@ class BinaryEdges:
             )
         self.num_edges: int | None = size // pair
 
-    def __iter__(self) -> Iterator[FileBatch]:
+    def __iter__(self) -> Iterator[EdgeBatch]:
         row = 0
         with open(self.path, "rb", buffering=0) as file, PageCache(self.path) as cache:
             while pairs := _read(file, MAX_EDGES * 2 * self._dtype.itemsize):
                 ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
                 source, destination = (row_checks.ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
-                row += len(ends)
                 cache.behind(file.tell())
-                yield FileBatch(source, destination, None, file.tell())
+                yield EdgeBatch(source, destination, None, file.tell(), counted(row, f"{self.path}, row"))
+                row += len(ends)
 
 
 def _read(file: Any, count: int) -> bytes:

@@ -4,27 +4,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dorylus.graph.ingest.batches import Tokens
+from dorylus.graph.ingest.batches import EdgeBatch
 
 MAX_EDGES = 1 << 20
 """A batch holds at most so many edges."""
 
 DROP_BYTES = 8 << 20
-Ends: TypeAlias = NDArray[np.int64] | Tokens
-
-
-class FileBatch(NamedTuple):
-    """Some edges of a file, and how much of the file was read by then."""
-
-    source: Ends
-    destination: Ends
-    weight: NDArray[np.float32] | None
-    bytes_read: int
 
 
 class EdgeFile(Protocol):
@@ -37,7 +24,7 @@ class EdgeFile(Protocol):
     num_edges: int | None
     """How many there are, or about; None where that cannot be told before they are read."""
 
-    def __iter__(self) -> Iterator[FileBatch]: ...
+    def __iter__(self) -> Iterator[EdgeBatch]: ...
 
 
 class PageCache:

@@ -15,8 +15,9 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.ingest.batches import EdgeBatch, counted
 from dorylus.graph.ingest.readers import row_checks
-from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, FileBatch, PageCache
+from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, PageCache
 from dorylus.graph.ingest.readers.npy_header import NpyHeader, read_header
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 
@@ -51,7 +52,7 @@ class NpyEdges:
         for vector, what in zip(self._vectors, ("source", "destination"), strict=False):
             row_checks.need_whole_numbers(path, vector.member or f"its {what}", vector.header.dtype)
 
-    def __iter__(self) -> Iterator[FileBatch]:
+    def __iter__(self) -> Iterator[EdgeBatch]:
         size, count = self.path.stat().st_size, self._vectors[0].num_rows
         with ExitStack() as stack:
             cache = stack.enter_context(PageCache(self.path))
@@ -64,7 +65,7 @@ class NpyEdges:
                 for vector in self._vectors:
                     cache.behind(vector.begin + (row + rows) * vector.width * vector.header.dtype.itemsize)
 
-    def _batch(self, files: list[IO[bytes]], row: int, rows: int, bytes_read: int) -> FileBatch:
+    def _batch(self, files: list[IO[bytes]], row: int, rows: int, bytes_read: int) -> EdgeBatch:
         if self._vectors[0].width == 2:  # both ends lie in one row: read it once
             pairs = self._read(files[0], self._vectors[0], rows)
             ends = [pairs[:, vector.column] for vector in self._vectors[:2]]
@@ -74,7 +75,7 @@ class NpyEdges:
         weight = None
         if self.weighted:
             weight = row_checks.weights(self.path, self._read(files[2], self._vectors[2], rows)[:, 0], row)
-        return FileBatch(source, destination, weight, bytes_read)
+        return EdgeBatch(source, destination, weight, bytes_read, counted(row, f"{self.path}, row"))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
         wanted = rows * vector.width * vector.header.dtype.itemsize

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest.batches import Held
+from dorylus.graph.ingest.batches import EdgeBatch, Held
 from dorylus.graph.ingest.readers.arrow import INSTALL, damage_named, pyarrow
 from dorylus.graph.ingest.readers.arrow_columns import NAME_ROWS, ArrowColumns
-from dorylus.graph.ingest.readers.edge_file import FileBatch, PageCache
+from dorylus.graph.ingest.readers.edge_file import PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
 from dorylus.graph.ingest.readers.parquet_sizes import held_bytes, without_arrow_types
 from dorylus.graph.interop.packages import optional
@@ -37,7 +37,7 @@ class ParquetEdges:
         )
         self.strings, self.weighted = self._columns.strings, self._columns.weighted
 
-    def __iter__(self) -> Iterator[FileBatch]:
+    def __iter__(self) -> Iterator[EdgeBatch]:
         row, size = 0, self.path.stat().st_size
         with self._open() as file, PageCache(self.path) as cache:
             count = file.metadata.num_rows

@@ -1,7 +1,9 @@
 """The edges of a text file (CSV, TSV, SNAP), read and parsed block by block."""
 
 import os
+from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,8 @@ from numpy.typing import NDArray
 
 from dorylus import kernels
 from dorylus.errors import DataError
-from dorylus.graph.ingest.batches import Tokens
-from dorylus.graph.ingest.readers.edge_file import Ends, FileBatch, PageCache
+from dorylus.graph.ingest.batches import EdgeBatch, Ends, Tokens
+from dorylus.graph.ingest.readers.edge_file import PageCache
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
 from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, look_at
@@ -42,18 +44,19 @@ class TextEdges:
         self.weighted = self._start.form.weight is not None
         self.num_edges = None if packing(path) else about_lines(path)
 
-    def __iter__(self) -> Iterator[FileBatch]:
+    def __iter__(self) -> Iterator[EdgeBatch]:
         line = self._start.skip_lines
         with UnpackedFile(self.path) as file, PageCache(self.path) as cache:
             for text in self._blocks(file):
                 parsed = kernels.edge_text(text, self._start.form, names=self.strings)
                 if parsed.fault is not None:
                     raise self._refusal(text, parsed, line)
-                line += parsed.num_lines
                 cache.behind(file.position)
                 source = _ends(parsed.source)
                 if len(source):
-                    yield FileBatch(source, _ends(parsed.destination), parsed.weight, file.position)
+                    place = partial(self._place, text, line)
+                    yield EdgeBatch(source, _ends(parsed.destination), parsed.weight, file.position, place)
+                line += parsed.num_lines
 
     def _blocks(self, file: UnpackedFile) -> Iterator[NDArray[np.uint8]]:
         """Whole lines, in one buffer that is filled again after each."""
@@ -75,6 +78,15 @@ class TextEdges:
                 return
             kept = size - end
             room[:kept] = room[end:size]
+
+    def _place(self, text: NDArray[np.uint8], lines_before: int, position: int) -> str:
+        """The line of an edge of a block: the first up to whose end there are more edges than come before this one."""
+        ends = np.append(np.flatnonzero(text == ord("\n")) + 1, text.size)
+        line = bisect_right(ends, position, key=lambda end: self._num_edges(text[:end]))
+        return f"{self.path}, line {lines_before + line + 1:,}"
+
+    def _num_edges(self, text: NDArray[np.uint8]) -> int:
+        return len(_ends(kernels.edge_text(text, self._start.form, names=self.strings).source))
 
     def _refusal(self, text: NDArray[np.uint8], parsed: Parsed, lines_before: int) -> DataError:
         assert parsed.fault is not None
