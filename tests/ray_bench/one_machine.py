@@ -20,7 +20,8 @@ def main(folder: Path) -> dict[str, Any]:
     settle_in()
     from ray_bench.nodes import environment
 
-    os.environ.update(environment(folder))  # before Ray is imported, which reads it
+    # Before Ray is imported, which reads it. All of Ray's files are in the folder, that of its address too.
+    os.environ.update(environment(folder) | {"RAY_TMPDIR": str(folder)})
     import ray
     from ray.cluster_utils import Cluster
 
