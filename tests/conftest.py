@@ -51,7 +51,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has every run with a memory limit keep in files what can be kept there."""
     from dorylus.cluster import memory
     from dorylus.training import limits
-    from dorylus.training.memory_model import Figures
+    from dorylus.training.memory_figures import Figures
 
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))

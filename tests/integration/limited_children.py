@@ -10,7 +10,7 @@ from dorylus.saga.columns import in_blocks
 from dorylus.servers import Holding
 from dorylus.training import assembly
 from dorylus.training.limits import Asked, Limits
-from dorylus.training.memory_model import Figures
+from dorylus.training.memory_figures import Figures
 
 EPOCHS = 16
 # What a server imports once that forks such processes; torch imports the last with the first optimiser: all in all

@@ -20,7 +20,7 @@ from dorylus.saga.columns import in_blocks
 from dorylus.servers import Holding
 from dorylus.training import assembly
 from dorylus.training.limits import Asked, Limits
-from dorylus.training.memory_model import Figures
+from dorylus.training.memory_figures import Figures
 
 NUM_VERTICES, NUM_FEATURES, NUM_CLASSES = 700, 40, 19
 GRAPHS = ("undirected", "directed", "weighted", "sparse", "multilabel")

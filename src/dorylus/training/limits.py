@@ -13,7 +13,8 @@ from dorylus.saga import Plan
 from dorylus.saga.columns import LINE, in_blocks
 from dorylus.servers.holding import Holding
 from dorylus.training.config import RunConfig
-from dorylus.training.memory_model import Figures, Way, in_files, in_memory
+from dorylus.training.memory_figures import Figures, Way
+from dorylus.training.memory_model import in_files, in_memory
 from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch, scratch_folder
 

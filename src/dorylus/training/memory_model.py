@@ -4,73 +4,25 @@ docs/memory.md says it in words. Everything here is arithmetic on sizes; :mod:`d
 """
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 
 from dorylus.paging.mover import WRITES
 from dorylus.paging.window import PAGE
 from dorylus.saga import Plan
-from dorylus.saga.kept_bytes import kept_bytes
-from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
-from dorylus.saga.table import Steps, steps_of
-from dorylus.servers.bench import Extra, Grad, Published
-from dorylus.servers.holding import Holding, is_lasting
+from dorylus.saga.stages import Gather, Slot
 from dorylus.servers.residency import AHEAD
-from dorylus.servers.touches import FEATURES, Touch, touches_of
+from dorylus.training.memory_figures import Figures, Way
+from dorylus.training.memory_pass import Pass
 from dorylus.training.memory_shape import FLOAT, Shape
 
-COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
-ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks
 TABLE_ENTRY = 8  # bytes that the kernel keeps for a page that was ever in memory
 SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
-ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """A way to hold a run's matrices. ``half``: what is gathered is stored in two bytes.
-
-    ``kept``: autograd's graphs are kept in memory from forward to backward. ``rows``: how many rows training needs at
-    each level; all at all of them when not given.
-    """
-
-    holding: Holding
-    static_blocks: int
-    intervals: int
-    threads: int
-    half: bool = False
-    kept: bool = True
-    rows: tuple[int, ...] | None = None
-
-    def item(self, narrow: bool) -> int:
-        """The bytes of a number, of those that may be stored in two or of others."""
-        return 2 if narrow and self.half else FLOAT
-
-
-@dataclass
-class Figures:
-    """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes.
-
-    ``droppable``: the part in memory that is the store's files, read row after row: the kernel can do without it.
-    """
-
-    resident: Counter[str] = field(default_factory=Counter)
-    on_disk: Counter[str] = field(default_factory=Counter)
-    read: int = 0
-    written: int = 0
-    droppable: int = 0
-
-    @property
-    def peak(self) -> int:
-        """The most that is in memory at once."""
-        return sum(self.resident.values())
 
 
 def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) -> Figures:
     """What a run under a limit holds and moves: the worse of its two passes or of its start, and what all share."""
-    passes = [_Pass(shape, evaluation, way, backward=False)]
+    passes = [Pass(shape, evaluation, way, backward=False)]
     if training is not None:
-        passes.append(_Pass(shape, training, way, backward=True))
+        passes.append(Pass(shape, training, way, backward=True))
     worst = max(passes, key=lambda each: each.figures.peak)
     made = Figures(worst.figures.resident, Counter(), passes[-1].figures.read, passes[-1].figures.written)
     start = _start(shape, evaluation, way)
@@ -88,14 +40,12 @@ def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) ->
 
 def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *, mapped: bool) -> Figures:
     """What a run without a limit holds: everything. ``mapped``: the graph lies in files, of which it reads all."""
-    passes = [_Pass(shape, evaluation, way, backward=False, everything=True)]
-    kept = 0  # what autograd keeps of every ApplyVertex until its gradient
+    made = Pass(shape, evaluation, way, backward=False, everything=True).figures
     if training is not None:
-        passes.append(_Pass(shape, training, way, backward=True, everything=True))
-        kept = passes[-1].kept_bytes(training) * way.kept
-    made = Figures(max(passes, key=lambda each: each.figures.peak).figures.resident)
-    made.resident["activations"] += kept
-    made.resident["results"] += shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
+        trained = Pass(shape, training, way, backward=True, everything=True)
+        trained.figures.resident["activations"] += trained.kept_bytes(training) * way.kept
+        trained.figures.resident["results"] += shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
+        made = max(made, trained.figures, key=lambda each: each.peak)  # memory for results is kept for the next
     made.resident["vertices"] = shape.vertex_bytes + SETTLING * shape.vertices
     own, features = shape.edges * (8 if shape.weighted else 4) * mapped, shape.feature_bytes * mapped
     copies = shape.self_loops + shape.directed  # in working order, and turned round
@@ -133,179 +83,3 @@ def _shared_files(shape: Shape, plan: Plan, way: Way) -> Counter[str]:
         if slot.source == "static":
             files["first gather"] += shape.vertices * way.item(True) * slot.columns
     return files
-
-
-class _Pass:
-    """One pass over all steps: what lives in which phase."""
-
-    def __init__(self, shape: Shape, plan: Plan, way: Way, *, backward: bool, everything: bool = False) -> None:
-        steps = steps_of(plan, backward=backward)
-        self._shape, self._plan, self._way, self._everything = shape, plan, way, everything
-        self._rows = -(-shape.vertices // way.intervals)
-        self._touches = touches_of(steps)
-        self._phases = [step.phase for step in steps.table.steps]
-        self._reduce = {s.output: s.layer for s in plan.stages if isinstance(s, Gather)}
-        self._results = plan.results
-        self._needed = way.rows if backward else None
-        self.figures = Figures()
-        self._held: dict[int, Counter[str]] = {phase: Counter() for phase in self._phases}
-        self._count_matrices()
-        self._count_work(steps)
-        if not everything:
-            self._count_edges(steps)
-        worst = max(self._held, key=lambda phase: self._held[phase].total())
-        self.figures.resident.update(self._held[worst])
-
-    def _count_matrices(self) -> None:
-        leaving: dict[int, int] = dict.fromkeys(self._phases, 0)  # the widest rows that are written to files
-        for name, at in self._when_touched().items():
-            size, kind = self._size(name), kind_of(name)
-            if self._is_paged(name):
-                self._count_paged(name, size, kind, at)
-                self._count_seams(name, size, at)
-                self._count_moving(name, size // self._shape.vertices, at, leaving)
-            else:
-                for phase in range(min(at), max(at) + 1):
-                    self._held[phase][kind] += size
-        for phase, row_bytes in leaving.items():
-            self._held[phase]["on the way"] += WRITES * self._rows * row_bytes
-
-    def _count_seams(self, name: Hashable, size: int, at: Mapping[int, list[Touch]]) -> None:
-        """The pages in which two intervals meet: they stay for as long as the matrix does."""
-        stays = is_lasting(name) or name == FEATURES
-        first, last = (min(self._phases), max(self._phases)) if stays else (min(at), max(at))
-        for phase in range(first, last + 1):
-            if not any(name in touch.wholes for touch in at.get(phase, ())):
-                self._held[phase]["on the way"] += min(size, PAGE * (self._way.intervals - 1))
-
-    def _count_moving(
-        self, name: Hashable, row_bytes: int, at: Mapping[int, list[Touch]], leaving: dict[int, int]
-    ) -> None:
-        """The rows of a matrix that are at hand, were asked for, or wait to be written."""
-        for phase, touches in at.items():
-            if any(name in touch.wholes for touch in touches):
-                continue
-            stored = is_lasting(name) or name == FEATURES
-            ahead = AHEAD if stored or phase != min(at) else 0
-            self._held[phase]["on the way"] += (self._way.threads + ahead) * self._rows * row_bytes
-            if not stored and any(name in touch.writes for touch in touches):
-                leaving[phase] = max(leaving[phase], row_bytes)
-
-    def _count_paged(self, name: Hashable, size: int, kind: str, at: Mapping[int, list[Touch]]) -> None:
-        is_file = is_lasting(name) or name == FEATURES
-        is_read = self._shape.features_in_files or not (is_file and kind == "features")
-        for phase, touches in at.items():
-            whole = any(name in touch.wholes for touch in touches)
-            written = any(name in touch.writes for touch in touches)
-            self._held[phase][kind] += size if whole else 0
-            stays = phase != max(at) or name in self._results
-            self.figures.written += size if written and stays and not is_file else 0
-            self.figures.read += self._in_file(name, size) if is_read and (is_file or phase != min(at)) else 0
-        if self._is_copy(name) or (not is_file and (len(at) > 1 or name in self._results)):
-            self.figures.on_disk[kind] += size
-
-    def _when_touched(self) -> dict[Hashable, dict[int, list[Touch]]]:
-        """For every matrix, the phases in which it is touched, and by what."""
-        found: dict[Hashable, dict[int, list[Touch]]] = {}
-        written = {name for touch in self._touches for name in touch.writes}
-        for touch, phase in zip(self._touches, self._phases, strict=True):
-            for name in dict.fromkeys((*touch.rows, *touch.wholes)):
-                made = not isinstance(name, Grad) or name in written  # others pass from task to task
-                if made and self._size(name) and not (self._everything and self._is_counted(name)):
-                    found.setdefault(name, {}).setdefault(phase, []).append(touch)
-        return found
-
-    def _is_paged(self, name: Hashable) -> bool:
-        if self._everything:
-            return False
-        return name == FEATURES or is_lasting(name) or self._way.holding.pages(name, self._plan)
-
-    def _is_counted(self, name: Hashable) -> bool:
-        """Whether it is counted once for both passes; features with dropout are a copy, kept for the gradient."""
-        lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
-        return lasting or name == FEATURES or name in self._results
-
-    def _is_copy(self, name: Hashable) -> bool:
-        """Whether it is features in another precision or width than the store's, made once to be gathered from."""
-        if not (is_lasting(name) and isinstance(name, Slot) and name.source == "features" and name.gathered):
-            return False
-        return self._way.half or name.columns != self._shape.features
-
-    def _in_file(self, name: Hashable, size: int) -> int:
-        """What a matrix takes in its file: the store's features may take less there than in memory."""
-        features = name == FEATURES or (is_lasting(name) and isinstance(name, Slot) and name.source == "features")
-        return self._shape.feature_bytes if features and not self._is_copy(name) else size
-
-    def _size(self, name: Hashable) -> int:
-        """The bytes of a matrix; 0 where the layer makes no such thing."""
-        if name == FEATURES:
-            return self._shape.vertices * FLOAT * self._shape.features
-        if isinstance(name, Slot) and name.source == "features" and self._plan.sparse_features:
-            return 0  # sparse rows are taken from the graph as they are needed
-        if isinstance(name, Slot):
-            narrow = (name.gathered and not name.exact) or (name.source == "static" and not self._everything)
-            return self._num_rows(name) * name.columns * self._way.item(narrow)
-        assert isinstance(name, Grad | Extra | Published)
-        if isinstance(name, Grad):
-            return self._num_rows(name.slot) * FLOAT * name.slot.columns * name.slot.needs_grad
-        layer = self._reduce[name.slot]
-        if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
-            return 0
-        columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
-        return self._num_rows(name.slot) * columns * self._way.item(name.what == "cotangent")
-
-    def _num_rows(self, slot: Slot) -> int:
-        """The rows that are ever written, and so in memory."""
-        return self._rows_at(slot.level)
-
-    def _rows_at(self, level: int) -> int:
-        return self._shape.vertices if self._needed is None else self._needed[level]
-
-    def kept_bytes(self, plan: Plan) -> int:
-        """What autograd keeps of every ApplyVertex, where it does."""
-        stages = [stage for stage in plan.stages if isinstance(stage, ApplyVertex)]
-        return sum(self._rows_at(stage.level) * kept_bytes(stage) for stage in stages)
-
-    def _count_edges(self, steps: Steps) -> None:
-        in_files = self._shape.edges_in_files or self._shape.self_loops  # those with loops are scratch
-        in_flight = (self._way.threads + AHEAD) * self._shape.edge_bytes // self._way.intervals
-        arrays = (1 + self._shape.weighted) * (1 + self._shape.directed)
-        for phase in self._held:
-            self._held[phase]["on the way"] += min(self._shape.edge_bytes, PAGE * (self._way.intervals - 1)) * arrays
-        for step, stage in zip(steps.table.steps, steps.stages, strict=True):
-            if isinstance(stage, Gather) and step.kind.value.endswith("GA"):
-                self.figures.read += self._shape.edge_bytes * in_files
-                self._held[step.phase]["on the way"] += in_flight
-
-    def _count_work(self, steps: Steps) -> None:
-        """What dense tasks hold beside the rows they read, and what allocators keep for the next."""
-        for step, stage in zip(steps.table.steps, steps.stages, strict=True):
-            if isinstance(stage, ApplyVertex):
-                made = sum(slot.columns for slot in stage.outputs)
-            elif isinstance(stage, Loss):
-                made = self._plan.layers[-1].out_columns
-            else:
-                continue
-            width = sum(slot.columns for slot in stage.inputs if self._size(slot)) + COPIES * made
-            work = self._way.threads * (self._rows * FLOAT * width + ARENA)
-            self._held[step.phase]["work"] = max(self._held[step.phase]["work"], work)
-
-
-MADE_BY = {
-    ("Published", "sum"): ("cotangent",),
-    ("Published", "mean"): ("cotangent",),
-    ("Published", "max"): ("share", "out"),
-    ("Published", "attention"): ("cotangent", "delta", "lse", "s_dst"),
-    ("Extra", "max"): ("ties",),
-    ("Extra", "softmax"): ("lse",),
-    ("Extra", "attention"): ("lse", "a_pos", "out_pos"),
-}
-
-
-def kind_of(name: Hashable) -> str:
-    """The kind a matrix is counted as."""
-    if name == FEATURES or (isinstance(name, Slot) and name.source == "features"):
-        return "features"
-    if isinstance(name, Slot):
-        return "first gather" if name.source == "static" else "activations"
-    return "activations" if isinstance(name, Extra) else "gradients"

@@ -17,6 +17,7 @@ from dorylus.training.assembly import check_features, cut_graph, savings_of, thr
 from dorylus.training.config import RunConfig
 from dorylus.training.evaluation import classes_of
 from dorylus.training.limits import Asked, Limits, limits
+from dorylus.training.room import check_room
 from dorylus.training.slabs import Form, Rows
 
 WHAT = ("classes", "embeddings", "logits")
@@ -38,7 +39,9 @@ class PredictionPass:
     @contextmanager
     def blocks(self) -> Iterator[Iterable[Rows]]:
         """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for."""
-        way = limits(Asked(self._graph, None, self._plan, self._config, threads_of(self._config)))
+        asked = Asked(self._graph, None, self._plan, self._config, threads_of(self._config))
+        check_room(asked)
+        way = limits(asked)
         cluster = LocalCluster(self._job(way), ThreadsPool())
         try:
             outputs = cluster.outputs()

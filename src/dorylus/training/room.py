@@ -1,7 +1,8 @@
 """Whether a run that was given no memory limit has room on this machine: it is refused before any work if it has not.
 
 Only what is known to be needed counts. Rows that training never computes do not, and neither do pages of the store that
-the kernel can drop; a machine that does not say what it has free is taken to have enough.
+the kernel can drop, or ghosts, which several servers hold beside what one would; a machine that does not say what it
+has free is taken to have enough.
 """
 
 from dataclasses import replace
@@ -11,9 +12,11 @@ import numpy as np
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
 from dorylus.graph.sizes import format_bytes
-from dorylus.partition import choose_intervals, needed_levels, settle_levels
+from dorylus.partition import METHODS, choose_intervals, needed_levels, settle_levels
 from dorylus.training.limits import MIB, Asked, MemoryPlan, enough, is_mapped, memory_plan, plain_way
-from dorylus.training.memory_model import Way, in_memory
+from dorylus.training.memory_figures import Way
+from dorylus.training.memory_model import in_memory
+from dorylus.training.memory_pass import ARENA
 from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch
 
@@ -22,9 +25,8 @@ SPARE = 20  # a limit that is proposed leaves this part of what is free to other
 
 
 def check_room(asked: Asked) -> None:
-    """Refuse a run of one server in this process that needs more memory than there is, with the cure."""
-    config = asked.config
-    if config.memory is not None or config.cluster != "local" or config.servers > 1:
+    """Refuse a run in this process that needs more memory than there is, with the cure."""
+    if asked.config.memory is not None or asked.config.cluster != "local":
         return
     free = memory.free_bytes()
     if free is None or _is_small(asked, free):
@@ -35,8 +37,9 @@ def check_room(asked: Asked) -> None:
     if needed > free and asked.config.prune_rows and asked.training is not None:
         needed = _needed(asked, shape, replace(way, rows=_rows_by_level(asked)))
     if needed > free and (cure := _cure(asked, free)):
+        what = "the forward pass" if asked.training is None else "the run"
         raise ConfigError(
-            f"the run needs about {format_bytes(needed)} of memory, and {format_bytes(free)} are free. {cure}"
+            f"{what} needs about {format_bytes(needed)} of memory, and {format_bytes(free)} are free. {cure}"
         )
 
 
@@ -54,7 +57,7 @@ def _way(asked: Asked, shape: Shape, free: int) -> Way:
 
 def _needed(asked: Asked, shape: Shape, way: Way) -> int:
     figures = in_memory(shape, asked.training, asked.evaluation, way, mapped=is_mapped(asked.graph))
-    return memory.private_bytes() + figures.peak - figures.droppable
+    return memory.private_bytes() + figures.peak - figures.droppable - way.threads * ARENA
 
 
 def _rows_by_level(asked: Asked) -> tuple[int, ...]:
@@ -100,8 +103,13 @@ def _with_files(setting: str, scratch: Scratch) -> str:
 def _settings(asked: Asked, limit: int, *more: str) -> str:
     """A limit, and the settings that have to change for it to be kept."""
     config = asked.config
-    changes = ["mode='pipe'"] * (config.mode == "async") + ["reorder='none'"] * (config.reorder != "none")
-    named = [*changes, f"memory='{_text(limit)}'", *more]
+    changes = {
+        "mode='pipe'": config.mode == "async",
+        "reorder='none'": config.reorder != "none",
+        "servers=1": config.servers > 1,
+        "partition='stream'": config.servers > 1 and config.partition not in METHODS,
+    }
+    named = [*(change for change, is_due in changes.items() if is_due), f"memory='{_text(limit)}'", *more]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 

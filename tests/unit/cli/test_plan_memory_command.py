@@ -16,7 +16,7 @@ def process(monkeypatch):
     """A process that takes nothing for itself."""
     for name in ("limits.SLACK", "limits.LEAST_MARGIN", "planning.TO_LOAD"):
         monkeypatch.setattr(f"dorylus.training.{name}", 0)
-    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
+    monkeypatch.setattr("dorylus.training.memory_pass.ARENA", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 
 

@@ -25,7 +25,8 @@ def wide():
 @pytest.fixture
 def bare_process(monkeypatch):
     """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
-    for name in ("limits.SLACK", "limits.SPARE", "limits.LEAST_MARGIN", "planning.TO_LOAD", "memory_model.ARENA"):
+    taken = ["limits.SLACK", "limits.SPARE", "limits.LEAST_MARGIN", "planning.TO_LOAD"]
+    for name in (*taken, "memory_pass.ARENA", "room.ARENA"):
         monkeypatch.setattr(f"dorylus.training.{name}", 0)
     monkeypatch.setattr(memory, "private_bytes", lambda: 0)
 

@@ -14,7 +14,8 @@ from dorylus.saga.columns import in_blocks
 from dorylus.servers.holding import Holding
 from dorylus.servers.residency import AHEAD
 from dorylus.training.limits import HOLDINGS
-from dorylus.training.memory_model import Way, in_files, in_memory
+from dorylus.training.memory_figures import Way
+from dorylus.training.memory_model import in_files, in_memory
 from dorylus.training.memory_shape import Shape
 
 SHAPE = Shape(vertices=1000, edges=5000, features=48, label_columns=1, directed=False, weighted=False, self_loops=True)
@@ -34,16 +35,15 @@ def plans(recipe=None):
 
 @pytest.fixture(autouse=True)
 def no_arenas(monkeypatch):
-    monkeypatch.setattr("dorylus.training.memory_model.ARENA", 0)
+    monkeypatch.setattr("dorylus.training.memory_pass.ARENA", 0)
 
 
 def test_everything_in_files_as_counted_by_hand():
     found = in_files(SHAPE, *plans(), WAY)
     # Gathered features, hidden rows and what the second layer gathers wait for a later phase; so do the features with
     # dropout, and the cotangent that is gathered back.
-    assert found.on_disk == Counter(
-        {"features": FEATURES, "activations": FEATURES + HIDDEN + CLASSES, "gradients": CLASSES, "edges": EDGES}
-    )
+    kept = {"features": FEATURES, "activations": FEATURES + HIDDEN + CLASSES, "gradients": CLASSES, "edges": EDGES}
+    assert found.on_disk == Counter({**kept, "results": CLASSES})
     assert found.written == FEATURES + FEATURES + HIDDEN + CLASSES + CLASSES
     # Each of them is read once, and so are the features of the graph; edges are, by two gathers and one backward.
     assert found.read == FEATURES + found.written + 3 * EDGES
@@ -65,7 +65,7 @@ def test_only_the_graph_in_files_as_counted_by_hand():
     assert found.resident["features"] == FEATURES
     assert found.resident["activations"] == FEATURES + HIDDEN + CLASSES
     assert found.resident["gradients"] == 0
-    assert found.on_disk == Counter({"activations": CLASSES, "edges": EDGES})  # the results, which always are in files
+    assert found.on_disk == Counter({"results": CLASSES, "edges": EDGES})
 
 
 def test_everything_in_memory_as_counted_by_hand():

@@ -10,6 +10,7 @@ import pytest
 import dorylus
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
+from dorylus.partition import make_partitioning, save_shards
 from dorylus.training import room, scratch
 
 MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
@@ -78,6 +79,7 @@ def test_a_limit_that_was_given_is_believed(wide, free):
     [
         ({"mode": "async"}, "Give mode='pipe' and memory='38MiB'"),
         ({"reorder": "degree"}, "Give reorder='none' and memory='38MiB'"),
+        ({"servers": 2}, "Give servers=1 and memory='38MiB'"),
         ({"mode": "async", "reorder": "bfs"}, "Give mode='pipe', reorder='none' and memory='38MiB'"),
     ],
 )
@@ -86,9 +88,33 @@ def test_settings_that_a_limit_does_not_go_with_are_part_of_the_cure(settings, c
     assert cure in refused(wide, **settings)
 
 
-def test_several_servers_are_not_looked_at(wide, free):
-    free(1)
-    assert len(trained(wide, servers=2).losses) == 1
+def test_saved_shards_of_several_servers_do_not_go_with_a_limit(wide, free, tmp_path):
+    save_shards(tmp_path / "shards", wide, make_partitioning(wide, 2, "range"))
+    free(40)
+    given = {"servers": 2, "partition": str(tmp_path / "shards")}
+    assert "Give servers=1, partition='stream' and memory='38MiB'" in refused(wide, **given)
+
+
+def test_a_prediction_without_room_is_refused_with_a_limit_that_does(wide, free, tmp_path):
+    model, out = MODEL.build(wide.num_features, wide.num_classes, seed=0), tmp_path / "scores.npy"
+    expected, config = dorylus.predict(wide, model), dorylus.RunConfig(threads=1)
+    free(16)
+    with pytest.raises(ConfigError, match=r"the forward pass needs about 1\d\.\d MiB of .* Give memory='15MiB': what"):
+        dorylus.predict(wide, model, config=config, out=out)
+    assert not list(tmp_path.iterdir())
+    dorylus.predict(wide, model, config=config, memory="15MiB", out=out)
+    np.testing.assert_allclose(np.load(out), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_forward_pass_makes_nothing_for_gradients(wide, free):
+    """Of attention, training keeps as many columns again as it gathers."""
+    model = dorylus.gat(hidden=64, heads=2).build(wide.num_features, wide.num_classes, seed=0)
+    held = (2 * 128 + 2 * 2 + 42) * 4 * wide.num_vertices / MIB  # what is gathered and made of it, for the next layer
+    free(held)
+    with pytest.raises(ConfigError) as caught:
+        dorylus.predict(wide, model, config=dorylus.RunConfig(threads=1))
+    (needed,) = re.findall(r"needs about ([\d.]+) MiB", str(caught.value))
+    assert held < float(needed) < 1.35 * held
 
 
 def test_a_limit_near_all_that_is_free_is_named_where_no_other_does(wide, free):
