@@ -61,9 +61,8 @@ def shares_of(
     taken += max(order_bytes, held.num_bytes)
     room = memory_bytes - taken
     if room < _LEAST:
-        least = (
-            (taken - ids_bytes + _LEAST) * memory_bytes // (memory_bytes - ids_bytes)
-        )  # ids get a part of whatever it is
+        # Ids get a part of whatever it is.
+        least = (taken - ids_bytes + _LEAST) * memory_bytes // (memory_bytes - ids_bytes)
         part, cure = "", ""
         if held.num_bytes > order_bytes:
             part = f", {format_bytes(held.num_bytes)} of them {held.purpose}"
