@@ -10,6 +10,7 @@ from dorylus.partition.layout import (
     choose_intervals,
     make_layout,
     needed_levels,
+    rows_per_unit,
     settle_levels,
 )
 from dorylus.partition.paged_arrangement import PagedArrangement
@@ -41,6 +42,7 @@ __all__ = [
     "open_shards",
     "plain_cut",
     "recut",
+    "rows_per_unit",
     "save_shards",
     "settle_levels",
     "whole_shard",

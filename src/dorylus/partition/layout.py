@@ -17,6 +17,8 @@ ROWS_PER_INTERVAL = 8192
 EDGES_PER_INTERVAL = 1_000_000
 ALMOST_ALL = 0.95
 VERTEX_WORK = 8  # the dense work of a row, counted in edges
+FEWEST_ROWS_PER_UNIT = 64  # as many rows of 16 numbers are a page; and
+MOST_ROWS_PER_UNIT = 1024  # as many rows of numbers of four bytes are whole pages, however wide they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +94,27 @@ def settle_levels(deepest: NDArray[np.int8], degrees: NDArray[np.int64], num_lay
 
 
 def plain_layout(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> Layout:
-    """The vertices as they are numbered, every row needed at every level, in intervals of equal edge work.
+    """The vertices as they are numbered, every row needed at every level, in intervals of about equal edge work.
 
     Takes no more memory than the order itself.
     """
-    size = indptr.size - 1
-    total = int(indptr[-1]) + VERTEX_WORK * size
-    bounds = np.array([_first_after(indptr, total * k // intervals) for k in range(intervals)] + [size], np.int64)
-    number = np.arange(intervals + 1)
-    bounds = np.minimum(np.maximum.accumulate(bounds - number) + number, size - intervals + number)  # none is empty
+    size, unit = indptr.size - 1, rows_per_unit(indptr.size - 1, intervals)
+    total, units = int(indptr[-1]) + VERTEX_WORK * size, -(-size // unit)
+    firsts = [(_first_after(indptr, total * k // intervals) + unit // 2) // unit for k in range(intervals)]
+    number, bounds = np.arange(intervals + 1), np.array([*firsts, units], np.int64)
+    bounds = np.minimum(np.maximum.accumulate(bounds - number) + number, units - intervals + number)  # none is empty
+    bounds = np.minimum(bounds * unit, size)
     ends = np.broadcast_to(bounds[1:], (num_layers + 1, intervals))
     return Layout(np.arange(size, dtype=np.int32), bounds, ends)
+
+
+def rows_per_unit(num_vertices: int, intervals: int) -> int:
+    """The rows at whose multiples intervals of a plain layout are cut: a quarter of an interval at most.
+
+    A power of two, so that rows of most widths end with a page there, and two intervals meet in none; or 1.
+    """
+    rows = 1 << (num_vertices // (4 * intervals)).bit_length() >> 1
+    return min(rows, MOST_ROWS_PER_UNIT) if rows >= FEWEST_ROWS_PER_UNIT else 1
 
 
 def _first_after(indptr: NDArray[np.int64], work: int) -> int:

@@ -5,6 +5,7 @@ phase go to their file, rows not needed again this epoch are forgotten.
 """
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ class Residency:
         self._left: dict[int, int] = {}
         self._at_hand: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
+        self._passed: defaultdict[int, set[int]] = defaultdict(set)  # by step, the intervals it is done with this epoch
+        self._passing = threading.Lock()
 
     def before(self, step: int, interval: int) -> None:
         """Have in memory what a task reads, and ask for what the next ones will."""
@@ -49,12 +52,15 @@ class Residency:
         arrays = [*rows, *self._edges.get(step, ())]
         for array in arrays:
             array.acquire(interval)
-        for array in arrays:
-            for following in range(interval + 1, interval + 1 + AHEAD):
-                array.ahead(following)
+        with self._passing:
+            coming = {*range(interval + 1, interval + 1 + AHEAD)} - self._passed[step]
+            for array in arrays:
+                for following in sorted(coming):
+                    array.ahead(following)
 
     def after(self, step: int, interval: int) -> None:
         """A task is done: let go of what nobody needs soon."""
+        self._pass(step, interval)
         touch = self._touches[step]
         for array in self._edges.get(step, ()):
             array.release(interval, leave=True)
@@ -67,6 +73,13 @@ class Residency:
                 self._let_go(self._matrices.paged[name], interval, forgotten)
         if touch.wholes:
             self._count_down(step, touch)
+
+    def _pass(self, step: int, interval: int) -> None:
+        """Note that an interval was here, before its rows go: nobody would let go of them if they were read again."""
+        with self._passing:
+            self._passed[step].add(interval)
+            if len(self._passed[step]) == self._num_intervals:
+                del self._passed[step]
 
     def _let_go(self, array: PagedArray, interval: int, forgotten: bool) -> None:
         if forgotten:

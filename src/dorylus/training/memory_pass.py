@@ -5,6 +5,7 @@ from collections.abc import Hashable, Mapping
 
 from dorylus.paging.mover import WRITES
 from dorylus.paging.window import PAGE
+from dorylus.partition import rows_per_unit
 from dorylus.saga import Plan
 from dorylus.saga.kept_bytes import kept_bytes
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
@@ -58,6 +59,9 @@ class Pass:
 
     def _count_seams(self, name: Hashable, size: int, at: Mapping[int, list[Touch]]) -> None:
         """The pages in which two intervals meet: they stay for as long as the matrix does."""
+        unit = rows_per_unit(self._shape.vertices, self._way.intervals)
+        if size // self._shape.vertices * unit % PAGE == 0:
+            return
         stays = is_lasting(name) or name == FEATURES
         first, last = (min(self._phases), max(self._phases)) if stays else (min(at), max(at))
         for phase in range(first, last + 1):

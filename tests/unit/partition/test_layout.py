@@ -6,7 +6,7 @@ from random_graphs import dense_matrix, graphs
 
 from dorylus.errors import ConfigError
 from dorylus.partition import check_intervals, choose_intervals, make_layout, needed_levels, settle_levels
-from dorylus.partition.layout import VERTEX_WORK, plain_layout
+from dorylus.partition.layout import VERTEX_WORK, plain_layout, rows_per_unit
 
 
 @st.composite
@@ -177,6 +177,27 @@ def test_a_plain_layout_shares_the_work_equally_to_within_one_vertex(case):
 def test_equal_vertices_are_cut_into_equal_intervals():
     layout = plain_layout(np.arange(0, 505, 5, dtype=np.int64), 2, 4)
     assert layout.bounds.tolist() == [0, 25, 50, 75, 100]
+
+
+@given(st.integers(1, 400), st.integers(0, 2**32), st.sampled_from([1, 4, 40]))
+def test_intervals_of_many_rows_begin_at_multiples_of_a_power_of_two(intervals, seed, skew):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(intervals, 400_000))
+    indptr = np.concatenate([[0], np.cumsum((rng.random(size) ** skew * 200).astype(np.int64))])
+    unit, bounds = rows_per_unit(size, intervals), plain_layout(indptr, 1, intervals).bounds
+    assert (bounds[0], bounds[-1], bounds.size) == (0, size, intervals + 1)
+    assert (np.diff(bounds) >= 1).all()
+    assert (bounds[:-1] % unit == 0).all()
+    work = np.diff(indptr[bounds]) + VERTEX_WORK * np.diff(bounds)
+    assert work.max() <= work.sum() / intervals + (unit + 1) * (200 + VERTEX_WORK)
+
+
+@pytest.mark.parametrize(
+    ("vertices", "intervals", "rows"),
+    [(1000, 4, 1), (1023, 4, 1), (1024, 4, 64), (1_200_000, 1024, 256), (65_000_000, 1024, 1024), (5, 9, 1)],
+)
+def test_a_unit_is_a_quarter_of_an_interval_at_most_or_nothing(vertices, intervals, rows):
+    assert rows_per_unit(vertices, intervals) == rows
 
 
 def test_one_hub_does_not_leave_intervals_empty():

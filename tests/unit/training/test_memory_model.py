@@ -57,6 +57,12 @@ def test_everything_in_files_as_counted_by_hand():
     assert found.peak == FEATURES + moving + WORK + VERTICES
 
 
+def test_intervals_of_many_rows_meet_in_pages_of_edges_alone():
+    found = in_files(replace(SHAPE, vertices=100_000, edges=500_000), *plans(), WAY)
+    moving = 10 * (2 * (FEATURES + HIDDEN + CLASSES) + WRITES * FEATURES + (2 + AHEAD) * EDGES)
+    assert found.resident["on the way"] == moving + 9 * PAGE + found.on_disk.total() // PAGE * 8
+
+
 def test_only_the_graph_in_files_as_counted_by_hand():
     found = in_files(SHAPE, *plans(), replace(WAY, holding=NOTHING))
     assert found.read == FEATURES + 3 * EDGES
