@@ -8,12 +8,15 @@ from dorylus.errors import DorylusError
 
 _NAMES = "num_vertices|columns|delimiter|format|dtype|ids|vertices|reorder|feature_dtype"
 _VALUE = r"'[^']*'|\[[^]]*\]|\([^)]*\)|[\w,]*\w"
-_SETTING = re.compile(rf"(?<![\w/.=-])(?P<name>{_NAMES})=(?P<value>{_VALUE})?( \(--[^)]*\))?(?![\w/])")
+_SETTING = re.compile(
+    rf"(?<![\w/.=-])(?P<name>{_NAMES})=(?P<value>{_VALUE})?( \((?:dorylus ingest )?--[^)]*\))?(?![\w/])"
+)
 _SWITCHES = {
     "undirected=False (--directed)": "--directed",
     "drop_duplicates=False (--keep-duplicates)": "--keep-duplicates",
     "Pass overwrite=True": "Give --overwrite",
-    "pass header=True": "give --header",
+    "header=True (dorylus ingest --header)": "--header",
+    "header=False (dorylus ingest --no-header)": "--no-header",
 }
 
 

@@ -10,6 +10,7 @@ from dorylus.cli.in_flags import in_flags
 from dorylus.cli.ingest_bars import bars
 from dorylus.cli.interrupt import tell_nothing_written
 from dorylus.cli.new_store import check_new_store
+from dorylus.errors import ConfigError
 
 if TYPE_CHECKING:
     from dorylus.graph.ingest import Ingested
@@ -41,6 +42,11 @@ def ingest(
     overwrite: flags.Overwrite = False,
 ) -> None:
     """Write edge lists that need not fit into memory as a store folder."""
+    if not edges:
+        raise ConfigError(
+            f"only {store} is given. Name the files of edges first and then the folder of the store to write, as in "
+            f"dorylus ingest {store} my-graph."
+        )
     check_new_store(store, overwrite=overwrite)
     options = {
         "memory": memory, "reorder": reorder, "num_vertices": num_vertices, "features": features, "labels": labels,
@@ -60,9 +66,14 @@ def _run(edges: list[Path], store: Path, options: dict[str, Any]) -> "Ingested":
 
 
 def _report(store: Path, made: "Ingested") -> None:
-    typer.echo(
-        f"{made.num_vertices:,} vertices and {made.num_edges:,} directed edges, of {made.num_read:,} read, in {store}"
-    )
+    edges = f"{made.num_edges:,} directed edges" + (" with weights" if made.weighted else "")
+    typer.echo(f"{made.num_vertices:,} vertices and {edges}, of {made.num_read:,} read, in {store}")
+    if made.perhaps_heading is not None:
+        source, destination = made.perhaps_heading
+        typer.echo(
+            f"The first line names {source!r} and {destination!r}, which have no other edge: pass --header if it is a "
+            "heading."
+        )
     if (lonely := made.num_vertices - 2 * made.num_edges) > 0:  # an edge has two ends
         typer.echo(
             f"At least {lonely:,} of the vertices have no edge. Where ids are not numbers from 0 without gaps, "

@@ -14,8 +14,15 @@ def _rows(help_text: str) -> Any:
     return _text("FILE", help_text)
 
 
+# Required by the command, which says more than typer where only one path is given.
 Edges = Annotated[
-    list[Path], typer.Argument(metavar="EDGES...", help="Files or folders with the edges.", show_default=False)
+    list[Path],
+    typer.Argument(
+        default_factory=list,
+        metavar="EDGES...",
+        help="Files or folders with the edges.  [required]",
+        show_default=False,
+    ),
 ]
 Store = Annotated[Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)]
 Directed = Annotated[bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.")]

@@ -13,6 +13,10 @@ from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, Offse
 
 MAX_VERTICES = np.iinfo(np.int32).max
 MAX_CLASSES = 1 << 31
+LABELS_ARE = (
+    "They must be whole numbers of shape [vertices] (-1 for none), or zeros and ones of shape [vertices, classes] for "
+    "a multi-label graph."
+)
 
 
 def whole_numbers(values: Any, what: str) -> AnyArray:
@@ -60,16 +64,18 @@ def numbers(values: Any, what: str) -> FloatArray:
 def labels(values: Any) -> AnyArray:
     """int64 [N] class numbers, or uint8 [N, C] of zeros and ones for multi-label graphs."""
     array = np.asarray(values)
-    if array.ndim == 1 and array.dtype.kind in "iu":
+    if not are_labels(array.dtype, array.ndim):
+        raise GraphError(f"labels are {_form(array)}. {LABELS_ARE}")
+    if array.ndim == 1:
         return np.ascontiguousarray(array, dtype=np.int64)
-    if array.ndim == 2 and array.dtype == np.bool_:
+    if array.dtype == np.bool_:
         return np.ascontiguousarray(array).view(np.uint8)
-    if array.ndim == 2 and array.dtype.kind in "iuf":
-        return _zeros_and_ones(array)
-    raise GraphError(
-        f"labels are {_form(array)}. They must be whole numbers of shape [vertices] (-1 for none), "
-        "or zeros and ones of shape [vertices, classes] for a multi-label graph."
-    )
+    return _zeros_and_ones(array)
+
+
+def are_labels(dtype: np.dtype[Any], num_dimensions: int) -> bool:
+    """Whether an array of this type may hold labels."""
+    return (num_dimensions == 1 and dtype.kind in "iu") or (num_dimensions == 2 and dtype.kind in "biuf")
 
 
 def class_too_large(label: int) -> str:

@@ -34,7 +34,7 @@ class TextForm(NamedTuple):
 
     @property
     def quotes(self) -> bool:
-        """Whether a field may stand in double quotes, within which the separator does not count."""
+        """Whether a field may stand in double quotes, within which no separator counts and two quotes are one."""
         return self.separator in (",", ";")
 
 

@@ -74,10 +74,10 @@ def _fields(content: bytes, form: TextForm) -> list[bytes] | None:
     separator = form.separator.encode()
     found = []
     while form.quotes and re.match(rb'[ \t]*"', content):
-        whole = re.match(rb'[ \t]*"([^"]*)"[ \t]*(?:$|' + re.escape(separator) + rb")", content)
+        whole = re.match(rb'[ \t]*"((?:[^"]|"")*)"[ \t]*(?:$|' + re.escape(separator) + rb")", content)
         if whole is None:
             return None
-        found.append(whole[1])
+        found.append(whole[1].replace(b'""', b'"'))
         content = content[whole.end() :]
         if not whole[0].endswith(separator):
             return found

@@ -124,3 +124,39 @@ def test_it_is_told_when_most_vertices_have_no_edge(dorylus_program, tmp_path):
     out = dorylus_program("ingest", "gap.i32", "stored")[1]
     assert out.splitlines()[1].startswith("At least 93 of the vertices have no edge. Where ids are not numbers")
     assert "have no edge" not in dorylus_program("ingest", "gap.i32", "mapped", "--ids", "map")[1]
+
+
+def test_weights_are_told(dorylus_program, tmp_path):
+    (tmp_path / "edges.txt").write_text("0 1 5\n1 2 7\n0 2 9\n")
+    assert dorylus_program("ingest", "edges.txt", "stored")[1] == (
+        "3 vertices and 6 directed edges with weights, of 3 read, in stored\n"
+    )
+
+
+@pytest.mark.parametrize("flags", [(), ("--directed",)])
+def test_a_first_line_that_may_be_a_heading_is_told(dorylus_program, tmp_path, flags):
+    (tmp_path / "names.csv").write_text("person,friend\na,b\nb,c\n")
+    hint = "The first line names 'person' and 'friend', which have no other edge: pass --header if it is a heading.\n"
+    assert dorylus_program("ingest", "names.csv", "stored", *flags)[1].endswith(hint)
+    for more in (("--header",), ("--no-header",), ("--reorder", "degree")):
+        assert "heading" not in dorylus_program("ingest", "names.csv", "stored", "--overwrite", *flags, *more)[1]
+
+
+@pytest.mark.parametrize("flags", [(), ("--directed",)])
+@pytest.mark.parametrize(
+    "text",
+    ["src,dst\na,b\nc,d\n", "a,b\nb,c\n", "a,b\nc,a\n", "a,b\nc,b\n", "a,b\n", "a,a\nb,c\n", "0,1\n2,3\n"],
+    ids=["known heading", "second again", "first again", "second twice", "one edge", "loop", "numbers"],
+)
+def test_no_heading_is_suspected_elsewhere(dorylus_program, tmp_path, text, flags):
+    (tmp_path / "names.csv").write_text(text)
+    code, out, _ = dorylus_program("ingest", "names.csv", "stored", *flags)
+    assert code == 0
+    assert "heading" not in out
+
+
+def test_edges_without_a_store_are_refused_with_what_is_missing(dorylus_program, edges):
+    code, _, err = dorylus_program("ingest", edges)
+    assert code == 2
+    assert err.startswith("error: only edges.i32 is given. Name the files of edges first and then the folder of the")
+    assert dorylus_program("ingest")[0] == 2

@@ -46,7 +46,7 @@ def forms(draw: st.DrawFn) -> TextForm:
 pieces = st.sampled_from(
     [b"0", b"1", b"12", b"-7", b"+3", b"99999999999999999999", b"9223372036854775807", b"-9223372036854775808", b"x7",
      b"1.5", b"2e3", b"nan", b"inf", b"1e40", b"1e-400", b" ", b"\t", b",", b";", b"|", b"#", b"%", b'"', b"\n",
-     b"\n", b"\r\n", b"\r", b"\0", b"\xff", b"0 1\n", b"5\t6\n", b"7,8\n", b"1 2 0.5\n", b'"a b","c"\n']
+     b"\n", b"\r\n", b"\r", b"\0", b"\xff", b"0 1\n", b"5\t6\n", b"7,8\n", b"1 2 0.5\n", b'"a b","c"\n', b'""']
 )  # fmt: skip
 
 
@@ -143,6 +143,24 @@ def test_quotes_hold_the_separator_where_commas_cut_fields() -> None:
     assert found.source[0].tobytes() == b"Paris, Texas"
     for bad in (b'"Paris, Texas\n', b'"Paris" Texas,b\n', b'"",b\n'):
         assert check(bad, TextForm(0, 1, None, 2, ","), names=True).fault is not None
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [(b'"d ""e"""', b'd "e"'), (b'"' * 4, b'"'), (b'"a"",""b"', b'a","b'), (b'd""e', b'd""e'), (b'"a" ', b"a")],
+)
+def test_two_quotes_within_quotes_are_one(written: bytes, name: bytes) -> None:
+    found = check(b"c," + written + b"\n" + written + b",f\n", TextForm(0, 1, None, 2, ","), names=True)
+    assert found.fault is None
+    assert found.source[0].tobytes() == b"c" + name
+    assert found.destination[0].tobytes() == name + b"f"
+
+
+@pytest.mark.parametrize("written", [b'"a""', b'"""', b'"a""b', b'"a"" "b"'])
+def test_quotes_that_are_doubled_close_nothing(written: bytes) -> None:
+    fault = check(b"c," + written + b"\n", TextForm(0, 1, None, 2, ","), names=True).fault
+    assert fault is not None
+    assert fault.what == "quotes"
 
 
 def test_arguments_are_checked() -> None:

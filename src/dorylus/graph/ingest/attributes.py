@@ -36,6 +36,8 @@ class Attributes:
         splits = {name: opened(rows, name) for name, rows in settings.splits.items()}
         if features is not None and len(features.shape) != 2:
             raise DataError(f"{features.path} has shape {list(features.shape)}: features are [vertices, columns].")
+        if labels is not None:
+            _need_classes(labels)
         if any(splits.values()) and labels is None:
             raise DataError("a split is given without labels: a split selects vertices that have one. Give labels.")
         return cls(features, labels, splits, half.feature_dtype(settings.feature_dtype))
@@ -84,10 +86,23 @@ class Attributes:
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
         trained = None
         for name, rows in self.splits.items():
-            mask = _mask(name, rows, labelled, num_vertices)
+            mask = _mask(name, rows, num_vertices)
+            self._need_labels(name, mask, labelled)
             trained = np.packbits(mask) if trained is None else _need_apart(trained, mask, name)
             _write_mask(folder, name, order.mask(mask))
         return {"num_features": num_features, "num_classes": num_classes}
+
+    def _need_labels(self, name: str, mask: BoolArray, labelled: BoolArray | None) -> None:
+        """Refuses a split with a vertex that has no label."""
+        rows = self.splits[name]
+        if rows is None or self.labels is None or labelled is None:
+            return
+        bad = np.flatnonzero(mask & ~labelled)
+        if bad.size:
+            raise GraphError(
+                f"{name} from {rows.path} selects vertex {bad[0]}, whose label in {self.labels.path} is -1 (none). "
+                "Leave it out of the split."
+            )
 
     def _write_features(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: Tell) -> int:
         rows, dtype = self.features, self.feature_dtype
@@ -104,6 +119,14 @@ class Attributes:
 
 def _opened(rows: Rows, what: str, memory_bytes: int) -> RowFile | None:
     return None if rows is None else open_rows(rows, what, memory_bytes)
+
+
+def _need_classes(labels: RowFile) -> None:
+    if not labels.shape[0] or canonical.are_labels(labels.dtype, len(labels.shape)):  # no rows are of any type
+        return
+    raise GraphError(
+        f"labels come from {labels.path} as {labels.dtype} of shape {list(labels.shape)}. {canonical.LABELS_ARE}"
+    )
 
 
 def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
@@ -165,15 +188,11 @@ def _check_labels(rows: RowFile, labels: AnyArray, first: int) -> None:
         raise GraphError(f"the label of vertex {first + large[0]} in {rows.path} {told}")
 
 
-def _mask(name: str, rows: RowFile | None, labelled: BoolArray | None, num_vertices: int) -> BoolArray:
-    """Who is in a split, by the files' numbers; each has a label."""
+def _mask(name: str, rows: RowFile | None, num_vertices: int) -> BoolArray:
+    """Who is in a split, by the files' numbers."""
     mask = np.zeros(num_vertices, np.bool_)
     if rows is not None:
         _select(mask, rows, name)
-    if labelled is not None:
-        bad = np.flatnonzero(mask & ~labelled) if mask.any() else mask[:0]
-        if bad.size:
-            raise GraphError(f"{name} selects vertex {bad[0]}, whose label is -1 (none). Leave it out of the split.")
     return mask
 
 

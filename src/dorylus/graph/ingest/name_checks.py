@@ -1,7 +1,6 @@
-"""Names that a store can hold: UTF-8 without NUL bytes, looked at block by block as they are written."""
+"""Names that a store can hold: UTF-8 without NUL bytes, looked at as they get their numbers."""
 
 import codecs
-from collections.abc import Iterable, Iterator
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
@@ -11,14 +10,30 @@ PIECE_BYTES = 1 << 18  # decoded at a time: a text may take four bytes for each 
 SHOWN_BYTES = 60
 
 
-def checked_names(blocks: Iterable[Tokens]) -> Iterator[Tokens]:
-    """The blocks as they are; a name that is no text is a DataError."""
-    first = 0
-    for block in blocks:
-        if not _all_texts(block):
-            _refuse(block, first)
-        yield block
-        first += len(block)
+def first_bad(names: Tokens) -> int | None:
+    """The position of the first name that is no text; None where all are."""
+    if _all_texts(names):
+        return None
+    return next(position for position in range(len(names)) if _fault(_content(names, position)))
+
+
+def refusal(names: Tokens, position: int, place: str) -> DataError:
+    """What is wrong with a name that is no text, and where the input has it."""
+    content = _content(names, position)
+    name = repr(content[:SHOWN_BYTES].tobytes()) + ("..." if content.size > SHOWN_BYTES else "")
+    return DataError(
+        f"{place}: the name {name} {_fault(content)}. Names are texts: write the file as UTF-8 without NUL bytes."
+    )
+
+
+def _content(names: Tokens, position: int) -> AnyArray:
+    return names.bytes[names.offsets[position] : names.offsets[position + 1]]
+
+
+def _fault(content: AnyArray) -> str:
+    if content.size and content.min() == 0:
+        return "has a NUL byte"
+    return "" if _decodes(content) else "is not UTF-8"
 
 
 def _all_texts(block: Tokens) -> bool:
@@ -44,16 +59,3 @@ def _decodes(content: AnyArray) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _refuse(block: Tokens, first: int) -> None:
-    for place in range(len(block)):
-        content = block.bytes[block.offsets[place] : block.offsets[place + 1]]
-        nul = bool(content.size) and content.min() == 0
-        if nul or not _decodes(content):
-            found = "has a NUL byte" if nul else "is not UTF-8"
-            name = repr(content[:SHOWN_BYTES].tobytes()) + ("..." if content.size > SHOWN_BYTES else "")
-            raise DataError(
-                f"the name of vertex {first + place}, {name}, {found}: names are texts, so write the file as UTF-8 "
-                "without NUL bytes."
-            )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.graph.ingest.array_edges import ArrayEdges
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
+from dorylus.graph.ingest.headings import lone_first_edge
 from dorylus.graph.ingest.ids import Dense
 from dorylus.graph.ingest.memory import NOTHING_HELD, shares_of
 from dorylus.graph.ingest.pipeline import Ingested, ingest
@@ -45,7 +46,11 @@ def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell
         _need_no_list(source, ids, settings)
     with _numbering(source, ids, vertices, settings, store) as numbering:
         taken = 0 if isinstance(numbering, Dense) else _ids_bytes(settings)
-        return ingest(source, numbering, store, settings, tell, ids_bytes=taken)
+        made = ingest(source, numbering, store, settings, tell, ids_bytes=taken)
+    as_they_appear = vertices is None and settings.reorder == "none"
+    if as_they_appear and getattr(source, "perhaps_headed", False):
+        return replace(made, perhaps_heading=lone_first_edge(store))
+    return made
 
 
 def _source_of(edges: Any, reading: Mapping[str, Any]) -> EdgeSource:

@@ -10,7 +10,6 @@ from dorylus.errors import DataError
 from dorylus.graph.array_folder import NewFolder
 from dorylus.graph.ingest.batches import Numbering, Tokens, shown
 from dorylus.graph.ingest.ids import BLOCK_IDS, Dense
-from dorylus.graph.ingest.name_checks import checked_names
 from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 
 
@@ -30,10 +29,7 @@ def write_ids(folder: NewFolder, numbering: Numbering, num_vertices: int, order:
     blocks = iter(original())
     first = next(blocks, np.empty(0, np.int64))
     if isinstance(first, Tokens):
-        if isinstance(order, Reordered):  # looked at before they change places: an error tells the input's number
-            _write_texts(folder, order.names(lambda: checked_names(original())))
-        else:
-            _write_texts(folder, checked_names(chain((first,), blocks)))
+        _write_texts(folder, order.names(original) if isinstance(order, Reordered) else chain((first,), blocks))
     else:
         _write_array(folder, order.rows(chain((first,), blocks), "<i8", ()))
     return True

@@ -9,6 +9,7 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.ingest.memory import resident_bytes
+from dorylus.graph.ingest.row_files import number_cure
 from dorylus.graph.ingest.uncached_file import COPIES, UncachedFile
 
 BLOCK_ROWS = 1 << 14
@@ -23,7 +24,7 @@ class ParquetRows:
     ``memory_bytes`` is a ConfigError.
     """
 
-    def __init__(self, path: Path, memory_bytes: int | None = None) -> None:
+    def __init__(self, path: Path, what: str, memory_bytes: int | None = None) -> None:
         try:
             import pyarrow as arrow
             from pyarrow import parquet
@@ -51,7 +52,8 @@ class ParquetRows:
         self.shape: tuple[int, ...] = (self._file.metadata.num_rows, *sample.shape[1:])
         self.dtype = sample.dtype
         if self.dtype.kind not in "biuf":
-            raise DataError(f"{path} holds {self.dtype}: its columns must be numbers, or one column lists of numbers.")
+            cure = "its columns must be numbers, or one column lists of numbers."
+            raise DataError(f"{path} holds {self.dtype}: {number_cure(what, self.dtype, cure)}")
 
     def blocks(self) -> Iterator[AnyArray]:
         """The rows, some at a time."""

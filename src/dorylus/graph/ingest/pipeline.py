@@ -34,6 +34,9 @@ class Ingested:
     num_vertices: int
     num_edges: int
     num_read: int
+    weighted: bool = False
+    perhaps_heading: tuple[str, str] | None = None
+    """The names of a text's first line, where they have no other edge: it may be a heading that was taken for one."""
 
 
 def ingest(
@@ -97,12 +100,20 @@ class _Ingest:
         try:
             return way(source, numbering, known)
         except WeightClash as clash:
-            ends = f"{called(numbering, clash.column)} -> {called(numbering, clash.row)}"
-            turn = "pass undirected=False (--directed) if direction matters, " if self.settings.undirected else ""
-            raise GraphError(
-                f"edge {ends} is given twice, with weights {clash.first} and {clash.second}. Merge repeated edges "
-                f"first, {turn}or keep them all by drop_duplicates=False (--keep-duplicates)."
-            ) from clash
+            raise self._refusal(clash, numbering, of_files=hasattr(source, "strings")) from clash
+
+    def _refusal(self, clash: WeightClash, numbering: Numbering, *, of_files: bool) -> GraphError:
+        ends, arrow, turn = (clash.column, clash.row), "->", ""
+        if self.settings.undirected:  # the sort may have turned it round
+            ends, arrow = (min(ends), max(ends)), "-"
+            turn = "pass undirected=False (--directed) if direction matters, "
+        source, destination = (called(numbering, int(end)) for end in ends)
+        columns = "or, if the third column is no weight, leave it out by columns=(0, 1) (--columns 0,1)"
+        keep = "keep them all by drop_duplicates=False (--keep-duplicates)"
+        return GraphError(
+            f"edge {source} {arrow} {destination} is given twice, with weights {clash.first} and {clash.second} as "
+            f"float32. Merge repeated edges first, {turn}{f'{keep}, {columns}' if of_files else f'or {keep}'}."
+        )
 
     def _as_given(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         shares = self.budget.shares(0)
@@ -157,7 +168,7 @@ class _Ingest:
     def _made(self, num_vertices: int, num_edges: int, num_read: int) -> Ingested:
         version = version_of({name: entry["dtype"] for name, entry in self.folder.entries.items()})
         self.folder.facts.update(version=version, num_vertices=num_vertices, num_edges=num_edges)
-        return Ingested(num_vertices, num_edges, num_read)
+        return Ingested(num_vertices, num_edges, num_read, self.read.weighted)
 
     def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
         """A sort that mends the edges when it is the first; the second gets them as they are to be."""

@@ -40,12 +40,19 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
         raise DataError(f"{what} are to come from {path}: give a .npy or .parquet file with a row a vertex.")
     try:
         if path.suffix == ".npy":
-            return NpyRows(path)
+            return NpyRows(path, what)
         from dorylus.graph.ingest.parquet_rows import ParquetRows
 
-        return ParquetRows(path, memory_bytes)
+        return ParquetRows(path, what, memory_bytes)
     except OSError as error:
         raise DataError(f"cannot read {what} from {path}: {error.strerror or error}.") from error
+
+
+def number_cure(what: str, dtype: np.dtype[Any], otherwise: str) -> str:
+    """How to make numbers of what is of another type."""
+    if what == "labels" and dtype.kind in "OSTU":
+        return "number the classes from 0 (np.unique(labels, return_inverse=True)[1] does it)."
+    return otherwise
 
 
 class ArrayRows:
@@ -55,9 +62,10 @@ class ArrayRows:
         self._array = np.asarray(rows)
         self.path, self.shape, self.dtype = f"the array {what}", self._array.shape, self._array.dtype
         if self.dtype.kind not in "biuf" or not self.shape:
+            cure = "give an array of numbers, or a .npy or .parquet file, with a row a vertex."
             raise DataError(
-                f"{what} are given as {type(rows).__name__}, {self.dtype} of shape {list(self.shape)}: give an array "
-                "of numbers, or a .npy or .parquet file, with a row a vertex."
+                f"{what} are given as {type(rows).__name__}, {self.dtype} of shape {list(self.shape)}: "
+                f"{number_cure(what, self.dtype, cure) if self.shape else cure}"
             )
 
     def blocks(self) -> Iterator[AnyArray]:
@@ -70,10 +78,10 @@ class ArrayRows:
 class NpyRows:
     """The rows of a .npy file, read past the page cache's memory: what was read is dropped from it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str) -> None:
         self.path = path
         with open(path, "rb") as file:
-            self.shape, self.dtype = _header(path, file)
+            self.shape, self.dtype = _header(path, file, what)
             self._start = file.tell()
         wanted = self._start + int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
         if path.stat().st_size < wanted:
@@ -92,7 +100,7 @@ class NpyRows:
                 os.posix_fadvise(file.fileno(), 0, offset + len(raw), os.POSIX_FADV_DONTNEED)
 
 
-def _header(path: Path, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(path: Path, file: Any, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     try:
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -101,7 +109,8 @@ def _header(path: Path, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
         raise DataError(f"{path} is not a .npy file: {error}. Write it with np.save.") from error
     if dtype.kind not in "biuf" or not shape or (fortran and len(shape) > 1):
         found = f"{dtype} of shape {list(shape)}" + (", column by column" if fortran and len(shape) > 1 else "")
-        raise DataError(f"{path} holds {found}: save numbers row by row, np.save(path, np.ascontiguousarray(array)).")
+        cure = "save numbers row by row, np.save(path, np.ascontiguousarray(array))."
+        raise DataError(f"{path} holds {found}: {number_cure(what, dtype, cure)}")
     return shape, dtype
 
 

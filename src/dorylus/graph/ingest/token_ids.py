@@ -11,6 +11,7 @@ from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Tokens
 from dorylus.graph.ingest.ids import UNLIMITED, ByAppearance, Dense, Mapped
+from dorylus.graph.ingest.name_checks import first_bad, refusal
 from dorylus.graph.ingest.token_spool import TokenSpool
 
 
@@ -54,8 +55,14 @@ class MappedTokens(ByAppearance):
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         source, destination = _tokens_of(batch)
         pair = (source.bytes, source.offsets), (destination.bytes, destination.offsets)
+        before = len(self._table)
         sources, destinations, new = self._table.pairs(*pair, fixed=self._fixed)
-        self._names.append(Tokens(*new))
+        names = Tokens(*new)
+        if (bad := first_bad(names)) is not None:
+            # Looked for only now: the first edge that names it.
+            edge = int(np.flatnonzero((sources == before + bad) | (destinations == before + bad))[0])
+            raise refusal(names, bad, batch.place(edge))
+        self._names.append(names)
         return sources, destinations
 
 

@@ -14,8 +14,8 @@ class Numbers {
   Numbers(int64_t most_edges, int64_t) : source_(most_edges), destination_(most_edges) {}
 
   TextFault put(int64_t edge, const EdgeFields& fields, const TextForm& form) {
-    TextFault fault = to_number(fields.source, form, source_[edge]);
-    return fault == TextFault::none ? to_number(fields.destination, form, destination_[edge]) : fault;
+    TextFault fault = to_number(fields.source.text, form, source_[edge]);
+    return fault == TextFault::none ? to_number(fields.destination.text, form, destination_[edge]) : fault;
   }
 
   // Most lines of most files: two plain numbers and a newline. Gives the line's end, or null for any other line.
@@ -61,7 +61,7 @@ class Named {
   }
 
   TextFault put(int64_t edge, const EdgeFields& fields, const TextForm&) {
-    if (fields.source.empty() || fields.destination.empty()) return TextFault::empty;
+    if (fields.source.text.empty() || fields.destination.text.empty()) return TextFault::empty;
     append(source_, edge, fields.source);
     append(destination_, edge, fields.destination);
     return TextFault::none;
@@ -78,10 +78,9 @@ class Named {
   }
 
  private:
-  static void append(Names& names, int64_t edge, std::string_view name) {
-    int64_t at = names.offsets[edge];
-    std::memcpy(names.bytes.data() + at, name.data(), name.size());
-    names.offsets[edge + 1] = at + int64_t(name.size());
+  static void append(Names& names, int64_t edge, const Field& name) {
+    uint8_t* begin = names.bytes.data();
+    names.offsets[edge + 1] = copy(name, begin + names.offsets[edge]) - begin;
   }
 
   Names source_, destination_;
@@ -117,7 +116,7 @@ template <class Ends> auto read_edges(std::string_view text, const TextForm& for
       EdgeFields fields;
       TextFault fault = LineFields(content, form).take(fields);
       if (fault == TextFault::none) fault = ends.put(num_edges, fields, form);
-      if (fault == TextFault::none && weight && !to_weight(fields.weight, (*weight)[num_edges]))
+      if (fault == TextFault::none && weight && !to_weight(fields.weight.text, (*weight)[num_edges]))
         fault = TextFault::weight;
       if (fault != TextFault::none) {
         done = {done.num_lines, fault, line.data() - begin, line.data() + line.size() - begin};

@@ -34,10 +34,30 @@ inline std::string_view without_comment(std::string_view line, const TextForm& f
   return trimmed(line, form);
 }
 
+// A field as it lies in the line, without the quotes around it.
+struct Field {
+  std::string_view text;
+  bool doubled = false;  // whether quotes within it are written twice
+};
+
 // The fields that an edge is made of.
 struct EdgeFields {
-  std::string_view source, destination, weight;
+  Field source, destination, weight;
 };
+
+// Writes a field with its quotes once; where it ends now.
+inline uint8_t* copy(const Field& field, uint8_t* to) {
+  const std::string_view text = field.text;
+  if (!field.doubled) {
+    std::memcpy(to, text.data(), text.size());
+    return to + text.size();
+  }
+  for (size_t at = 0; at < text.size(); ++at) {
+    *to++ = uint8_t(text[at]);
+    if (text[at] == '"') ++at;
+  }
+  return to;
+}
 
 // Takes the fields of a line one after another.
 class LineFields {
@@ -47,7 +67,7 @@ class LineFields {
   TextFault take(EdgeFields& edge) {
     int64_t count = 0;
     for (bool more = true; more; ++count) {
-      std::string_view field;
+      Field field;
       if (!next(field, more)) return TextFault::quotes;
       if (count == form_.source) edge.source = field;
       if (count == form_.destination) edge.destination = field;
@@ -58,7 +78,7 @@ class LineFields {
 
  private:
   // False where quotes are not closed, or something follows them.
-  bool next(std::string_view& field, bool& more) {
+  bool next(Field& field, bool& more) {
     if (form_.separator == 0) return next_word(field, more);
     if (form_.quotes) {
       std::string_view from = without_leading_blanks(rest_, form_);
@@ -66,24 +86,25 @@ class LineFields {
     }
     size_t end = rest_.find(form_.separator);
     more = end != std::string_view::npos;
-    field = trimmed(rest_.substr(0, end), form_);
+    field.text = trimmed(rest_.substr(0, end), form_);
     rest_ = more ? rest_.substr(end + 1) : std::string_view();
     return true;
   }
 
-  bool next_word(std::string_view& field, bool& more) {
+  bool next_word(Field& field, bool& more) {
     size_t end = 0;
     while (end < rest_.size() && !is_blank(rest_[end], form_)) ++end;
-    field = rest_.substr(0, end);
+    field.text = rest_.substr(0, end);
     rest_ = without_leading_blanks(rest_.substr(end), form_);
     more = !rest_.empty();
     return true;
   }
 
-  bool next_quoted(std::string_view from, std::string_view& field, bool& more) {
+  bool next_quoted(std::string_view from, Field& field, bool& more) {
     size_t close = from.find('"', 1);
+    for (; close < from.size() - 1 && from[close + 1] == '"'; close = from.find('"', close + 2)) field.doubled = true;
     if (close == std::string_view::npos) return false;
-    field = from.substr(1, close - 1);
+    field.text = from.substr(1, close - 1);
     from = without_leading_blanks(from.substr(close + 1), form_);
     more = !from.empty();
     if (more && from.front() != form_.separator) return false;

@@ -70,10 +70,23 @@ def test_arrays_do_as_well_as_files(tmp_path: Path) -> None:
     assert [np.flatnonzero(mask).tolist() for mask in masks] == [[0, 1], [3, 5], [5]]
 
 
-@pytest.mark.parametrize("rows", [5, ["a", "b"], {"a": 1}])
+@pytest.mark.parametrize("rows", [5, [1j, 2j], {"a": 1}])
 def test_what_is_no_array_of_numbers_is_refused(rows: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labels are given as .*: give an array of numbers, or a \.npy"):
         Graph.ingest(EDGES, tmp_path / "store", labels=rows)
+
+
+def test_classes_by_name_are_to_be_numbered(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"class": ["a", "b"]}), tmp_path / "labels.parquet")
+    for labels in (["a", "b"], tmp_path / "labels.parquet"):
+        with pytest.raises(DataError, match=r": number the classes from 0 \(np\.unique\(labels, return_inverse=True\)"):
+            Graph.ingest(EDGES, tmp_path / "store", labels=labels)
+    with pytest.raises(DataError, match="its columns must be numbers"):
+        Graph.ingest(EDGES, tmp_path / "store", features=tmp_path / "labels.parquet")
+
+
+def test_labels_of_no_vertex_are_of_any_type(tmp_path: Path) -> None:
+    assert Graph.ingest(([], []), tmp_path / "store", labels=[]).num_vertices == 0
 
 
 def test_an_array_of_zeros_and_ones_is_no_mask_unless_it_is_bool(tmp_path: Path) -> None:
@@ -125,14 +138,19 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
         GraphError,
         "label of vertex 2 in .* is 2147483648: ",
     ),
-    "fractions": ({"labels": np.zeros(N)}, GraphError, "labels are float64"),
+    "fractions": ({"labels": np.zeros(N)}, GraphError, r"labels come from .*labels\.npy as float64 of shape \[6\]"),
+    "classes by name": (
+        {"labels": np.array(["a", "b"])},
+        DataError,
+        "labels.npy holds <U1 .*: number the classes from 0",
+    ),
     "few labels": ({"features": np.zeros((N, 1)), "labels": np.zeros(3, int)}, DataError, "has 6 rows, .* has 3 rows"),
     "few rows": ({"features": np.zeros((3, 1))}, GraphError, "edge 2 -> 4 .* names vertex 4"),
     "no labels": ({"train": np.array([1])}, DataError, "a split is given without labels"),
     "no label": (
         {"labels": LABELS, "val": np.array([0, 2])},
         GraphError,
-        "val_mask selects vertex 2, whose label is -1",
+        r"val_mask from .*val\.npy selects vertex 2, whose label in .*labels\.npy is -1",
     ),
     "no vertex": ({"labels": LABELS, "train": np.array([0, 1, 9])}, GraphError, r"names vertex 9 \(entry 2\)"),
     "a mask of numbers": (

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
         ([0, 1, 0], [1, 2, 1], [1.0, 1.0, 2.0]),
         {"undirected": False},
         GraphError,
-        "edge 0 -> 1 is given twice, with weights 1.0 and 2.0. Merge repeated edges first, or keep them all by",
+        "edge 0 -> 1 is given twice, with weights 1.0 and 2.0 as float32. Merge repeated edges first, or keep them",
     ),
     "two weights, both ways": (([0, 1], [1, 0], [1.0, 2.0]), {}, GraphError, "pass undirected=False .*if direction"),
     "no number": (([0, 1], [1, 2], [1.0, np.nan]), {}, GraphError, r"the weight of edge 1 -> 2 \(number 1\) is nan"),
@@ -134,6 +134,16 @@ def test_what_cannot_be_is_one_sentence_and_leaves_nothing(
     with pytest.raises(error, match=sentence):
         Graph.ingest(edges, tmp_path / "store", **asked)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("reorder", ["none", "degree"])
+def test_an_edge_without_direction_that_has_two_weights_is_told_as_the_file_has_it(
+    reorder: str, tmp_path: Path
+) -> None:
+    (tmp_path / "edges.txt").write_text("1 2 10\n1 3 7\n1 2 20\n")
+    sentence = r"edge 1 - 2 is given twice, .*, or, if the third column is no weight, leave it out by columns=\(0, 1\)"
+    with pytest.raises(GraphError, match=sentence):
+        Graph.ingest(tmp_path / "edges.txt", tmp_path / "store", reorder=reorder)
 
 
 def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:

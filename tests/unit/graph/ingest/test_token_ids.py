@@ -20,7 +20,7 @@ def names_of(numbering: MappedTokens) -> list[str]:
     return [name for block in numbering.original() for name in block.to_list()]
 
 
-words = st.text(max_size=12)
+words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 
 
 @given(st.lists(st.tuples(words, words), max_size=40), st.integers(1, 15))

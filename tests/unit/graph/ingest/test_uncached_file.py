@@ -64,4 +64,4 @@ def test_pages_that_are_held_while_rows_are_read_count_as_taken(
     for module in (memory, parquet_rows, uncached_file):
         monkeypatch.setattr(module, "resident_bytes", lambda: base)
     page_bytes = 8 * 4000
-    assert ParquetRows(path, 2 * base).resident_bytes - base > 4 * page_bytes
+    assert ParquetRows(path, "features", 2 * base).resident_bytes - base > 4 * page_bytes

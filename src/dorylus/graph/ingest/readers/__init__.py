@@ -29,6 +29,7 @@ class FileEdges:
         self.total_bytes: int | None = sum(self._sizes)
         self.strings = files[0].strings
         self.weighted = files[0].weighted
+        self.perhaps_headed = bool(getattr(files[0], "perhaps_headed", False))
         counts = [file.num_edges for file in files]
         self.num_edges = None if None in counts else sum(count or 0 for count in counts)
         held: Held = max((getattr(file, "held", Held()) for file in files), key=lambda each: each.num_bytes)

@@ -79,9 +79,10 @@ class ArrowColumns:
             if self._options.ids == "dense":
                 raise DataError(f"{self._path}: {name!r} holds strings, but ids='dense' asks for numbers from 0.")
             return "strings"
+        others = " Or, if others are source and destination, name those by columns= (--columns)."
         raise DataError(
             f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
-            "column."
+            f"column.{others if self._options.columns is None else ''}"
         )
 
     def _column(self, column: Any, name: str, row: int) -> Any:

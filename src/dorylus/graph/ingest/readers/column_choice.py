@@ -20,7 +20,7 @@ def pick(path: Path, names: list[str], options: ReadOptions) -> tuple[int, ...]:
             return tuple(data)
         raise DataError(
             f"{path} has {len(data)} columns ({_listed(names)}). Say which are source and destination (and weight), "
-            "as in columns=(0, 1) or by their names."
+            "by place or name: ingest the file with, for example, columns=(0, 1) (dorylus ingest --columns 0,1)."
         )
     chosen = tuple(_position(path, names, data, column) for column in options.columns)
     if chosen[0] == chosen[1] and options.columns != VERTICES:
@@ -44,8 +44,8 @@ def refuse_reversed(path: Path, names: list[str], options: ReadOptions) -> None:
     if are_reversed(names, options):
         raise DataError(
             f"{path}: the first column is called {names[0]!r} and the second {names[1]!r}, but the first is taken for "
-            "the source. Say which it is by columns= (--columns): 1,0 if their names are right, 0,1 if their order is; "
-            "or rename them."
+            "the source. Ingest the file with columns= (dorylus ingest --columns): 1,0 if their names are right, 0,1 "
+            "if their order is; or rename them."
         )
 
 

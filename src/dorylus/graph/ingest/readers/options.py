@@ -70,7 +70,8 @@ class ReadOptions:
     def range_cure(self) -> str:
         """The sentence for a number outside the bounds."""
         return (
-            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: give other ids numbers by ids='map' (--ids map)."
+            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: for other ids, ingest the file with ids='map' "
+            "(dorylus ingest --ids map)."
         )
 
     def first_outside(self, ends: AnyArray) -> int | None:

@@ -27,6 +27,8 @@ UNPACK: dict[str, Callable[[IO[bytes]], Any]] = {
     ".zst": _arrow("zstd"),
     ".lz4": _arrow("lz4"),
 }
+BEGINS = {".gz": b"\x1f\x8b", ".bz2": b"BZh", ".zst": b"\x28\xb5\x2f\xfd", ".lz4": b"\x04\x22\x4d\x18"}
+"""The first bytes of a file that is packed."""
 
 
 def packing(path: Path) -> str:
@@ -77,9 +79,14 @@ class UnpackedFile:
         except (OSError, EOFError, zlib.error, ValueError) as error:
             if isinstance(error, io.UnsupportedOperation):
                 raise
-            raise DataError(
-                f"cannot unpack or read {self._path}: {error}. It is damaged or cut short: copy it whole."
-            ) from error
+            raise DataError(f"cannot unpack or read {self._path}: {error}. {self._cure()}") from error
+
+    def _cure(self) -> str:
+        packed = packing(self._path)
+        with open(self._path, "rb") as file:
+            if not packed or file.read(4).startswith(BEGINS[packed]):
+                return "It is damaged or cut short: copy it whole."
+        return f"It does not begin as {packed} does: if it is plain text, rename it to {self._path.stem}."
 
     def __enter__(self) -> "UnpackedFile":
         return self

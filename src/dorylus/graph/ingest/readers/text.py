@@ -15,7 +15,7 @@ from dorylus.graph.ingest.batches import EdgeBatch, Ends, Tokens
 from dorylus.graph.ingest.readers.edge_file import PageCache
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
-from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, look_at
+from dorylus.graph.ingest.readers.text_form import LONGEST_LINE, line_form, line_too_long, look_at
 from dorylus.kernels import TextEdges as Parsed
 
 BLOCK_BYTES = LONGEST_LINE
@@ -24,13 +24,16 @@ BLOCK_BYTES = LONGEST_LINE
 NUM_SAMPLES, SAMPLE_BYTES = 16, 1 << 14
 
 CURES = {
-    "fields": "The first line has {num_fields} fields: give every line as many, or name their separator by delimiter=.",
-    "quotes": "Quotes must close, and nothing but the separator follows them.",
-    "number": "For ids that are no whole numbers, pass ids='strings' (--ids strings).",
-    "overflow": "Numbers have 64 bits: for longer ids, pass ids='strings' (--ids strings).",
+    "fields": "The first line has {num_fields} fields: give every line as many; or, if another character cuts them, "
+    "ingest the file with delimiter= (dorylus ingest --delimiter).",
+    "quotes": "Quotes must close within the line, and nothing but the separator follows them.",
+    "number": "For ids that are no whole numbers, ingest the file with ids='strings' (dorylus ingest --ids strings).",
+    "overflow": "Numbers have 64 bits: for longer ids, "
+    "ingest the file with ids='strings' (dorylus ingest --ids strings).",
     "empty": "A name is missing.",
     "weight": "A weight is a finite number.",
 }
+HEADER_CURE = " If it is a header, ingest the file with header=True (dorylus ingest --header)."
 
 
 class TextEdges:
@@ -42,12 +45,16 @@ class TextEdges:
         self._start = look_at(path, options)
         self.strings = self._start.strings
         self.weighted = self._start.form.weight is not None
+        # Above names, only a heading that is known is seen.
+        self.perhaps_headed = self.strings and options.header is None and not self._start.header
         self.num_edges = None if packing(path) else about_lines(path)
 
     def __iter__(self) -> Iterator[EdgeBatch]:
         line = self._start.skip_lines
         with UnpackedFile(self.path) as file, PageCache(self.path) as cache:
             for text in self._blocks(file):
+                if len(text) == BLOCK_BYTES and text[-1] != ord("\n"):
+                    raise line_too_long(self.path, line + 1)
                 parsed = kernels.edge_text(text, self._start.form, names=self.strings)
                 if parsed.fault is not None:
                     raise self._refusal(text, parsed, line)
@@ -59,7 +66,7 @@ class TextEdges:
                 line += parsed.num_lines
 
     def _blocks(self, file: UnpackedFile) -> Iterator[NDArray[np.uint8]]:
-        """Whole lines, in one buffer that is filled again after each."""
+        """Whole lines, in one buffer that is filled again after each; one too long for it comes in part."""
         file.skip(self._start.skip_bytes)
         room = bytearray(BLOCK_BYTES)
         view, text = memoryview(room), np.frombuffer(room, np.uint8)
@@ -67,13 +74,8 @@ class TextEdges:
         while True:
             size = kept + file.fill(view[kept:])
             end = room.rfind(b"\n") + 1 if size == len(room) else size
-            if end:
-                yield text[:end]
-            elif size:
-                raise DataError(
-                    f"{self.path} has a line of more than {LONGEST_LINE:,} bytes, so it is no list of edges. Each line "
-                    f"gives {line_form(strings=self.strings)}."
-                )
+            if size:
+                yield text[: end or size]
             if size < len(room):
                 return
             kept = size - end
@@ -98,7 +100,7 @@ class TextEdges:
             if what == "range"
             else CURES[what].format(num_fields=self._start.form.num_fields)
         )
-        header = " If it is a header, pass header=True." if number == 1 else ""
+        header = HEADER_CURE if number == 1 else ""
         if self._options.columns == VERTICES:
             kind = "names" if self.strings else "numbers"
             return DataError(f"{self.path}, line {number:,}: {shown!r} is no id in a list of {kind}. {cure}{header}")

@@ -29,6 +29,7 @@ class TextStart:
 
     form: TextForm
     strings: bool
+    header: bool
     skip_bytes: int
     skip_lines: int
 
@@ -50,15 +51,16 @@ def look_at(path: Path, options: ReadOptions) -> TextStart:
     rows = [_fields(path, line, separator) for line in lines]
     columns = _columns(path, rows[0], lines[0], options)
     header = _is_header(rows, columns, options) if options.header is None else options.header
+    if header and len(rows) == 1:
+        raise _no_edge(path, options)
     if header:
         column_choice.refuse_reversed(path, [rows[0][column] for column in columns], options)
-    if header and len(rows) == 1:
-        raise DataError(f"{path} holds a header and no edge. Each line gives {line_form(strings=False)}.")
     strings = _are_strings(rows[header:], columns, options)
     low, high = options.bounds
     weight = columns[2] if len(columns) == 3 else None
     form = TextForm(columns[0], columns[1], weight, len(rows[0]), separator, options.comments, low, high)
-    return TextStart(form, strings, *((lines[0].end, lines[0].number) if header else (before, options.skip_lines)))
+    skipped = (lines[0].end, lines[0].number) if header else (before, options.skip_lines)
+    return TextStart(form, strings, header, *skipped)
 
 
 def line_form(*, strings: bool) -> str:
@@ -67,12 +69,29 @@ def line_form(*, strings: bool) -> str:
     return f"{ends} and, in every line or in none, a weight"
 
 
+def line_too_long(path: Path, number: int) -> DataError:
+    """The refusal of a line that no buffer holds."""
+    return DataError(
+        f"{path}, line {number:,}, has more than {LONGEST_LINE:,} bytes, the most a line may have: shorten it. A "
+        f"line is a comment, or gives {line_form(strings=False)}."
+    )
+
+
+def _no_edge(path: Path, options: ReadOptions) -> DataError:
+    """The refusal of a file that has a header alone."""
+    told = options.header or _by_name(options)
+    cure = "" if told else " Or, if it is an edge, ingest the file with header=False (dorylus ingest --no-header)."
+    return DataError(f"{path} holds a header and no edge. Leave it out, or write it again.{cure}")
+
+
 def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[Line]]:
     """(the bytes before the first line that counts, the first lines that hold something)."""
     found: list[Line] = []
     before = end = 0
     with closing(_raw_lines(path)) as lines:
         for number, line in enumerate(lines, start=1):
+            if len(line) > LONGEST_LINE:
+                raise line_too_long(path, number)
             mark = _byte_order_mark(path, line) if number == 1 else 0
             _need_lines(path, number, line.rstrip(b"\r\n"))
             end += len(line)
@@ -95,7 +114,7 @@ def _raw_lines(path: Path) -> Generator[bytes, None, None]:
     rest = b""
     with UnpackedFile(path) as file:
         room = bytearray(SAMPLE_BYTES)
-        while (count := file.fill(memoryview(room))) and len(rest) < LONGEST_LINE:
+        while len(rest) <= LONGEST_LINE and (count := file.fill(memoryview(room))):
             *whole, rest = (rest + room[:count]).split(b"\n")
             yield from (line + b"\n" for line in whole)
         if rest:
@@ -163,23 +182,31 @@ def _fields(path: Path, line: Line, separator: str | None) -> list[str]:
 def _columns(path: Path, fields: list[str], line: Line, options: ReadOptions) -> tuple[int, ...]:
     if len(fields) < 2 and options.columns is None:
         cut = (
-            "blanks, tabs or commas: name another by" if options.delimiter is None else f"{options.delimiter!r}, as by"
+            "blanks, tabs or commas: for another, ingest the file with delimiter= (dorylus ingest --delimiter)"
+            if options.delimiter is None
+            else f"{options.delimiter!r}, as asked for by delimiter= (--delimiter)"
         )
         raise DataError(
             f"{path}, line {line.number:,}: {line.text.strip()[:60]!r} is not an edge. Each line gives "
-            f"{line_form(strings=False)}. Fields are cut by {cut} delimiter=."
+            f"{line_form(strings=False)}. Fields are cut by {cut}."
         )
     return column_choice.pick(path, fields, options)
 
 
 def _is_header(rows: list[list[str]], columns: tuple[int, ...], options: ReadOptions) -> bool:
-    if any(isinstance(column, str) for column in options.columns or ()):
+    if _by_name(options):
         return True
-    if len(rows) == 1 or any(NUMERIC.fullmatch(rows[0][column]) for column in columns[:2]):
+    if len(rows) == 1 and options.columns == VERTICES:
         return False
-    numeric = options.ids != "strings" and _mostly_numeric(rows[1:], columns)
+    if any(NUMERIC.fullmatch(rows[0][column]) for column in columns[:2]):
+        return False
+    numeric = options.ids != "strings" and len(rows) > 1 and _mostly_numeric(rows[1:], columns)
     names = [rows[0][column] for column in columns]
     return numeric or names[0].lower() in HEADINGS or column_choice.are_reversed(names, options)
+
+
+def _by_name(options: ReadOptions) -> bool:
+    return any(isinstance(column, str) for column in options.columns or ())
 
 
 def _are_strings(rows: list[list[str]], columns: tuple[int, ...], options: ReadOptions) -> bool:

@@ -71,6 +71,7 @@ def test_names_are_read_as_names(tmp_path: Path) -> None:
     assert read("alice bob\nbob 7\n", tmp_path) == [("alice", "bob"), ("bob", "7")]
     assert read("New York\tParis\nRome\tNew York\n", tmp_path) == [("New York", "Paris"), ("Rome", "New York")]
     assert read('"Paris, Texas",b\nc,d\n', tmp_path, "a.csv") == [("Paris, Texas", "b"), ("c", "d")]
+    assert read('c,"d ""e"""\n', tmp_path, "a.csv") == [("c", 'd "e"')]
     assert read("Paris, Texas\tb\n", tmp_path, "a.tsv") == [("Paris, Texas", "b")]
     assert read("é ü 0.5\n", tmp_path) == [("é", "ü", 0.5)]
 
@@ -83,6 +84,21 @@ def test_a_header_over_names_is_known_by_its_words_or_told(tmp_path: Path) -> No
     assert read("0 1\n2 3\n", tmp_path, header=True) == [(2, 3)]
 
 
+@pytest.mark.parametrize("heading", ["src,dst", "Source,Target", "from,to,weight", "dst,src"])
+def test_a_known_heading_alone_is_no_edge(heading: str, tmp_path: Path) -> None:
+    sentence = (
+        "web.txt holds a header and no edge. Leave it out, .* if it is an edge, ingest the file with header=False"
+    )
+    with pytest.raises(DataError, match=sentence):
+        read(f"{heading}\n", tmp_path)
+    assert read("src,dst\n", tmp_path, header=False) == [("src", "dst")]
+
+
+def test_one_line_with_no_known_heading_is_an_edge(tmp_path: Path) -> None:
+    assert read("alice,bob\n", tmp_path) == [("alice", "bob")]
+    assert read("0,1\n", tmp_path) == [(0, 1)]
+
+
 def test_numbers_are_read_as_names_when_asked(tmp_path: Path) -> None:
     assert read("007 7\n", tmp_path, ids="strings") == [("007", "7")]
 
@@ -93,8 +109,14 @@ def test_any_number_of_64_bits_is_read_when_it_is_to_be_mapped(tmp_path: Path) -
 
 
 BAD = {
-    "a word": ("0 1\n# fine\n1 two\n", r"line 3: '1 two' is not an edge.*ids='strings'"),
-    "a word first": ("1 two\n0 1\n0 1\n", r"line 1: '1 two' is not an edge.*If it is a header, pass header=True"),
+    "a word": (
+        "0 1\n# fine\n1 two\n",
+        r"line 3: '1 two' is not an edge.*ids='strings' \(dorylus ingest --ids strings\)",
+    ),
+    "a word first": (
+        "1 two\n0 1\n0 1\n",
+        r"line 1: '1 two' is not an edge.*If it is a header, ingest the file with header=True",
+    ),
     "a missing end": ("0 1\n1\n", r"line 2: '1' is not an edge.*The first line has 2 fields"),
     "a column too many": ("0 1\n1 2 3\n", "line 2: '1 2 3'"),
     "a weight too few": ("0 1 2.5\n1 2\n", "line 2: '1 2'"),
@@ -167,8 +189,25 @@ def test_a_bad_line_late_in_a_big_file_has_its_right_number(tmp_path: Path, monk
 
 def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "BLOCK_BYTES", 64)
-    with pytest.raises(DataError, match="a line of more than"):
-        read("0 1\n" + " " * 200 + "1 2\n", tmp_path)
+    with pytest.raises(DataError, match=r"web\.txt, line 32, has more than 4,194,304 bytes"):
+        read("0 1\n" * 31 + " " * 200 + "1 2\n", tmp_path)
+
+
+LONG = {
+    "a comment": "# {}\n0 1\n1 2\n",
+    "blanks between ends": "0{}1\n",
+    "one near the beginning": "0 1\n1 2\n2{}\n",
+    "one without an end": "0 1\n1{}2",
+}
+
+
+@pytest.mark.parametrize("form", LONG.values(), ids=LONG.keys())
+def test_a_long_line_is_called_so_wherever_it_is(form: str, tmp_path: Path) -> None:
+    number = form[: form.index("{}")].count("\n") + 1
+    with pytest.raises(
+        DataError, match=f"web.txt, line {number}, has more than 4,194,304 bytes, the most a line may have"
+    ):
+        read(form.format(" " * (5 << 20)), tmp_path)
 
 
 def test_blocks_of_nothing_but_comments_give_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
