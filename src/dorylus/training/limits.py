@@ -165,15 +165,17 @@ def too_little(asked: Asked, plan: MemoryPlan) -> str:
     what = "of memory are" if given else "of memory are free, which is"
     free = None if asked.config.memory is None else memory.free_bytes()
     short = "" if free is None or free >= needed else f" (only {format_bytes(free)} are free now)"
-    cure = f"Give memory='{needed // MIB}MiB'{short}" if given else "Free as much, take a machine that has it"
-    held = format_bytes(memory.private_bytes())
+    cure = (
+        f"Give memory='{needed // MIB}MiB'{short}" if given else f"Free {format_bytes(needed)}, take a larger machine"
+    )
+    least, own = plan.smallest.peak, plan.smallest.peak - plan.smallest.figures.peak
     half, saved = asked.with_settings(precision="bf16"), ""
     if (less := enough(half, within(half, plan.limit))) < WORTH_NAMING * needed:
         saved = f" With precision='bf16', which is an approximation, {format_bytes(less)} are enough."
     return (
         f"{format_bytes(plan.limit)} {what} too little for graph {asked.graph.name!r} and this model: with everything "
-        f"in files that can be, {format_bytes(needed)} are needed at the worst moment, {held} of them for what this "
-        f"process holds already. {cure}, or a narrower model.{saved}"
+        f"in files that can be, the run takes {format_bytes(least)} at the worst moment, {format_bytes(own)} of them "
+        f"for the process itself, and a limit has to leave some free. {cure}, or take a narrower model.{saved}"
     )
 
 
