@@ -20,16 +20,19 @@ import numpy as np
 import dorylus.graph.ingest.budget as budget
 from dorylus.errors import DataError
 from dorylus.graph import array_writer
-from dorylus.graph.ingest import ingest_edges, memory
+from dorylus.graph.ingest import ingest_edges, memory, pipeline
 PAGES = 160 << 10  # files take whole pages
-array_writer.BUFFER_BYTES = 1 << 16  # what is not written yet is as little, beside the rest, as in large stores
+# What is in memory is as little, beside the rest, as in large stores.
+array_writer.BUFFER_BYTES, pipeline.BLOCK_EDGES = 1 << 16, 1 << 12
 disk, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
 if asked.pop("little_memory", False):
-    budget.shares_of = lambda *_, **__: memory.Shares(spool=300_000, merge=700_000, transpose=300_000)
+    budget.shares_of = lambda *_, **__: memory.Shares(spool=450_000, merge=700_000, transpose=450_000)
 really, reckoned = budget.check_space, []
 edges, sizes = asked.pop("edges", None), asked.pop("sizes")
+alone, weighted = asked.pop("alone", 0), asked.pop("weighted", False)
 if edges is None:
-    edges = tuple((np.random.default_rng(0).random((2, 300_000)) ** 2 * 50_000).astype(np.int64))
+    edges = tuple((np.random.default_rng(0).random((2, 300_000)) ** 2 * 50_000).astype(np.int64) + alone)
+    edges += (np.ones(300_000, np.float32),) if weighted else ()
 def on(size, check):
     budget.check_space = really if check else lambda folder, space, already=0: reckoned.append(space.most)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(disk)], check=True)
@@ -110,6 +113,17 @@ def test_names_that_fill_the_disk_are_told_likewise(tmp_path: Path) -> None:
 CASES: dict[str, dict[str, Any]] = {
     "directed, of many runs": {"undirected": False, "num_vertices": 50_000, "little_memory": True},
     "undirected, of many runs": {"num_vertices": 50_000, "little_memory": True},
+    "directed, weighted": {"undirected": False, "num_vertices": 50_000, "little_memory": True, "weighted": True},
+    "undirected, weighted": {"num_vertices": 50_000, "little_memory": True, "weighted": True},
+    "with much memory": {"num_vertices": 50_000},
+    "directed, with much memory": {"num_vertices": 50_000, "undirected": False},
+    "the first vertices have no edges": {"num_vertices": 350_000, "alone": 300_000, "little_memory": True},
+    "nor do they point anywhere": {
+        "num_vertices": 350_000,
+        "alone": 300_000,
+        "little_memory": True,
+        "undirected": False,
+    },
     "reordered": {"reorder": "degree", "rows": True, "little_memory": True},
 }
 
@@ -120,6 +134,6 @@ def test_the_space_that_is_asked_for_is_enough_and_needed(asked: dict[str, Any],
     asked.pop("rows", None)
     found = on_small_disks(tmp_path, sizes="as reckoned", **asked)
     assert found["enough"]["sentence"] is None
-    assert "of free space for the store" in found["a tenth less"]["sentence"]
+    assert "of space for the store" in found["a tenth less"]["sentence"]
     assert found["a tenth less"]["stages"] == [], "told before any work"
     assert_told_and_gone(found["filling"])

@@ -52,7 +52,8 @@ class EdgeSort:
     def sorted(self, memory_bytes: int, block_edges: int = 1 << 20) -> Iterator[EdgeBlock]:
         """The edges in order, in blocks, each merged while the one before is used; nothing can be added any more.
 
-        The file's space is given back as it is read. Blocks, up to three at a time, come on top of ``memory_bytes``.
+        The file's space is given back with each read, before its edges are in a block. Blocks, up to three at a time,
+        come on top of ``memory_bytes``.
         """
         edges = self._native.sorted(memory_bytes, block_edges)
         try:
@@ -63,7 +64,7 @@ class EdgeSort:
 
     @property
     def spooled_bytes(self) -> int:
-        """Bytes written to the file so far."""
+        """Bytes written to the file so far, all runs but the one that is being filled."""
         return self._native.spooled_bytes()
 
     def close(self) -> None:

@@ -88,6 +88,22 @@ def test_repeats_are_dropped_before_they_are_written(tmp_path: Path) -> None:
         assert sort.spooled_bytes == 131 * 4096  # a sector a run, of 1,536 edges each
 
 
+def blocks_of_unnamed_files(folder: Path) -> int:
+    names = [link for link in Path("/proc/self/fd").iterdir() if os.path.islink(link)]
+    return sum(os.stat(link).st_blocks for link in names if os.readlink(link).startswith(str(folder)))
+
+
+def test_the_file_keeps_no_edge_that_was_read(tmp_path: Path) -> None:
+    rows = np.arange(100_000, dtype=np.int32)
+    with kernels.EdgeSort(tmp_path, 3 << 20) as sort:
+        sort.add(rows, rows)
+        assert sort.spooled_bytes == 0, "less than a run"
+        first = next(sort.sorted(MERGE, 10))
+        assert first[0].tolist() == list(range(10))
+        assert sort.spooled_bytes == 196 * 4096
+        assert blocks_of_unnamed_files(tmp_path) == 0, "all of it is in the buffers of the merge"
+
+
 @pytest.mark.parametrize("apart", [0, 5000])
 def test_two_weights_of_one_edge_are_refused_in_one_run_and_in_two(apart: int, tmp_path: Path) -> None:
     between = np.arange(10, 10 + apart, dtype=np.int32)

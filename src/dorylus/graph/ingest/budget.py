@@ -41,16 +41,18 @@ class Budget:
         stored = num_edges * (2 if self.settings.undirected else 1)
         self._check(Counts(num_edges, stored, num_vertices, ids), already=0)
 
-    def check_spooled(self, spooled_bytes: int, num_read: int, num_vertices: int, numbering: Numbering) -> None:
-        """The same when all edges were read, and ``spooled_bytes`` of them lie on disk."""
+    def check_spooled(
+        self, spooled_bytes: int, num_read: int, num_vertices: int, numbering: Numbering, *, arrays_bytes: int
+    ) -> None:
+        """The same when all edges were read: ``spooled_bytes`` of them lie on disk, and so much of arrays."""
         stored = num_read * (2 if self.settings.undirected else 1)
-        if not self._reordered:  # repeats are gone from what was sorted; two runs may be in memory still
-            most = spooled_bytes + 2 * self.shares(num_vertices).spool // 3
+        if not self._reordered:  # repeats are gone from what was sorted; the last run is in memory still
+            most = spooled_bytes + self.shares(num_vertices).spool // 3
             stored = min(stored, most // record_bytes(self.weighted))
         names = int(getattr(numbering, "scratch_bytes", 0))
         ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, Dense) else 0)
-        rows = 0 if self._reordered else self.attributes.rows_bytes(num_vertices)
-        self._check(Counts(num_read, stored, num_vertices, ids, names), already=spooled_bytes + names + rows)
+        already = spooled_bytes + names + arrays_bytes
+        self._check(Counts(num_read, stored, num_vertices, ids, names), already)
 
     @property
     def _reordered(self) -> bool:
@@ -63,7 +65,6 @@ class Budget:
             weighted=self.weighted,
             directed=directed,
             reordered=self._reordered,
-            merge_bytes=shares.merge,
             features_bytes=self.attributes.features_bytes,
             rows_bytes=self.attributes.rows_bytes(counts.num_vertices),
         )

@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from dorylus.graph.array_folder import read_manifest, stored_rows
+from dorylus.graph.array_folder import stored_rows
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.manifest import read_manifest
 from dorylus.graph.places import Address
-from dorylus.graph.store import STORE
+from dorylus.graph.store_form import STORE
 
 
 def lone_first_edge(store: Address) -> tuple[str, str] | None:

@@ -21,7 +21,8 @@ class PairSpool:
 
     @property
     def num_bytes(self) -> int:
-        """What they take on disk."""
+        """What they take on disk, where all of them are now."""
+        self._file.flush()
         return 4 * len(self._types) * self.num_edges
 
     @property

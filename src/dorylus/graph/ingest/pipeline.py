@@ -23,7 +23,7 @@ from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.spool import Bound, Read, Sink, spool
 from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 from dorylus.graph.places import Address
-from dorylus.graph.store import STORE, version_of
+from dorylus.graph.store_form import STORE, version_of
 from dorylus.kernels import EdgeSort, WeightClash
 
 
@@ -122,7 +122,7 @@ class _Ingest:
         with self._sort(shares.spool, first=True) as sort:
             num_read = self._spool(source, numbering, sort, known)
             count = numbering.num_vertices if known is None else known
-            self.budget.check_spooled(sort.spooled_bytes, num_read, count, numbering)
+            self._check_spooled(sort.spooled_bytes, num_read, count, numbering)
             num_edges = self._write_edges(sort, shares, count, num_read)
         if known is None:
             self._write_vertices(count, AsGiven())
@@ -133,7 +133,7 @@ class _Ingest:
         with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
             num_read = self._spool(source, numbering, pairs, known)
             count = numbering.num_vertices if known is None else known
-            self.budget.check_spooled(pairs.num_bytes, num_read, count, numbering)
+            self._check_spooled(pairs.num_bytes, num_read, count, numbering)
             shares = self.budget.shares(count)
             old = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
             order = Reordered(old, shares.spool, self.folder.path)
@@ -151,6 +151,10 @@ class _Ingest:
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: Sink, known: int | None) -> int:
         bound = None if known is None else Bound(known, self.attributes.told)
         return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+
+    def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
+        written = sum(entry["bytes"] for entry in self.folder.entries.values())
+        self.budget.check_spooled(spooled_bytes, num_read, count, numbering, arrays_bytes=written)
 
     def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
         done = 0

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from dorylus.errors import DataError
 from dorylus.graph.sizes import format_bytes
 
+_WHOLE_BLOCKS = 128 << 10  # files, of which there are a score, end within a block; the manifest and the folder
+
 
 class Counts(NamedTuple):
     """How much there is to write: edges as they are read, and as they are sorted for a direction; ids, and names."""
@@ -23,17 +25,17 @@ class Counts(NamedTuple):
 class Space:
     """The bytes of each part of an ingest.
 
-    Scratch files: ``pairs`` as they were read (only to reorder them), ``spool`` of a sort, which gives back what it has
-    read except ``held`` in buffers, ``names`` of vertices, ``dealt`` rows of vertices on their way to another order.
-    Arrays: ``csr`` of one direction, ``rows`` of vertices, their ``ids``.
+    Scratch files: ``pairs`` as they were read (only to reorder them), ``spool`` of a sort, which gives back what it
+    reads, ``names`` of vertices, ``dealt`` rows of vertices on their way to another order. Arrays: ``csr`` of one
+    direction, of which ``offsets`` are a part, ``rows`` of vertices, their ``ids``.
     """
 
     pairs: int
     spool: int
-    held: int
     names: int
     dealt: int
     csr: int
+    offsets: int
     rows: int
     ids: int
     directed: bool
@@ -46,20 +48,18 @@ class Space:
         weighted: bool,
         directed: bool,
         reordered: bool,
-        merge_bytes: int,
         features_bytes: int = 0,
         rows_bytes: int = 0,
     ) -> "Space":
-        """Of an ingest whose sorts are merged in ``merge_bytes``; features are among the ``rows_bytes``."""
-        record = record_bytes(weighted)
-        spool = counts.num_stored * record
+        """Of an ingest of so much; features are among the ``rows_bytes``."""
+        record, offsets = record_bytes(weighted), 8 * (counts.num_vertices + 1)
         return cls(
             pairs=counts.num_edges * record if reordered else 0,
-            spool=spool,
-            held=min(spool, merge_bytes),
+            spool=counts.num_stored * record,
             names=counts.names_bytes,
             dealt=max(features_bytes, counts.ids_bytes) if reordered else 0,
-            csr=counts.num_stored * (record - 4) + 8 * (counts.num_vertices + 1),
+            csr=counts.num_stored * (record - 4) + offsets,
+            offsets=offsets,
             rows=rows_bytes,
             ids=counts.ids_bytes,
             directed=directed,
@@ -80,9 +80,13 @@ class Space:
 
     @property
     def _writing(self) -> int:
-        """While a sort's file shrinks and an array grows; of two directions, the second's file grows meanwhile."""
-        last = min(self.spool + self.csr, max(self.spool, self.csr) + self.held)
-        return max(self.spool + self.csr + self.held, self.csr + last) if self.directed else last
+        """While a sort's file shrinks and arrays grow; of two directions, the second's file grows meanwhile."""
+        # An edge leaves the file before it is in an array, where it takes 4 bytes less: with every edge less is on
+        # disk. Only offsets may all come before the first edge, if no other vertex has one.
+        last = self.spool + self.offsets
+        # While the first of two directions is written, an edge that leaves its file goes to the second's: in the end
+        # that is all of the spool, beside the csr. The second is written beside the csr of the first, which is more.
+        return self.csr + last if self.directed else last
 
 
 def record_bytes(weighted: bool) -> int:
@@ -91,11 +95,12 @@ def record_bytes(weighted: bool) -> int:
 
 
 def check_space(folder: Path, space: Space, already: int = 0) -> None:
-    """Refuses to go on where less is free than will be taken; ``already`` so much is, and is given back then."""
-    free = shutil.disk_usage(folder).free + already
-    if free < space.most:
+    """Refuses to go on where less is free than will be taken beside the bytes that ``already`` are."""
+    free, most = shutil.disk_usage(folder).free, space.most + _WHOLE_BLOCKS
+    if free + already < most:
+        taken = f"{format_bytes(already)} of it are taken and " if already else ""
         raise DataError(
-            f"{folder.parent} needs {format_bytes(space.most)} of free space for the store, which will have "
-            f"{format_bytes(space.store)}, and for scratch files beside it, but {format_bytes(free)} are free. Make "
-            "room, or give a place on a larger disk."
+            f"{folder.parent} needs {format_bytes(most)} of space for the store, which will have "
+            f"{format_bytes(space.store)}, and for scratch files beside it, but {taken}{format_bytes(free)} are free. "
+            "Make room, or give a place on a larger disk."
         )

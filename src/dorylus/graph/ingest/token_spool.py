@@ -26,7 +26,8 @@ class TokenSpool:
 
     @property
     def num_bytes(self) -> int:
-        """What names and their places take on disk."""
+        """What names and their places take on disk, where all of them are now."""
+        self._flush()
         return self._num_bytes + 8 * self._count
 
     def append(self, names: Tokens) -> None:
@@ -41,8 +42,7 @@ class TokenSpool:
 
     def blocks(self) -> Iterator[Tokens]:
         """All names, some at a time."""
-        self._bytes.flush()
-        self._ends.flush()
+        self._flush()
         begin = 0
         for first in range(0, self._count, BLOCK_NAMES):
             raw = self._ends.read(8 * first, 8 * min(BLOCK_NAMES, self._count - first))
@@ -54,6 +54,10 @@ class TokenSpool:
         """Give the disk space back."""
         self._bytes.close()
         self._ends.close()
+
+    def _flush(self) -> None:
+        self._bytes.flush()
+        self._ends.flush()
 
     def _cut(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Tokens]:
         """The names between offsets, in pieces of bounded size unless one name is longer."""

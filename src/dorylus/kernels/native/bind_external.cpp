@@ -95,7 +95,11 @@ void bind_external(nb::module_& m) {
            nb::arg(), nb::arg(), nb::arg().none())
       .def("sorted", [](SortHandle& sort, int64_t memory_bytes,
                         int64_t block_edges) { return SortedHandle(py_sorted(*sort, memory_bytes, block_edges)); })
-      .def("spooled_bytes", [](SortHandle& sort) { return (*sort).spooled_bytes(); })
+      .def("spooled_bytes",
+           [](SortHandle& sort) {
+             nb::gil_scoped_release released;
+             return (*sort).spooled_bytes();
+           })
       .def("close", [](SortHandle& sort) { sort.close(); });
 }
 

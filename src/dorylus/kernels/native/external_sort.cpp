@@ -45,7 +45,10 @@ template <class Record> class Spool final : public EdgeSort {
     return std::make_unique<Merge<Record>>(file_, std::move(runs_), memory_bytes, block_edges, options_.coalesce);
   }
 
-  int64_t spooled_bytes() const override { return end_; }
+  int64_t spooled_bytes() override {
+    settle();
+    return end_;
+  }
 
  private:
   void push(uint64_t key, float weight) {

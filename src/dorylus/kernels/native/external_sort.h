@@ -45,7 +45,7 @@ class EdgeSort {
   virtual void add(const EdgeColumns& edges) = 0;
   // Ends adding. Reading takes `memory_bytes`, blocks of `block_edges` edges beside.
   virtual std::unique_ptr<SortedEdges> sorted(int64_t memory_bytes, int64_t block_edges) = 0;
-  virtual int64_t spooled_bytes() const = 0;
+  virtual int64_t spooled_bytes() = 0;  // waits for the run that is being written
 };
 
 }  // namespace dorylus

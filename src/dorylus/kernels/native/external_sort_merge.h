@@ -15,7 +15,7 @@ struct Run {
   int64_t offset, count;
 };
 
-// The records of one run in order, read a buffer at a time; what was read is given back to the file system.
+// The records of one run in order, read a buffer at a time; the file's space is given back with each.
 template <class Record> class RunReader {
  public:
   RunReader(const ScratchFile& file, Run run, int64_t buffer_bytes)
@@ -31,18 +31,18 @@ template <class Record> class RunReader {
 
  private:
   void refill() {
-    file_->forget(offset_ - read_, read_);
     int64_t count = std::min<int64_t>(left_, buffer_.bytes() / int64_t(sizeof(Record)));
-    read_ = round_up(count * int64_t(sizeof(Record)), kSector);
-    if (count > 0) file_->read(buffer_.template as<std::byte>(), read_, offset_);
-    offset_ += read_;
+    int64_t bytes = round_up(count * int64_t(sizeof(Record)), kSector);
+    if (count > 0) file_->read(buffer_.template as<std::byte>(), bytes, offset_);
+    file_->forget(offset_, bytes);  // at once: no record is both in the scratch file and where the sorted ones go
+    offset_ += bytes;
     left_ -= count;
     at_ = buffer_.template as<Record>();
     end_ = at_ + count;
   }
 
   const ScratchFile* file_;
-  int64_t left_, offset_, read_ = 0;
+  int64_t left_, offset_;
   Pages buffer_;
   const Record *at_ = nullptr, *end_ = nullptr;
 };

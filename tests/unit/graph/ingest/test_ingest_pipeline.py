@@ -157,7 +157,7 @@ def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
 
 def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
-    sentence = r"needs 152 B of free space for the store, which will have 56 B, .* but 50 B are free\. Make room"
+    sentence = r"needs 128\.1 KiB of space for the store, which will have 56 B, .* but 50 B are free\. Make room"
     with pytest.raises(DataError, match=sentence):
         Graph.ingest(EDGES, tmp_path / "store")
     assert list(tmp_path.iterdir()) == []

@@ -2,39 +2,37 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.graph.ingest import space
+from dorylus.graph.ingest import budget, ingest_edges, space
 from dorylus.graph.ingest.space import Counts, Space, check_space
 
 E, N = 1000, 100
 OFFSETS = 8 * (N + 1)
 
 
-def most(*, directed: bool, stored: int | None = None, held: int = 0, weighted: bool = False, **others: int) -> int:
+def most(*, directed: bool, stored: int | None = None, weighted: bool = False, **others: int) -> int:
     counts = Counts(E, stored or (E if directed else 2 * E), N, others.pop("ids", 0), others.pop("names", 0))
     forms = {"weighted": weighted, "directed": directed, "reordered": bool(others.pop("reordered", 0))}
-    return Space.of(counts, merge_bytes=held, **forms, **others).most
+    return Space.of(counts, **forms, **others).most
 
 
 def test_an_undirected_store_takes_its_scratch_file_whose_space_it_inherits() -> None:
-    assert most(directed=False) == 2 * E * 8
-    assert most(directed=False, weighted=True) == 2 * E * 12
+    """All but the offsets, which come first where the first vertices have no edge."""
+    assert most(directed=False) == 2 * E * 8 + OFFSETS
+    assert most(directed=False, weighted=True) == 2 * E * 12 + OFFSETS
 
 
-def test_what_is_read_but_not_given_back_counts_too() -> None:
-    assert most(directed=False, held=4000) == 2 * E * 8 + 4000
-    assert most(directed=False, held=10**9) == 2 * E * 8 + 2 * E * 4 + OFFSETS, "no more than both files"
-
-
-def test_a_directed_store_has_two_scratch_files_while_the_first_is_written() -> None:
-    assert most(directed=True) == E * 8 + E * 4 + OFFSETS
-    assert most(directed=True, weighted=True, held=500) == E * 12 + E * 8 + OFFSETS + 500
+def test_the_second_direction_of_a_directed_store_is_written_beside_the_first() -> None:
+    first = E * 4 + OFFSETS
+    assert most(directed=True) == first + E * 8 + OFFSETS
+    assert most(directed=True, weighted=True) == first + E * 4 + E * 12 + OFFSETS
 
 
 def test_rows_of_vertices_names_and_ids_come_on_top() -> None:
-    assert most(directed=False, rows_bytes=700, names=50, ids=50) == 2 * E * 8 + 700 + 50
+    assert most(directed=False, rows_bytes=700, names=50, ids=50) == 2 * E * 8 + OFFSETS + 700 + 50
     assert most(directed=False, ids=10**6, names=10) == 2 * E * 4 + OFFSETS + 10**6 + 10, "where the ids are more"
 
 
@@ -45,9 +43,29 @@ def test_reordering_keeps_the_edges_as_read_while_they_are_sorted() -> None:
 
 
 def test_less_than_that_is_refused_with_folder_and_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 15_000}))
-    made = Space.of(Counts(E, 2 * E, N), weighted=False, directed=False, reordered=False, merge_bytes=0)
-    sentence = rf"{tmp_path} needs 15\.6 KiB of free space for the store, .* 8\.6 KiB, .* but 14\.6 KiB are free\. Make"
+    made = Space.of(Counts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
+    free = 16_000 + OFFSETS + space._WHOLE_BLOCKS - 1
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": free}))
+    sentence = rf"{tmp_path} needs 144\.4 KiB of space for the store, .* 8\.6 KiB, .* but 144\.4 KiB are free\. Make"
     with pytest.raises(DataError, match=sentence):
         check_space(tmp_path / "draft", made)
-    check_space(tmp_path / "draft", made, already=1000)
+    check_space(tmp_path / "draft", made, already=1)
+
+
+def test_what_is_taken_already_is_not_called_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = Space.of(Counts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 10_240}))
+    with pytest.raises(DataError, match=r"but 15\.6 KiB of it are taken and 10\.0 KiB are free\. Make"):
+        check_space(tmp_path / "draft", made, already=16_000)
+
+
+@pytest.mark.parametrize("reorder", ["none", "degree"])
+def test_only_what_lies_on_disk_counts_as_taken(reorder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Masks that are written after the edges do not, nor does the run that is in memory."""
+    taken: list[int] = []
+    monkeypatch.setattr(budget, "check_space", lambda folder, space, already=0: taken.append(already))
+    pairs = np.arange(2 * E).reshape(E, 2)
+    ingest_edges(pairs, tmp_path / "unknown", reorder=reorder)
+    ingest_edges(pairs, tmp_path / "known", reorder=reorder, num_vertices=2 * E)
+    spooled, masks = (0, 3 * 2 * E) if reorder == "none" else (8 * E, 0)
+    assert taken == [0, spooled, 0, spooled + masks]

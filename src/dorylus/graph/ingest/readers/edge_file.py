@@ -37,9 +37,10 @@ class PageCache:
     def behind(self, position: int) -> None:
         """Drop what lies before ``position``, when that is worth a call."""
         if position - self._dropped >= DROP_BYTES:
-            self._drop(position)
+            self.drop(position)
 
-    def _drop(self, position: int) -> None:
+    def drop(self, position: int = 0) -> None:
+        """Drop what lies before ``position``; 0: all of the file."""
         os.posix_fadvise(self._descriptor, 0, position, os.POSIX_FADV_DONTNEED)
         self._dropped = position
 
@@ -49,5 +50,5 @@ class PageCache:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._drop(0)  # a length of 0 means: to the end
+        self.drop()
         os.close(self._descriptor)

@@ -21,7 +21,7 @@ from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, PageCache
 from dorylus.graph.ingest.readers.npy_header import NpyHeader, read_header
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 
-SKIP_BYTES = 1 << 20
+PIECE_BYTES = 1 << 20
 SHAPES = "Edges are of shape [edges, 2] or [2, edges]"
 
 
@@ -62,8 +62,7 @@ class NpyEdges:
             for row in range(0, count, MAX_EDGES):
                 rows = min(MAX_EDGES, count - row)
                 yield self._batch(files, row, rows, size * (row + rows) // count)
-                for vector in self._vectors:
-                    cache.behind(vector.begin + (row + rows) * vector.width * vector.header.dtype.itemsize)
+                cache.drop()  # whole: both ends, and members of an archive, may lie far apart
 
     def _batch(self, files: list[IO[bytes]], row: int, rows: int, bytes_read: int) -> EdgeBatch:
         if self._vectors[0].width == 2:  # both ends lie in one row: read it once
@@ -78,14 +77,21 @@ class NpyEdges:
         return EdgeBatch(source, destination, weight, bytes_read, counted(row, f"{self.path}, row"))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
-        wanted = rows * vector.width * vector.header.dtype.itemsize
+        found = np.empty((rows, vector.width), vector.header.dtype)
+        whole = found.reshape(-1).view(np.uint8).data
+        for begin in range(0, whole.nbytes, PIECE_BYTES):
+            self._fill(file, whole[begin : begin + PIECE_BYTES])
+        return found
+
+    def _fill(self, file: IO[bytes], piece: memoryview) -> None:
+        """Reads one piece; of an archive, unpacking takes several times as much as is asked for."""
         try:
-            data = file.read(wanted)
+            data = file.read(piece.nbytes)
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
             raise DataError(f"{self.path} is damaged: {error}. Copy it whole.") from error
-        if len(data) != wanted:
+        if len(data) != piece.nbytes:
             raise DataError(f"{self.path} ends early: it was cut short while it was read. Copy it whole.")
-        return np.frombuffer(data, vector.header.dtype).reshape(rows, vector.width)
+        piece[:] = data
 
     def _find(self) -> tuple[Vector, ...]:
         if self._options.columns not in (None, (0, 1), VERTICES):
@@ -164,7 +170,7 @@ class NpzEdges(NpyEdges):
 
     def _seek(self, file: IO[bytes], begin: int) -> None:
         # By reading: an archive's member that was sought in is no longer checked against its sum.
-        while begin > 0 and (part := file.read(min(begin, SKIP_BYTES))):
+        while begin > 0 and (part := file.read(min(begin, PIECE_BYTES))):
             begin -= len(part)
 
 

@@ -1,5 +1,7 @@
 """Edges in NumPy's files and in raw binary, against the arrays they were written from."""
 
+import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,35 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     (tmp_path / "web.npz").write_bytes(whole.replace(pairs[-5:].tobytes(), pairs[:5].tobytes()))
     with pytest.raises(DataError, match=r"is damaged: Bad CRC-32"):
         edges_of(open_edges(tmp_path / "web.npz"))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_an_archive_takes_no_more_memory_to_read_than_its_batches(
+    save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(npy, "MAX_EDGES", 1 << 16)
+    monkeypatch.setattr(npy, "PIECE_BYTES", 1 << 14)
+    pairs = np.random.default_rng(0).integers(0, 6_000_000, (1 << 17, 2))
+    save(tmp_path / "web.npz", edges=pairs)
+    edges = open_edges(tmp_path / "web.npz")
+    tracemalloc.start()
+    try:
+        assert sum(batch.source.size for batch in edges) == 1 << 17
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    # The batch before, the rows as they lie in the file, and both of their ends.
+    assert peak < 3.2 * pairs.nbytes / 2
+
+
+def test_the_page_cache_keeps_no_member_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members lie one behind the other, and positions in them are not those in the file."""
+    dropped: list[tuple[int, int]] = []
+    monkeypatch.setattr(npy, "MAX_EDGES", 4)
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: dropped.append((begin, length)))
+    np.savez_compressed(tmp_path / "web.npz", source=PAIRS[:, 0], destination=PAIRS[:, 1])
+    for count, _ in enumerate(open_edges(tmp_path / "web.npz")):
+        assert dropped == [(0, 0)] * count, "all of the file after every batch"
 
 
 @pytest.mark.parametrize(
