@@ -171,7 +171,7 @@ def test_a_truncated_store_is_refused_by_the_file_that_is_short(refused, store):
         file.truncate(largest.stat().st_size // 2)
     sentence = refused("train", store)
     assert largest.name.split(".")[0] in sentence
-    assert "Write it again" in sentence
+    assert "Copy or ingest it again" in sentence
 
 
 def test_a_store_that_lacks_a_file_is_refused(refused, store):

@@ -1,10 +1,14 @@
 """``dorylus info``: what a graph is like before anything is trained on it."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
+from dorylus.cli.ingest_bars import rate_of
+from dorylus.cli.late_bar import late_bar
+from dorylus.errors import DataError
 from dorylus.report import units
 from dorylus.training.run_folder import RunSpec
 
@@ -15,17 +19,20 @@ if TYPE_CHECKING:
 def info(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
     root: Root = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all of a store and compare its checksums.")] = False,
 ) -> None:
     """Show sizes, degrees, classes, masks and memory of a graph."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    loaded = RunSpec(graph_section(graph, root, None)).load_graph()
+    section = graph_section(graph, root, None)
+    compared = [("checksums", _checksums(section["source"]))] if verify else []
+    loaded = RunSpec(section).load_graph()
     table = Table(title=loaded.name, title_justify="left", box=box.ROUNDED, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in rows(loaded):
+    for name, value in [*rows(loaded), *compared]:
         table.add_row(name, value)
     Console().print(table)
 
@@ -101,6 +108,18 @@ def _store(address: str) -> str:
     if ids is not None:
         kept = f"vertices keep {'names' if isinstance(ids, tuple) else 'numbers'} that the input gave them"
     return f"{kept}; out-edges {'are not' if open_out_edges(address) is None else 'are'} listed"
+
+
+def _checksums(source: str) -> str:
+    """What comes of comparing those of a store; a bar shows how far that is."""
+    from dorylus.graph.places import is_elsewhere
+    from dorylus.graph.store import is_store, verify_store
+
+    is_path = is_elsewhere(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
+    if not is_path or not is_store(source):
+        raise DataError(f"{source} is not a store, and only stores have checksums: give a store, or no --verify.")
+    with late_bar("comparing checksums", lambda task: rate_of(task, "bytes")) as tell:
+        return f"all {verify_store(source, tell)} arrays are as written"
 
 
 def _memory(graph: "Graph") -> str:

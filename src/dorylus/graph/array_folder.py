@@ -21,31 +21,11 @@ from dorylus.errors import DataError
 from dorylus.graph.array_writer import ArrayWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.draft import drafted, sync_folder, tidy
+from dorylus.graph.manifest import Kind
 from dorylus.graph.places import Address, Place, is_elsewhere, place_of, uploaded
 from dorylus.graph.stored_rows import StoredRows
 
 BLOCK_BYTES = 1 << 24
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kind:
-    """A kind of folder: what it is called, how its manifest is named and begins, and which types arrays may have.
-
-    ``cure`` is told to whom gives another folder for one. ``version`` is written unless the facts say another;
-    ``versions`` are those that are read.
-    """
-
-    noun: str
-    cure: str
-    manifest: str
-    format: str
-    version: int
-    versions: tuple[int, ...] = (1,)
-    dtypes: frozenset[str] = frozenset({"<i8", "<i4", "<f4", "|u1", "|b1"})
-
-    def is_at(self, address: Address) -> bool:
-        """Whether there is a folder with a manifest of this kind."""
-        return self.manifest in place_of(address).sizes()
 
 
 def save_folder(
@@ -102,48 +82,44 @@ def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[New
         ) from error
 
 
-def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
-    """The manifest of a folder of this kind."""
-    name, noun = kind.manifest, kind.noun
-    try:
-        with place_of(folder).open(name) as file:
-            manifest = json.loads(file.read().decode("utf-8"))
-    except OSError as error:
-        raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
-    except ValueError as error:
-        raise DataError(f"the {noun} {folder} is damaged: {name} is not JSON ({error}). Write it again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
-        raise DataError(f"{folder} is not a {noun}: its {name} does not say format {kind.format!r}. {kind.cure}")
-    if manifest.get("version") not in kind.versions:
-        raise DataError(
-            f"the {noun} {folder} has version {manifest.get('version')}, but this Dorylus reads version "
-            f"{', '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
-        )
-    return manifest
-
-
 def map_arrays(
-    folder: Address,
-    kind: Kind,
-    manifest: dict[str, Any],
-    *,
-    verify: bool = False,
-    only: Callable[[str], bool] = lambda name: True,
+    folder: Address, kind: Kind, manifest: dict[str, Any], *, only: Callable[[str], bool] = lambda name: True
 ) -> dict[str, AnyArray]:
-    """The arrays of a folder as read-only views of its files, all of them or ``only`` some; checksums with ``verify``.
+    """The arrays of a folder as read-only views of its files, all of them or ``only`` some.
 
-    Sizes of all files are compared with the manifest. One that makes no sense raises KeyError, TypeError, ValueError or
-    AttributeError.
+    Sizes of all files are compared with the manifest.
     """
-    place, entries, sizes = place_of(folder), manifest["arrays"], place_of(folder).sizes()
-    forms = {name: _form(folder, kind, name, entry, sizes) for name, entry in entries.items()}
-    arrays = {name: _map(place, name, *form) for name, form in forms.items() if only(name)}
-    for name in arrays if verify else ():
-        if checksum(arrays[name]) != int(entries[name]["crc32"]):
-            raise DataError(
-                f"the {kind.noun} {folder} is damaged: the checksum of {name} differs. Write it again, or copy it anew."
-            )
-    return arrays
+    place, forms = place_of(folder), _forms(folder, kind, manifest)
+    return {name: _map(place, name, *form) for name, form in forms.items() if only(name)}
+
+
+def compare_checksums(
+    folder: Address, kind: Kind, manifest: dict[str, Any], tell: Callable[[int, int], None] = lambda done, total: None
+) -> int:
+    """How many arrays there are, all as they were written: every file is read, a block at a time.
+
+    ``tell`` is called with the bytes read so far and all there are.
+    """
+    _forms(folder, kind, manifest)
+    entries, done = manifest["arrays"], 0
+    total = sum(entry["bytes"] for entry in entries.values())
+    for name, entry in entries.items():
+        found = 0
+        for block in _file_blocks(folder, kind, name):
+            found, done = zlib.crc32(block, found), done + len(block)
+            tell(done, total)
+        if found != entry["crc32"]:
+            raise kind.damaged(folder, f"the checksum of {name} differs from the one in {kind.manifest}")
+    return len(entries)
+
+
+def _file_blocks(folder: Address, kind: Kind, name: str) -> Iterator[bytes]:
+    try:
+        with place_of(folder).open(_file_name(name)) as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+    except OSError as error:
+        raise kind.damaged(folder, f"{_file_name(name)} cannot be read ({error.strerror or error})") from error
 
 
 def stored_rows(folder: Address, kind: Kind, manifest: dict[str, Any], name: str) -> StoredRows:
@@ -186,19 +162,24 @@ def _blocks(array: AnyArray) -> list[AnyArray]:
     return [array[begin : begin + step] for begin in range(0, len(array), step)]
 
 
+def _forms(folder: Address, kind: Kind, manifest: dict[str, Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """The type and shape of every array, whose file is as long as that makes it."""
+    sizes = place_of(folder).sizes()
+    return {name: _form(folder, kind, name, entry, sizes) for name, entry in manifest["arrays"].items()}
+
+
 def _form(
     folder: Address, kind: Kind, name: str, entry: dict[str, Any], sizes: Mapping[str, int]
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    """The type and shape of an array, whose file is as long as that makes it."""
-    if entry["dtype"] not in kind.dtypes:
-        raise ValueError(f"array {name!r} has unknown type {entry['dtype']!r}")
-    dtype, shape = np.dtype(entry["dtype"]), tuple(int(length) for length in entry["shape"])
+    dtype, shape, file = np.dtype(entry["dtype"]), tuple(entry["shape"]), _file_name(name)
     expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    file = _file_name(name)
+    if entry["bytes"] != expected:
+        why = f"{kind.manifest}, array {name!r} says bytes = {entry['bytes']}, but its type and shape make {expected}"
+        raise kind.damaged(folder, why)
     found = sizes.get(file, -1)
-    if found != expected or entry["bytes"] != expected:
+    if found != expected:
         state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
-        raise DataError(f"the {kind.noun} {folder} is damaged: {file} {state}. Write it again, or copy it whole.")
+        raise kind.damaged(folder, f"{file} {state}")
     return dtype, shape
 
 
@@ -209,6 +190,4 @@ def _map(place: Place, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) 
 
 
 def _file_name(name: str) -> str:
-    if not name.replace("_", "").replace(".", "").isalnum():
-        raise ValueError(f"array name {name!r}")
     return f"{name}.bin"

@@ -3,34 +3,19 @@
 The format is specified in docs/store-format.md. A store appears whole or not at all.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import half, validate
-from dorylus.graph.array_folder import Kind, map_arrays, new_folder, read_manifest, stored_rows
+from dorylus.graph.array_folder import compare_checksums, map_arrays, new_folder, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
+from dorylus.graph.manifest import read_manifest
 from dorylus.graph.places import Address, full_address
+from dorylus.graph.store_form import EXTRAS, IDS, OUT_EDGES, SPARSE, STORE, check_extras, check_types, version_of
 from dorylus.graph.stored_rows import StoredRows, StoredSparseRows, StoredVertices
-
-STORE = Kind(
-    noun="store",
-    cure="Give a folder that dorylus convert or Graph.save wrote; one of shards goes with its graph, as partition=.",
-    manifest="manifest.json",
-    format="dorylus-graph",
-    version=1,
-    versions=(1, 2, 3),
-    dtypes=frozenset({"<i8", "<i4", "<f4", "<f2", "|u1", "|b1"}),
-)
-WITH_EXTRAS = 2  # the version of a store that has any of the arrays below
-WITH_HALF = 3  # that of one whose features are float16
-
-OUT_EDGES = ("out.indptr", "out.indices", "out.edge_weight")
-IDS = ("ids", "ids.offsets", "ids.bytes")
-_EXTRAS = frozenset({*OUT_EDGES, *IDS})
-_SPARSE = ("features.indptr", "features.indices", "features.values")
 
 
 class OutEdges(NamedTuple):
@@ -58,8 +43,8 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         if feature_dtype == "float16":
             _check_half(graph)
     facts = {
-        "name": graph.name,
-        "directed": graph.directed,
+        "name": str(graph.name),
+        "directed": bool(graph.directed),
         "num_vertices": graph.num_vertices,
         "num_edges": graph.num_edges,
         "num_features": graph.num_features,
@@ -72,13 +57,6 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         for name, array in _extras_of(graph, folder.entries).items():
             folder.write(name, array)
         folder.facts["version"] = version_of({name: entry["dtype"] for name, entry in folder.entries.items()})
-
-
-def version_of(dtypes: Mapping[str, str]) -> int:
-    """The version of a store that holds arrays of these types, by name."""
-    if "<f2" in dtypes.values():
-        return WITH_HALF
-    return STORE.version if _EXTRAS.isdisjoint(dtypes) else WITH_EXTRAS
 
 
 def _check_half(graph: Graph) -> None:
@@ -107,14 +85,21 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
     Sizes are always compared with the manifest, checksums with ``verify``.
     """
     manifest = read_manifest(path, STORE)
+    if verify:
+        compare_checksums(path, STORE, manifest)
     try:
-        arrays = map_arrays(path, STORE, manifest, verify=verify, only=lambda name: verify or name not in _EXTRAS)
-        _check_extras(manifest)
-        graph = _graph(manifest, {name: array for name, array in arrays.items() if name not in _EXTRAS})
+        check_extras(manifest)
+        check_types(manifest)
+        graph = _graph(manifest, map_arrays(path, STORE, manifest, only=lambda name: name not in EXTRAS))
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
     object.__setattr__(graph, "store", full_address(path))
     return graph
+
+
+def verify_store(path: Address, tell: Callable[[int, int], None]) -> int:
+    """How many arrays the store has, each compared with its checksum; ``tell`` is called with bytes read, and all."""
+    return compare_checksums(path, STORE, read_manifest(path, STORE), tell)
 
 
 def open_vertices(path: Address) -> StoredVertices:
@@ -129,10 +114,10 @@ def open_vertices(path: Address) -> StoredVertices:
         if "features" in manifest["arrays"]:
             features = rows("features")
         else:
-            indptr, indices, values = map(rows, _SPARSE)
-            features = StoredSparseRows(indptr, indices, values, int(manifest["num_features"]))
+            indptr, indices, values = map(rows, SPARSE)
+            features = StoredSparseRows(indptr, indices, values, manifest["num_features"])
         labels = rows("labels") if "labels" in manifest["arrays"] else None
-        return StoredVertices(int(manifest["num_vertices"]), features, labels, rows("train_mask"))
+        return StoredVertices(manifest["num_vertices"], features, labels, rows("train_mask"))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from error
 
@@ -156,41 +141,21 @@ def open_ids(path: Address) -> OffsetArray | tuple[OffsetArray, AnyArray] | None
 def _extras(path: Address, names: tuple[str, ...]) -> dict[str, AnyArray]:
     manifest = read_manifest(path, STORE)
     try:
-        _check_extras(manifest)
+        check_extras(manifest)
         return map_arrays(path, STORE, manifest, only=names.__contains__)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from error
 
 
-def _check_extras(manifest: dict[str, Any]) -> None:
-    """The arrays of version 2 have the types and lengths that the counts ask for."""
-    entries, vertices, edges = manifest["arrays"], manifest["num_vertices"], manifest["num_edges"]
-    if not _EXTRAS.isdisjoint(entries) and manifest["version"] < WITH_EXTRAS:
-        raise ValueError(f"array {min(_EXTRAS & set(entries))!r} in version {manifest['version']}")
-    halves = [name for name, entry in entries.items() if entry["dtype"] == "<f2"]
-    if halves and (manifest["version"] < WITH_HALF or halves[0] not in ("features", "features.values")):
-        raise ValueError(f"{halves[0]} is <f2 in version {manifest['version']}")
-    for names in (OUT_EDGES[:2], IDS[1:]):
-        if len(entries.keys() & set(names)) == 1:
-            raise ValueError(f"one of the arrays {names[0]!r} and {names[1]!r} without the other")
-    forms = {
-        **dict(zip(OUT_EDGES, (("<i8", [vertices + 1]), ("<i4", [edges]), ("<f4", [edges])), strict=True)),
-        "ids": ("<i8", [vertices]),
-        "ids.offsets": ("<i8", [vertices + 1]),
-    }
-    for name in forms.keys() & entries.keys():
-        if (entries[name]["dtype"], entries[name]["shape"]) != forms[name]:
-            raise ValueError(f"{name} is {entries[name]['dtype']} {entries[name]['shape']}, not {forms[name]}")
-
-
 def stored_checksums(path: Address) -> dict[str, int]:
     """The checksum of every array of a store, by name, as it was written."""
     manifest = read_manifest(path, STORE)
-    return {name: int(entry["crc32"]) for name, entry in manifest["arrays"].items()}
+    return {name: entry["crc32"] for name, entry in manifest["arrays"].items()}
 
 
-def _damaged(folder: Address, why: object) -> DataError:
-    return DataError(f"the store {folder} is damaged: {why}. Write it again with graph.save.")
+def _damaged(folder: Address, error: Exception) -> DataError:
+    # What else a GraphError says is for whoever has the arrays in hand.
+    return STORE.damaged(folder, str(error).partition(". ")[0] if isinstance(error, GraphError) else error)
 
 
 def arrays_of(graph: Graph) -> dict[str, AnyArray]:
@@ -204,21 +169,24 @@ def arrays_of(graph: Graph) -> dict[str, AnyArray]:
     }
     if isinstance(graph.features, SparseFeatures):
         parts = (graph.features.indptr, graph.features.indices, graph.features.values)
-        arrays.update(zip(_SPARSE, parts, strict=True))
+        arrays.update(zip(SPARSE, parts, strict=True))
     else:
         arrays["features"] = graph.features
     return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
-    unknown = set(arrays) - {"indptr", "indices", "edge_weight", "labels", "features", *MASKS, *_SPARSE}
+    unknown = set(arrays) - {"indptr", "indices", "edge_weight", "labels", "features", *MASKS, *SPARSE}
     if unknown:
         raise ValueError(f"unknown array {min(unknown)!r}")
+    missing = [name for name in SPARSE if name not in arrays]
     if "features" in arrays:
         features: Any = arrays["features"]
+    elif missing:
+        raise ValueError(f"{STORE.manifest} lists no array {'features' if len(missing) == 3 else missing[0]!r}")
     else:
-        indptr, indices, values = (arrays[name] for name in _SPARSE)
-        features = SparseFeatures(indptr, indices, values, int(manifest["num_features"]))
+        indptr, indices, values = (arrays[name] for name in SPARSE)
+        features = SparseFeatures(indptr, indices, values, manifest["num_features"])
         features.check_columns()
     graph = Graph(
         arrays["indptr"],
@@ -227,9 +195,9 @@ def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
         labels=arrays.get("labels"),
         edge_weight=arrays.get("edge_weight"),
         **{name: arrays[name] for name in MASKS},
-        directed=bool(manifest["directed"]),
-        name=str(manifest["name"]),
-        num_classes=int(manifest["num_classes"]),
+        directed=manifest["directed"],
+        name=manifest["name"],
+        num_classes=manifest["num_classes"],
         trust="everything",  # checked before it was saved; bounds are checked again, as kernels rely on them
     )
     _check_counts(manifest, graph)

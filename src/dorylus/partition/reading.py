@@ -12,7 +12,8 @@ from dorylus.graph import Graph
 from dorylus.graph.arrays import OffsetArray
 from dorylus.graph.mapped import bring_in, let_go
 from dorylus.graph.places import Address, is_elsewhere
-from dorylus.graph.store import OUT_EDGES, OutEdges, open_out_edges
+from dorylus.graph.store import OutEdges, open_out_edges
+from dorylus.graph.store_form import OUT_EDGES
 from dorylus.paging import Pager
 from dorylus.partition.limit import Shares
 from dorylus.partition.paged_edges import PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges

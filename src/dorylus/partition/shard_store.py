@@ -11,8 +11,9 @@ from typing import Any
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph.array_folder import Kind, check_target, checksum, map_arrays, new_folder, read_manifest
+from dorylus.graph.array_folder import check_target, checksum, compare_checksums, map_arrays, new_folder
 from dorylus.graph.ingest.progress import Tell, silent
+from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, Kind, read_manifest, whole_number
 from dorylus.graph.places import Address, is_elsewhere
 from dorylus.partition.limit import need_of, shares_of
 from dorylus.partition.paged_edges import PagedCsr
@@ -27,9 +28,19 @@ from dorylus.partition.space import check_space, shards_space
 SHARDS = Kind(
     noun="store of shards",
     cure="Give a folder that dorylus partition or save_shards wrote.",
+    again="Partition the graph again.",
     manifest="shards.json",
     format="dorylus-shards",
     version=1,
+    facts={
+        "num_servers": whole_number(),
+        "method": TEXT,
+        "num_vertices": whole_number(),
+        "num_edges": whole_number(),
+        "directed": SWITCH,
+        "structure": CHECKSUM,
+    },
+    needed=("parts",),
     dtypes=frozenset({"<i8", "<i4", "<f4", "<f8", "|b1"}),
 )
 
@@ -62,8 +73,11 @@ class Shards:
             found = map_arrays(self.folder, SHARDS, self.manifest, only=lambda name: name.startswith(prefix))
             arrays = {name.removeprefix(prefix): array for name, array in found.items()}
             return from_arrays(arrays, server, self.num_servers, self.num_vertices, self.directed)
-        except (KeyError, ValueError) as error:
-            raise _damaged(self.folder, error) from error
+        except KeyError as error:
+            why = f"{SHARDS.manifest} lists no array {prefix + error.args[0]!r}"
+            raise SHARDS.damaged(self.folder, why) from error
+        except ValueError as error:
+            raise SHARDS.damaged(self.folder, error) from error
 
     def check(self, graph: Graph) -> None:
         """Refuse a graph that these shards were not cut from; reads every edge."""
@@ -81,9 +95,9 @@ class Shards:
         try:
             graph = reunite(self.shard, self.num_servers)
         except (ValueError, IndexError, GraphError) as error:
-            raise _damaged(self.folder, error) from error
+            raise SHARDS.damaged(self.folder, error) from error
         if structure_of(graph) != self.structure:
-            raise _damaged(self.folder, "its edges are not those it was made from")
+            raise SHARDS.damaged(self.folder, "its edges are not those it was made from")
         return graph
 
 
@@ -122,15 +136,14 @@ def save_shards(
 def open_shards(path: Address, *, verify: bool = False) -> Shards:
     """The store of shards at ``path``; ``verify`` also reads every byte and compares checksums."""
     manifest = read_manifest(path, SHARDS)
-    try:
-        arrays = map_arrays(path, SHARDS, manifest, verify=verify, only=lambda name: verify or name == "parts")
-        parts, servers, size = arrays["parts"], int(manifest["num_servers"]), int(manifest["num_vertices"])
-        if parts.shape != (size,) or (size and not 0 <= parts.min() <= parts.max() < servers):
-            raise ValueError(f"parts do not give {size} vertices to {servers} servers")
-        facts = str(manifest["method"]), servers, int(manifest["num_edges"]), bool(manifest["directed"])
-        return Shards(path, parts, *facts, int(manifest["structure"]), manifest)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _damaged(path, error) from error
+    if verify:
+        compare_checksums(path, SHARDS, manifest)
+    parts = map_arrays(path, SHARDS, manifest, only=lambda name: name == "parts")["parts"]
+    servers, size = manifest["num_servers"], manifest["num_vertices"]
+    if parts.shape != (size,) or (size and not 0 <= parts.min() <= parts.max() < servers):
+        raise SHARDS.damaged(path, f"parts do not give {size} vertices to {servers} servers")
+    facts = {name: manifest[name] for name in ("method", "num_servers", "num_edges", "directed", "structure")}
+    return Shards(path, parts, manifest=manifest, **facts)
 
 
 def recut(path: Address, out: Address, servers: int, method: str, *, overwrite: bool = False) -> None:
@@ -151,7 +164,3 @@ def structure_of(graph: Graph, edges: PagedCsr | None = None) -> int:
         assert weight is not None
         found = checksum(weight, found)
     return found
-
-
-def _damaged(folder: Address, why: object) -> DataError:
-    return DataError(f"the store of shards {folder} is damaged: {why}. Partition the graph again.")

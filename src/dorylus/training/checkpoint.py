@@ -98,7 +98,7 @@ def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
             progress=decode(content["progress"], tensors),
             spec=found.spec,
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {_what(error)}. {_cure(path)}") from error
     if expect is not None and (difference := found.difference(expect)):
         raise CheckpointError(
@@ -200,7 +200,7 @@ def _checksum(data: bytes) -> str:
 def _what(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{Path(error.filename).name if error.filename else 'a file'} cannot be read ({error.strerror})"
-    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):
         return f"{STATE} is not whole"
     if isinstance(error, KeyError):
         return f"{error.args[0]!r} is missing from it"

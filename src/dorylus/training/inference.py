@@ -116,7 +116,7 @@ def predict_from(
     if out is not None:
         check_target(out)  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
-    graph = folder.spec.load_graph(download=False) if graph is None else graph
+    graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
     best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
     state = checkpoint.load(

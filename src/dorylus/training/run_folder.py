@@ -104,6 +104,16 @@ class RunFolder:
         spec, settings = read_run_toml(Path(path) / "run.toml")
         return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
 
+    def load_graph(self) -> "Graph":
+        """The graph that the run was trained on, loaded again from where it is; nothing is downloaded."""
+        source = Path(str(self.spec.graph.get("source", "")))
+        if source.is_absolute() and not source.exists():
+            raise DataError(
+                f"the run {self.path} was trained on {source}, which is not there. Put it back, or write where it is "
+                f"now as source into the section [graph] of {self.path / 'run.toml'}."
+            )
+        return self.spec.load_graph(download=False)
+
     @property
     def log(self) -> Path:
         """The run log."""
@@ -162,8 +172,10 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content: dict[str, Any] = json.loads(path.read_bytes())
-    except ValueError as error:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it does not hold an object")
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}): remove it, and go on from the last checkpoint.") from error
     return content
 

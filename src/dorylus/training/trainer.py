@@ -89,7 +89,7 @@ class Trainer:
         folder = RunFolder.open(run_dir)
         folder = folder.with_config(recut(folder.config, settings))
         trainer = cls.__new__(cls)
-        graph = folder.spec.load_graph(download=False) if graph is None else graph
+        graph = folder.load_graph() if graph is None else graph
         model = folder.spec.build_model() if model is None else model
         trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
         trainer._folder, trainer._is_new = folder, False

@@ -79,3 +79,33 @@ def test_an_unknown_graph_is_refused_with_the_nearest(dorylus_program):
     code, _, err = dorylus_program("info", "coar")
     assert code == 2
     assert "'cora'" in err
+
+
+@pytest.fixture
+def stored(tmp_path):
+    path_graph(features=np.ones((4, 3), np.float32)).save(tmp_path / "st")
+    return tmp_path / "st"
+
+
+def test_checksums_of_a_whole_store_are_as_written(dorylus_program, stored):
+    code, out, err = dorylus_program("info", "st", "--verify")
+    assert (code, err) == (0, "")
+    assert "all 6 arrays are as written" in out
+    assert "checksums" not in dorylus_program("info", "st")[1]
+
+
+def test_a_damaged_store_is_one_sentence(dorylus_program, stored):
+    (stored / "features.bin").write_bytes(np.full(12, 2, "<f4").tobytes())
+    assert dorylus_program("info", "st")[0] == 0, "its files are as long as they were"
+    code, out, err = dorylus_program("info", "st", "--verify")
+    assert (code, out) == (2, "")
+    found = "the checksum of features differs from the one in manifest.json"
+    assert err == f"error: the store {stored} is damaged: {found}. Copy or ingest it again.\n"
+
+
+@pytest.mark.parametrize("graph", ["ring:num_vertices=12", "cora", "nowhere/st", "."])
+def test_only_stores_have_checksums(dorylus_program, graph, tmp_path):
+    code, _, err = dorylus_program("info", graph, "--verify")
+    told = str(tmp_path) if graph == "." else graph
+    assert code == 2
+    assert err == f"error: {told} is not a store, and only stores have checksums: give a store, or no --verify.\n"

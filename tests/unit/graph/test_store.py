@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.graph import Graph, SparseFeatures, array_folder, communities
+from dorylus.graph import Graph, SparseFeatures, array_folder, communities, places, store
 
 
 def some_graph(**changes: Any) -> Graph:
@@ -136,7 +136,9 @@ def test_a_truncated_store_is_one_sentence(file: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     target = tmp_path / "store" / file
     target.write_bytes(target.read_bytes()[:-1])
-    with pytest.raises(DataError, match=rf"damaged: {file} has [\d,]+ bytes instead of [\d,]+\. Write it again"):
+    with pytest.raises(
+        DataError, match=rf"damaged: {file} has [\d,]+ bytes instead of [\d,]+\. Copy or ingest it again"
+    ):
         Graph.open(tmp_path / "store")
 
 
@@ -162,7 +164,14 @@ def test_an_edge_outside_the_graph_is_found_without_checksums(tmp_path: Path) ->
     some_graph().save(tmp_path / "store")
     target = tmp_path / "store" / "indices.bin"
     np.full(8, 99, "<i4").tofile(target)
-    with pytest.raises(DataError, match="damaged: edge 99 -> 0"):
+    with pytest.raises(DataError, match=r"damaged: edge 99 -> 0 .* has vertices 0 to 5\. Copy or ingest it again\.$"):
+        Graph.open(tmp_path / "store")
+
+
+def test_offsets_that_fall_are_told_without_advice_for_arrays(tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    np.array([0, 9, 3, 5, 6, 6, 8], "<i8").tofile(tmp_path / "store" / "indptr.bin")
+    with pytest.raises(DataError, match=r"damaged: indptr falls from 9 to 3 at row 1\. Copy or ingest it again\.$"):
         Graph.open(tmp_path / "store")
 
 
@@ -174,17 +183,35 @@ def rewrite(path: Path, **changes: Any) -> None:
 MANIFESTS = {
     "another version": ({"version": 4}, "has version 4, but this Dorylus reads version 1, 2, 3"),
     "another format": ({"format": "zarr"}, "does not say format 'dorylus-graph'"),
-    "no arrays": ({"arrays": {}}, "damaged: 'features.indptr'|damaged"),
-    "arrays of the wrong kind": ({"arrays": 3}, "damaged"),
+    "a version that is no number": ({"version": True}, "has version true, but"),
+    "no arrays": ({"arrays": {}}, r"damaged: manifest\.json lists no array 'indptr'"),
+    "arrays of the wrong kind": ({"arrays": []}, r"manifest\.json says arrays = \[\], which is not an object"),
+    "a count in quotes": ({"num_vertices": "6"}, r'says num_vertices = "6", which is not a whole number from 0 to'),
+    "a count with a point": ({"num_vertices": 6.0}, r"says num_vertices = 6\.0, which is not a whole number"),
+    "a negative count": ({"num_edges": -1}, "says num_edges = -1, which is not"),
+    "very many classes": ({"num_classes": 10**12}, r"num_classes = 1000000000000, .* from 0 to 2,147,483,648"),
+    "a direction in words": ({"directed": "no"}, 'says directed = "no", which is not true or false'),
+    "no name": ({"name": None}, "says name = null, which is not a text"),
+    "a long value": ({"name": list(range(1000))}, r"says name = \[0, 1, 2[0-9, ]*\.\.\., which is not a text"),
     "a wrong count": ({"num_vertices": 7}, "says num_vertices = 7, the arrays say 6"),
     "a name that leads elsewhere": (
         {"arrays": {"../indptr": {"dtype": "<i8", "shape": [7], "bytes": 56, "crc32": 0}}},
-        "damaged: array name '../indptr'",
+        r"damaged: array name '\.\./indptr' in manifest\.json",
     ),
     "an unknown type": (
         {"arrays": {"indptr": {"dtype": "|O8", "shape": [7], "bytes": 56, "crc32": 0}}},
-        "unknown type '|O8'",
+        r"""manifest\.json, array 'indptr' says dtype = "\|O8", which is not one of <f2, <f4, .*\|u1""",
     ),
+    "an array that is no object": ({"arrays": {"indptr": 3}}, "arrays says indptr = 3, which is not an object"),
+}
+ENTRIES = {
+    "a shape in words": ({"shape": "many"}, r"""array 'features' says shape = "many", which is not a list"""),
+    "a shape with a hole": ({"shape": [6, None]}, r"says shape = \[6, null\], which is not a list of whole numbers"),
+    "a size in words": ({"bytes": "72"}, """says bytes = "72", which is not a whole number"""),
+    "a type for other arrays": ({"dtype": "<i4"}, r"manifest\.json says that features is <i4, not <f4 or <f2"),
+    "another size": ({"bytes": 71}, "array 'features' says bytes = 71, but its type and shape make 72"),
+    "a checksum in words": ({"crc32": "x"}, """array 'features' says crc32 = "x", which is not a whole number"""),
+    "a checksum of more bits": ({"crc32": 1 << 32}, "says crc32 = 4294967296, which is not"),
 }
 
 
@@ -196,16 +223,80 @@ def test_a_damaged_manifest_is_one_sentence(changes: dict[str, Any], sentence: s
         Graph.open(tmp_path / "store")
 
 
-def test_half_a_manifest_is_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("changes", "sentence"), ENTRIES.values(), ids=ENTRIES.keys())
+def test_a_damaged_entry_of_an_array_is_one_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
-    (tmp_path / "store" / "manifest.json").write_text('{"format": "dory')
-    with pytest.raises(DataError, match=r"manifest.json is not JSON"):
+    arrays = json.loads((tmp_path / "store" / "manifest.json").read_text())["arrays"]
+    rewrite(tmp_path / "store", arrays=arrays | {"features": arrays["features"] | changes})
+    with pytest.raises(DataError, match=sentence):
+        Graph.open(tmp_path / "store")
+
+
+NEEDED = ["format", "version", "name", "directed", "num_vertices", "num_edges", "num_features", "num_classes", "arrays"]
+
+
+@pytest.mark.parametrize("field", NEEDED)
+def test_a_field_that_is_missing_is_named(field: str, tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
+    del manifest[field]
+    (tmp_path / "store" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=rf"manifest\.json does not say {field}|has version null"):
+        Graph.open(tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "features", "train_mask"])
+def test_an_array_that_the_manifest_leaves_out_is_named(name: str, tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    arrays = json.loads((tmp_path / "store" / "manifest.json").read_text())["arrays"]
+    del arrays[name]
+    rewrite(tmp_path / "store", arrays=arrays)
+    with pytest.raises(DataError, match=rf"damaged: manifest\.json lists no array '{name}'"):
+        Graph.open(tmp_path / "store")
+
+
+def test_a_field_that_nobody_knows_is_left_alone(tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    rewrite(tmp_path / "store", colour=["red"])
+    assert Graph.open(tmp_path / "store", verify=True).name == "six"
+
+
+@pytest.mark.parametrize("text", ['{"format": "dory', "[" * 100_000, "\x80"])
+def test_a_manifest_that_is_no_json_is_one_sentence(text: str, tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    (tmp_path / "store" / "manifest.json").write_text(text, "latin-1")
+    with pytest.raises(DataError, match=r"manifest\.json is not JSON .*\. Copy or ingest it again\.$"):
         Graph.open(tmp_path / "store")
 
 
 def test_a_folder_without_a_manifest_is_no_store(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="is not a store"):
+    with pytest.raises(DataError, match=r"is not a store: .* Give a folder that dorylus ingest, dorylus convert or"):
         Graph.open(tmp_path)
+
+
+def test_checksums_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_folder, "BLOCK_BYTES", 50)
+    graph, told = some_graph(), []
+    graph.save(tmp_path / "store")
+    count = store.verify_store(tmp_path / "store", lambda done, total: told.append((done, total)))
+    assert count == len(store.arrays_of(graph))
+    total = sum(array.nbytes for array in store.arrays_of(graph).values())
+    assert [total for _, total in told] == [total] * len(told)
+    steps = np.diff([0] + [done for done, _ in told])
+    assert steps.min() > 0
+    assert steps.max() == 50
+    assert steps.sum() == total
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(place: object, name: str) -> Any:
+        return really(place, name) if name != "labels.bin" else (tmp_path / "store" / "no" / name).open()
+
+    some_graph().save(tmp_path / "store")
+    really = places._Here.open
+    monkeypatch.setattr(places._Here, "open", broken)
+    with pytest.raises(DataError, match=r"damaged: labels\.bin cannot be read \(No such file or directory\)\. Copy"):
+        Graph.open(tmp_path / "store", verify=True)
 
 
 def test_kernels_accept_the_mapped_arrays(tmp_path: Path) -> None:

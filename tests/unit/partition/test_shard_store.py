@@ -184,8 +184,10 @@ def rewrite(folder, **changes) -> None:
         ({"version": 2}, "has version 2, but this Dorylus reads version 1"),
         ({"num_servers": 2}, "parts do not give 20 vertices to 2 servers"),
         ({"num_vertices": 19}, "parts do not give 19 vertices to 3 servers"),
-        ({"num_edges": "many"}, "is damaged"),
-        ({"arrays": {}}, "is damaged"),
+        ({"num_edges": "many"}, r"""is damaged: shards\.json says num_edges = "many", which is not a whole number"""),
+        ({"structure": -1}, r"says structure = -1, .*\. Partition the graph again"),
+        ({"directed": 0}, "says directed = 0, which is not true or false"),
+        ({"arrays": {}}, r"is damaged: shards\.json lists no array 'parts'"),
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_one_sentence(saved, changes, message):
@@ -198,7 +200,7 @@ def test_a_shard_that_lacks_an_array_is_damaged(saved):
     manifest = json.loads((saved / "shards.json").read_text())
     del manifest["arrays"]["shard1.in_loops"]
     (saved / "shards.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=r"is damaged: 'in_loops'\. Partition the graph again"):
+    with pytest.raises(DataError, match=r"damaged: shards\.json lists no array 'shard1\.in_loops'\. Partition"):
         open_shards(saved).shard(1)
 
 

@@ -274,6 +274,12 @@ def hurt(file: Path, damage: str) -> None:
             file.write_bytes(b"")
 
 
+def test_a_state_of_endless_depth_is_damaged(tmp_path):
+    (save(tmp_path, plain(1)) / "state.json").write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match=r"is damaged: state\.json is not whole"):
+        load(tmp_path)
+
+
 def test_a_damaged_only_checkpoint_says_that_there_is_no_other(tmp_path):
     hurt(save(tmp_path, plain(2)) / "weights.safetensors", "truncated")
     with pytest.raises(CheckpointError, match="no older one"):

@@ -4,6 +4,7 @@ import tomllib
 import pytest
 
 from dorylus.errors import ConfigError, DataError
+from dorylus.graph import Graph
 from dorylus.training.config import RunConfig
 from dorylus.training.run_folder import RunFolder, RunSpec, check_free, read_run_toml
 
@@ -141,3 +142,24 @@ def test_a_run_that_does_not_name_its_model_asks_for_it():
 def test_the_model_is_built_again_from_its_name_and_options():
     recipe = RunSpec(model={"name": "gcn", "hidden": 24}).build_model()
     assert (recipe.name, recipe.options["hidden"]) == ("gcn", 24)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
+def test_a_damaged_result_is_one_sentence(tmp_path, text):
+    run = RunFolder.create(tmp_path / "run", SPEC, CONFIG)
+    run.metrics.write_text(text)
+    with pytest.raises(DataError, match=r"metrics\.json is damaged \(.*\): remove it"):
+        run.read_metrics()
+
+
+def test_a_run_whose_graph_was_moved_says_which_and_finds_it_by_its_new_source(tmp_path):
+    Graph.from_edges([0, 1], [1, 2], name="three").save(tmp_path / "old")
+    run = RunFolder.create(tmp_path / "run", RunSpec(graph={"source": str(tmp_path / "old")}), CONFIG)
+    assert run.load_graph().name == "three"
+    (tmp_path / "old").rename(tmp_path / "new")
+    sentence = r"the run .*/run was trained on .*/old, which is not there\. Put it back, or .* source .* \[graph\] of"
+    with pytest.raises(DataError, match=sentence):
+        run.load_graph()
+    written = (tmp_path / "run" / "run.toml").read_text()
+    (tmp_path / "run" / "run.toml").write_text(written.replace(str(tmp_path / "old"), str(tmp_path / "new")))
+    assert RunFolder.open(tmp_path / "run").load_graph().name == "three"

@@ -211,8 +211,9 @@ def _kernels() -> str:
 
 
 def _digest(store: str) -> str:
-    from dorylus.graph.array_folder import map_arrays, read_manifest
-    from dorylus.graph.store import STORE
+    from dorylus.graph.array_folder import map_arrays
+    from dorylus.graph.manifest import read_manifest
+    from dorylus.graph.store_form import STORE
 
     manifest = read_manifest(store, STORE)
     map_arrays(store, STORE, manifest, only=lambda name: False)  # compares the sizes of all files

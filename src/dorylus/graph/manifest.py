@@ -1,0 +1,123 @@
+"""The manifest of a folder of arrays: what it has to say, checked field by field before anything relies on it.
+
+Manifests are copied, cut short and edited by hand. Whoever reads one here gets fields of the right type and range, or
+one sentence that names the file and the field; fields that nobody knows are left alone.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dorylus.errors import DataError
+from dorylus.graph.places import Address, place_of
+
+
+class Rule(NamedTuple):
+    """What a field may hold, in words and as a test."""
+
+    told: str
+    holds: Callable[[Any], bool]
+
+
+def whole_number(most: int = (1 << 63) - 1) -> Rule:
+    """A count from 0 on; neither 60000.0 nor true is one."""
+    return Rule(f"a whole number from 0 to {most:,}", lambda value: type(value) is int and 0 <= value <= most)
+
+
+TEXT = Rule("a text", lambda value: isinstance(value, str))
+SWITCH = Rule("true or false", lambda value: isinstance(value, bool))
+CHECKSUM = whole_number((1 << 32) - 1)
+_COUNT = whole_number()
+_TABLE = Rule("an object", lambda value: isinstance(value, dict))
+_SHAPE = Rule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.holds, value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of folder: what it is called, how its manifest is named and begins, and what that and the arrays may be.
+
+    ``cure`` is told to whom gives another folder for one, ``again`` to whom has a damaged one. ``version`` is written
+    unless the facts say another; ``versions`` are those that are read. ``facts`` are what a manifest says beside its
+    arrays, of which those ``needed`` are always there.
+    """
+
+    noun: str
+    cure: str
+    again: str
+    manifest: str
+    format: str
+    version: int
+    facts: Mapping[str, Rule]
+    needed: tuple[str, ...]
+    versions: tuple[int, ...] = (1,)
+    dtypes: frozenset[str] = frozenset({"<i8", "<i4", "<f4", "|u1", "|b1"})
+
+    def is_at(self, address: Address) -> bool:
+        """Whether there is a folder with a manifest of this kind."""
+        return self.manifest in place_of(address).sizes()
+
+    def damaged(self, folder: Address, why: object) -> DataError:
+        """The sentence for a folder of this kind that cannot be used."""
+        return DataError(f"the {self.noun} {folder} is damaged: {str(why).removesuffix('.')}. {self.again}")
+
+
+def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
+    """The manifest of a folder of this kind, all of its fields as they have to be."""
+    manifest = _read(folder, kind)
+    try:
+        _check(manifest, kind.facts, kind.manifest)
+        _check(manifest, {"arrays": _TABLE}, kind.manifest)
+        _check_arrays(manifest["arrays"], kind)
+    except ValueError as error:
+        raise kind.damaged(folder, error) from error
+    return manifest
+
+
+def _read(folder: Address, kind: Kind) -> dict[str, Any]:
+    name, noun = kind.manifest, kind.noun
+    try:
+        with place_of(folder).open(name) as file:
+            manifest = json.loads(file.read().decode("utf-8"))
+    except OSError as error:
+        raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
+    except (ValueError, RecursionError) as error:
+        raise kind.damaged(folder, f"{name} is not JSON ({error})") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != kind.format:
+        raise DataError(f"{folder} is not a {noun}: its {name} does not say format {kind.format!r}. {kind.cure}")
+    version = manifest.get("version")
+    if type(version) is not int or version not in kind.versions:
+        raise DataError(
+            f"the {noun} {folder} has version {shown(version)}, but this Dorylus reads version "
+            f"{', '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
+        )
+    return manifest
+
+
+def _check_arrays(entries: Mapping[str, Any], kind: Kind) -> None:
+    one_of = Rule(
+        f"one of {', '.join(sorted(kind.dtypes))}", lambda value: isinstance(value, str) and value in kind.dtypes
+    )
+    rules = {"dtype": one_of, "shape": _SHAPE, "bytes": _COUNT, "crc32": CHECKSUM}
+    for name, entry in entries.items():
+        if not name.replace("_", "").replace(".", "").isalnum():
+            raise ValueError(f"array name {name!r} in {kind.manifest}")
+        _check(entries, {name: _TABLE}, f"{kind.manifest}, arrays")
+        _check(entry, rules, f"{kind.manifest}, array {name!r}")
+    for name in kind.needed:
+        if name not in entries:
+            raise ValueError(f"{kind.manifest} lists no array {name!r}")
+
+
+def _check(table: Mapping[str, Any], rules: Mapping[str, Rule], where: str) -> None:
+    for name, rule in rules.items():
+        if name not in table:
+            raise ValueError(f"{where} does not say {name}")
+        if not rule.holds(table[name]):
+            raise ValueError(f"{where} says {name} = {shown(table[name])}, which is not {rule.told}")
+
+
+def shown(value: object) -> str:
+    """A value as JSON has it, cut where it is long."""
+    text = json.dumps(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."

@@ -1,0 +1,31 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from dorylus.cli.ingest_bars import rate_of
+from dorylus.cli.late_bar import late_bar
+
+
+def drawn(seconds_a_block, *, terminal=True):
+    """What is drawn while three blocks of 40 MB are read, and how often it was told that drawing begins."""
+    now, text, begun = [0.0], io.StringIO(), []
+    console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
+    rate = lambda task: rate_of(task, "bytes")  # noqa: E731
+    with late_bar("comparing checksums", rate, console, lambda: now[0], at_first=lambda: begun.append(1)) as tell:
+        for done in (1, 2, 3):
+            now[0] += seconds_a_block
+            tell(done * 40_000_000, 120_000_000)
+    return text.getvalue(), len(begun)
+
+
+def test_long_work_shows_the_rate_and_the_time_left():
+    shown, begun = drawn(4.0)
+    assert "comparing checksums" in shown
+    assert "10.0 MB/s" in shown
+    assert begun == 1
+
+
+@pytest.mark.parametrize(("seconds", "terminal"), [(0.5, True), (4.0, False)])
+def test_short_work_and_files_get_no_bar(seconds, terminal):
+    assert drawn(seconds, terminal=terminal) == ("", 0)
