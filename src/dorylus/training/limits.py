@@ -19,9 +19,9 @@ from dorylus.training.memory_shape import Shape
 from dorylus.training.scratch import Scratch, scratch_folder
 
 MIB = 1 << 20
-SLACK = 32 * MIB  # threads, the kernel's own, and whatever the model does not know of
+SLACK = 16 * MIB  # threads, the kernel's own, and whatever the model does not know of
 MARGIN = 25  # the part of a limit that is left alone, as a prediction is not exact;
-LEAST_MARGIN = 32 * MIB  # but no less than this: what allocators keep varies from run to run, whatever the limit
+LEAST_MARGIN = 48 * MIB  # but no less than this: what allocators keep varies from run to run, whatever the limit
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
 FEWEST_ROWS = 512
