@@ -98,18 +98,17 @@ def plain_layout(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> 
 
     Takes no more memory than the order itself.
     """
-    size, unit = indptr.size - 1, rows_per_unit(indptr.size - 1, intervals)
-    total, units = int(indptr[-1]) + VERTEX_WORK * size, -(-size // unit)
-    firsts = [(_first_after(indptr, total * k // intervals) + unit // 2) // unit for k in range(intervals)]
-    number, bounds = np.arange(intervals + 1), np.array([*firsts, units], np.int64)
-    bounds = np.minimum(np.maximum.accumulate(bounds - number) + number, units - intervals + number)  # none is empty
-    bounds = np.minimum(bounds * unit, size)
+    size = indptr.size - 1
+    total, unit = _work_before(indptr, size), rows_per_unit(size, intervals)
+    firsts = [_bound_near(indptr, total * k // intervals, unit, total // intervals // 6) for k in range(intervals)]
+    number, bounds = np.arange(intervals + 1), np.array([*firsts, size], np.int64)
+    bounds = np.minimum(np.maximum.accumulate(bounds - number) + number, size - intervals + number)  # none is empty
     ends = np.broadcast_to(bounds[1:], (num_layers + 1, intervals))
     return Layout(np.arange(size, dtype=np.int32), bounds, ends)
 
 
 def rows_per_unit(num_vertices: int, intervals: int) -> int:
-    """The rows at whose multiples intervals of a plain layout are cut: a quarter of an interval at most.
+    """The rows at whose multiples most intervals of a plain layout are cut: a quarter of an interval at most.
 
     A power of two, so that rows of most widths end with a page there, and two intervals meet in none; or 1.
     """
@@ -117,12 +116,30 @@ def rows_per_unit(num_vertices: int, intervals: int) -> int:
     return min(rows, MOST_ROWS_PER_UNIT) if rows >= FEWEST_ROWS_PER_UNIT else 1
 
 
+def _bound_near(indptr: NDArray[np.int64], work: int, unit: int, tolerance: int) -> int:
+    """A vertex before which about so much work lies: a multiple of a power of two, as large as the tolerance allows.
+
+    Where hubs are, that is less than ``unit``.
+    """
+    vertex = _first_after(indptr, work)
+    while unit > 1:
+        near = (vertex + unit // 2) // unit * unit
+        if near < indptr.size and abs(_work_before(indptr, near) - work) <= tolerance:
+            return near
+        unit //= 2
+    return vertex
+
+
+def _work_before(indptr: NDArray[np.int64], vertex: int) -> int:
+    return int(indptr[vertex]) + VERTEX_WORK * vertex
+
+
 def _first_after(indptr: NDArray[np.int64], work: int) -> int:
     """The first vertex before which so much work lies."""
     low, high = 0, indptr.size - 1
     while low < high:
         middle = (low + high) // 2
-        if int(indptr[middle]) + VERTEX_WORK * middle < work:
+        if _work_before(indptr, middle) < work:
             low = middle + 1
         else:
             high = middle

@@ -180,16 +180,21 @@ def test_equal_vertices_are_cut_into_equal_intervals():
 
 
 @given(st.integers(1, 400), st.integers(0, 2**32), st.sampled_from([1, 4, 40]))
-def test_intervals_of_many_rows_begin_at_multiples_of_a_power_of_two(intervals, seed, skew):
+def test_large_intervals_have_about_equal_work_wherever_hubs_are(intervals, seed, skew):
     rng = np.random.default_rng(seed)
     size = int(rng.integers(intervals, 400_000))
-    indptr = np.concatenate([[0], np.cumsum((rng.random(size) ** skew * 200).astype(np.int64))])
-    unit, bounds = rows_per_unit(size, intervals), plain_layout(indptr, 1, intervals).bounds
+    degrees = np.sort((rng.random(size) ** skew * 1000).astype(np.int64))[::-1]  # hubs first
+    bounds = plain_layout(np.concatenate([[0], np.cumsum(degrees)]), 1, intervals).bounds
     assert (bounds[0], bounds[-1], bounds.size) == (0, size, intervals + 1)
     assert (np.diff(bounds) >= 1).all()
-    assert (bounds[:-1] % unit == 0).all()
-    work = np.diff(indptr[bounds]) + VERTEX_WORK * np.diff(bounds)
-    assert work.max() <= work.sum() / intervals + (unit + 1) * (200 + VERTEX_WORK)
+    work = np.add.reduceat(degrees + VERTEX_WORK, bounds[:-1])
+    assert work.max() <= 1.34 * work.sum() / intervals + 2 * (degrees.max() + VERTEX_WORK)
+
+
+def test_large_intervals_of_like_vertices_begin_at_multiples_of_a_power_of_two():
+    indptr = np.concatenate([[0], np.cumsum(np.random.default_rng(0).integers(0, 20, 100_000))])
+    assert rows_per_unit(100_000, 40) == 512
+    assert (plain_layout(indptr, 1, 40).bounds[:-1] % 256 == 0).all()
 
 
 @pytest.mark.parametrize(
