@@ -5,7 +5,6 @@ phase go to their file, rows not needed again this epoch are forgotten.
 """
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,8 +39,7 @@ class Residency:
         self._left: dict[int, int] = {}
         self._at_hand: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
-        self._passed: defaultdict[int, set[int]] = defaultdict(set)  # by step, the intervals it is done with this epoch
-        self._passing = threading.Lock()
+        self._passed: list[set[int]] = [set() for _ in phases]  # by step, the intervals it is done with this epoch
 
     def before(self, step: int, interval: int) -> None:
         """Have in memory what a task reads, and ask for what the next ones will."""
@@ -52,10 +50,9 @@ class Residency:
         arrays = [*rows, *self._edges.get(step, ())]
         for array in arrays:
             array.acquire(interval)
-        with self._passing:
-            coming = {*range(interval + 1, interval + 1 + AHEAD)} - self._passed[step]
-            for array in arrays:
-                for following in sorted(coming):
+        for following in range(interval + 1, interval + 1 + AHEAD):
+            if following not in self._passed[step]:
+                for array in arrays:
                     array.ahead(following)
 
     def after(self, step: int, interval: int) -> None:
@@ -76,10 +73,9 @@ class Residency:
 
     def _pass(self, step: int, interval: int) -> None:
         """Note that an interval was here, before its rows go: nobody would let go of them if they were read again."""
-        with self._passing:
-            self._passed[step].add(interval)
-            if len(self._passed[step]) == self._num_intervals:
-                del self._passed[step]
+        self._passed[step].add(interval)
+        if len(self._passed[step]) == self._num_intervals:
+            self._passed[step].clear()
 
     def _let_go(self, array: PagedArray, interval: int, forgotten: bool) -> None:
         if forgotten:
