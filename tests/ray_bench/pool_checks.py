@@ -176,11 +176,11 @@ def checks(folder: Path) -> dict[str, Any]:
 def main(folder: str) -> str:
     """Ray on two nodes, and the driver."""
     settle_in()
-    with RayNodes(2, cpus=CORES) as nodes:
+    with RayNodes(2, cpus=CORES, checks=60) as nodes:
         driver = nodes.drive("ray_bench.pool_checks", folder, "drive")
         told, _ = driver.communicate(timeout=LIMIT_S)
         if driver.returncode != 0:
-            raise SystemExit(f"the driver failed:\n{told}")
+            raise SystemExit(f"the driver ended with {driver.returncode}:\n{told}")
     return told.splitlines()[-1]
 
 
