@@ -134,23 +134,20 @@ class Pass:
             return 0  # sparse rows are taken from the graph as they are needed
         if isinstance(name, Slot):
             narrow = (name.gathered and not name.exact) or (name.source == "static" and not self._everything)
-            return self._num_rows(name) * name.columns * self._way.item(narrow)
+            return self._rows_at(name.level) * name.columns * self._way.item(narrow)
         assert isinstance(name, Grad | Extra | Published)
         if isinstance(name, Grad):
-            return self._num_rows(name.slot) * FLOAT * name.slot.columns * name.slot.needs_grad
+            return self._rows_at(name.slot.level) * FLOAT * name.slot.columns * name.slot.needs_grad
         if not self._backward:
             return 0  # they are made for gradients
         layer = self._reduce[name.slot]
         if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
             return 0
         columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
-        return self._num_rows(name.slot) * columns * self._way.item(name.what == "cotangent")
-
-    def _num_rows(self, slot: Slot) -> int:
-        """The rows that are ever written, and so in memory."""
-        return self._rows_at(slot.level)
+        return self._rows_at(name.slot.level) * columns * self._way.item(name.what == "cotangent")
 
     def _rows_at(self, level: int) -> int:
+        """The rows that are ever written, and so in memory."""
         return self._shape.vertices if self._needed is None else self._needed[level]
 
     def kept_bytes(self, plan: Plan) -> int:

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol
 
 from dorylus.graph.ingest.batches import EdgeBatch
@@ -47,8 +46,6 @@ class PageCache:
     def __enter__(self) -> "PageCache":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.drop()
         os.close(self._descriptor)

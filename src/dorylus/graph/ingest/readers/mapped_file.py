@@ -3,7 +3,6 @@
 import mmap
 import os
 from pathlib import Path
-from types import TracebackType
 
 from dorylus.graph.ingest.readers.edge_file import DROP_BYTES
 
@@ -37,8 +36,6 @@ class MappedFile:
     def __enter__(self) -> "MappedFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.drop()
         os.close(self._descriptor)  # the mapping goes with the last array that is made of it
