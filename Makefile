@@ -5,18 +5,30 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/dorylus/kernels/native/*)
 
-.PHONY: setup run test check bench clean
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+LOCKED := install --require-hashes --no-deps --only-binary :all:
+LOCKS  := requirements.lock requirements-torch.lock requirements-cuda.lock
+
+.PHONY: setup run test soak check bench clean lock audit licences wheel test-pythons test-arm
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
 
-$(VENV)/.locked: requirements.lock
+# Every file is checked against the hashes of the lock. Torch is fetched first, so that pip chooses the build (for CPUs only,
+# where it finds one), and then checked; the CUDA build takes packages of its own.
+$(VENV)/.locked: $(LOCKS)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(PIP) $(LOCKED) -r requirements.lock
+	rm -rf $(VENV)/torch
+	$(PIP) download --no-deps --only-binary :all: --dest $(VENV)/torch $$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements-torch.lock)
+	$(PIP) $(LOCKED) --no-index --find-links $(VENV)/torch -r requirements-torch.lock
+	rm -r $(VENV)/torch
+	if $(BIN)/python -m pip show torch | grep -q '^Requires:.*nvidia'; then $(PIP) $(LOCKED) -r requirements-cuda.lock; fi
+	$(BIN)/python -m pip check
 	touch $@
 
 $(STAMP): $(VENV)/.locked $(NATIVE)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	$(PIP) install --no-build-isolation --no-deps --editable .
 	touch $@
 
 run: setup
@@ -29,6 +41,48 @@ check: setup
 
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+# FUZZ_CASES=20000 FUZZ_SEED=mine makes the hostile inputs fewer, and others.
+soak: setup
+	$(BIN)/pytest -s tests/soak
+	$(BIN)/python -m benchmarks.faults
+
+# Each Python that is found, in an environment of its own: with torch for CUDA, 5 GB of disk and some minutes each.
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
+MATRIX  := tests/unit tests/contract $(wildcard tests/integration/test_wire_*.py)
+test-pythons:
+	@failed=; for python in $(PYTHONS); do \
+	  version=$$($$python -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null) || \
+	    { echo "$$python: skipped, because it is not on PATH or does not start"; continue; }; \
+	  { $(MAKE) --no-print-directory setup PYTHON=$$python VENV=build/python-$$version && \
+	    build/python-$$version/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder $(MATRIX) && \
+	    echo "Python $$version: passed"; } || { failed="$$failed $$version"; echo "Python $$version: FAILED"; }; \
+	done; [ -z "$$failed" ] || { echo "failed on$$failed"; exit 1; }
+
+test-arm: setup
+	tools/test_arm.sh
+
+# uv and pip-audit, which set-up does not need.
+TOOLS := build/tools
+$(TOOLS)/.installed: Makefile
+	$(PYTHON) -m venv $(TOOLS)
+	$(TOOLS)/bin/pip install --quiet --disable-pip-version-check uv==0.13.7 pip-audit==2.10.1
+	touch $@
+
+# Pins stay; make lock UPGRADE=--upgrade takes the newest. TORCH="FILE ..." accepts further builds of torch.
+lock: $(TOOLS)/.installed
+	PATH=$(abspath $(TOOLS)/bin):$$PATH python tools/supply_chain.py lock $(UPGRADE) $(if $(TORCH),--torch $(TORCH))
+
+audit: $(TOOLS)/.installed
+	$(TOOLS)/bin/python tools/supply_chain.py audit
+
+licences: setup
+	$(BIN)/python tools/supply_chain.py licences
+
+wheel: setup
+	rm -rf build/dist
+	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/dist .
+	$(BIN)/python -c "from scikit_build_core.build import build_sdist; build_sdist('build/dist')"
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -31,7 +31,8 @@ def main() -> None:
     store = Path(order["store"])
     if not store.exists():
         sizes = {"num_vertices": order["vertices"], "average_degree": order["degree"]}
-        dorylus.communities(num_classes=16, num_features=64, seed=0, **sizes).save(store)
+        columns = {"num_features": order["features"], "num_classes": order["classes"]}
+        dorylus.communities(seed=0, **sizes, **columns).save(store)
     graph, seconds = dorylus.Graph.open(store), Seconds()
     model = getattr(dorylus, order["model"])(**order["options"])
     settings = {"epochs": 10**9, "eval_every": 0, "threads": order["threads"]}

@@ -60,10 +60,11 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def an_ingest_has_a_process_of_its_own() -> Iterator[None]:
-    """Has an ingest count a process as large as a user's: that of the tests holds what earlier ones have left."""
+def plans_count_a_process_of_their_own() -> Iterator[None]:
+    """Has plans count a process as large as a user's: that of the tests holds what earlier ones have left."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dorylus.graph.ingest.pipeline.resident_bytes", lambda: 120 << 20)
+        for module in ("graph.ingest.pipeline", "graph.ingest.opening", "partition.limit", "partition.plan"):
+            patch.setattr(f"dorylus.{module}.resident_bytes", lambda: 120 << 20)
         yield
 
 

@@ -1,16 +1,18 @@
 """Remote servers without an engine: the very nodes that run elsewhere, in this process, over real sockets."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from dorylus.cluster.graph_node import GraphNode, PeerLostError
+from dorylus.cluster import ServersLostError
+from dorylus.cluster.fence import PeerLostError
+from dorylus.cluster.graph_node import GraphNode
 from dorylus.cluster.job import Job
 from dorylus.cluster.local import arranged
 from dorylus.cluster.parameter_node import ParameterNode
-from dorylus.cluster.remote import RemoteCluster, ServersLostError
+from dorylus.cluster.remote import RemoteCluster
 from dorylus.pools import Made, TensorPool
 from dorylus.wire import WireError
 from dorylus.wire.line import new_secret
@@ -24,7 +26,7 @@ class InProcess:
     def __init__(self, make: Callable[[int], Any], count: int) -> None:
         self._make = make
         self.nodes: list[Any] = [make(number) for number in range(count)]
-        self._threads = ThreadPoolExecutor(count)
+        self._threads = ThreadPoolExecutor(4 * count)  # what a lost session left hanging, and the next one's calls
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -39,15 +41,10 @@ class InProcess:
         return [self._threads.submit(self._one, node, method, arguments) for node in self.nodes]
 
     def answers(self, asked: Any) -> list[Any]:
-        answers, lost = [], None
-        for future in asked:
-            try:
-                answers.append(future.result(DEADLINE_S))
-            except ServersLostError as why:
-                lost = why
-        if lost is not None:
-            raise lost
-        return answers
+        """All answers; as soon as one server is lost the others are not waited for, as with an engine."""
+        for future in as_completed(asked, DEADLINE_S):
+            future.result()
+        return [future.result() for future in asked]
 
     def kill(self, number: int) -> None:
         node, self.nodes[number] = self.nodes[number], None

@@ -1,9 +1,10 @@
 """Training under a memory limit, in memory groups (control groups, version 1; root) that count the page cache too.
 
-    python -m benchmarks.memory [--what limit predicted big friendster] [--vertices 33554432] [--edges 1050000000]
+    python -m benchmarks.memory [--what limit predicted border big friendster] [--edges 1050000000]
 
 - limit: a problem three times a group's hard limit: ours finishes with the weights of a run in memory, PyG is killed.
 - predicted: the peak that `plan_memory` says beside the group's high-water mark, for shapes it was not made from.
+- border: runs in hard groups of the very limit they were given, from the least to just above what fits in memory.
 - big: a recursive-matrix graph with a billion edges, ingested and trained under 16 GiB, then under 8 GiB.
 - friendster: the same with the vertices and edges of Friendster, 3.6 billion in both directions, under 16 GiB.
 
@@ -22,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from benchmarks.ingest import mount_groups
-from benchmarks.memory import big, limit, predicted
+from benchmarks.memory import big, border, limit, predicted
 from benchmarks.memory.group import run_outside
 from benchmarks.table import machine, markdown, show
 
@@ -44,6 +45,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="dorylus-memory-", dir=options.folder) as folder:
         warm_up(Path(folder), options.threads)
         for what in options.what:
+            if what == "border":
+                failures += around_the_border(
+                    options.folder / "dorylus-border" if options.keep else Path(folder), options
+                )
+                continue
             part, title = PARTS[what]
             place = Path(folder) / what
             place.mkdir()
@@ -58,8 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.memory")
-    parser.add_argument("--what", nargs="+", choices=sorted(PARTS), default=["limit", "predicted"])
-    parser.add_argument("--only", default="", help="predicted: shapes whose model and name have this in them")
+    parser.add_argument("--what", nargs="+", choices=sorted([*PARTS, "border"]), default=["limit", "predicted"])
+    parser.add_argument("--only", default="", help="predicted, border: cases whose model and name have this in them")
+    parser.add_argument("--at", nargs="+", default=[], help="border: only these limits of each case")
+    parser.add_argument("--reported", action="store_true", help="border: the six cases of 1.5 million vertices")
+    parser.add_argument("--keep", action="store_true", help="border: keep the graphs in the folder for the next time")
     parser.add_argument("--vertices", type=int, help="big, friendster: of the graph")
     parser.add_argument("--edges", type=int, help="big, friendster: to be read")
     parser.add_argument("--memory", nargs="+", help="big, friendster: the limits, the widest first")
@@ -69,6 +78,18 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, help="big, friendster: keep the graph here, or use the one that is there")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser.parse_args(arguments)
+
+
+def around_the_border(folder: Path, options: argparse.Namespace) -> list[str]:
+    """Runs and shows the cases one after the other, and writes their table."""
+    folder.mkdir(exist_ok=True)
+    rows = []
+    for row in border.measure(folder, options):
+        rows.append(row)
+        print(*border.lines([row])[0], sep=" | ", flush=True)
+        border.write(options.results, rows, "reported" if options.reported else "grid")
+    show(border.HEADINGS, border.lines(rows), "In hard groups of the very limit")
+    return border.failures(rows)
 
 
 def measured(what: str, folder: Path, options: argparse.Namespace) -> list[dict[str, Any]]:

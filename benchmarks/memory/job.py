@@ -6,14 +6,17 @@ The last line it prints is JSON: what was predicted, what happened, and the grou
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.contender import high_water_mark
 from benchmarks.memory.group import HIGH_WATER_MARK
+
+BELOW, ABOVE = 36, 4  # MiB
 
 
 class Stages:
@@ -32,13 +35,14 @@ class Stages:
 
 def main() -> None:
     order = json.loads(sys.argv[1])
-    work = {"train": train, "generate": generate, "pyg": pyg, "ingest": ingest}[order["what"]]
+    work = {"train": train, "plan": plan, "generate": generate, "pyg": pyg, "ingest": ingest}[order["what"]]
     print(json.dumps({**work(order), "resident_peak": high_water_mark()}))
 
 
 def train(order: Mapping[str, Any]) -> dict[str, Any]:
     """Open a store, say what training is to take, and train."""
     import dorylus
+    from dorylus.observe import MemorySink
 
     stages = Stages(order.get("group"))
     graph = dorylus.Graph.open(order["store"])
@@ -46,9 +50,11 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
     settings = {"eval_every": 0, "threads": order["threads"], **order["settings"]}
     plan = planned(dorylus.plan_memory(graph, recipe, **settings))
     stages.end("open")
+    if order.get("checkpoints"):
+        settings["run_dir"] = str(Path(settings["scratch_dir"]) / f"run-{os.getpid()}")
     moved: list[dict[str, int]] = []
-    start, took_s = time.perf_counter(), 0.0
-    with dorylus.Trainer(graph, recipe, epochs=order["epochs"], **settings) as trainer:
+    start, took_s, sink = time.perf_counter(), 0.0, MemorySink()
+    with dorylus.Trainer(graph, recipe, epochs=order["epochs"], sinks=[sink], **settings) as trainer:
         stages.end("make")
         for epoch in range(order["epochs"]):
             before = transfers()
@@ -64,6 +70,7 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
         torch.save(result.model.state_dict(), order["weights"])
     return {
         "plan": plan,
+        "memory": next((record for record in sink.records if record["kind"] == "memory"), {}),
         "losses": result.losses,
         "seconds": result.epoch_seconds,
         "set_up_s": took_s - result.epoch_seconds[0],
@@ -71,6 +78,32 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
         "stages": stages.peaks,
         "num_edges": graph.num_edges,
     }
+
+
+def plan(order: Mapping[str, Any]) -> dict[str, Any]:
+    """What training is to take under some limits: the least, half of what fits in memory, and just below and above."""
+    import dorylus
+
+    graph = dorylus.Graph.open(order["store"])
+    recipe = getattr(dorylus, order["model"])(**order["options"])
+    settings = {"threads": order["threads"], **order["settings"]}
+
+    def tried(mib: int) -> Any:
+        return dorylus.plan_memory(graph, recipe, **settings, memory=f"{mib}MiB")
+
+    def first(is_so: Callable[[Any], bool]) -> int:
+        low, high = 1, 1 << 20  # MiB
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_so(tried(middle)) else (middle + 1, high)
+        return low
+
+    least = int(tried(16).cure.split("memory='")[1].split("MiB")[0])
+    border = first(lambda plan: plan.verdict == "fits")
+    # A run has loaded a little more or less than a process that plans.
+    named = {"least": least, "half": max(least, border // 2), "below": border - BELOW, "above": border + ABOVE}
+    wanted = {at: named.get(at) or int(at.removesuffix("MiB")) for at in order["at"]}
+    return {"limits": {at: {"limit": mib << 20, **planned(tried(mib))} for at, mib in wanted.items()}}
 
 
 def planned(plan: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def refused(capsys, monkeypatch, tmp_path):
             main([str(argument) for argument in arguments])
         out, err = capsys.readouterr()
         assert end.value.code == 2, err
-        assert isinstance(end.value.__context__, dorylus.DorylusError)
+        assert isinstance(end.value.__context__, dorylus.DorylusError | OSError)
         assert listing(tmp_path) == before
         assert out == ""
         assert "Traceback" not in err
@@ -91,6 +91,10 @@ BAD_ARRAYS = {
         r"is inf \(vertex 7, column 2\).*mend the value",
     ),
     "a label below zero": ({"labels": spoiled(np.arange(NUM_VERTICES) % 3, 11, -5)}, r"vertex 11\b.*-5"),
+    "labels that are numbers of something else": (
+        {"labels": spoiled(np.arange(NUM_VERTICES) % 2, 11, 1_000_000)},
+        r"labels up to 1,000,000, but only 3 of those 1,000,001 classes have a vertex.*np\.unique",
+    ),
     "nobody to train on": ({"train_idx": None}, r"empty train_mask: mark at least one labelled vertex"),
     "no labels": ({"labels": None, "train_idx": None, "val_idx": None, "test_idx": None}, r"has no labels"),
     "no features": (dict.fromkeys(["feat_indptr", "feat_indices", "feat_data", "feat_shape"]), r"has no features"),
@@ -147,13 +151,40 @@ def assert_matches(sentence, says):
         (["train", "ring", "--lr-schedule", "never"], r"unknown lr_schedule 'never'"),
         (["train", "ring", "--weight-decay", "wieght=1"], r"weight_decay has the pattern 'wieght'"),
         (["train", "ring", "--loss", "bce"], r"use loss='auto'"),
+        (["train", "ring", "--hidden", "100000000"], r"hidden=100000000, but hidden is at most 16,777,216"),
+        (["train", "ring", "--hidden", "1000000000000"], r"hidden=1000000000000, but hidden is at most"),
+        (
+            ["train", "ring", "--hidden", "10000000", "--num-layers", "3"],
+            r"[\d,]{15,} weights.* are free\. Use a narrower",
+        ),
+        (["train", "ring", "--num-layers", "128"], r"num_layers=128, but num_layers is at most 100"),
+        (["train", "ring", "--model", "gat", "--heads", "1000000000"], r"heads=1000000000, but heads is at most 4,096"),
+        (["train", "ring", "--model", "gat", "--model-option", "slope=1e300"], r"slope=1e\+300.*at most 1e\+30"),
+        (["train", "ring", "--model", "gin", "--model-option", "eps=NaN"], r"eps=nan.*finite"),
+        (["train", "ring", "--dropout", "nan"], r"dropout=nan"),
+        (["train", "ring", "--lr", "1e38"], r"lr=1e\+38, but lr is .*at most 1e\+30"),
+        (["train", "ring", "--weight-decay", "1e38"], r"weight_decay=1e\+38.*at most 1e\+30"),
+        (["train", "ring", "--epochs", "1000000000000000000"], r"epochs is at most 1000000000"),
+        (["train", "ring", "--deadline-s", "1e300"], r"deadline_s=1e\+300.*at most 1e\+08"),
+        (["train", "ring", "--grace-s", "nan"], r"grace_s=nan"),
+        (
+            ["train", "ring", "--lr-schedule", "ExponentialLR", "--lr-schedule-options", "gamma=1e400"],
+            r"lr_schedule_options\['gamma'\] is inf, but an option is a finite number",
+        ),
+        (["train", "ring", "--run-dir", "a\0b"], r"'a\\x00b' is no UTF-8 text, or has a NUL byte"),
+        (["train", "ring", "--run-dir", "a\udcffb"], r"no UTF-8 text"),
+        (["train", "ring", "--run-dir", "a" * 5000], r"run_dir='a+\.\.\. has 5,000 bytes.*Choose a shorter one"),
+        (["train", "ring", "--memory", "1GiB", "--scratch-dir", "a" * 300], r"scratch_dir=.* has 300 bytes"),
+        (["convert", "ring", "a" * 5000], r"cannot be written: File name too long. Choose another name"),
+        (["info", "a" * 5000], r"is too long"),
+        (["resume", "a" * 5000], r"is too long"),
         (["train", "ring:num_vertices=two"], r"num_vertices"),
         (["train", "ring:vertices=20"], r"vertices"),
         (["train", "ring:num_vertices=-3"], r"num_vertices=-3"),
         (["resume", "nowhere"], r"nowhere does not exist: give the run_dir"),
         (["predict", "nowhere"], r"nowhere"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=lambda value: ascii(" ".join(value))[:80] if isinstance(value, list) else "",
 )
 def test_a_bad_request_is_refused_with_the_cure(refused, arguments, says):
     assert_matches(refused(*arguments), says)
@@ -288,3 +319,31 @@ def test_a_schedule_that_fails_in_use_ends_without_a_traceback(capsys, tmp_path,
         main(["train", "ring", "--epochs", "2", "--lr-schedule", "StepLR", "--lr-schedule-options", options])
     assert end.value.code in (1, 2)
     assert "lr_schedule_options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"run_dir": "a\0b"}, "has a NUL byte"),
+        ({"run_dir": b"a\xff".decode(errors="surrogateescape")}, "is no UTF-8"),
+        ({"run_dir": "a" * 256}, "a name in it 255"),
+        ({"lr": 1e38}, r"at most 1e\+30"),
+        ({"weight_decay": {"*": 1e38}}, r"at most 1e\+30"),
+        ({"revive_s": float("inf")}, "revive_s=inf"),
+        ({"checkpoint_every": 10**18}, "at most 1000000000"),
+    ],
+)
+def test_settings_out_of_range_are_refused_in_python_and_in_files_too(refused, tmp_path, settings, says):
+    with pytest.raises(dorylus.ConfigError, match=says):
+        dorylus.train(dorylus.ring(num_vertices=20), dorylus.gcn(), epochs=1, **settings)
+    if "run_dir" in settings:  # where a run stands is not written into its file
+        return
+    (tmp_path / "mine.toml").write_text(tomli_w.dumps({"graph": {"source": "ring"}, "training": settings}))
+    assert_matches(refused("train", "--config", "mine.toml"), says)
+
+
+def test_weights_that_have_no_room_are_refused_before_they_are_made(monkeypatch, tmp_path):
+    monkeypatch.setattr("dorylus.cluster.memory.free_bytes", lambda: 100_000)
+    with pytest.raises(dorylus.ConfigError, match=r"has 5,[\d,]+ weights for 16 features and 4 classes, which take"):
+        dorylus.train(dorylus.ring(num_vertices=20), dorylus.gcn(hidden=256), epochs=1, run_dir=tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

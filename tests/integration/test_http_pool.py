@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -173,6 +174,33 @@ def test_a_connection_the_service_closed_meanwhile_is_dialled_anew():
 def test_a_service_that_does_not_answer_in_time_is_lost():
     with Service(["hang"]) as service, pytest.raises(Lost, match="TimeoutError"):
         service.invoker.invoke(HELLO, 0.2)
+
+
+@pytest.mark.parametrize("where", ["head", "body"])
+def test_a_service_that_goes_on_answering_slowly_is_lost_when_the_time_is_up(where):
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n"
+    said = [head + b"X-Long: ", b"x"] if where == "head" else [head + b"\r\n", b"y"]
+    let_go = threading.Event()
+
+    def drip(listener):
+        with listener.accept()[0] as link, suppress(OSError):
+            link.sendall(said[0])
+            for _ in range(1000):
+                link.sendall(said[1])
+                if let_go.wait(0.02):
+                    return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        invoker = HttpInvoker(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        begun_s = time.monotonic()
+        with pytest.raises(Lost, match="TimeoutError"):
+            invoker.invoke(HELLO, 0.3)
+        assert time.monotonic() - begun_s < 5
+        let_go.set()
+        invoker.close()
+        thread.join(DEADLINE_S)
 
 
 def test_closing_ends_what_is_under_way():

@@ -1,10 +1,12 @@
-"""Four servers on four Ray nodes of one machine, without any network but loopback."""
+"""Ray on one machine: four servers on four nodes without any network but loopback, and Ray as the page starts it."""
 
+import socket
 import tempfile
 
 import pytest
 
 import dorylus
+from ray_bench.documented_start import listeners
 from ray_bench.isolated import run_isolated, why_not
 from ray_bench.runs import PIPE, furthest, model, small, told
 
@@ -20,3 +22,21 @@ def test_a_run_gives_the_losses_and_weights_of_embedded_servers():
     assert got["losses"] == expected["losses"]  # to the last bit: it is the same sums in the same order
     assert got["test_accuracy"] == expected["test_accuracy"]
     assert furthest(got["weights"], expected["weights"]) == 0
+
+
+def test_ray_started_as_the_page_says_for_one_machine_listens_on_loopback_alone():
+    with tempfile.TemporaryDirectory(prefix="rays-") as folder:
+        found = run_isolated("ray_bench.documented_start", folder, timeout_s=120)["listeners"]
+    assert {"gcs_server", "raylet", "ray::"} == {
+        part for part in ("gcs_server", "raylet", "ray::") if any(part in each["of"] for each in found)
+    }
+    assert [each for each in found if not each["loopback"]] == []
+
+
+def test_a_socket_that_listens_on_all_addresses_is_told_from_one_on_loopback():
+    sockets = [socket.create_server((host, 0)) for host in ("127.0.0.1", "0.0.0.0")]
+    ports = [each.getsockname()[1] for each in sockets]
+    told = {each["port"]: each["loopback"] for each in listeners()}
+    for each in sockets:
+        each.close()
+    assert [told[port] for port in ports] == [True, False]

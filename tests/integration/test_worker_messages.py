@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -39,6 +40,30 @@ def test_the_other_end_gone_is_the_end(pair):
     one.close()
     with pytest.raises(EOFError):
         receive(other)
+
+
+def test_a_message_that_goes_on_coming_slowly_is_given_up_when_the_time_is_up(pair):
+    one, other = pair
+    over = threading.Event()
+
+    def drip():
+        one.sendall(LENGTH.pack(1000))
+        while not over.wait(0.02):
+            one.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    thread.start()
+    begun_s = time.monotonic()
+    with pytest.raises(TimeoutError):
+        receive(other, begun_s + 0.2)
+    assert time.monotonic() - begun_s < 5
+    over.set()
+    thread.join()
+
+
+def test_a_message_that_is_not_read_is_given_up_when_the_time_is_up(pair):
+    with pytest.raises(TimeoutError):
+        send(pair[0], [bytes(64 << 20)], time.monotonic() + 0.2)
 
 
 def test_a_length_no_frame_has_is_not_waited_for(pair):

@@ -20,7 +20,7 @@ MODELS = [
     ("gin", {"train_eps": True}),
 ]
 STEP = 1e-6
-RATE = 1024.0  # far above the rounding of a weight, so that a small gradient can be read off a single step
+RATE = 64.0  # far above the rounding of a weight, so that a small gradient can be read off a single step
 
 
 def gradients_of_the_engine(made: dorylus.Program, directed: bool) -> dict[str, Tensor]:

@@ -195,6 +195,7 @@ def test_what_goes_over_sockets_is_what_the_graph_and_its_cut_ask_for(
     expected = oracle(graph, program, **cut).epoch()
     between = expected["ghosts"] + expected["ghost_gradients"]
     sent = [sum(each.sent_bytes for each in report.servers) for report in reports[1:]]
-    # Frames and reports are on top; what is still on its way when an epoch ends counts for the next.
-    assert between <= np.mean(sent) * 1.01
-    assert np.mean(sent) <= between * 1.05
+    # Frames and reports are on top; what is still on its way when an epoch ends counts for the next, or after the last
+    # epoch for none: so no mean.
+    assert between <= np.median(sent) * 1.01
+    assert np.median(sent) <= between * 1.05

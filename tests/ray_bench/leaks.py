@@ -10,7 +10,6 @@ from ray_bench.network import alive, title
 
 SERVERS = ("ray::GraphServer", "ray::ParameterServer")  # titles of the processes of our actors
 SETTLE_S = 15.0  # for Ray to have ended what it was told to end
-NODES_S = 60.0
 
 
 def left_by_runs() -> list[str]:
@@ -25,19 +24,6 @@ def left_by_nodes() -> list[str]:
     """What is left where all nodes have been closed: processes, namespaces and shared memory."""
     strangers = [f"process {title(pid)[:100]}" for pid in alive() if pid != os.getpid()]
     return strangers + [f"{folder}/{name}" for folder in ("/run/netns", "/dev/shm") for name in os.listdir(folder)]
-
-
-def wait_for_nodes(count: int) -> None:
-    """Wait until so many nodes are there."""
-    import ray
-
-    if not ray.is_initialized():
-        ray.init(address="auto", log_to_driver=False, configure_logging=False)
-    until = time.monotonic() + NODES_S
-    while sum(node["Alive"] for node in ray.nodes()) != count:
-        if time.monotonic() > until:
-            raise RuntimeError(f"there are not {count} nodes within {NODES_S:g} s.")
-        time.sleep(0.2)
 
 
 def _left_by_runs() -> list[str]:

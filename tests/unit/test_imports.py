@@ -1,39 +1,55 @@
 """Imports point one way, heavy and optional packages are imported where they belong."""
 
 import ast
+import json
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+TESTS = Path(__file__).parents[1]
 SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
+    "durable": set(),
     "pipeline": {"errors"},
     "observe": {"errors"},
     "cost": {"errors"},
     "wire": {"errors"},
     "report": {"errors", "observe", "cost"},
     "kernels": {"errors"},
-    "paging": {"errors"},
-    "graph": {"errors", "kernels", "paging"},
+    "paging": {"errors", "kernels"},
+    "graph": {"errors", "durable", "kernels", "paging"},
     "partition": {"errors", "kernels", "paging", "graph", "pipeline"},
     "saga": {"errors", "kernels", "graph", "partition", "pipeline"},
-    "functions": {"errors", "wire", "pipeline", "saga"},
+    "functions": {"errors", "durable", "wire", "pipeline", "saga"},
     "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "functions"},
     "servers": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga"},
     "cluster": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga", "wire", "pools", "servers"},
     "training": {
-        "errors", "kernels", "paging", "graph", "partition", "pipeline", "saga", "pools", "servers", "cluster",
-        "observe", "cost",
+        "errors", "durable", "kernels", "paging", "graph", "partition", "pipeline", "saga", "pools", "servers",
+        "cluster", "observe", "cost",
     },
 }  # fmt: skip
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face of the Python one
 
-WITHOUT_TORCH = {"errors", "paging", "pipeline", "observe", "cost", "wire", "report", "kernels", "graph", "partition"}
+WITHOUT_TORCH = {
+    "errors",
+    "durable",
+    "paging",
+    "pipeline",
+    "observe",
+    "cost",
+    "wire",
+    "report",
+    "kernels",
+    "graph",
+    "partition",
+}
 HOMES_OF_OPTIONAL = {
     "torch_geometric": {"pyg"},
     "dgl": {"dgl"},
@@ -204,3 +220,82 @@ def test_torch_is_not_loaded_before_a_layer_is_asked_for(program):
     asks = f"{program}; import sys; print(sorted({{'torch', 'torch_geometric', 'pyarrow'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# What a plain install does, in this order, each in the folder that the ones before have left.
+WITHOUT_EXTRAS = {
+    "ingest of arrays": "ingest edges.npy from-arrays --features x.npy --labels y.npy --train train.npy",
+    "ingest of text": "ingest edges.tsv from-text",
+    "ingest of names": "ingest edges.tsv from-names --ids map",
+    "info": "info from-arrays",
+    "partition": "partition from-arrays --servers 2 --out shards",
+    "train": "train from-arrays --epochs 2 --run-dir run --checkpoint-every 1 --quiet",
+    "train of two servers": "train from-arrays --partition shards --servers 2 --epochs 1 --model gat --quiet",
+    "train within a limit": "train from-arrays --memory 2GiB --epochs 1 --quiet",
+    "resume": "resume run --quiet",
+    "predict": "predict run --out classes.npy --what classes",
+    "timeline": "timeline run",
+    "plan-memory": "plan-memory from-arrays",
+    "convert": "convert from-arrays from-arrays-again",
+    "help of functions": "functions --help",
+    "doctor": "doctor",
+}
+# What takes an extra, and the extra that its refusal must name.
+WITH_EXTRAS = {
+    "train from-arrays --epochs 1 --pool processes": "functions",
+    "train from-arrays --epochs 1 --pool http --function-url http://127.0.0.1:9": "functions",
+    "train from-arrays --epochs 1 --pool lambda": "lambda",
+    "train from-arrays --epochs 1 --pool lambda-local": "local-functions",
+    "train from-arrays --epochs 1 --pool ray": "ray",
+    "train from-arrays --epochs 1 --cluster ray": "ray",
+    "train from-arrays --epochs 1 --servers 2 --partition metis": "metis",
+    "train ogbn-arxiv": "ogb",
+    "partition from-arrays --servers 2 --method metis": "metis",
+    "predict run --out classes.parquet": "parquet",
+    "ingest edges.parquet refused": "parquet",
+    "ingest edges.arrow refused": "parquet",
+    "ingest edges.npy refused --features edges.parquet": "parquet",
+    "functions deploy --dry-run": "lambda",
+    "doctor --cluster ray": "ray",
+}
+
+
+@pytest.fixture(scope="module")
+def plain_install(tmp_path_factory):
+    """Exit code, stdout and stderr by command, of a Python that sees what a plain install brings and nothing else."""
+    folder = tmp_path_factory.mktemp("plain")
+    rng = np.random.default_rng(0)
+    edges = rng.integers(0, 60, (400, 2))
+    np.save(folder / "edges.npy", edges)
+    np.savetxt(folder / "edges.tsv", edges, "%d", "\t")
+    np.save(folder / "x.npy", rng.standard_normal((60, 4), dtype=np.float32))
+    np.save(folder / "y.npy", np.arange(60) % 3)
+    np.save(folder / "train.npy", np.arange(30))
+    for name in ("edges.parquet", "edges.arrow"):
+        (folder / name).write_bytes(b"not looked at")
+    commands = [*WITHOUT_EXTRAS.values(), *WITH_EXTRAS]
+    done = subprocess.run(
+        [sys.executable, TESTS / "plain_install.py"],
+        input=json.dumps([command.split() for command in commands]),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(commands, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("what", WITHOUT_EXTRAS)
+def test_without_extras_all_that_one_machine_can_do_works(plain_install, what):
+    code, out, err = plain_install[WITHOUT_EXTRAS[what]]
+    assert (code, "Traceback" in err) == (0, False), out + err
+
+
+@pytest.mark.parametrize("command", WITH_EXTRAS)
+def test_what_takes_an_extra_is_refused_by_its_name_in_one_line(plain_install, command):
+    code, out, err = plain_install[command]
+    assert code in (1, 2), out + err
+    (line,) = [each for each in (out + err).splitlines() if "pip install" in each]
+    assert f'pip install "dorylus[{WITH_EXTRAS[command]}]"' in line
+    assert "Traceback" not in err

@@ -4,18 +4,23 @@
 traceback, with exit code 2 (asked for what cannot be) or 1 (a run that failed).
 """
 
+import errno
 import sys
 from collections.abc import Sequence
 
-from dorylus.errors import DorylusError
+from dorylus.errors import ConfigError, DorylusError, Terminated
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command that the arguments, or those of the process, ask for; ends by SystemExit."""
-    from dorylus.cli.app import app
+    from dorylus.training.interrupt import terminable
 
     try:
-        app(args=arguments, prog_name="dorylus")
+        _check_words(sys.argv[1:] if arguments is None else arguments)
+        with terminable():
+            from dorylus.cli.app import app
+
+            app(args=arguments, prog_name="dorylus")
     except DorylusError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
@@ -23,12 +28,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"error: there is not enough memory for this: {error}. Use a smaller graph or model.", file=sys.stderr)
         raise SystemExit(1) from error
     except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = str(error.filename)[:60]
+            print(
+                f"error: {name!r}... is too long: a path has at most 4,095 bytes, and a name in it 255. Choose a "
+                "shorter one.",
+                file=sys.stderr,
+            )
+            raise SystemExit(2) from error
         where = f" ({error.filename})" if error.filename else ""
         print(
             f"error: {error.strerror or error}{where}. Make room, or choose another place, and run it again.",
             file=sys.stderr,
         )
         raise SystemExit(1) from error
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        raise SystemExit(130) from None
+    except (KeyboardInterrupt, Terminated) as end:
+        from dorylus.cli.interrupt import ended
+
+        raise SystemExit(ended(end).exit_code) from None
+
+
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse what is no text: it would end in a traceback wherever it is first used as a path or written to a file."""
+    for word in words:
+        if "\0" in word or word != word.encode(errors="replace").decode():
+            raise ConfigError(f"{word[:60]!r} is no UTF-8 text, or has a NUL byte: give words and paths in UTF-8.")

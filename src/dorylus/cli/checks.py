@@ -1,8 +1,10 @@
 """What ``dorylus doctor`` looks at: each check tells what it found, and the cure where that is not well."""
 
 import importlib.util
+import math
 import os
 import platform
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,23 +12,34 @@ from typing import Any
 
 import numpy as np
 
+from dorylus import functions
 from dorylus.cli.bf16_probe import SAFER, probe
 from dorylus.report import units
 
 LOW_MEMORY_BYTES = 2**30
 TOLERANCE = 1e-5
-FUNCTIONS = ("onnx", "onnxruntime", "onnxscript", "zmq")
+MODELS = ("gcn", "gat", "sage", "gin")
 EXTRAS = {  # the packages of each, as they are imported
     "parquet": ("pyarrow",),
     "pyg": ("torch_geometric",),
     "networkx": ("networkx",),
     "ogb": ("ogb",),
     "metis": ("pymetis",),
-    "functions": FUNCTIONS,
-    "http": (*FUNCTIONS, "uvicorn"),
-    "lambda": (*FUNCTIONS, "boto3"),
-    "local-functions": (*FUNCTIONS, "boto3", "awslambdaric", "ministack"),
+    **functions.EXTRAS,
+    "http": (*functions.EXTRAS["functions"], "uvicorn"),
     "ray": ("ray", "zmq"),
+}
+PURPOSES = {
+    "parquet": "Parquet and Arrow files",
+    "pyg": "models and graphs of PyG",
+    "networkx": "graphs of NetworkX",
+    "ogb": "OGB's data sets",
+    "metis": "partition=metis",
+    "functions": "pool=processes and pool=http",
+    "lambda": "pool=lambda",
+    "local-functions": "pool=lambda-local",
+    "http": "functions behind HTTP, their server",
+    "ray": "cluster=ray and pool=ray",
 }
 
 
@@ -113,12 +126,30 @@ def check_bf16(run: Any = None) -> Check:
     return Check("bf16", "warn", found, again + "precision='float32' is not touched by it")
 
 
+def check_training() -> Check:
+    """Whether a run gets through: every model trains an epoch of a tiny graph, on two servers in this process."""
+    import dorylus
+
+    graph = dorylus.communities(num_vertices=100, num_classes=3, average_degree=4)
+    start_s, losses = time.perf_counter(), {}
+    for name in MODELS:
+        result = dorylus.train(graph, getattr(dorylus, name)(hidden=4), epochs=1, servers=2, intervals=2, seed=0)
+        losses[name] = result.losses[-1]
+    bad = [f"{name} (loss {loss})" for name, loss in losses.items() if not math.isfinite(loss)]
+    if bad:
+        return Check("training", "fail", f"not finite after an epoch: {', '.join(bad)}", "do not train with this build")
+    return Check("training", "ok", f"{', '.join(MODELS)}: an epoch each in {time.perf_counter() - start_s:.1f} s")
+
+
 def check_optional() -> Check:
-    """The packages that some pools, commands and converters need."""
+    """The packages that some pools, commands and converters need, and what each missing one is for."""
     there = [extra for extra, packages in EXTRAS.items() if all(map(importlib.util.find_spec, packages))]
-    absent = ",".join(extra for extra in EXTRAS if extra not in there)
+    absent = [extra for extra in EXTRAS if extra not in there]
     found = ", ".join(there) or "none"
-    return Check("extras", "ok", found + (f'; to add: pip install "dorylus[{absent}]"' if absent else ""))
+    if not absent:
+        return Check("extras", "ok", found)
+    missing = ", ".join(f"{extra} (for {PURPOSES[extra]})" for extra in absent)
+    return Check("extras", "ok", f"{found}; missing: {missing}", f'pip install "dorylus[{",".join(absent)}]"')
 
 
 CHECKS: tuple[Callable[[], Check], ...] = (
@@ -128,6 +159,7 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_memory,
     check_native,
     check_agreement,
+    check_training,
     check_bf16,
     check_optional,
 )

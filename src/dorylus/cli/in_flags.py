@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dorylus.errors import DorylusError
 
 _NAMES = "num_vertices|columns|delimiter|format|dtype|ids|vertices|reorder|feature_dtype"
-_VALUE = r"'[^']*'|\[[^]]*\]|\([^)]*\)|[\w,]*\w"
+_VALUE = r"'[^']*'|\[[^]]*\]|\([^)]*\)|-?[\w,]*\w"
 _SETTING = re.compile(
     rf"(?<![\w/.=-])(?P<name>{_NAMES})=(?P<value>{_VALUE})?( \((?:dorylus ingest )?--[^)]*\))?(?![\w/])"
 )

@@ -113,13 +113,16 @@ def _store(address: str) -> str:
 def _checksums(source: str) -> str:
     """What comes of comparing those of a store; a bar shows how far that is."""
     from dorylus.graph.places import is_elsewhere
-    from dorylus.graph.store import is_store, verify_store
+    from dorylus.graph.store import has_block_sums, is_store, verify_store
 
     is_path = is_elsewhere(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
     if not is_path or not is_store(source):
         raise DataError(f"{source} is not a store, and only stores have checksums: give a store, or no --verify.")
     with late_bar("comparing checksums", lambda task: rate_of(task, "bytes")) as tell:
-        return f"all {verify_store(source, tell)} arrays are as written"
+        told = f"all {verify_store(source, tell)} arrays are as written"
+    if has_block_sums(source):
+        return told
+    return f"{told}; the store has no checksums of blocks, so that reads of a run cannot be compared with them"
 
 
 def _memory(graph: "Graph") -> str:

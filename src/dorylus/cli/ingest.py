@@ -58,7 +58,7 @@ def ingest(
     _report(store, _run(edges, store, {key: value for key, value in options.items() if value is not None}))
 
 
-def _run(edges: list[Path], store: Path, options: dict[str, Any]) -> "Ingested":
+def _run(edges: list[str], store: Path, options: dict[str, Any]) -> "Ingested":
     from dorylus.graph.ingest import ingest_edges
 
     with in_flags(), tell_nothing_written(), bars() as tell:
@@ -67,18 +67,33 @@ def _run(edges: list[Path], store: Path, options: dict[str, Any]) -> "Ingested":
 
 def _report(store: Path, made: "Ingested") -> None:
     edges = f"{made.num_edges:,} directed edges" + (" with weights" if made.weighted else "")
-    typer.echo(f"{made.num_vertices:,} vertices and {edges}, of {made.num_read:,} read, in {store}")
+    files = "" if made.num_files is None else f" from {_files(made.num_files)}"
+    typer.echo(f"{made.num_vertices:,} vertices and {edges}, of {made.num_read:,} read{files}, in {store}")
+    if made.left_out:
+        first = f"{', the first ' if len(made.left_out) > 1 else ': '}{made.left_out[0]}"
+        typer.echo(f"{_files(len(made.left_out))} without an edge left out{first}")
+    if made.unchecked:
+        first = f"{', the first ' if len(made.unchecked) > 1 else ': '}{made.unchecked[0]}"
+        typer.echo(
+            f"{_files(len(made.unchecked))} of Parquet without checksums of pages{first}. Damage to such a file may "
+            "pass unseen: pyarrow writes checksums with write_page_checksum=True."
+        )
     if made.perhaps_heading is not None:
         source, destination = made.perhaps_heading
         typer.echo(
             f"The first line names {source!r} and {destination!r}, which have no other edge: pass --header if it is a "
             "heading."
         )
-    if (lonely := made.num_vertices - 2 * made.num_edges) > 0:  # an edge has two ends
+    if 2 * made.num_alone > made.num_vertices:
         typer.echo(
-            f"At least {lonely:,} of the vertices have no edge. Where ids are not numbers from 0 without gaps, "
-            "--ids map numbers those that occur."
+            f"At least {made.num_alone:,} of the vertices have no edge: the largest id is {made.num_vertices - 1:,}. "
+            "Where ids are not numbers from 0 without gaps, --ids map numbers those that occur; where they are, an id "
+            "of the input is wrong."
         )
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def _listed(columns: str | None) -> list[str | int] | None:

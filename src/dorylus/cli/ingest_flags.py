@@ -16,7 +16,7 @@ def _rows(help_text: str) -> Any:
 
 # Required by the command, which says more than typer where only one path is given.
 Edges = Annotated[
-    list[Path],
+    list[str],  # a path that is empty is not the working folder
     typer.Argument(
         default_factory=list,
         metavar="EDGES...",

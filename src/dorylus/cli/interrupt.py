@@ -1,29 +1,46 @@
-"""What Ctrl-C says: that a run was saved, and how to go on with it; or that nothing was written."""
+"""What Ctrl-C, SIGTERM and SIGHUP print: how to go on with a run that was saved, or that nothing was written."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import typer
 
+from dorylus.errors import Terminated
+
 
 @contextmanager
 def tell_how_to_go_on(run_dir: str | None) -> Iterator[None]:
-    """Turns Ctrl-C during a run into a line on stderr and exit code 130."""
+    """Turns a signal during a run into a line on stderr and its exit code."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as end:
         saved = run_dir is not None and (Path(run_dir) / "run.toml").exists()
         how = f"go on with: dorylus resume {run_dir}" if saved else "nothing was saved"
-        typer.echo(f"interrupted; {how}", err=True)
-        raise typer.Exit(130) from None
+        raise ended(end, f"; {how}") from None
 
 
 @contextmanager
 def tell_nothing_written() -> Iterator[None]:
-    """Turns Ctrl-C while a store is written, which appears whole or not at all, into a line and exit code 130."""
+    """Turns a signal while a file or store is written, which appears whole or not at all, into a line and exit code."""
     try:
         yield
-    except KeyboardInterrupt:
-        typer.echo("interrupted: nothing was written", err=True)
-        raise typer.Exit(130) from None
+    except (KeyboardInterrupt, Terminated) as end:
+        raise ended(end, ": nothing was written") from None
+
+
+def ended(end: KeyboardInterrupt | Terminated, what: str = "") -> typer.Exit:
+    """Prints what a signal ended; the exit code that stands for it. The terminal may be gone already."""
+    with suppress(OSError):
+        typer.echo(f"{reason(end)}{what}", err=True)
+    return typer.Exit(exit_code(end))
+
+
+def reason(end: KeyboardInterrupt | Terminated) -> str:
+    """What ended a command: "interrupted", or the signal."""
+    return f"stopped by {end.signal.name}" if isinstance(end, Terminated) else "interrupted"
+
+
+def exit_code(end: KeyboardInterrupt | Terminated) -> int:
+    """130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP."""
+    return 128 + end.signal if isinstance(end, Terminated) else 130

@@ -1,8 +1,11 @@
 """Where a command may write a store: known before any work."""
 
+import os
 from pathlib import Path
 
 from dorylus.errors import ConfigError
+
+LONGEST_NAME = 230  # of the 255 that file systems have
 
 
 def check_new_store(store: Path, *, overwrite: bool) -> None:
@@ -17,7 +20,18 @@ def check_new_store(store: Path, *, overwrite: bool) -> None:
 
 
 def check_parent(target: Path, noun: str) -> None:
-    """Refuses a place in a folder that is not there: more likely a slip than a wish."""
+    """Refuses a place in a folder that is not there, more likely a slip than a wish, and a name that is too long."""
+    try:
+        target.absolute().exists()
+    except OSError as error:
+        raise ConfigError(
+            f"the {noun} {target} cannot be written: {error.strerror}. Choose another name or folder."
+        ) from error
+    if (size := len(os.fsencode(target.name))) > LONGEST_NAME:
+        raise ConfigError(
+            f"the {noun} {target} cannot be written: its name has {size} bytes, and at most {LONGEST_NAME} leave room "
+            "for what is added to it meanwhile. Choose a shorter one."
+        )
     if not target.absolute().parent.is_dir():
         raise ConfigError(
             f"the {noun} {target} cannot be written: the folder {target.parent} does not exist. Make it, or choose "

@@ -10,6 +10,7 @@ import typer
 
 from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
 from dorylus.cli.ingest_bars import bars
+from dorylus.cli.interrupt import tell_nothing_written
 from dorylus.cli.new_store import check_parent
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.report import units
@@ -56,7 +57,7 @@ def partition(
         check_parent(out, "folder of shards")
     methods = _methods(method, None if overwrite else out, saves=out is not None)
     console = Console(highlight=False)
-    with bars() as tell:
+    with tell_nothing_written(), bars() as tell:
         loaded = _loaded(graph, root, memory)
         asked = Asked(loaded, servers, seed, passes, memory, out)
         if memory is not None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dorylus.cli.flags import with_settings
+from dorylus.cli.interrupt import tell_nothing_written
 from dorylus.cli.prediction_bar import prediction_bar
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.training.run_folder import RunFolder
@@ -38,7 +39,7 @@ def predict(
     from dorylus.training.prediction_file import check_target
 
     check_target(target)
-    with prediction_bar(what) as tell:
+    with tell_nothing_written(), prediction_bar(what) as tell:
         from dorylus.training import predict_from
 
         written = predict_from(run_dir, what, layer, out=target, tell=tell, **settings)

@@ -11,6 +11,7 @@ from dorylus.cli.flags import with_settings
 from dorylus.cli.interrupt import tell_how_to_go_on
 from dorylus.training.config import RECUT, recut
 from dorylus.training.run_folder import RunFolder
+from dorylus.training.run_lock import RunLock
 
 
 @partial(with_settings, only=RECUT)
@@ -25,6 +26,7 @@ def resume(
     The flags cut its work in another way: the result stays the same to rounding.
     """
     recut(RunFolder.open(run_dir).config, settings)
+    RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
 
     import dorylus
     from dorylus.report.terminal import TerminalProgress

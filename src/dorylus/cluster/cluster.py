@@ -10,9 +10,22 @@ from torch import Tensor
 
 from dorylus.cluster.engine import Span
 from dorylus.cluster.outputs import Outputs
+from dorylus.errors import TrainingError
 from dorylus.paging import Moved
 from dorylus.pipeline import DENSE
 from dorylus.servers import PSState
+
+
+class ServersLostError(TrainingError):
+    """Servers of a run died, or cannot be reached: the run can go on once they are back."""
+
+
+class NotRevivedError(ServersLostError):
+    """Servers that were lost are not there again within their time."""
+
+
+class EpochDroppedError(TrainingError):
+    """The epoch, or the evaluation, in hand was given up: the state is that of the last epoch that was finished."""
 
 
 class Delivery(NamedTuple):

@@ -145,6 +145,13 @@ class Crew:
         for server in self.servers:
             self._engine.tell(self.work, server, report)
 
+    def forget(self) -> None:
+        """Let go of the servers and their matrices: the pass has failed, though a task of it may still be at work."""
+        for server in self.servers.values():
+            server.forget()
+        self.servers.clear()
+        self.work.stations.clear()
+
     def _deliver(self, server: int, peer: int, parcel: Parcel) -> None:
         start, is_here = time.perf_counter(), peer in self.servers
         if is_here:

@@ -166,13 +166,15 @@ class Engine:
         with self._changed:
             self._fail(work, error)
 
-    def close(self) -> None:
-        """Stop the threads."""
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Stop the threads, each after the task in its hands; False if some are still at it after so long."""
+        until = time.monotonic() + (self._deadline_s if timeout_s is None else timeout_s)
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         for other in self._others:
-            other.join(self._deadline_s)
+            other.join(max(0.0, until - time.monotonic()))
+        return not any(other.is_alive() for other in self._others)
 
     def _has_task(self) -> bool:
         """Whether there is a task to take: those of the next epoch may be ready, and have to wait for their turn."""

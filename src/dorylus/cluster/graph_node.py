@@ -1,13 +1,16 @@
-"""A graph server in a process of its own: one shard's site, mail to its peers, and weights from elsewhere.
+"""A graph server in a process of its own: one shard's site, mail to its peers, and weights from parameter servers.
 
-It is told what to do by whoever drives the run: ``begin`` a session, ``connect`` to the others, then epoch by epoch. A
-new session begins after a fault: the shard and what was gathered once are kept, everything in progress is dropped.
+The driver has it ``leave`` the session before, ``begin`` a session and ``connect`` to the others, then train epoch by
+epoch. A new session begins after a fault: the shard and what was gathered once are kept, everything in progress is
+dropped. Every call belongs to a session (:mod:`dorylus.cluster.fence`) and touches that session alone.
 """
 
+import gc
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +19,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus.cluster import memory
-from dorylus.cluster.cluster import ServerReport
+from dorylus.cluster.cluster import EpochDroppedError, ServerReport
 from dorylus.cluster.crew import GhostsOf
+from dorylus.cluster.fence import Fence, PeerLostError, SessionTasks
 from dorylus.cluster.job import Job
 from dorylus.cluster.neighbourhood import EVALUATION, TRAINING, Neighbourhood
 from dorylus.cluster.node_pool import MakePool, NodePool, PoolNews
 from dorylus.cluster.parameter_line import ParameterLine
 from dorylus.cluster.remote_weights import RemoteWeights
 from dorylus.cluster.site import EpochOfSite, Site, Static
-from dorylus.errors import TrainingError
 from dorylus.partition import Arrangement
 from dorylus.wire import Frame
 from dorylus.wire.frames import BETWEEN_SERVERS
@@ -33,10 +36,6 @@ from dorylus.wire.mail import MailRoom
 Address = tuple[str, int]
 Key = Mapping[str, Any]
 Whereabouts = tuple[str, int]  # address of the node, process
-
-
-class PeerLostError(TrainingError):
-    """A server that this one exchanges rows with is gone, or the way to it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,17 @@ class NodeReport:
     traffic: Mapping[str, int]  # of weights and gradients
     server: ServerReport
     pool: PoolNews
+    refused: int  # messages of other sessions, and of strangers, since the last epoch
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What a session has of its own: all of it goes with it."""
+
+    number: int
+    site: Site
+    weights: RemoteWeights
+    tasks: SessionTasks
 
 
 class GraphNode:
@@ -58,9 +68,10 @@ class GraphNode:
         self._me = shard.server
         self._pool = NodePool(make_pool, host)
         self._room = MailRoom(host, secret, self._me, limits=BETWEEN_SERVERS)
-        self._session: tuple[Site, RemoteWeights] | None = None
+        self._fence, self._lock = Fence(f"graph server {self._me}"), threading.Lock()
+        self._session: _Session | None = None  # under the lock
         self._static: Static | None = None
-        self._sent_bytes = 0  # when an epoch was last reported
+        self._sent_bytes = self._refused = 0  # when an epoch was last reported
 
     def address(self) -> Address:
         """Where its mail goes."""
@@ -74,6 +85,27 @@ class GraphNode:
         """Which rows of its peers it needs."""
         return self._shard.ghosts, self._shard.out_ghosts
 
+    def leave(self, session: int) -> bool:
+        """Be ready for a session: end the one before, wait for its tasks in hand, and give its memory back.
+
+        A task takes no longer than ``deadline_s``. False if one does: it keeps what it works on, and nothing else.
+        """
+        until = time.monotonic() + self._job.deadline_s
+        self._fence.enter(session)
+        with self._fence.within(session, "leave"):
+            ended = self._take_session()
+            try:
+                if ended is not None:
+                    self._stop(ended)
+                alone = self._fence.wait_for_earlier(session, self._job.deadline_s)
+            finally:
+                if ended is not None:
+                    stopped = ended.site.close(max(0.0, until - time.monotonic()))
+                    ended.site.forget()
+                    gc.collect()  # servers refer to each other: what they kept would stay until somebody looks
+                    memory.give_back()
+            return alone and (ended is None or stopped)
+
     def begin(
         self,
         session: int,
@@ -81,99 +113,132 @@ class GraphNode:
         ghosts: Mapping[int, GhostsOf],
         parameters: Sequence[tuple[str, Key]],
     ) -> None:
-        """Make ready for a session that trains from an epoch on; nobody has connected yet."""
-        self._end_session()
-        deadline_s = self._job.deadline_s
-        around = Neighbourhood(self._room, self._me, ghosts, deadline_s)
-        servers = [ParameterLine(address, key) for address, key in parameters]
-        weights = RemoteWeights(self._job.program, servers, deadline_s)
-        site = Site(
-            self._job,
-            [self._shard],
-            self._pool.tasks,
-            weights,
-            first_epoch=epoch,
-            neighbours=around,
-            static=self._static,
-        )
-        self._session, self._static = (site, weights), site.static
-        crews = {EVALUATION: site.evaluation, **({} if site.training is None else {TRAINING: site.training})}
+        """Make ready for a session that trains from an epoch on; no peer has connected yet."""
+        with self._fence.within(session, "begin"), ExitStack() as undo:
+            deadline_s = self._job.deadline_s
+            around = Neighbourhood(self._room, session, self._me, ghosts, deadline_s)
+            servers = []
+            for address, key in parameters:
+                servers.append(ParameterLine(address, key, session))
+                undo.callback(servers[-1].close)
+            weights = RemoteWeights(self._job.program, servers, deadline_s)
+            tasks = SessionTasks(self._pool.tasks, self._fence, session)
+            site = Site(
+                self._job,
+                [self._shard],
+                tasks,
+                weights,
+                first_epoch=epoch,
+                neighbours=around,
+                static=self._static,
+            )
+            undo.callback(site.close)
+            self._static = site.static
+            crews = {EVALUATION: site.evaluation, **({} if site.training is None else {TRAINING: site.training})}
 
-        def received(peer: int, frame: Frame) -> None:
-            try:
-                around.receive(crews, frame)
-            except Exception as error:  # the line's thread has nobody to tell
-                site.fail(PeerLostError(f"what server {peer} sent could not be taken: {type(error).__name__}: {error}"))
+            def received(peer: int, frame: Frame) -> None:
+                try:
+                    around.receive(crews, frame)
+                except Exception as error:  # the line's thread has no caller that would hear of it
+                    why = f"what server {peer} sent could not be taken: {type(error).__name__}: {error}"
+                    site.fail(PeerLostError(why))
 
-        def lost(peer: int, why: str) -> None:
-            site.fail(PeerLostError(f"the line between servers {self._me} and {peer} is lost: {why}."))
+            def lost(peer: int, why: str) -> None:
+                site.fail(PeerLostError(f"the line between servers {self._me} and {peer} is lost: {why}."))
 
-        self._room.open(session, received, lost)
+            with self._lock:
+                if not self._fence.is_in(session):  # a later one has begun meanwhile, and found nothing to end
+                    raise PeerLostError(f"session {session} was ended while it began.")
+                self._session = _Session(session, site, weights, tasks)
+                self._room.open(session, received, lost)
+            undo.pop_all()
 
-    def connect(self, addresses: Mapping[int, Address]) -> None:
+    def connect(self, session: int, addresses: Mapping[int, Address]) -> None:
         """Dial all others, which have begun the session."""
-        self._room.connect(addresses)
+        with self._running(session, "connect"):
+            self._room.connect(addresses, session)
 
-    def train_epoch(self, permit: int | None, exact: bool) -> NodeReport:
+    def train_epoch(self, session: int, permit: int | None, exact: bool) -> NodeReport:
         """Train until this server has finished the next epoch."""
-        site, weights = self._running()
-        start = time.perf_counter()
-        with self._peers_told():
-            epoch, made = site.train_epoch(permit, exact=exact)
-        here = self._report(time.perf_counter() - start)
-        shift_s = time.time() - time.perf_counter()  # machines have no other clock in common than the time of day
-        of_weights = weights.take_losses(epoch), weights.take_traffic()
-        return NodeReport(made.shifted(shift_s), *of_weights, here, self._pool.take_news())
+        with self._running(session, "train_epoch") as running:
+            start = time.perf_counter()
+            epoch, made = running.site.train_epoch(permit, exact=exact)
+            here = self._report(time.perf_counter() - start)
+            shift_s = time.time() - time.perf_counter()  # machines have no other clock in common than the time of day
+            of_weights = running.weights.take_losses(epoch), running.weights.take_traffic()
+            return NodeReport(made.shifted(shift_s), *of_weights, here, self._pool.take_news(), self._take_refused())
 
-    def outputs(self, layer: int, weights: Mapping[str, Tensor] | None) -> NDArray[np.float32]:
-        """A layer's output for the vertices of this server, in the order of its layout."""
-        site, pulled = self._running()
-        with self._peers_told():
-            blocks = site.outputs(layer, pulled.latest() if weights is None else weights)
-            return np.concatenate([rows for _, rows in blocks()])
+    def outputs(
+        self, session: int, layer: int, weights: Mapping[str, Tensor] | None
+    ) -> tuple[NDArray[np.float32], int]:
+        """A layer's output for the vertices of this server, in the order of its layout; and the peak of its memory."""
+        with self._running(session, "outputs") as running:
+            blocks = running.site.outputs(layer, running.weights.latest() if weights is None else weights)
+            made = np.concatenate([rows for _, rows in blocks()])
+            return made, memory.peak_bytes()
 
-    def pool_news(self) -> PoolNews:
+    def drop_epoch(self, session: int) -> None:
+        """Give up the epoch, or the evaluation, in hand: the driver is about to end."""
+        with self._fence.within(session, "drop_epoch"), self._lock:
+            if self._session is not None:
+                self._session.site.fail(EpochDroppedError("the epoch was given up."))
+
+    def pool_news(self, session: int) -> PoolNews:
         """What the pool has to tell."""
-        return self._pool.take_news()
+        with self._fence.within(session, "pool_news"):
+            return self._pool.take_news()
 
-    def settle_pool(self) -> PoolNews:
+    def settle_pool(self, session: int) -> PoolNews:
         """What the pool has to tell when all it was asked for has come."""
-        return self._pool.settle()
+        with self._fence.within(session, "settle_pool"):
+            return self._pool.settle()
 
-    def pool_figures(self) -> Mapping[str, Any]:
+    def pool_figures(self, session: int) -> Mapping[str, Any]:
         """The pool's figures until now."""
-        return self._pool.figures()
+        with self._fence.within(session, "pool_figures"):
+            return self._pool.figures()
 
     def close(self) -> None:
         """Hang up and stop."""
-        self._end_session()
+        ended = self._take_session()
+        if ended is not None:
+            self._stop(ended)
+            ended.site.close()
         self._room.close()
         self._pool.close()
 
-    def _end_session(self) -> None:
-        self._room.hang_up()
-        if self._session is not None:
-            site, weights = self._session
-            site.fail(PeerLostError("the session was ended."))
-            weights.close()  # first: a thread of the site may wait for it
-            site.close()
-        self._session = None
+    def _take_session(self) -> _Session | None:
+        with self._lock:
+            session, self._session = self._session, None
+            return session
+
+    def _stop(self, session: _Session) -> None:
+        """Have nothing of a session begin any more; a task in hand goes on to its end."""
+        self._room.hang_up(session.number)
+        session.site.fail(PeerLostError("the session was ended."))
+        session.tasks.close()
+        session.weights.close()
 
     def _report(self, seconds: float) -> ServerReport:
         before, self._sent_bytes = self._sent_bytes, self._room.sent_bytes
         used = memory.resident_bytes(), memory.peak_bytes()
         return ServerReport(self._me, self._host, seconds, self._sent_bytes - before, *used)
 
-    @contextmanager
-    def _peers_told(self) -> Iterator[None]:
-        """Whatever goes wrong here, peers need not wait for what will never come: they lose the line."""
-        try:
-            yield
-        except BaseException:
-            self._room.hang_up()
-            raise
+    def _take_refused(self) -> int:
+        before, self._refused = self._refused, self._room.refused
+        return self._fence.take_refused() + self._refused - before
 
-    def _running(self) -> tuple[Site, RemoteWeights]:
-        if self._session is None:
-            raise PeerLostError("no session has begun here: the server was started again since.")
-        return self._session
+    @contextmanager
+    def _running(self, session: int, what: str) -> Iterator[_Session]:
+        """The session that a call belongs to. Where the call fails, peers do not wait for what will never come: they
+        lose the lines of that session, and of no other."""
+        with self._fence.within(session, what):
+            with self._lock:
+                running = self._session
+            if running is None:
+                raise PeerLostError("no session has begun here: the server was started again since.")
+            try:
+                yield running
+            except BaseException:
+                self._room.hang_up(session)
+                raise

@@ -42,6 +42,17 @@ class Limited:
     static_blocks: int = 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class Bounded:
+    """How a job that has nothing in files keeps a memory limit: bytes that the process and its matrices are to take.
+
+    Free memory counts: matrices keep no more of it than ``matrices`` leaves, the rest no more than ``process`` does.
+    """
+
+    matrices: int
+    process: int
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Job:
     """A program over a graph that is cut for so many servers; without ``training``, only to be evaluated."""
@@ -57,3 +68,4 @@ class Job:
     bf16: bool = False
     ghost_bf16: bool = False
     limited: Limited | None = None
+    bounded: Bounded | None = None

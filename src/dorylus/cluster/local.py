@@ -1,5 +1,6 @@
 """The embedded cluster: graph servers, parameter servers and pool in this process, real concurrency."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -7,7 +8,7 @@ from contextlib import ExitStack
 
 from torch import Tensor
 
-from dorylus.cluster.cluster import EpochReport
+from dorylus.cluster.cluster import EpochDroppedError, EpochReport
 from dorylus.cluster.crew import TrainedWeights
 from dorylus.cluster.job import Job, Limited
 from dorylus.cluster.outputs import Outputs
@@ -40,19 +41,26 @@ class LocalCluster:
                 undo.callback(self._paging.pager.close)
             self._shards = _shards(job, job.graph, self._paging)
             self._site = Site(job, self._shards, pool, self._trained, first_epoch=first, paging=self._paging)
+            if job.bounded is not None:
+                _let_go_of_files(job, self._shards)
             undo.pop_all()
         self._counted: Counter[str] = Counter()
         self._exact = False
+        self._version = self._parameters.version  # of the weights after the last finished epoch
 
     def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
         """Train until the next epoch is finished everywhere."""
         start, before = time.perf_counter(), self._moved()
+        self._version = self._parameters.version
         if exact and not self._exact:
             self._exact = True
             self._parameters.synchronise()
         epoch, made = self._site.train_epoch(permit, exact=exact)
+        self._version = self._parameters.version
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
+        if math.isfinite(loss):  # else the caller hears of the loss
+            self._parameters.look(f"after epoch {epoch + 1}")
         seconds, traffic = time.perf_counter() - start, {**made.traffic, **self._weight_traffic()}
         after = self._moved()
         moved = None if before is None or after is None else after.since(before)
@@ -72,6 +80,16 @@ class LocalCluster:
     def restore(self, state: PSState) -> None:
         """Go on from such a state."""
         self._parameters.restore(state)
+
+    def drop_epoch(self) -> None:
+        """Give up the epoch, or the evaluation, in hand, from any thread: it ends by :class:`EpochDroppedError`.
+
+        An exact epoch whose update is made is not given up, as it ends by itself at once.
+        """
+        training = self._job.training
+        is_exact = training is not None and (training.mode != "async" or self._exact)
+        if self._parameters.freeze(self._version) or not is_exact:
+            self._site.fail(EpochDroppedError("the epoch was given up."))
 
     def close(self) -> None:
         """Stop threads and pool."""
@@ -103,6 +121,13 @@ def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[Arrangement]:
         return [PagedArrangement(graph, job.cut, paging.pager)]
     degrees = Degrees.of(graph) if job.saved is None else None
     return [arranged(graph, job.cut, job.saved, server, degrees) for server in range(job.cut.num_servers)]
+
+
+def _let_go_of_files(job: Job, shards: list[Arrangement]) -> None:
+    """Under a limit the page cache counts: what was read of the store and is not read again goes."""
+    looped = [layer.self_loops for layer in job.evaluation.layers]
+    for shard in shards:
+        shard.let_go_of_files(keep_features=job.evaluation.reads_features, keep_edges=not all(looped))
 
 
 def arranged(graph: Graph, cut: Cut, saved: Shards | None, server: int, degrees: Degrees | None = None) -> Arrangement:

@@ -17,10 +17,10 @@ TRAINING, EVALUATION = "training", "evaluation"
 
 
 class Neighbourhood:
-    """The other sites, one server each, reached by mail."""
+    """The other sites, one server each, reached by the mail of one session."""
 
-    def __init__(self, room: MailRoom, me: int, ghosts: Mapping[int, GhostsOf], timeout_s: float) -> None:
-        self._room, self._me, self._timeout_s = room, me, timeout_s
+    def __init__(self, room: MailRoom, session: int, me: int, ghosts: Mapping[int, GhostsOf], timeout_s: float) -> None:
+        self._room, self._session, self._me, self._timeout_s = room, session, me, timeout_s
         self.ghosts = {server: its for server, its in ghosts.items() if server != me}
 
     def of(self, name: str) -> "PassElsewhere":
@@ -28,7 +28,7 @@ class Neighbourhood:
         return PassElsewhere(name, self.ghosts, self._post)
 
     def _post(self, peer: int, header: Mapping[str, Any], parts: Mapping[str, NDArray[Any]], wait: bool) -> None:
-        self._room.post(peer, header, parts, self._timeout_s if wait else None)
+        self._room.post(peer, header, parts, self._timeout_s if wait else None, self._session)
 
     def receive(self, crews: Mapping[str, Crew], frame: Frame) -> None:
         """Hand what came to the pass it is for."""

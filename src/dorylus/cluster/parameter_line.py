@@ -24,21 +24,26 @@ Request = tuple[Mapping[str, object], Mapping[str, NDArray[Any]], Answered]
 
 
 class ParameterLine:
-    """Asks a parameter server; any thread may, and one thread here does."""
+    """Asks a parameter server, in one session; any thread may, and one thread here does."""
 
-    def __init__(self, address: str, key: Mapping[str, object]) -> None:
+    def __init__(self, address: str, key: Mapping[str, object], session: int) -> None:
         self._client = Client(address, ClientKeys.from_header(key), limits=BETWEEN_SERVERS)
+        self._session = session
         self._pulling = threading.Lock()
         self._versions: dict[tuple[int, ...], dict[str, Tensor]] = {}
         self._fetched = 0
         self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._closed = False
+        self._closing, self._closed = threading.Lock(), False
         self._thread = threading.Thread(target=self._work, name="dorylus-weights", daemon=True)
         self._thread.start()
 
     def submit(self, header: Mapping[str, object], arrays: Mapping[str, NDArray[Any]], answered: Answered) -> None:
         """Ask, after all that was asked before; ``answered`` hears the answer, or why there is none."""
-        self._requests.put((header, arrays, answered))
+        with self._closing:
+            if not self._closed:
+                self._requests.put(({**header, "session": self._session}, arrays, answered))
+                return
+        answered(WireError(f"the line to {self._client.address} is closed: session {self._session} is over."))
 
     def ask(self, header: Mapping[str, object], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> Frame:
         """Its answer."""
@@ -73,8 +78,10 @@ class ParameterLine:
 
     def close(self) -> None:
         """Hang up; who waits for an answer is told."""
-        self._closed = True
-        self._requests.put(None)
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._requests.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(_END_S)
 

@@ -1,7 +1,8 @@
 """A parameter server in a process of its own: some of the weights, behind a data port.
 
 Graph servers ask three things of it: ``pull`` (the weights an interval has pinned, unless they have that version),
-``finish`` (an interval's gradients, all of them, and its weight update) and ``latest``.
+``finish`` (an interval's gradients, all of them, and its weight update) and ``latest``. A session begins with
+``restore``; whatever the driver or a graph server asks of another session is refused.
 """
 
 import os
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dorylus.cluster.fence import Fence, OtherSessionError, PeerLostError
 from dorylus.cluster.job import Job
 from dorylus.servers import ParameterServers, PSState
 from dorylus.servers.parameter_server import Weights
@@ -48,6 +50,7 @@ class ParameterNode:
         self._start = self._parameters.state()
         self._exact = training.mode != "async"
         self._ended, self._changed = training.first_epoch, threading.Condition()  # so many epochs
+        self._fence = Fence(f"parameter server {server}")
         self._keys = RunKeys.fresh()
         self._port = DataPort(self._keys, self._answer, host=host, limits=BETWEEN_SERVERS)
 
@@ -59,33 +62,49 @@ class ParameterNode:
         """Where it runs: the node's address, the process."""
         return self._host, os.getpid()
 
-    def key(self) -> dict[str, Any]:
+    def restore(self, session: int, state: PSState | None, epoch: int) -> None:
+        """Begin a session, after so many epochs, from this server's part of a state, or from the start of the run.
+
+        Before anything changes, the session before is shut out, and what was let in of it has been dealt with.
+        """
+        self._fence.enter(session)
+        with self._changed:
+            self._changed.notify_all()  # an update of the session before may wait for the end of an epoch
+        if not self._fence.wait_for_earlier(session, END_S):
+            raise PeerLostError(f"an update of an earlier session was not over within {END_S:g} s.")
+        with self._fence.within(session, "restore"):
+            self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
+            self._end(epoch)
+
+    def key(self, session: int) -> dict[str, Any]:
         """A key for one graph server."""
-        return self._keys.client(KEY_LIFETIME_S).to_header()
+        with self._fence.within(session, "key"):
+            return self._keys.client(KEY_LIFETIME_S).to_header()
 
-    def state(self) -> PSState:
+    def state(self, session: int) -> PSState:
         """Its part of the run's state."""
-        return self._parameters.state()
+        with self._fence.within(session, "state"):
+            return self._parameters.state()
 
-    def restore(self, state: PSState | None, epoch: int) -> None:
-        """Go on after so many epochs from its part of a state, or from the beginning; forget what was in progress."""
-        self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
-        self._end(epoch)
-
-    def end_epoch(self, epoch: int, loss: float, tell: bool) -> PSState | None:
-        """Move the learning-rate schedule on; the state after so many epochs, if it is to be told.
+    def end_epoch(self, session: int, epoch: int, loss: float, tell: bool) -> tuple[PSState | None, int]:
+        """Move the learning-rate schedule on; the state after so many epochs, if it is asked for, and how many messages
+        were refused since the last epoch.
 
         Nobody need wait for it to begin the next one: in an exact run that has no update before this has come.
         """
-        self._parameters.end_epoch(loss)
-        state = self.state() if tell else None
-        self._end(epoch)
-        return state
+        with self._fence.within(session, "end_epoch"):
+            try:
+                self._parameters.end_epoch(loss)
+                self._parameters.look(f"after epoch {epoch}")
+                return self._parameters.state() if tell else None, self._fence.take_refused()
+            finally:
+                self._end(epoch)  # also of a run that diverged: nobody need wait to hear of it
 
-    def synchronise(self) -> None:
+    def synchronise(self, session: int) -> None:
         """From now on one update an epoch."""
-        self._parameters.synchronise()
-        self._exact = True
+        with self._fence.within(session, "synchronise"):
+            self._parameters.synchronise()
+            self._exact = True
 
     def close(self) -> None:
         """Stop listening."""
@@ -96,15 +115,25 @@ class ParameterNode:
             self._ended = epoch
             self._changed.notify_all()
 
-    def _wait_for_end(self, epoch: int) -> None:
-        """Until all epochs before this one have been ended."""
+    def _wait_for_end(self, session: int, epoch: int) -> None:
+        """Until all epochs before this one have been ended, for as long as the session lasts."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._ended >= epoch, END_S):
+            self._changed.wait_for(lambda: self._ended >= epoch or not self._fence.is_in(session), END_S)
+            if not self._fence.is_in(session):
+                raise Refused(f"session {session} was ended before epoch {epoch} was.")
+            if self._ended < epoch:
                 raise Refused(f"epoch {epoch} was not ended within {END_S:g} s, and the next one is at its update.")
 
     def _answer(self, frame: Frame) -> Frame:
+        session, what = int(frame.header.get("session", 0)), str(frame.header.get("what"))
+        try:
+            with self._fence.within(session, what):
+                return self._answer_within(session, what, frame)
+        except OtherSessionError as why:
+            raise Refused(str(why)) from why
+
+    def _answer_within(self, session: int, what: str, frame: Frame) -> Frame:
         header = frame.header
-        what = header.get("what")
         if what == "latest":
             return Frame({}, _arrays(self._parameters.latest()))
         interval, epoch = int(header["interval"]), int(header["epoch"])
@@ -115,7 +144,7 @@ class ParameterNode:
         if what != "finish":
             raise Refused(f"a parameter server was asked to {what!r}.")
         if self._exact:
-            self._wait_for_end(epoch)
+            self._wait_for_end(session, epoch)
         for step in header["steps"]:
             its = f"{step}:"
             grads = {

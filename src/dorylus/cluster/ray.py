@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from dorylus.cluster.actors import Actor, NodeJob, graph_node, parameter_node
-from dorylus.cluster.graph_node import PeerLostError
+from dorylus.cluster.cluster import NotRevivedError, ServersLostError
+from dorylus.cluster.fence import PeerLostError
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews
-from dorylus.cluster.remote import Note, NotRevivedError, RemoteCluster, ServersLostError
+from dorylus.cluster.remote import Note, RemoteCluster
 from dorylus.errors import ConfigError, DorylusError
 from dorylus.pools.ray import connected
 from dorylus.wire import WireError
@@ -202,7 +203,7 @@ class RayServers:
                 num_cpus=cpus,
                 max_restarts=-1,
                 max_task_retries=0,
-                max_concurrency=4,  # what a session that is lost left hanging, the next one's call, and a pulse
+                max_concurrency=8,  # what sessions that are lost left hanging, the next one's call, and a pulse
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle),
             ).remote()
             for bundle in bundles

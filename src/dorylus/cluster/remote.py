@@ -4,6 +4,7 @@ Every epoch is one call to each graph server. After a fault everybody begins a n
 kept, and the epochs since are trained again: in a synchronous run that gives the same weights to the last bit.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +14,11 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from dorylus.cluster.cluster import EpochReport
+from dorylus.cluster.cluster import EpochDroppedError, EpochReport, NotRevivedError, ServersLostError
 from dorylus.cluster.graph_node import NodeReport
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews, joined_figures
 from dorylus.cluster.outputs import Outputs
-from dorylus.errors import TrainingError
 from dorylus.servers import PSState
 from dorylus.servers.ps_state import joined
 
@@ -30,14 +30,6 @@ Note = Callable[..., None]
 
 def _unnoted(*told: Any, **details: Any) -> None:
     """Nobody wants to know."""
-
-
-class ServersLostError(TrainingError):
-    """Servers of a run died, or cannot be reached: the run can go on once they are back."""
-
-
-class NotRevivedError(ServersLostError):
-    """Servers that were lost are not there again within their time."""
 
 
 class Servers(Protocol):
@@ -89,8 +81,10 @@ class RemoteCluster:
         self._permits: dict[int, tuple[int | None, bool]] = {}  # how the epochs since then were asked for
         self._ending: tuple[int, bool, Any] | None = None  # (epochs done, with their state, answers to come)
         self._session = 0
+        self._peaks: dict[int, int] = {}  # of graph servers
         self._exact = False
         self._began = False
+        self._dropped = False
 
     def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
         """Train until the next epoch is finished everywhere, whatever happens meanwhile."""
@@ -101,7 +95,9 @@ class RemoteCluster:
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass."""
-        made = self._in_spite_of_faults(lambda: self._graphs.call("outputs", layer, weights))
+        answers = self._in_spite_of_faults(lambda: self._ask(self._graphs, "outputs", layer, weights))
+        made = [rows for rows, _ in answers]
+        self._note_peaks([peak for _, peak in answers])
         self._hear_all("pool_news")
         orders = [layout.order for layout in self._job.cut.layouts]
         return Outputs(self._job.graph.num_vertices, made[0].shape[1], lambda: zip(orders, made, strict=True))
@@ -112,7 +108,7 @@ class RemoteCluster:
             self._hear_end()
         if self._kept is not None and self._kept_epoch == self._epoch:
             return self._kept
-        return self._in_spite_of_faults(lambda: joined(self._parameters.call("state")))
+        return self._in_spite_of_faults(lambda: joined(self._ask(self._parameters, "state")))
 
     def restore(self, state: PSState) -> None:
         """Go on from such a state."""
@@ -125,11 +121,21 @@ class RemoteCluster:
 
     def figures(self) -> dict[str, Any]:
         """What the pools did, all of them together."""
-        return joined_figures(self._in_spite_of_faults(lambda: self._graphs.call("pool_figures")))
+        return joined_figures(self._in_spite_of_faults(lambda: self._ask(self._graphs, "pool_figures")))
+
+    @property
+    def peaks(self) -> list[int]:
+        """The most memory that each graph server has needed so far, as of the last epoch or evaluation, in bytes."""
+        return [self._peaks.get(server, 0) for server in range(len(self._graphs))] if self._peaks else []
 
     def ready(self) -> None:
         """Wait until all servers are there and have begun."""
         self._in_spite_of_faults(lambda: None)
+
+    def drop_epoch(self) -> None:
+        """Give up the epoch, or the evaluation, in hand, from any thread: it ends by :class:`EpochDroppedError`."""
+        self._dropped = True
+        self._graphs.ask("drop_epoch", self._session)
 
     def close(self) -> None:
         """End all servers."""
@@ -152,6 +158,8 @@ class RemoteCluster:
             except NotRevivedError:
                 raise
             except ServersLostError as fault:
+                if self._dropped:  # servers that gave up hang up, and others hear of that first
+                    raise EpochDroppedError("the epoch was given up.") from fault
                 faults, lost_s = faults + 1, lost_s or time.perf_counter()
                 with suppress(ServersLostError):
                     self._hear_end()  # it may have come before
@@ -169,40 +177,65 @@ class RemoteCluster:
             self._next_epoch()
 
     def _begin(self) -> None:
-        """Everybody begins a new session from the state kept."""
+        """All servers begin a new session from the state kept.
+
+        Graph servers leave the one before first: nothing of it is at work any more when weights are restored.
+        """
         self._session += 1
         self._epoch, self._exact, self._ending = self._kept_epoch, False, None
-        self._parameters.call("restore", self._kept, self._epoch)
+        left = self._ask(self._graphs, "leave")
+        if not all(left):
+            late = [server for server, has_left in enumerate(left) if not has_left]
+            self._note("straggler", session=self._session, servers=late)
+        self._ask(self._parameters, "restore", self._kept, self._epoch)
         addresses = dict(enumerate(self._graphs.call("address")))
         ghosts = dict(enumerate(self._graphs.call("ghosts")))
         ports = self._parameters.call("address")
-        keys = [self._parameters.call("key") for _ in range(len(self._graphs))]
+        keys = [self._ask(self._parameters, "key") for _ in range(len(self._graphs))]
         each = [(self._session, self._epoch, ghosts, list(zip(ports, its, strict=True))) for its in keys]
         self._graphs.call("begin", each=each)
-        self._graphs.call("connect", addresses)
+        self._ask(self._graphs, "connect", addresses)
         self._began = True
         places = {"graph": self._graphs.call("whereabouts"), "parameter": self._parameters.call("whereabouts")}
         self._note("session", session=self._session, epoch=self._epoch, servers=places)
 
+    def _ask(self, servers: Servers, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of all servers in the session: one that is in another refuses."""
+        return servers.call(method, self._session, *arguments)
+
     def _hear_all(self, method: str) -> None:
-        for news in self._in_spite_of_faults(lambda: self._graphs.call(method)):
+        for news in self._in_spite_of_faults(lambda: self._ask(self._graphs, method)):
             self._hear(news)
+
+    def _note_peaks(self, peaks: Sequence[int]) -> None:
+        """A server that was started again has a new peak; what it needed before counts too."""
+        for server, peak in enumerate(peaks):
+            self._peaks[server] = max(peak, self._peaks.get(server, 0))
+
+    def _note_refused(self, messages: int) -> None:
+        if messages:
+            self._note("refused", session=self._session, messages=messages)
 
     def _next_epoch(self) -> EpochReport:
         epoch = self._epoch
         permit, exact = self._permits[epoch]
         if exact and not self._exact:
             self._exact = True
-            self._parameters.call("synchronise")
-        reports: list[NodeReport] = self._graphs.call("train_epoch", permit, exact)
+            self._ask(self._parameters, "synchronise")
+        reports: list[NodeReport] = self._ask(self._graphs, "train_epoch", permit, exact)
         self._hear_end()
         parts = {interval: part for report in reports for interval, part in report.losses.items()}
         loss = sum(parts[interval] for interval in sorted(parts))
-        drained = permit is None or permit <= epoch
-        keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
-        self._ending = epoch + 1, keep, self._parameters.ask("end_epoch", epoch + 1, loss, keep)
         for report in reports:
             self._hear(report.pool)
+        self._note_peaks([report.server.peak_memory_bytes for report in reports])
+        self._note_refused(sum(report.refused for report in reports))
+        if not math.isfinite(loss):  # the run ends here: no state after this epoch is worth keeping
+            return _joined(loss, reports)
+        drained = permit is None or permit <= epoch
+        keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
+        asked = self._parameters.ask("end_epoch", self._session, epoch + 1, loss, keep)
+        self._ending = epoch + 1, keep, asked
         self._epoch = epoch + 1
         return _joined(loss, reports)
 
@@ -210,9 +243,10 @@ class RemoteCluster:
         """Take what parameter servers answered when the last epoch was ended; the next one does not wait for that."""
         if self._ending is not None:
             (epoch, keep, asked), self._ending = self._ending, None
-            states = self._parameters.answers(asked)
+            answers = self._parameters.answers(asked)
+            self._note_refused(sum(refused for _, refused in answers))
             if keep:
-                self._keep(joined(states), epoch)
+                self._keep(joined([state for state, _ in answers]), epoch)
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch

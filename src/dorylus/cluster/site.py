@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -11,12 +12,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dorylus.cluster import memory
 from dorylus.cluster.cluster import Delivery
 from dorylus.cluster.crew import Crew, Elsewhere, FixedWeights, Weights
 from dorylus.cluster.engine import Engine, Pass, Span, Station
 from dorylus.cluster.job import Job, Training
 from dorylus.cluster.outputs import Block
-from dorylus.errors import DorylusError
+from dorylus.errors import DataError, DorylusError
+from dorylus.graph import Graph
 from dorylus.graph.mapped import let_go
 from dorylus.paging import PagedArray
 from dorylus.partition import Arrangement
@@ -26,7 +29,7 @@ from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, Ta
 from dorylus.pools import TensorPool
 from dorylus.saga.dense import IGNORED, Targets
 from dorylus.saga.table import steps_of
-from dorylus.servers import Arena, GraphServer, Paging, PassSettings, Peers
+from dorylus.servers import Arena, BoundedArena, GraphServer, Paging, PassSettings, Peers
 
 Matrix = NDArray[np.float32]
 BLOCK = 1 << 20  # vertices whose labels are looked up together
@@ -73,7 +76,8 @@ class Site:
         paging: Paging | None = None,
     ) -> None:
         self._job, self._shards, self._pool, self._neighbours, self._paging = job, shards, pool, neighbours, paging
-        self._arena, self._fixed = Arena(), FixedWeights()
+        self._arena = Arena() if job.bounded is None else BoundedArena(job.bounded.matrices)
+        self._fixed = FixedWeights()
         self._engine = Engine(job.threads, job.deadline_s)
         try:
             self._make_crews(static, trained, first_epoch)
@@ -101,7 +105,10 @@ class Site:
         epoch = crew.work.epoch + 1
         if exact and not self._exact:
             self._synchronise(crew, epoch)
-        spans = self._engine.run(crew.work, epoch, permit)
+        with self._files_checked():
+            spans = self._engine.run(crew.work, epoch, permit)
+        if self._job.bounded is not None and memory.private_bytes() > self._job.bounded.process:
+            memory.give_back()
         waits, crew.work.waits = crew.work.waits, 0
         deliveries, crew.deliveries = crew.deliveries, []
         return epoch, EpochOfSite(spans, deliveries, self._take_traffic(crew), _take_ages(crew), waits)
@@ -109,8 +116,11 @@ class Site:
     def outputs(self, layer: int, weights: Mapping[str, Tensor]) -> Callable[[], Iterator[Block]]:
         """A layer's output for the vertices here, by an exact forward pass; to be looked at before the next pass."""
         crew = self.evaluation
+        if self._job.bounded is not None:
+            memory.give_back()  # what training has left is of no use for matrices of all rows
         self._fixed.weights = weights
-        self._engine.run(crew.work, crew.work.epoch + 1)
+        with self._files_checked():
+            self._engine.run(crew.work, crew.work.epoch + 1)
         crew.deliveries.clear()
         return partial(self._blocks, layer)
 
@@ -125,9 +135,38 @@ class Site:
             if crew is not None:
                 self._engine.fail(crew.work, error)
 
-    def close(self) -> None:
-        """Stop the threads."""
-        self._engine.close()
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Stop the threads; False if some are still at work after so long."""
+        return self._engine.close(timeout_s)
+
+    def forget(self) -> None:
+        """Let go of all matrices but the static ones. The site has failed; a task of it may still be at work."""
+        for crew in (self.evaluation, self.training):
+            if crew is not None:
+                crew.forget()
+        self._arena.clear()
+
+    @contextmanager
+    def _files_checked(self) -> Iterator[None]:
+        """Refuse what was computed from files that have changed: it is of two graphs, or of zeros.
+
+        Where a task failed on such numbers, that is the error to report.
+        """
+        try:
+            yield
+        except DataError:  # of the file itself
+            raise
+        except Exception:
+            self._check_files()
+            raise
+        self._check_files()
+
+    def _check_files(self) -> None:
+        graph, saved = self._job.graph, self._job.saved
+        if isinstance(graph, Graph):
+            graph.check_files()
+        if saved is not None and saved.files is not None:
+            saved.files.check()
 
     def _synchronise(self, crew: Crew, epoch: int) -> None:
         """From this epoch on, which nobody has started: no stale values, one weight update an epoch."""

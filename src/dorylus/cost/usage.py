@@ -4,7 +4,7 @@ Time of servers in nanoseconds; of functions, memory x time in MB·ms and vCPU x
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Self
@@ -61,6 +61,11 @@ class FunctionUse:
         """vCPU-seconds that cold starts added."""
         return ratio(self.cold_millivcpu_ms, 1_000_000)
 
+    def average(self, requests: int) -> "FunctionUse":
+        """What so many requests more would use if each were an average one of these, without a cold start."""
+        parts = max(1, self.requests)
+        return FunctionUse(requests, self.mb_ms * requests // parts, self.millivcpu_ms * requests // parts)
+
     def __add__(self, other: "FunctionUse") -> "FunctionUse":
         return FunctionUse(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
@@ -90,7 +95,7 @@ class Usage:
         servers: dict[str, dict[str, int]] = {}
         for (role, phase), amount in sorted(self.server_ns.items()):
             servers.setdefault(role.value, {})[phase.value] = amount
-        functions = {phase.value: asdict(use) for phase, use in sorted(self.functions.items())}
+        functions = {phase.value: dict(vars(use)) for phase, use in sorted(self.functions.items())}
         return {"server_ns": servers, "functions": functions, "moved_bytes": dict(sorted(self.moved_bytes.items()))}
 
     @classmethod

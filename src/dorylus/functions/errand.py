@@ -104,7 +104,7 @@ def run_errand(invocation: Invocation, arrays: Arrays, walk: Walk, runner: Runne
 
     def compute(part: Frame) -> dict[str, NDArray[Any]]:
         with walk.watch.on("compute"):
-            made = runner.run(program.hash, {**whole, **widen(part.arrays, invocation.columns)})
+            made = runner.run(program.hash, {**whole, **widen(part.arrays, invocation.columns, program.shapes)})
             sums.add(made)
             return narrow({name: made[name] for name in made if not is_summed(name)}, invocation.precision)
 

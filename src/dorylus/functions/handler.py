@@ -20,12 +20,13 @@ from dorylus.functions.runner import Runner
 from dorylus.functions.stopwatch import Stopwatch
 from dorylus.functions.warm import Links, WarmWeights
 from dorylus.wire.errors import FrameError, Refused, WireError
-from dorylus.wire.frames import Buffer, Frame, pack, unpack
+from dorylus.wire.frames import DEFAULT, Buffer, Frame, pack, unpack
 
 Arrays = dict[str, NDArray[Any]]
 Answer = tuple[dict[str, Any], Arrays]
 
 PROBE_S = 3.0  # how long a port may take to say hello
+LIMITS = DEFAULT  # of an answer
 MAX_TEXT = 4000  # characters of an error that are told
 
 
@@ -54,10 +55,10 @@ class Handler:
             frame = unpack(request)
             about = {"task": frame.header.get("task")}
             header, arrays = self._carry_out(frame, watch)
+            return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays, LIMITS)
         except Exception as error:
             self._links.hang_up()
-            about, header, arrays = {}, _told(error), {}
-        return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays)
+            return pack({**_told(error), "timings": watch.timings(), "cold": cold}, {})
 
     def _carry_out(self, frame: Frame, watch: Stopwatch) -> Answer:
         if "probe" in frame.header:
@@ -73,7 +74,8 @@ class Handler:
         if not self._runner.known(invocation.program):
             return {"missing": invocation.program}, {}
         with watch.on("compute"):
-            made = self._runner.run(invocation.program, widen(arrays, invocation.columns))
+            shapes = self._runner.loaded(invocation.program).shapes
+            made = self._runner.run(invocation.program, widen(arrays, invocation.columns, shapes))
             return {}, narrow(made, invocation.precision)
 
     def _run_errand(self, invocation: Invocation, errand: Errand, arrays: Arrays, watch: Stopwatch) -> Answer:

@@ -11,6 +11,7 @@ from dorylus.functions.payload import PRECISIONS
 from dorylus.wire.errors import FrameError
 
 CONTENT: Final = "program.content"  # the name under which a program travels in a frame
+MAX_PARTS: Final = 1 << 20  # of one task's rows
 DEFAULT_TIMEOUT_S: Final = 60.0
 TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # where services over HTTP find the token both ends share
 
@@ -105,7 +106,7 @@ def _errand(header: Mapping[str, Any]) -> Errand:
         _get(header, "stream", bool, True),
         float(_get(header, "timeout_s", (int, float), DEFAULT_TIMEOUT_S)),
     )
-    if errand.rows < 0 or errand.part_rows < 1 or not 0 < errand.timeout_s < 1e6:
+    if errand.rows < 0 or errand.part_rows < 1 or errand.num_parts > MAX_PARTS or not 0 < errand.timeout_s < 1e6:
         raise FrameError("an invocation's rows, part_rows or timeout_s is out of its range.")
     return errand
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dorylus.functions.program import ProgramError, Role, role
 
 Arrays = Mapping[str, NDArray[Any]]
+Form = tuple[np.dtype[Any], tuple[int, ...]]  # what an array is as it travels: its dtype and shape
 Precision = Literal["float32", "bf16", "int8"]
 
 PRECISIONS: Final = ("float32", "bf16", "int8")
@@ -21,6 +22,8 @@ ROW_ROLES: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.OUTPUT, Role.INPUT
 SCALE: Final = ".scale"
 CSR: Final = (".indptr", ".indices", ".values")
 MAX_DENSE_BYTES: Final = 4 << 30
+
+_FLOAT32: Final = np.dtype(np.float32)
 
 
 def narrow(arrays: Arrays, precision: str) -> dict[str, NDArray[Any]]:
@@ -36,8 +39,27 @@ def narrow(arrays: Arrays, precision: str) -> dict[str, NDArray[Any]]:
     return travels
 
 
-def widen(arrays: Arrays, columns: Mapping[str, int] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays as programs know them: rows in float32 and dense. ``columns`` are the widths of the sparse ones."""
+def forms(name: str, shape: tuple[int, ...], precision: str) -> dict[str, Form]:
+    """What :func:`narrow` makes of a float32 array of this name and shape, by the names it travels under."""
+    if precision == "float32" or not _is_matrix_of_rows(name, shape):
+        return {name: (_FLOAT32, shape)}
+    if precision == "bf16":
+        return {name: (np.dtype(np.uint16), shape)}
+    return {name: (np.dtype(np.int8), shape), name + SCALE: (_FLOAT32, shape[:1])}
+
+
+def widen(
+    arrays: Arrays,
+    columns: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int | None, ...]] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """The arrays as programs know them: rows in float32 and dense. ``columns`` are the widths of the sparse ones.
+
+    ``shapes`` are those of the program's inputs, None for the number of rows: rows of another shape are refused before
+    memory is taken for them.
+    """
+    if shapes is not None:
+        _check_shapes(arrays, columns or {}, shapes)
     wide = {name: dense(arrays, name, width) for name, width in (columns or {}).items()}
     sparse = {name + part for name in wide for part in CSR}
     for name, array in arrays.items():
@@ -46,6 +68,19 @@ def widen(arrays: Arrays, columns: Mapping[str, int] | None = None) -> dict[str,
         elif name not in sparse and not name.endswith(SCALE):
             wide[name] = _wide(arrays, name)
     return wide
+
+
+def _check_shapes(arrays: Arrays, columns: Mapping[str, int], shapes: Mapping[str, tuple[int | None, ...]]) -> None:
+    sparse = {name + part for name in columns for part in CSR}
+    dense_rows = [name for name in arrays if role(name) in ROW_ROLES and name not in sparse]
+    found: dict[str, tuple[int, ...]] = {name: (0, width) for name, width in columns.items()}
+    found |= {name: arrays[name].shape for name in dense_rows if not name.endswith(SCALE)}
+    for name, shape in found.items():
+        if name not in shapes:
+            raise ProgramError(f"{name} was sent, but the program takes no array of that name.")
+        if len(shape) != len(shapes[name]) or shape[1:] != shapes[name][1:]:
+            wanted = ["rows", *shapes[name][1:]]
+            raise ProgramError(f"{name} was sent with rows of {list(shape[1:])}, but the program takes {wanted}.")
 
 
 def _wide(arrays: Arrays, name: str) -> NDArray[Any]:
@@ -81,7 +116,8 @@ def to_int8(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float3
 
 def from_int8(x: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.float32]:
     """The rows that whole numbers and their scales stand for."""
-    if scale.shape != x.shape[:1] or scale.dtype != np.float32:
+    # Of a vector, or of more dimensions, numpy would make a row for each pair of a row and a scale.
+    if x.ndim != 2 or scale.shape != x.shape[:1] or scale.dtype != np.float32:
         raise ProgramError(f"rows of {list(x.shape)} have scales of {list(scale.shape)}: each row has one.")
     return x.astype(np.float32) * scale[:, None]
 
@@ -89,9 +125,9 @@ def from_int8(x: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.flo
 def dense(arrays: Arrays, name: str, columns: int) -> NDArray[np.float32]:
     """Sparse rows (offsets from 0, columns, values) as a matrix; entries of the same place add up."""
     indptr, indices, values = (_found(arrays, name + part) for part in CSR)
-    num_rows = len(indptr) - 1
     if not _is_csr(indptr, indices, values, columns):
         raise ProgramError(f"{name} is no matrix of {columns} columns: its offsets, columns and values do not fit.")
+    num_rows = len(indptr) - 1
     if num_rows * columns * 4 > MAX_DENSE_BYTES:
         raise ProgramError(f"{name} would be {num_rows} x {columns} when dense: cut it into smaller parts.")
     out = np.zeros((num_rows, columns), np.float32)
@@ -101,20 +137,25 @@ def dense(arrays: Arrays, name: str, columns: int) -> NDArray[np.float32]:
 
 def _is_csr(indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], columns: int) -> bool:
     return bool(
-        indptr.dtype == np.int64
+        indptr.ndim == indices.ndim == values.ndim == 1
+        and indptr.dtype == np.int64
         and indices.dtype == np.int32
         and values.dtype == np.float32
         and len(indptr) > 0
         and indptr[0] == 0
         and indptr[-1] == len(indices) == len(values)
-        and (np.diff(indptr) >= 0).all()
+        and (indptr[1:] >= indptr[:-1]).all()  # not their differences, which may overflow
         and (len(indices) == 0 or (indices.min() >= 0 and indices.max() < columns))
     )
 
 
 def _is_narrowed(name: str, array: NDArray[Any]) -> bool:
+    return array.dtype == np.float32 and _is_matrix_of_rows(name, array.shape)
+
+
+def _is_matrix_of_rows(name: str, shape: tuple[int, ...]) -> bool:
     # One column is an edge's weight or score: with a scale of its own it would only grow.
-    return role(name) in ROW_ROLES and array.dtype == np.float32 and array.ndim == 2 and array.shape[1] > 1
+    return role(name) in ROW_ROLES and len(shape) == 2 and shape[1] > 1
 
 
 def _found(arrays: Arrays, name: str) -> NDArray[Any]:

@@ -7,12 +7,13 @@ that a damaged file is seen and made again; then a line of JSON with the names o
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from dorylus.functions.program import Program
+from dorylus.durable import new_file
+from dorylus.functions.program import Program, ProgramError, role
 
 _SUFFIX = ".program"
 _MAX_BYTES = 128 << 20
@@ -48,9 +49,8 @@ class ProgramCache:
         """Keep a program under a key; who reads meanwhile sees all of it, or nothing."""
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".tmp", delete=False) as file:
+            with new_file(self._path(key), sync=False) as file:
                 file.write(_written(key, program))
-            os.replace(file.name, self._path(key))
             self._drop_the_least_used()
 
     def _path(self, key: str) -> Path:
@@ -81,7 +81,21 @@ def _read(key: str, found: bytes) -> Program | None:
     if hashlib.sha256(rest).hexdigest().encode() != claimed:
         return None
     line, _, content = rest.partition(b"\n")
-    about = json.loads(line)
-    if about["key"] != key:  # a file that was copied or renamed
+    try:
+        about = json.loads(line)
+        inputs, outputs, kept = about["inputs"], about["outputs"], about["kept"]
+        if about["key"] != key:  # a file that was copied or renamed
+            return None
+        for name in (*inputs, *outputs, *(kept or {})):
+            role(name)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError, ProgramError):
+        return None  # of another release, or of somebody else
+    if not isinstance(inputs, list) or not isinstance(outputs, list) or not _are_widths(kept):
         return None
-    return Program.of(content, tuple(about["inputs"]), tuple(about["outputs"]), about["kept"])
+    return Program.of(content, tuple(inputs), tuple(outputs), kept)
+
+
+def _are_widths(kept: Any) -> bool:
+    return kept is None or (
+        isinstance(kept, dict) and all(type(width) is int and width >= 0 for width in kept.values())
+    )

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
     "tensor(int32)": np.dtype(np.int32),
     "tensor(bool)": np.dtype(np.bool_),
 }
+
+
+_MOST_ENTRIES = 1 << 26  # of a row, or of what has no rows: 256 MiB of float32, as much as a frame has
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class Loaded:
     inputs: Mapping[str, Spec]
     outputs: Mapping[str, Spec]
     compute: Callable[[list[str], dict[str, Any]], list[NDArray[Any]]]
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int | None, ...]]:
+        """The shapes of its inputs, None for the number of rows."""
+        return {name: spec.shape for name, spec in self.inputs.items()}
 
 
 class Runner:
@@ -178,6 +187,9 @@ def _list(names: Iterable[str]) -> str:
 def _load(runtime: Any, program_hash: str, content: bytes) -> Loaded:
     try:
         session = runtime.InferenceSession(content, _options(runtime), providers=["CPUExecutionProvider"])
+        inputs, outputs = _specs(session.get_inputs()), _specs(session.get_outputs())
+    except ProgramError:
+        raise
     except Exception as error:  # the runtime's exceptions have no class in common
         raise ProgramError(f"program {program_hash[:12]} cannot be loaded: {error}") from error
     silent = runtime.RunOptions()
@@ -187,7 +199,7 @@ def _load(runtime: Any, program_hash: str, content: bytes) -> Loaded:
         made: list[NDArray[Any]] = session.run(names, arrays, silent)
         return made
 
-    return Loaded(program_hash, _specs(session.get_inputs()), _specs(session.get_outputs()), compute)
+    return Loaded(program_hash, inputs, outputs, compute)
 
 
 def _specs(arguments: Iterable[Any]) -> dict[str, Spec]:
@@ -199,6 +211,9 @@ def _specs(arguments: Iterable[Any]) -> dict[str, Spec]:
         rows = int(is_cut_by_row(each.name))
         if None in shape[rows:] or shape[:rows] != (None,) * rows:
             raise ProgramError(f"{each.name} has the shape {list(each.shape)}: only the number of rows may vary.")
+        fixed = [size for size in shape if size is not None]
+        if min(fixed, default=0) < 0 or prod(fixed) > _MOST_ENTRIES:
+            raise ProgramError(f"{each.name} has the shape {list(each.shape)}: more than a frame can hold.")
         specs[each.name] = Spec(_DTYPES[each.type], shape)
     return specs
 

@@ -6,9 +6,11 @@ socket is closed, in the middle of a task too: whoever started it may die withou
 
 import os
 import select
+import signal
 import socket
 import struct
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,11 +22,12 @@ MAX_BYTES: Final = DEFAULT.max_frame_bytes
 IOV_MAX: Final = 512  # buffers handed to the kernel at a time
 
 
-def send(link: socket.socket, parts: Sequence[Buffer]) -> None:
-    """Send a message, its parts one after the other, without joining them."""
+def send(link: socket.socket, parts: Sequence[Buffer], until_s: float | None = None) -> None:
+    """Send a message, its parts one after the other, without joining them; by ``until_s`` of the monotonic clock."""
     views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
     left = [memoryview(LENGTH.pack(sum(map(len, views)))), *views]
     while left:
+        _limit(link, until_s)
         sent = link.sendmsg(left[:IOV_MAX])
         while left and sent >= len(left[0]):
             sent -= len(left.pop(0))
@@ -32,18 +35,28 @@ def send(link: socket.socket, parts: Sequence[Buffer]) -> None:
             left[0] = left[0][sent:]
 
 
-def receive(link: socket.socket) -> bytearray:
-    """The next message; EOFError when the other end is gone, in the middle of it or before."""
-    (size,) = LENGTH.unpack(_exactly(link, LENGTH.size))
+def receive(link: socket.socket, until_s: float | None = None) -> bytearray:
+    """The next message, whole by ``until_s``; EOFError when the other end is gone, in the middle of it or before."""
+    (size,) = LENGTH.unpack(_exactly(link, LENGTH.size, until_s))
     if size > MAX_BYTES:
         raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are taken.")
-    return _exactly(link, size)
+    return _exactly(link, size, until_s)
 
 
-def _exactly(link: socket.socket, size: int) -> bytearray:
+def _limit(link: socket.socket, until_s: float | None) -> None:
+    """Let the next wait on a socket end then: a time-out of each would let a message go on byte by byte."""
+    if until_s is not None:
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("the time for a message is over.")
+        link.settimeout(left_s)
+
+
+def _exactly(link: socket.socket, size: int, until_s: float | None) -> bytearray:
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:
+        _limit(link, until_s)
         got = link.recv_into(view)
         if not got:
             raise EOFError("the other end of the socket is closed.")
@@ -53,6 +66,8 @@ def _exactly(link: socket.socket, size: int) -> bytearray:
 
 def main() -> None:
     """Answer requests until nobody is left to ask."""
+    for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a job: the run still needs its tasks
+        signal.signal(number, signal.SIG_IGN)
     link = socket.socket(fileno=os.dup(0))
     os.dup2(2, 1)  # what a library prints must not be lost, and must not be taken for an answer
     threading.Thread(target=_die_with_parent, args=(link.fileno(),), daemon=True).start()

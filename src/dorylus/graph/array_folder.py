@@ -7,7 +7,6 @@ and checksum (docs/store-format.md).
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,13 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from dorylus.durable import sync_folder
 from dorylus.errors import DataError
-from dorylus.graph.array_writer import ArrayWriter, raw_bytes
+from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.draft import drafted, sync_folder, tidy
+from dorylus.graph.draft import drafted, tidy
+from dorylus.graph.folder_files import SUMS_FILE, FolderFiles, file_name, read_sums
 from dorylus.graph.manifest import Kind
-from dorylus.graph.places import Address, Place, is_elsewhere, place_of, uploaded
+from dorylus.graph.places import Address, is_elsewhere, place_of, uploaded
 from dorylus.graph.stored_rows import StoredRows
+from dorylus.kernels import crc32
 
 BLOCK_BYTES = 1 << 24
 
@@ -50,6 +52,7 @@ class NewFolder:
     path: Path
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
+    sums: dict[str, AnyArray] = field(default_factory=dict)  # the checksums of every array's blocks
 
     def write(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
         """A new array, whole, perhaps in another type than its own."""
@@ -60,9 +63,20 @@ class NewFolder:
     @contextmanager
     def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
         """A new array, to be written block after block."""
-        with ArrayWriter(self.path / _file_name(name), dtype, row_shape) as writer:
+        with ArrayWriter(self.path / file_name(name), dtype, row_shape) as writer:
             yield writer
-        self.entries[name] = writer.entry
+        self.entries[name], self.sums[name] = writer.entry, writer.sums
+
+    def write_sums(self) -> dict[str, int]:
+        """Write the checksums of all blocks, array after array by name; what the manifest says of them."""
+        raw = b"".join(raw_bytes(self.sums[name], np.dtype("<u4")) for name in sorted(self.sums))
+        file = FileWriter(self.path / SUMS_FILE)
+        try:
+            file.write(memoryview(raw))
+            file.close()
+        finally:
+            file.abandon()
+        return {"bytes": CHECKED_BYTES, "crc32": crc32(raw)}
 
 
 @contextmanager
@@ -75,22 +89,36 @@ def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[New
         with uploaded(str(address), last=kind.manifest) if is_elsewhere(address) else drafted(Path(address)) as path:
             folder = NewFolder(path)
             yield folder
-            _write_manifest(path, kind, {**folder.facts, "arrays": folder.entries})
+            blocks = folder.write_sums()
+            _write_manifest(path, kind, {**folder.facts, "blocks": blocks, "arrays": folder.entries})
     except OSError as error:
         raise DataError(
             f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions."
         ) from error
 
 
+def files_of(folder: Address, kind: Kind, manifest: dict[str, Any]) -> FolderFiles | None:
+    """The files of a folder as they are now; None where it is not on this machine."""
+    _forms(folder, kind, manifest)
+    return None if is_elsewhere(folder) else FolderFiles(folder, kind, manifest)
+
+
 def map_arrays(
-    folder: Address, kind: Kind, manifest: dict[str, Any], *, only: Callable[[str], bool] = lambda name: True
+    folder: Address,
+    kind: Kind,
+    manifest: dict[str, Any],
+    *,
+    only: Callable[[str], bool] = lambda name: True,
+    files: FolderFiles | None = None,
 ) -> dict[str, AnyArray]:
     """The arrays of a folder as read-only views of its files, all of them or ``only`` some.
 
-    Sizes of all files are compared with the manifest.
+    Sizes of all files are compared with the manifest. ``files``: as they were when the folder was first opened.
     """
-    place, forms = place_of(folder), _forms(folder, kind, manifest)
-    return {name: _map(place, name, *form) for name, form in forms.items() if only(name)}
+    forms = _forms(folder, kind, manifest)
+    if files is None and not is_elsewhere(folder):
+        files = FolderFiles(folder, kind, manifest)
+    return {name: _array(folder, files, name, *form) for name, form in forms.items() if only(name)}
 
 
 def compare_checksums(
@@ -101,38 +129,56 @@ def compare_checksums(
     ``tell`` is called with the bytes read so far and all there are.
     """
     _forms(folder, kind, manifest)
-    entries, done = manifest["arrays"], 0
+    entries, done, sums = manifest["arrays"], 0, read_sums(folder, kind, manifest)
     total = sum(entry["bytes"] for entry in entries.values())
+    checked = manifest["blocks"]["bytes"] if sums else 1
+    step = max(1, BLOCK_BYTES // checked) * checked
     for name, entry in entries.items():
-        found = 0
-        for block in _file_blocks(folder, kind, name):
-            found, done = zlib.crc32(block, found), done + len(block)
+        found = begin = 0
+        for block in _file_blocks(folder, kind, name, step):
+            found, done = crc32(block, found), done + len(block)
+            if name in sums and (wrong := sums[name].first_wrong(block, begin)) is not None:
+                where = f"between bytes {wrong[0]:,} and {wrong[1]:,}"
+                raise kind.damaged(folder, f"the checksum of {name} differs {where} from the one in {SUMS_FILE}")
+            begin += len(block)
             tell(done, total)
         if found != entry["crc32"]:
             raise kind.damaged(folder, f"the checksum of {name} differs from the one in {kind.manifest}")
     return len(entries)
 
 
-def _file_blocks(folder: Address, kind: Kind, name: str) -> Iterator[bytes]:
+def _file_blocks(folder: Address, kind: Kind, name: str, step: int) -> Iterator[bytes]:
+    """A file in blocks of so many bytes, the last perhaps shorter."""
     try:
-        with place_of(folder).open(_file_name(name)) as file:
-            while block := file.read(BLOCK_BYTES):
+        with place_of(folder).open(file_name(name)) as file:
+            while block := file.read(step):
+                while len(block) < step and (more := file.read(step - len(block))):
+                    block += more  # one call may read less than there is
                 yield block
     except OSError as error:
-        raise kind.damaged(folder, f"{_file_name(name)} cannot be read ({error.strerror or error})") from error
+        raise kind.damaged(folder, f"{file_name(name)} cannot be read ({error.strerror or error})") from error
 
 
-def stored_rows(folder: Address, kind: Kind, manifest: dict[str, Any], name: str) -> StoredRows:
-    """The rows of one array, to be read as they are asked for."""
+def stored_rows(
+    folder: Address, kind: Kind, manifest: dict[str, Any], name: str, files: FolderFiles | None = None
+) -> StoredRows:
+    """The rows of one array, to be read as they are asked for, and compared with the checksums of their blocks.
+
+    ``files``: as they were when the folder was first opened.
+    """
     place = place_of(folder)
     form = _form(folder, kind, name, manifest["arrays"][name], place.sizes())
-    return StoredRows(partial(place.open, _file_name(name)), *form)
+    if files is None:
+        opened, sums = partial(place.open, file_name(name)), read_sums(folder, kind, manifest)
+    else:
+        opened, sums = partial(files.open, name), files.sums
+    return StoredRows(opened, *form, name=f"{folder}/{file_name(name)}", sums=sums.get(name))
 
 
 def checksum(array: AnyArray, start: int = 0) -> int:
     """The CRC-32 of an array's bytes, going on from that of others."""
     for block in _blocks(array):
-        start = zlib.crc32(raw_bytes(block, array.dtype), start)
+        start = crc32(raw_bytes(block, array.dtype), start)
     return start
 
 
@@ -171,7 +217,7 @@ def _forms(folder: Address, kind: Kind, manifest: dict[str, Any]) -> dict[str, t
 def _form(
     folder: Address, kind: Kind, name: str, entry: dict[str, Any], sizes: Mapping[str, int]
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
-    dtype, shape, file = np.dtype(entry["dtype"]), tuple(entry["shape"]), _file_name(name)
+    dtype, shape, file = np.dtype(entry["dtype"]), tuple(entry["shape"]), file_name(name)
     expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
     if entry["bytes"] != expected:
         why = f"{kind.manifest}, array {name!r} says bytes = {entry['bytes']}, but its type and shape make {expected}"
@@ -183,11 +229,11 @@ def _form(
     return dtype, shape
 
 
-def _map(place: Place, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
+def _array(
+    folder: Address, files: FolderFiles | None, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> AnyArray:
     if 0 in shape:
         return np.empty(shape, dtype=dtype)  # an empty file cannot be mapped
-    return place.array(_file_name(name), dtype, shape)
-
-
-def _file_name(name: str) -> str:
-    return f"{name}.bin"
+    if files is not None:
+        return files.map(name, dtype, shape)
+    return np.frombuffer(place_of(folder).read(file_name(name)), dtype).reshape(shape)

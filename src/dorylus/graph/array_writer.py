@@ -1,4 +1,4 @@
-"""Arrays written to disk block after block: the checksum runs along, and the page cache does not grow.
+"""Arrays written to disk block after block: checksums run along, and the page cache does not grow.
 
 Files are written past the page cache (O_DIRECT) where the file system can; elsewhere what was written is flushed and
 dropped from it. Either way an array bigger than memory takes one small buffer.
@@ -7,16 +7,17 @@ dropped from it. Either way an array bigger than memory takes one small buffer.
 import errno
 import mmap
 import os
-import zlib
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
 from dorylus.graph.arrays import AnyArray
+from dorylus.kernels import crc32, crc32_blocks
 
 BUFFER_BYTES = 1 << 22
 SECTOR_BYTES = 4096
+CHECKED_BYTES = 1 << 16  # of a file that have a checksum of their own
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
@@ -104,6 +105,8 @@ class ArrayWriter:
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self._row_shape = row_shape
         self._crc = self.num_rows = 0
+        self._sums: list[AnyArray] = []
+        self._block = self._in_block = 0  # the checksum of a block that is not full, and its bytes
         self._file = FileWriter(path)
 
     def write(self, block: AnyArray) -> None:
@@ -111,7 +114,7 @@ class ArrayWriter:
         if block.shape[1:] != self._row_shape:
             raise ValueError(f"rows of shape {block.shape[1:]} for an array whose rows have shape {self._row_shape}")
         raw = raw_bytes(block, self.dtype)
-        self._crc = zlib.crc32(raw, self._crc)
+        self._sum(raw)
         self._file.write(raw)
         self.num_rows += len(block)
 
@@ -121,6 +124,28 @@ class ArrayWriter:
         shape = (self.num_rows, *self._row_shape)
         size = int(np.prod(shape, dtype=object)) * self.dtype.itemsize
         return {"dtype": self.dtype.str, "shape": list(shape), "bytes": size, "crc32": self._crc}
+
+    @property
+    def sums(self) -> AnyArray:
+        """uint32, the checksum of every ``CHECKED_BYTES`` of the file."""
+        last = [] if not self._in_block else [np.array([self._block], np.uint32)]
+        return np.concatenate([np.zeros(0, np.uint32), *self._sums, *last])
+
+    def _sum(self, raw: memoryview) -> None:
+        """Bring the checksums of the file and of its blocks up to what is written."""
+        self._crc = crc32(raw, self._crc)
+        done = min(-self._in_block % CHECKED_BYTES, len(raw))  # what the block that was begun still takes
+        self._add_to_block(raw[:done])
+        whole = done + (len(raw) - done) // CHECKED_BYTES * CHECKED_BYTES
+        if done < whole:
+            self._sums.append(crc32_blocks(raw[done:whole], CHECKED_BYTES))
+        self._add_to_block(raw[whole:])
+
+    def _add_to_block(self, raw: memoryview) -> None:
+        self._block, self._in_block = crc32(raw, self._block), self._in_block + len(raw)
+        if self._in_block == CHECKED_BYTES:
+            self._sums.append(np.array([self._block], np.uint32))
+            self._block = self._in_block = 0
 
     def __enter__(self) -> Self:
         return self

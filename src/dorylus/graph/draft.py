@@ -2,8 +2,13 @@
 
 A draft is locked by the process that writes it. What a killed process left behind is therefore known from what a live
 one is at, and is removed when the same store is written again.
+
+A folder in the lower layer of an overlay (a store in an image of Docker) cannot be renamed. There a draft that is whole
+is named ``.new``, the old store is removed, and the new one takes its place; whatever happens in between, the next
+writer goes on with it, and a reader is told where it is.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -13,11 +18,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from dorylus.durable import OLD, put_folder_in_place, sync_folder
+from dorylus.errors import DataError
+
+NEW = ".new"
+
 
 @contextmanager
 def drafted(target: Path) -> Iterator[Path]:
     """A new folder that takes the place of ``target`` at the end, or is gone after an error."""
-    target = Path(os.path.abspath(target))
+    target = _place(target)
+    if _is_mount_point(target):
+        raise DataError(
+            f"{target} is a mount point, and no new folder can take its place: choose a folder in it, or unmount it."
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     with _locked(target.parent, wait=True):  # nobody may take it for left behind before it is locked
         draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
@@ -25,7 +39,15 @@ def drafted(target: Path) -> Iterator[Path]:
         lock = _lock(draft)
     try:
         yield draft
-        put_in_place(draft, target)
+        try:
+            put_folder_in_place(draft, target, aside=draft.with_name(draft.name + OLD))
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            whole = draft.with_name(draft.name + NEW)
+            os.rename(draft, whole)  # from here on it is this one that counts
+            sync_folder(target.parent)
+            _take_place_of(whole, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
         if lock is not None:
@@ -33,15 +55,21 @@ def drafted(target: Path) -> Iterator[Path]:
 
 
 def tidy(target: Path) -> None:
-    """Removes drafts of ``target`` that nobody is writing; an old store that had stepped aside comes back."""
-    target = Path(os.path.abspath(target))
+    """Removes drafts of ``target`` that nobody is writing.
+
+    An old store that had stepped aside comes back, and a new one that was taking its place goes on.
+    """
+    target = _place(target)
     if not target.parent.is_dir():
         return
     ours = re.compile(re.escape(f".{target.name}.") + "[0-9a-f]{12}")
     with _locked(target.parent, wait=True):
-        found = [each for each in target.parent.iterdir() if ours.fullmatch(each.name.removesuffix(".old"))]
-        for each in sorted(found, key=lambda path: not path.name.endswith(".old")):
-            draft = each.with_name(each.name.removesuffix(".old"))
+        for whole in _whole(target):
+            if not _is_written(whole):
+                _take_place_of(whole, target)
+        found = [each for each in target.parent.iterdir() if ours.fullmatch(each.name.removesuffix(OLD))]
+        for each in sorted(found, key=lambda path: not path.name.endswith(OLD)):
+            draft = each.with_name(each.name.removesuffix(OLD))
             if _is_written(draft):
                 continue
             if each != draft and not target.exists():
@@ -50,28 +78,44 @@ def tidy(target: Path) -> None:
                 shutil.rmtree(each, ignore_errors=True)
 
 
-def put_in_place(draft: Path, target: Path) -> None:
-    """Rename ``draft`` to ``target``; an old folder steps aside first and comes back if the rename fails."""
-    aside = draft.with_name(draft.name + ".old")
-    if target.exists():
-        os.rename(target, aside)
-    try:
-        os.rename(draft, target)
-    except OSError:
-        if aside.exists():
-            os.rename(aside, target)
-        raise
+def taking_its_place(target: Path) -> Path | None:
+    """The whole new folder that was about to take the place of ``target`` when its process ended, if there is one."""
+    with suppress(OSError):
+        return next(iter(_whole(_place(target))), None)
+    return None
+
+
+def _take_place_of(whole: Path, target: Path) -> None:
+    """Removes ``target``, which cannot be renamed, file by file, and gives its place to ``whole``."""
+    if target.is_dir():
+        # The manifest first: without it, what is left is not taken for a store.
+        for each in sorted(target.iterdir(), key=lambda path: path.suffix == ".bin"):
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        target.rmdir()
+    os.rename(whole, target)
     sync_folder(target.parent)
-    shutil.rmtree(aside, ignore_errors=True)
 
 
-def sync_folder(folder: Path) -> None:
-    """Flushes a folder's list of files to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _is_mount_point(path: Path) -> bool:
+    """Whether something is mounted there, a folder of the same disk included."""
+    if os.path.ismount(path):
+        return True
+    with suppress(OSError):  # only Linux lists them
+        mounts = Path("/proc/self/mountinfo").read_bytes().splitlines()
+        escaped = re.sub(rb"[\\ \t\n]", lambda each: b"\\%03o" % each[0][0], os.fsencode(path))
+        return any(line.split()[4] == escaped for line in mounts)
+    return False
+
+
+def _place(target: Path) -> Path:
+    """Where a folder lies; of a link, what it leads to."""
+    return Path(os.path.realpath(target))
+
+
+def _whole(target: Path) -> list[Path]:
+    """New folders that are about to take the place of ``target``."""
+    ours = re.compile(re.escape(f".{target.name}.") + "[0-9a-f]{12}" + re.escape(NEW))
+    return sorted(each for each in target.parent.iterdir() if ours.fullmatch(each.name))
 
 
 def _is_written(draft: Path) -> bool:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     import networkx
     import scipy.sparse
 
+    from dorylus.graph.folder_files import FolderFiles
+
 Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -56,6 +58,7 @@ class Graph:
     name: str = "graph"
     num_classes: int = field(default=0, kw_only=True)
     store: str | None = field(default=None, init=False)  # where it was opened from; a graph made of it has none
+    files: FolderFiles | None = field(default=None, init=False)  # those of its store, where that is on this machine
     trust: InitVar[Trust] = field(default="nothing", kw_only=True)
 
     def __post_init__(self, trust: Trust) -> None:
@@ -139,6 +142,11 @@ class Graph:
             sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
             features = widened(self.features) * reciprocal(sums)[:, None]
         return replace(self, features=features, trust="everything")
+
+    def check_files(self) -> None:
+        """Refuse if files of the store that it was opened from have changed since: it is not the same graph then."""
+        if self.files is not None:
+            self.files.check()
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
         """Write the graph as a store folder, whole or not at all.

@@ -7,10 +7,12 @@ one sentence that names the file and the field; fields that nobody knows are lef
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from dorylus.errors import DataError
-from dorylus.graph.places import Address, place_of
+from dorylus.graph.draft import taking_its_place
+from dorylus.graph.places import Address, is_elsewhere, place_of
 
 
 class Rule(NamedTuple):
@@ -29,6 +31,7 @@ TEXT = Rule("a text", lambda value: isinstance(value, str))
 SWITCH = Rule("true or false", lambda value: isinstance(value, bool))
 CHECKSUM = whole_number((1 << 32) - 1)
 _COUNT = whole_number()
+_BLOCK = Rule("a whole number from 1 to 2**30", lambda value: type(value) is int and 1 <= value <= 1 << 30)
 _TABLE = Rule("an object", lambda value: isinstance(value, dict))
 _SHAPE = Rule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.holds, value)))
 
@@ -69,6 +72,9 @@ def read_manifest(folder: Address, kind: Kind) -> dict[str, Any]:
         _check(manifest, kind.facts, kind.manifest)
         _check(manifest, {"arrays": _TABLE}, kind.manifest)
         _check_arrays(manifest["arrays"], kind)
+        if "blocks" in manifest:
+            _check(manifest, {"blocks": _TABLE}, kind.manifest)
+            _check(manifest["blocks"], {"bytes": _BLOCK, "crc32": CHECKSUM}, f"{kind.manifest}, blocks")
     except ValueError as error:
         raise kind.damaged(folder, error) from error
     return manifest
@@ -80,6 +86,12 @@ def _read(folder: Address, kind: Kind) -> dict[str, Any]:
         with place_of(folder).open(name) as file:
             manifest = json.loads(file.read().decode("utf-8"))
     except OSError as error:
+        if not is_elsewhere(folder) and (whole := taking_its_place(Path(folder))) is not None:
+            raise DataError(
+                f"the {noun} {folder} was being replaced when the process that did it ended: the new one is whole, and "
+                f"called {whole}. Write the {noun} again with overwrite=True (--overwrite), or remove {folder} and "
+                "move it there."
+            ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
     except (ValueError, RecursionError) as error:
         raise kind.damaged(folder, f"{name} is not JSON ({error})") from error

@@ -30,7 +30,10 @@ def let_go(array: AnyArray) -> None:
         end = len(file._mmap)  # type: ignore[attr-defined]
     if begin < end:
         file._mmap.madvise(mmap.MADV_DONTNEED, begin, end - begin)  # type: ignore[attr-defined]
-        descriptor = os.open(file.filename, os.O_RDONLY)  # type: ignore[arg-type]
+        try:
+            descriptor = os.open(file.filename, os.O_RDONLY)  # type: ignore[arg-type]
+        except OSError:  # it has another place by now, or none: its pages go when the kernel needs them
+            return
         try:
             os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
         finally:

@@ -3,6 +3,7 @@
 Files of a folder here are memory-mapped; those elsewhere are read when they are asked for.
 """
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Iterator
@@ -11,12 +12,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-import numpy as np
-
 from dorylus.errors import DataError
-from dorylus.graph.arrays import AnyArray
 
 Address = str | PathLike[str]
+IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # by the number statfs gives
+OVERLAY = 0x794C7630
 
 
 class Place(Protocol):
@@ -28,8 +28,8 @@ class Place(Protocol):
     def open(self, name: str) -> BinaryIO:
         """A file, to be read; OSError where there is none."""
 
-    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-        """A file as an array that is not written to."""
+    def read(self, name: str) -> bytes:
+        """All of a file; OSError where there is none."""
 
 
 def is_elsewhere(address: Address) -> bool:
@@ -45,6 +45,85 @@ def place_of(address: Address) -> Place:
 def full_address(address: Address) -> str:
     """The address as it is from any working directory."""
     return str(address) if is_elsewhere(address) else str(Path(address).resolve())
+
+
+def file_system_in_memory(path: str | PathLike[str], root: Path = Path("/")) -> str | None:
+    """The kind of file system that a folder is on, where what lies there is memory and no disk; else None.
+
+    Looks through an overlay to the folder it writes to, and at block devices that are memory themselves. What a FUSE
+    file system, a network or a virtual machine makes of its files cannot be seen. ``root``: the folder that /proc and
+    /sys are in.
+    """
+    place = Path(path).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    kind = _statfs(place)
+    if kind in IN_MEMORY:
+        return IN_MEMORY[kind]
+    device = place.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    if kind == OVERLAY:
+        upper = _overlay_target(root / "proc/self/mountinfo", number)
+        return None if upper is None or not upper.exists() else file_system_in_memory(upper, root)
+    block = root / "sys/dev/block" / number
+    try:
+        name = block.resolve().name
+        if name.startswith(("ram", "zram")):
+            return name
+        backing = Path((block / "loop/backing_file").read_text().strip())
+    except OSError:
+        return None
+    return file_system_in_memory(backing.parent, root) if backing.exists() else None
+
+
+def disk_folder(*wanted: str | PathLike[str] | None) -> str | None:
+    """The first folder of these, or else of the usual ones, that can be written to and is on a disk."""
+    usual = (tempfile.gettempdir(), "/var/tmp", os.path.expanduser("~"), os.getcwd())
+    for folder in (*wanted, *usual):
+        if folder is None:
+            continue
+        place = Path(folder).absolute()
+        while not place.exists() and place != place.parent:
+            place = place.parent
+        if place.is_dir() and os.access(place, os.W_OK) and file_system_in_memory(place) is None:
+            return str(folder)
+    return None
+
+
+def not_on_a_disk(folder: str | PathLike[str], kind: str) -> str:
+    """Why a folder will not do for scratch files, and one that will."""
+    found = disk_folder()
+    which = "a folder on a disk" if found is None else f"a folder on a disk, {found} for one,"
+    return (
+        f"scratch_dir={os.fspath(folder)!r} is on {kind}, which is memory: what is written there counts against the "
+        f"limit as much as what it makes room for. Name {which} as scratch_dir."
+    )
+
+
+def _statfs(path: Path) -> int:
+    """The number of a file system's kind; 0 where the system does not say."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).statfs
+    except (OSError, AttributeError):  # no Linux
+        return 0
+    found = (ctypes.c_long * 64)()  # struct statfs, whose first word is the kind
+    if call(os.fsencode(path), ctypes.byref(found)) != 0:
+        return 0
+    return int(found[0]) & 0xFFFFFFFF
+
+
+def _overlay_target(mounts: Path, device: str) -> Path | None:
+    """The folder that an overlay writes to, by the number of its device, where that can be seen from here."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return None
+    for fields in (line.split() for line in lines):
+        if len(fields) > 6 and fields[2] == device:
+            for option in fields[-1].split(","):
+                if option.startswith("upperdir="):
+                    return Path(option.removeprefix("upperdir="))
+    return None
 
 
 @contextmanager
@@ -76,8 +155,8 @@ class _Here:
     def open(self, name: str) -> BinaryIO:
         return open(self._path / name, "rb", buffering=0)
 
-    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-        return np.asarray(np.memmap(self._path / name, dtype=dtype, mode="r", shape=shape))
+    def read(self, name: str) -> bytes:
+        return (self._path / name).read_bytes()
 
 
 class _Elsewhere:
@@ -99,10 +178,9 @@ class _Elsewhere:
         with _told(self._address):
             return cast(BinaryIO, self._system.open(f"{self._root}/{name}", "rb"))
 
-    def array(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
+    def read(self, name: str) -> bytes:
         with _told(self._address):
-            read = np.frombuffer(self._system.cat_file(f"{self._root}/{name}"), dtype)
-        return read.reshape(shape)
+            return cast(bytes, self._system.cat_file(f"{self._root}/{name}"))
 
 
 def _file_system(address: str) -> tuple[Any, str]:

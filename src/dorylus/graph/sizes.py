@@ -10,6 +10,9 @@ UNITS = {f"{prefix}b": 1000**power for power, prefix in enumerate(_POWERS)} | {
 }
 
 
+MOST = 1 << 60
+
+
 def parse_bytes(amount: int | str, what: str = "memory") -> int:
     """The number of bytes that ``amount`` stands for: 4294967296, "4GiB", "800 MB", "1.5GB"; at least one.
 
@@ -20,6 +23,8 @@ def parse_bytes(amount: int | str, what: str = "memory") -> int:
     number = amount if isinstance(amount, int) else _bytes_of(amount, what)
     if number < 1:
         raise ConfigError(f"{what}={amount!r}: an amount of memory is at least one byte.")
+    if number > MOST:
+        raise ConfigError(f"{what}={amount!r}: no machine has so much. Give at most {MOST >> 50:,} PiB.")
     return number
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import half, validate
-from dorylus.graph.array_folder import compare_checksums, map_arrays, new_folder, stored_rows
+from dorylus.graph.array_folder import compare_checksums, files_of, map_arrays, new_folder, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.features import SparseFeatures
+from dorylus.graph.folder_files import FolderFiles
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.manifest import read_manifest
 from dorylus.graph.places import Address, full_address
@@ -57,6 +58,7 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         for name, array in _extras_of(graph, folder.entries).items():
             folder.write(name, array)
         folder.facts["version"] = version_of({name: entry["dtype"] for name, entry in folder.entries.items()})
+        graph.check_files()
 
 
 def _check_half(graph: Graph) -> None:
@@ -90,10 +92,13 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
     try:
         check_extras(manifest)
         check_types(manifest)
-        graph = _graph(manifest, map_arrays(path, STORE, manifest, only=lambda name: name not in EXTRAS))
+        files = files_of(full_address(path), STORE, manifest)
+        arrays = map_arrays(path, STORE, manifest, only=lambda name: name not in EXTRAS, files=files)
+        graph = _graph(manifest, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
     object.__setattr__(graph, "store", full_address(path))
+    object.__setattr__(graph, "files", files)
     return graph
 
 
@@ -102,14 +107,20 @@ def verify_store(path: Address, tell: Callable[[int, int], None]) -> int:
     return compare_checksums(path, STORE, read_manifest(path, STORE), tell)
 
 
+def has_block_sums(path: Address) -> bool:
+    """Whether the store has checksums of its files' blocks; those that older versions wrote have none."""
+    return "blocks" in read_manifest(path, STORE)
+
+
 def open_vertices(path: Address) -> StoredVertices:
     """The vertices of a store that was opened and checked before, read as they are asked for."""
     manifest = read_manifest(path, STORE)
 
     def rows(name: str) -> StoredRows:
-        return stored_rows(path, STORE, manifest, name)
+        return stored_rows(path, STORE, manifest, name, files)
 
     try:
+        files = files_of(path, STORE, manifest)
         features: StoredRows | StoredSparseRows
         if "features" in manifest["arrays"]:
             features = rows("features")
@@ -122,9 +133,12 @@ def open_vertices(path: Address) -> StoredVertices:
         raise _damaged(path, error) from error
 
 
-def open_out_edges(path: Address) -> OutEdges | None:
-    """The out-edges of a directed store, mapped and not looked through; None where it has none."""
-    arrays = _extras(path, OUT_EDGES)
+def open_out_edges(path: Address, files: FolderFiles | None = None) -> OutEdges | None:
+    """The out-edges of a directed store, mapped and not looked through; None where it has none.
+
+    ``files``: those of the graph that was opened from the store, which has to be the same still.
+    """
+    arrays = _extras(path, OUT_EDGES, files)
     if "out.indptr" not in arrays:
         return None
     return OutEdges(arrays["out.indptr"], arrays["out.indices"], arrays.get("out.edge_weight"))
@@ -138,11 +152,11 @@ def open_ids(path: Address) -> OffsetArray | tuple[OffsetArray, AnyArray] | None
     return arrays.get("ids")
 
 
-def _extras(path: Address, names: tuple[str, ...]) -> dict[str, AnyArray]:
-    manifest = read_manifest(path, STORE)
+def _extras(path: Address, names: tuple[str, ...], files: FolderFiles | None = None) -> dict[str, AnyArray]:
+    manifest = read_manifest(path, STORE) if files is None else files.manifest
     try:
         check_extras(manifest)
-        return map_arrays(path, STORE, manifest, only=names.__contains__)
+        return map_arrays(path, STORE, manifest, only=names.__contains__, files=files)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, error) from error
 

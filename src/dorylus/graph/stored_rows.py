@@ -11,6 +11,8 @@ import numpy as np
 
 from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.features import SparseFeatures
+from dorylus.paging import BlockSums, changed
+from dorylus.paging.block_sums import damaged
 
 BLOCK_BYTES = 1 << 20
 
@@ -24,8 +26,12 @@ class StoredRows:
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         columns: slice | None = None,
+        *,
+        name: str = "a file",
+        sums: BlockSums | None = None,
     ) -> None:
         self._opened, self.dtype, self.shape, self._columns = opened, dtype, shape, columns
+        self._name, self._sums = name, sums
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -39,7 +45,7 @@ class StoredRows:
     def __getitem__(self, wanted: AnyArray | tuple[slice, slice]) -> "AnyArray | StoredRows":
         """These rows, in this order; or, as ``[:, columns]``, all rows to be asked for with some columns each."""
         if isinstance(wanted, tuple):
-            return StoredRows(self._opened, self.dtype, self.shape, wanted[1])
+            return StoredRows(self._opened, self.dtype, self.shape, wanted[1], name=self._name, sums=self._sums)
         return self._rows(wanted)
 
     def _rows(self, rows: AnyArray) -> AnyArray:
@@ -63,14 +69,25 @@ class StoredRows:
         return out
 
     def _read(self, file: BinaryIO, offset: int, count: int) -> AnyArray:
-        file.seek(offset)
+        """Some bytes; whole blocks are read, where they have checksums, and compared with them."""
+        if self._sums is None:
+            return np.frombuffer(self._bytes(file, offset, offset + count), self.dtype)
+        step, size = self._sums.block_bytes, self.dtype.itemsize * int(np.prod(self.shape))
+        begin, end = offset // step * step, min(-(-(offset + count) // step) * step, size)
+        found = self._bytes(file, begin, end)
+        if (wrong := self._sums.first_wrong(found, begin)) is not None:
+            raise damaged(self._name, wrong)
+        return np.frombuffer(found, self.dtype, count // self.dtype.itemsize, offset - begin)
+
+    def _bytes(self, file: BinaryIO, begin: int, end: int) -> memoryview:
+        file.seek(begin)
         parts = bytearray()
-        while len(parts) < count:
-            part = file.read(count - len(parts))
+        while begin + len(parts) < end:
+            part = file.read(end - begin - len(parts))
             if not part:
-                raise OSError(f"the file ends at byte {offset + len(parts)}, before byte {offset + count}")
+                raise changed(self._name, f"ended at byte {begin + len(parts):,}, before byte {end:,},")
             parts += part
-        return np.frombuffer(parts, self.dtype)
+        return memoryview(parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,6 +24,7 @@ from dorylus.kernels._csr import (
 from dorylus.kernels._dropout import Dropout, dropout, dropout_csr
 from dorylus.kernels._edge_text import TextEdges, TextFault, TextForm, edge_text
 from dorylus.kernels._external import EdgeBlock, EdgeSort, WeightClash
+from dorylus.kernels._files import crc32, crc32_blocks, watch_mapping
 from dorylus.kernels._ids import NameIds, NumberIds
 from dorylus.kernels._isa import available_isas, isa, use_isa
 from dorylus.kernels._partition import (
@@ -58,6 +59,8 @@ __all__ = [
     "attention_grad_dst",
     "attention_grad_src",
     "available_isas",
+    "crc32",
+    "crc32_blocks",
     "csr_build",
     "csr_coalesce",
     "csr_count",
@@ -93,4 +96,5 @@ __all__ = [
     "spmm_outer",
     "to_bf16",
     "use_isa",
+    "watch_mapping",
 ]

@@ -5,6 +5,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +21,22 @@ class JsonlSink:
         try:
             if append:
                 mend(self.path)
-            self._file = open(self.path, "ab" if append else "wb", buffering=0)  # noqa: SIM115  (open while the run is)
+            # Always at the end of the file: a log that something else cut short has no hole in it.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
+            self._file = open(os.open(self.path, flags, 0o666), "wb", buffering=0)  # noqa: SIM115  (open while the run is)
         except OSError as error:
             raise _cannot_write(self.path, error) from error
 
     def write(self, record: Record) -> None:
         """Appends the record; the line goes to the system in one write, so that a crash tears at most the last."""
         text = line(record)
+        before = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, "the disk is full")
         except OSError as error:
+            with suppress(OSError):  # or a record that fits later would go on in the middle of this line
+                self._file.truncate(before)
             raise _cannot_write(self.path, error) from error
 
     def close(self) -> None:
@@ -77,7 +83,7 @@ def is_record(text: bytes) -> bool:
     """Whether a line is a whole record."""
     try:
         return isinstance(json.loads(text), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -1,6 +1,7 @@
 """Reading a run log: of a finished run, a running one, or one that was killed in the middle of a line."""
 
 import json
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,10 +20,10 @@ def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         raise DataError(
             f"cannot read the run log {path}: {error.strerror or error}. Give the log.jsonl of a run folder."
         ) from error
-    lines = content.split(b"\n")
+    lines = [text.strip(b"\0") for text in content.split(b"\n")]  # a hole in the file reads as zero bytes
     if not is_record(lines[-1]):
         lines.pop()
-    return [_parsed(path, number, text) for number, text in enumerate(lines, 1)]
+    return [_parsed(path, number, text) for number, text in enumerate(lines, 1) if text]
 
 
 def current(records: Iterable[Record]) -> list[Record]:
@@ -37,9 +38,13 @@ def current(records: Iterable[Record]) -> list[Record]:
 
 
 def last_time(path: str | os.PathLike[str]) -> float:
-    """The ``t`` of a log's last record, for a run that goes on with it; 0 where there is no log or no record."""
-    records = read_log(path) if Path(path).exists() else []
-    return float(records[-1].get("t", 0.0)) if records else 0.0
+    """The latest ``t`` of a log's records, for a run that goes on with it; 0 where there is no log or no record.
+
+    Lines that are no records are passed over: a damaged log is no reason not to go on.
+    """
+    lines = Path(path).read_bytes().split(b"\n") if Path(path).exists() else []
+    times = [json.loads(text.strip(b"\0")).get("t") for text in lines if is_record(text.strip(b"\0"))]
+    return max((float(t) for t in times if isinstance(t, int | float) and math.isfinite(t)), default=0.0)
 
 
 def _parsed(path: str | os.PathLike[str], number: int, text: bytes) -> dict[str, Any]:

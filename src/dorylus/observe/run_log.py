@@ -13,8 +13,9 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
     spans        epoch, spans [[kind, step, interval, thread, start_s, end_s, server, epoch], ...], seconds counted
                  from the first of them
     checkpoint   epoch, path
+    unlocked     run_dir: its file system has no locks
     synchronous  epoch (the last asynchronous one), score
-    stop         reason ("epochs", "patience", "target_accuracy", "interrupted"), epoch
+    stop         reason ("epochs", "patience", "target_accuracy", "interrupted", "budget", "diverged"), epoch
     result       test_accuracy, val_accuracy, epochs, seconds, peak_memory_bytes, work, run_dir, mode, staleness,
                  servers, ghost_precision, traffic, ages, busy {resource: share of the time}, waits
 

@@ -6,6 +6,8 @@ is what this package says it is, and not whatever the kernel has kept.
 """
 
 from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
+from dorylus.paging.block_sums import BlockSums
+from dorylus.paging.file_state import FileState, changed
 from dorylus.paging.mover import Moved, Mover
 from dorylus.paging.paged_array import PagedArray
 from dorylus.paging.pager import Pager
@@ -16,6 +18,8 @@ from dorylus.paging.window import PAGE, Window
 __all__ = [
     "PAGE",
     "BlockFile",
+    "BlockSums",
+    "FileState",
     "Moved",
     "Mover",
     "PagedArray",
@@ -26,4 +30,5 @@ __all__ = [
     "Tell",
     "WidenedArray",
     "Window",
+    "changed",
 ]

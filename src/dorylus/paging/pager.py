@@ -29,11 +29,11 @@ class Pager:
         self._free: list[ScratchFile] = []
         self._lock = threading.Lock()
 
-    def stored(self, path: str | PathLike[str], array: NDArray[Any], bounds: Bounds) -> PagedArray:
+    def stored(self, file: ReadOnlyFile, array: NDArray[Any], bounds: Bounds) -> PagedArray:
         """The array of a file, of the type and shape that ``array`` has, in spans of rows; float16 comes as float32."""
         if array.dtype == np.float16:
-            return WidenedArray(array.shape, bounds, ReadOnlyFile(path), self.mover)
-        return PagedArray(array.shape, array.dtype, bounds, ReadOnlyFile(path), self.mover, read_only=True)
+            return WidenedArray(array.shape, bounds, file, self.mover)
+        return PagedArray(array.shape, array.dtype, bounds, file, self.mover, read_only=True)
 
     def scratch(self, shape: tuple[int, ...], dtype: DTypeLike, bounds: Bounds) -> PagedArray:
         """A new array whose spans are written to scratch as they are left."""
@@ -62,6 +62,6 @@ class Pager:
             if self._free:
                 chosen = min(self._free, key=lambda file: (file.size < size, abs(file.size - size)))
                 self._free.remove(chosen)
-                chosen.grow(size)
+                chosen.use_again(size)
                 return chosen
         return ScratchFile(self._folder, size)

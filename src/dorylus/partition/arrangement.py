@@ -12,11 +12,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.graph import Adjacency, SparseFeatures
+from dorylus.graph import Adjacency, Graph, SparseFeatures
 from dorylus.graph.adjacency import inverse
 from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.degrees import Norm
 from dorylus.graph.half import widened
+from dorylus.graph.mapped import let_go
 from dorylus.graph.stored_rows import StoredSparseRows
 from dorylus.partition import edges
 from dorylus.partition.between import Between, in_edges_between, out_edges_between
@@ -130,6 +131,21 @@ class Arrangement:
         """Drop the reordered features: nothing will ask for them again."""
         self._made.pop("dense", None)
         self._made.pop("wide", None)
+
+    def let_go_of_files(self, *, keep_features: bool, keep_edges: bool) -> None:
+        """Drop pages of the graph's files that nothing reads again: where rows have their own order, all is copied.
+
+        ``keep_features`` and ``keep_edges``: whether they are read again in the graph's own order.
+        """
+        features = self.graph.features
+        if not self._in_order and keep_features:  # copied when they are first asked for, which is now
+            self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
+        if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
+            let_go(features)
+        if isinstance(self.graph, Graph) and not (self._in_order and keep_edges):
+            for array in (self.graph.indices, self.graph.edge_weight):
+                if array is not None:
+                    let_go(array)
 
     def reads(self) -> Reads:
         """Which intervals each own interval gathers from and which gather from it, itself always among them."""

@@ -96,8 +96,9 @@ def shares_of(graph: Graph, need: Need, memory: int | str | None) -> Shares:
     if memory is None:
         return Shares(block_edges=usual)
     return_freed_memory()
-    limit, taken = parse_bytes(memory), resident_bytes() + SLACK
-    check_limit(limit, taken, need)
+    stored = 0 if graph.files is None else graph.files.bytes_in_memory
+    limit, taken = parse_bytes(memory), resident_bytes() + SLACK + stored
+    check_limit(limit, taken, need, stored)
     room = limit - taken - need.least + need.buffers
     block = max(need.block_edges, min(usual, room // (BLOCKS * need.edge_bytes)))
     in_any_order = need.sorts and room >= 4 * graph.num_edges + SORTING
@@ -114,12 +115,14 @@ def return_freed_memory() -> None:
         library.malloc_trim(0)
 
 
-def check_limit(limit: int, taken: int, need: Need) -> None:
-    """Refuses a limit that a step cannot keep, with the one that it can."""
+def check_limit(limit: int, taken: int, need: Need, stored: int = 0) -> None:
+    """Refuses a limit that a step cannot keep, with the one that it can; ``stored``: a store that lies in memory."""
     wanted = taken + need.least
     if wanted <= limit:
         return
-    parts = [f"{format_bytes(taken)} for the process"]
+    parts = [f"{format_bytes(taken - stored)} for the process"]
+    if stored:
+        parts.append(f"{format_bytes(stored)} for the store, which lies in memory")
     if need.held:
         parts.append(f"{format_bytes(need.held)} for what METIS makes of the edges")
     if need.vertex_bytes:

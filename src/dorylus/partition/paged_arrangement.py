@@ -1,7 +1,5 @@
 """The arrangement of a whole graph under a memory limit: in its own order, its edges and features in files."""
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +7,6 @@ from dorylus.graph import Adjacency, Graph, SparseFeatures
 from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.degrees import Degrees, Norm
 from dorylus.graph.half import widened
-from dorylus.graph.places import is_elsewhere
 from dorylus.paging import PagedArray, Pager
 from dorylus.partition.arrangement import Arrangement
 from dorylus.partition.cut import Cut
@@ -74,10 +71,10 @@ class PagedArrangement(Arrangement):
         return np.ones(1, np.bool_)
 
     def _paged_features(self, graph: Graph) -> PagedArray | None:
-        if graph.sparse_features or graph.store is None or is_elsewhere(graph.store) or not graph.num_features:
+        if graph.sparse_features or graph.files is None or not graph.num_features:
             return None
         assert isinstance(graph.features, np.ndarray)
-        return self._pager.stored(Path(graph.store) / "features.bin", graph.features, self._bounds)
+        return self._pager.stored(graph.files.block_file("features"), graph.features, self._bounds)
 
 
 def _shard(graph: Graph, edges: PagedCsr, everyone: Ids) -> Shard:

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +12,8 @@ from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph import Graph, validate
 from dorylus.graph.degrees import Degrees, Norm, weight_sums
+from dorylus.graph.folder_files import FolderFiles
 from dorylus.graph.mapped import let_go
-from dorylus.graph.places import is_elsewhere
 from dorylus.graph.store import open_out_edges
 from dorylus.paging import PagedArray, Pager, Stage
 from dorylus.partition.shard import Csr
@@ -81,22 +80,22 @@ def even_bounds(indptr: NDArray[np.int64], most: int) -> Bounds:
 def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
     """The in-edges of a graph: from the files of its store where it has one here, else as they are in memory."""
     csr = graph.indptr, graph.indices, graph.edge_weight
-    if graph.store is None or is_elsewhere(graph.store):
+    if graph.files is None:
         return PagedCsr(csr, bounds, ())
     for array in csr[1:]:  # what opening the store has left in the page cache: it is read past that from now on
         if array is not None:
             let_go(array)
-    return stored_edges(csr, Path(graph.store), ("indices", "edge_weight"), bounds, pager)
+    return stored_edges(csr, graph.files, ("indices", "edge_weight"), bounds, pager)
 
 
-def stored_edges(csr: Csr, store: Path, names: tuple[str, str], bounds: Bounds, pager: Pager) -> PagedCsr:
+def stored_edges(csr: Csr, files: FolderFiles, names: tuple[str, str], bounds: Bounds, pager: Pager) -> PagedCsr:
     """Edges that lie in a store under these names, mapped as ``csr``."""
     indptr, indices, weight = csr
     cuts = indptr[bounds]
-    columns = pager.stored(store / f"{names[0]}.bin", indices, cuts)
+    columns = pager.stored(files.block_file(names[0]), indices, cuts)
     if weight is None:
         return PagedCsr((indptr, columns.array, None), bounds, (columns,))
-    weights = pager.stored(store / f"{names[1]}.bin", weight, cuts)
+    weights = pager.stored(files.block_file(names[1]), weight, cuts)
     return PagedCsr((indptr, columns.array, weights.array), bounds, (columns, weights))
 
 
@@ -172,11 +171,11 @@ def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
 
 def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
     """The out-edges of a directed graph: from its store where that has them, else turned round in memory."""
-    if graph.store is not None and not is_elsewhere(graph.store):
-        out = open_out_edges(graph.store)
+    if graph.files is not None:
+        out = open_out_edges(graph.files.folder, graph.files)
         if out is not None:
             csr = out.indptr, out.indices, out.edge_weight
-            edges = stored_edges(csr, Path(graph.store), ("out.indices", "out.edge_weight"), bounds, pager)
+            edges = stored_edges(csr, graph.files, ("out.indices", "out.edge_weight"), bounds, pager)
             check_out_edges(edges, pager)
             return edges
     turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)

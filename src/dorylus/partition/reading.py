@@ -8,10 +8,12 @@ from os import PathLike
 from pathlib import Path
 
 from dorylus import kernels
+from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.graph.arrays import OffsetArray
+from dorylus.graph.folder_files import FolderFiles
 from dorylus.graph.mapped import bring_in, let_go
-from dorylus.graph.places import Address, is_elsewhere
+from dorylus.graph.places import Address, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
 from dorylus.graph.store import OutEdges, open_out_edges
 from dorylus.graph.store_form import OUT_EDGES
 from dorylus.paging import Pager
@@ -49,17 +51,17 @@ class Reading:
     @cached_property
     def out_edges(self) -> PagedCsr:
         """The out-edges of every vertex of a directed graph: those of its store, or made by turning its in-edges."""
-        graph, found = self.graph, None
-        if graph.store is not None and not is_elsewhere(graph.store):
-            found = open_out_edges(graph.store)
-        if found is not None:
-            return self._stored_out_edges(str(graph.store), found)
+        graph = self.graph
+        if graph.files is not None:
+            found = open_out_edges(graph.files.folder, graph.files)
+            if found is not None:
+                return self._stored_out_edges(graph.files, found)
         if self._sorting is not None:
             return self._sorting.turned(self.in_edges)
         turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
         return PagedCsr(turned, even_bounds(turned[0], self._shares.block_edges), ())
 
-    def _stored_out_edges(self, store: str, found: OutEdges) -> PagedCsr:
+    def _stored_out_edges(self, files: FolderFiles, found: OutEdges) -> PagedCsr:
         csr, bounds = (
             (found.indptr, found.indices, found.edge_weight),
             even_bounds(found.indptr, self._shares.block_edges),
@@ -67,7 +69,7 @@ class Reading:
         if self._sorting is None:
             edges = PagedCsr(csr, bounds, ())
         else:
-            edges = stored_edges(csr, Path(store), OUT_EDGES[1:], bounds, self._sorting.pager)
+            edges = stored_edges(csr, files, (OUT_EDGES[1], OUT_EDGES[2]), bounds, self._sorting.pager)
         check_out_edges(edges)
         return edges
 
@@ -85,9 +87,13 @@ class Reading:
 @contextmanager
 def reading(graph: Graph, shares: Shares, scratch: str | PathLike[str]) -> Iterator[Reading]:
     """The edges of a graph, to be read within what they may take; scratch files have no name and vanish at the end."""
+    graph.check_files()
     if not shares.limited:
         yield Reading(graph, shares)
         return
+    kind = file_system_in_memory(scratch)
+    if kind is not None:
+        raise ConfigError(not_on_a_disk(scratch, kind))
     pager = Pager(scratch)
     try:
         if shares.in_any_order:
@@ -108,11 +114,15 @@ def leave(graph: Graph) -> None:
 
 
 def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
-    """Where scratch files go: beside what is written, else beside the graph's store, else with temporary files."""
+    """Where scratch files go: beside what is written, else beside the graph's store, else with temporary files.
+
+    Where that is memory and no disk, the next one that is on a disk.
+    """
+    beside: list[Path] = []
     for place in (out, graph.store):
         if place is not None and not is_elsewhere(place):
             folder = Path(place).absolute().parent
             while not folder.exists():
                 folder = folder.parent
-            return folder
-    return Path(tempfile.gettempdir())
+            beside.append(folder)
+    return Path(disk_folder(*beside) or (beside[0] if beside else tempfile.gettempdir()))

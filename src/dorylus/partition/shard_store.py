@@ -11,7 +11,8 @@ from typing import Any
 
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph.array_folder import check_target, checksum, compare_checksums, map_arrays, new_folder
+from dorylus.graph.array_folder import check_target, checksum, compare_checksums, files_of, map_arrays, new_folder
+from dorylus.graph.folder_files import FolderFiles
 from dorylus.graph.ingest.progress import Tell, silent
 from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, Kind, read_manifest, whole_number
 from dorylus.graph.places import Address, is_elsewhere
@@ -60,6 +61,7 @@ class Shards:
     directed: bool
     structure: int
     manifest: dict[str, Any]
+    files: FolderFiles | None = None  # where the folder is on this machine
 
     @property
     def num_vertices(self) -> int:
@@ -70,7 +72,9 @@ class Shards:
         """The shard of one server."""
         prefix = f"shard{server}."
         try:
-            found = map_arrays(self.folder, SHARDS, self.manifest, only=lambda name: name.startswith(prefix))
+            found = map_arrays(
+                self.folder, SHARDS, self.manifest, only=lambda name: name.startswith(prefix), files=self.files
+            )
             arrays = {name.removeprefix(prefix): array for name, array in found.items()}
             return from_arrays(arrays, server, self.num_servers, self.num_vertices, self.directed)
         except KeyError as error:
@@ -131,6 +135,7 @@ def save_shards(
         with new_folder(path, SHARDS, overwrite=overwrite) as folder:
             write_shards(folder, edges, partitioning.parts, partitioning.num_parts, tell)
             folder.facts.update(facts)
+            graph.check_files()
 
 
 def open_shards(path: Address, *, verify: bool = False) -> Shards:
@@ -138,12 +143,13 @@ def open_shards(path: Address, *, verify: bool = False) -> Shards:
     manifest = read_manifest(path, SHARDS)
     if verify:
         compare_checksums(path, SHARDS, manifest)
-    parts = map_arrays(path, SHARDS, manifest, only=lambda name: name == "parts")["parts"]
+    files = files_of(path, SHARDS, manifest)
+    parts = map_arrays(path, SHARDS, manifest, only=lambda name: name == "parts", files=files)["parts"]
     servers, size = manifest["num_servers"], manifest["num_vertices"]
     if parts.shape != (size,) or (size and not 0 <= parts.min() <= parts.max() < servers):
         raise SHARDS.damaged(path, f"parts do not give {size} vertices to {servers} servers")
     facts = {name: manifest[name] for name in ("method", "num_servers", "num_edges", "directed", "structure")}
-    return Shards(path, parts, manifest=manifest, **facts)
+    return Shards(path, parts, manifest=manifest, files=files, **facts)
 
 
 def recut(path: Address, out: Address, servers: int, method: str, *, overwrite: bool = False) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dorylus import functions
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.pools import ray
 from dorylus.pools.pool import TensorPool
@@ -30,7 +31,8 @@ LOCAL_AT_MOST = 32  # functions on this machine are processes of some 60 MB each
 class PoolSettings:
     """Which pool, and how it is used.
 
-    ``functions``: how many calls may be under way; None finds the number while they run, from ``start`` on.
+    ``functions``: how many calls may be under way, and how many functions, where a call takes several; None finds the
+    number while they run, from ``start`` on.
     ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes,
     ``address`` that of the cluster of ``"ray"``.
     """
@@ -64,7 +66,8 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
         return _ray(settings)
     if settings.name not in INVOKERS:
         raise ConfigError(unknown_name("pool", settings.name, POOLS))
-    functions = functions_pool(INVOKERS[settings.name](settings), settings.travel, note=note, invoked=invoked)
+    invoker = INVOKERS[settings.name](settings)
+    functions = functions_pool(invoker, settings.travel, note=note, invoked=invoked, at_once=lambda: pool.limit)
     tried = Relaunching(functions, settings.policy)
     pool = _kept_to_number(tried, settings, note)
 
@@ -79,14 +82,12 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
 
 def check_pool(settings: PoolSettings) -> None:
     """Refuse settings that no pool can be made of, without starting anything."""
-    if settings.name == "lambda-local":
-        from dorylus.functions.deploy.local import check_installed
-
-        check_installed()
-    elif settings.name == "ray":
+    if settings.name == "ray":
         ray.check_installed()
     elif settings.name in INVOKERS:
-        INVOKERS[settings.name](settings).close()
+        functions.check_installed(f'pool="{settings.name}"', EXTRA_OF[settings.name])
+        if settings.name != "lambda-local":  # whose making starts a service
+            INVOKERS[settings.name](settings).close()
 
 
 def _ray(settings: PoolSettings) -> Made:
@@ -141,6 +142,12 @@ INVOKERS: Mapping[str, Callable[[PoolSettings], Invoker]] = {
     "lambda": _lambda,
     "lambda-local": _lambda_local,
     "processes": _processes,
+}
+EXTRA_OF: Mapping[str, str] = {
+    "http": "functions",
+    "lambda": "lambda",
+    "lambda-local": "local-functions",
+    "processes": "functions",
 }
 POOLS = ("threads", "ray", *INVOKERS)
 

@@ -8,11 +8,13 @@ only the one answer that Ray hands out counts.
 import importlib.util
 import os
 import queue
+import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -51,12 +53,26 @@ def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
     if given:
         _knock(given, f"there is no Ray cluster {where} ({{why}}): {start}.")
     try:
-        ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
+        with _signals_kept():
+            ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
     except Exception as error:  # of as many kinds as there are reasons
         token = "Where there is one, set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here (docs/cluster.md)"
         why = " ".join(str(error).split())[:300].rstrip(".")
         raise ConfigError(f"no Ray cluster {where} lets us in ({why}). {token}; else {start}.") from error
     return ray
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Gives signals back what they did: Ray makes SIGTERM print a C++ stack, behind Python's back too."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler is not None:
+                    signal.signal(number, handler)
 
 
 def _knock(address: str, refusal: str) -> None:

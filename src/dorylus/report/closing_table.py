@@ -82,7 +82,7 @@ def _to_go_on(summary: Summary) -> str:
     """What to call after a run that its budget stopped, where it can go on."""
     if summary.stop_reason != "budget" or not summary.run_dir:
         return "–"
-    return f"dorylus resume {summary.run_dir} --budget-usd, and a larger one"
+    return f"dorylus resume {summary.run_dir} --budget-usd MORE"
 
 
 def _class_scores(summary: Summary) -> list[tuple[str, str]]:

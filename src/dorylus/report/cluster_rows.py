@@ -25,6 +25,7 @@ def cluster_rows(summary: Summary) -> list[tuple[str, str]]:
         ("sent per epoch", _sent(summary)),
         ("age of values read", _ages(summary)),
         ("waited at the bound", _waits(summary)),
+        ("faults", _faults(summary)),
     ]
 
 
@@ -94,6 +95,12 @@ def bar(share: float) -> str:
     eighths = max(round(share * BAR_COLUMNS * 8), 1 if share else 0)
     whole, rest = divmod(eighths, 8)
     return ("█" * whole + BLOCKS[rest]).rstrip()
+
+
+def _faults(summary: Summary) -> str:
+    """How often servers were lost, and how many messages of sessions that were over came afterwards."""
+    refused = f"{_count(summary.refused, 'late message')} refused" if summary.refused else ""
+    return ", ".join(filter(None, [str(summary.faults) if summary.faults else "", refused])) or "–"
 
 
 def _waits(summary: Summary) -> str:

@@ -7,7 +7,14 @@ from dorylus.report.pool_rows import pool_line
 
 def notice(record: Record) -> str | None:
     """The line that a record is worth; most are worth none."""
-    known = {"synchronous": _synchronous, "pool": pool_line, "cluster": _cluster, "memory": _memory, "set_up": _set_up}
+    known = {
+        "synchronous": _synchronous,
+        "pool": pool_line,
+        "cluster": _cluster,
+        "memory": _memory,
+        "set_up": _set_up,
+        "unlocked": _unlocked,
+    }
     tell = known.get(record["kind"])
     return None if tell is None else tell(record)
 
@@ -23,8 +30,18 @@ def _synchronous(record: Record) -> str:
 def _memory(record: Record) -> str:
     """How a memory limit is kept."""
     held, files = units.size(record["peak_bytes"]), units.size(sum(record["on_disk"].values()))
+    if not sum(record["on_disk"].values()) and not record["read_bytes"]:
+        return f"memory: about {held} at the worst moment, and nothing in files"
     moved = f"reads {units.size(record['read_bytes'])} and writes {units.size(record['written_bytes'])} of them"
     return f"memory: about {held} at the worst moment, {files} in scratch files; an epoch {moved}"
+
+
+def _unlocked(record: Record) -> str:
+    """That nothing stops a process on another machine from writing the same run."""
+    return (
+        f"the file system of {record['run_dir']} has no locks: nothing stops a process on another machine from writing "
+        "to this run. Let one process at a time train or resume it."
+    )
 
 
 def _set_up(record: Record) -> str | None:
@@ -54,6 +71,9 @@ def _cluster(record: Record) -> str | None:
         case "recovered":
             took = units.seconds(record.get("seconds") or 0.0)
             return f"all servers are back after {took}; going on after epoch {record.get('epoch')}"
+        case "straggler":
+            late = ", ".join(map(str, record.get("servers") or ()))
+            return f"a task of graph server {late} goes on after its session has ended; its result will be dropped"
         case "shrunk":
             return f"servers did not come back: going on with {record.get('servers')} after epoch {record.get('epoch')}"
         case _:

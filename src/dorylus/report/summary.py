@@ -38,6 +38,8 @@ class Summary:
     memory_bytes: int = 0
     peak_memory_bytes: int = 0
     machines: int = 0  # that servers are on, where they have their own processes
+    faults: int = 0  # after which servers began a new session
+    refused: int = 0  # messages of ended sessions
     server_peak_memory_bytes: int = 0  # of the graph server that needs most, where servers have their own processes
     evaluation: dict[str, Any] = field(default_factory=dict)
     stop_reason: str | None = None
@@ -55,9 +57,8 @@ class Summary:
                 self.predicted = dict(record)
             case "evaluation":
                 self.evaluation = dict(record)
-            case "cluster" if record.get("what") == "session":
-                places = (record.get("servers") or {}).values()
-                self.machines = len({host for its in places for host, _ in its})
+            case "cluster":
+                self._add_cluster(record)
             case "synchronous":
                 self.synchronous_after = record.get("epoch")
             case "stop":
@@ -66,6 +67,18 @@ class Summary:
                 self.result = dict(record)
                 self.run_dir = record.get("run_dir") or self.run_dir
                 self.peak_memory_bytes = max(self.peak_memory_bytes, record.get("peak_memory_bytes") or 0)
+                peaks = record.get("server_peak_memory_bytes") or ()
+                self.server_peak_memory_bytes = max(self.server_peak_memory_bytes, *peaks, 0)
+
+    def _add_cluster(self, record: Record) -> None:
+        match record.get("what"):
+            case "session":
+                places = (record.get("servers") or {}).values()
+                self.machines = len({host for its in places for host, _ in its})
+            case "fault":
+                self.faults += 1
+            case "refused":
+                self.refused += record.get("messages") or 0
 
     def _add_run(self, record: Record) -> None:
         self.config = dict(record.get("config") or {})

@@ -4,7 +4,10 @@
 pipe it prints a line now and then.
 """
 
+import errno
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -41,16 +44,28 @@ class TerminalProgress:
     def write(self, record: Record) -> None:
         """Takes a record and brings what is shown up to date."""
         self.summary.add(record)
-        if self._view is not None:
-            self._view.show(record, self.summary)
-        if record["kind"] == "result":
-            self.close()
-            self.console.print(closing_table(self.summary))
+        with self._unless_gone():
+            if self._view is not None:
+                self._view.show(record, self.summary)
+            if record["kind"] == "result":
+                self.close()
+                self.console.print(closing_table(self.summary))
 
     def close(self) -> None:
         """Gives the terminal back."""
-        if self._view is not None:
-            self._view.close()
+        with self._unless_gone():
+            if self._view is not None:
+                self._view.close()
+
+    @contextmanager
+    def _unless_gone(self) -> Iterator[None]:
+        """Shows nothing more on a terminal that was closed: the run goes on, and is saved, without it."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self._view, self.console = None, Console(quiet=True)
 
 
 class _Lines:

@@ -136,13 +136,15 @@ class _Builder:
         self.last_block = stage, step
         self.grad_readers[stage.output].update((scatter, step))
         if stage.layer.reduce in ("max", "attention"):  # a sum's gradient needs none of the values
-            self.read(step, *stage.inputs, stage.output)
+            self.read(step, *stage.inputs)
         for slot in stage.inputs:
             self.grad_needs[slot].append(Need(step, Scope.OWN))
 
     def _grad_scatter(self, stage: Gather) -> int:
         """∇SC of a gather, and right behind it of the blocks of columns before: what it publishes waits nowhere."""
         scatter = self.scattered[stage] = self.add(Kind.GRAD_SCATTER, stage, list(self.grad_needs[stage.output]))
+        if stage.layer.reduce in ("max", "attention"):  # copied from there to what is published
+            self.read(scatter, *stage.inputs, stage.output)
         if stage.after is not None:
             self._grad_scatter(stage.after)
         return scatter

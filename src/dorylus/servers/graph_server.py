@@ -20,7 +20,7 @@ from dorylus.partition.paged_edges import at_hand
 from dorylus.pipeline import Kind, Task
 from dorylus.saga.dense import Call, Reply, Targets
 from dorylus.saga.lower import Plan
-from dorylus.saga.stages import ApplyEdge, Gather, Scatter
+from dorylus.saga.stages import ApplyEdge, Gather, Scatter, Slot
 from dorylus.saga.table import Steps
 from dorylus.servers.ages import Ages, levels_read
 from dorylus.servers.bench import Bench
@@ -81,7 +81,7 @@ class GraphServer:
         ghosts = (shard.ghosts, shard.out_ghosts)
         ghosts = ghosts if training else (ghosts[0].everything(), ghosts[1].everything())
         dtype: np.dtype[Any] = np.dtype(np.uint16 if settings.bf16 else np.float32)
-        matrices = Matrices(arena) if paging is None else paging.matrices(self._layout.bounds, plan)
+        matrices = paging.matrices(self._layout.bounds, plan) if paging else Matrices(arena, self._share_of)
         self._bench = Bench(shard, self._layout, *ghosts, matrices, training, settings.seed, dtype)
         self._features = InputRows(self._bench, plan)
         self._gathers: dict[Gather, Gatherer] = {}
@@ -112,6 +112,11 @@ class GraphServer:
         self._ages = Ages(steps.table, shard, levels_read(steps)) if settings.asynchronous else None
         self._paging = paging
         self._residency = None if paging is None else self._make_residency(steps)
+
+    def _share_of(self, name: Any) -> float:
+        """The part of a matrix's rows that this pass ever writes."""
+        level = (name if isinstance(name, Slot) else name.slot).level
+        return self._layout.num_rows(level) / max(1, self._layout.order.size)
 
     def gather_static(self, each_interval: EachInterval) -> dict[int, Matrix | PagedArray]:
         """Make the gather that needs making only once, if the plan has one; {layer: all its rows}.
@@ -244,6 +249,10 @@ class GraphServer:
         """Make ready for exact epochs, with nothing in flight: what came too late for earlier ones counts for none."""
         for edges in self._edges.values():
             edges.forget()
+
+    def forget(self) -> None:
+        """Hold no matrix any more: the pass is over, though a task of it may still be at work."""
+        self._bench.matrices.forget()
 
     def take_ages(self) -> dict[int, int]:
         """How many values were read at each age since this was last asked; empty where all are of their own epoch."""

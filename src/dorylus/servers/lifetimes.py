@@ -14,29 +14,39 @@ EXTRAS = ("lse", "a_pos", "out_pos", "ties")
 PUBLISHED = ("cotangent", "share", "out", "delta", "lse", "s_dst")
 
 
+def last_readers(steps: Steps, results: Collection[Slot] = frozenset()) -> dict[Any, frozenset[int]]:
+    """For every matrix that is given back in an epoch, the steps that have to be done with it first.
+
+    ``results`` are read when the epoch is over, and stay.
+    """
+    found: dict[Any, frozenset[int]] = {Grad(slot): readers for slot, readers in steps.grad_readers.items()}
+    goes = (each for each in steps.readers if (each.source == "computed" or each.dropout > 0) and each not in results)
+    return found | {slot: steps.readers[slot] for slot in goes}
+
+
+def companions(name: Any) -> list[Any]:
+    """What goes with a matrix: what its gather keeps, with the rows, and what that publishes, with the cotangent."""
+    if isinstance(name, Slot):
+        return [Extra(name, what) for what in EXTRAS]
+    return [Published(name.slot, what) for what in PUBLISHED]
+
+
 class Lifetimes:
     """Counts, for every matrix, the tasks that will still read it this epoch. For exact epochs only: in others, values
-    of the epoch before are read too. ``results`` are read when the epoch is over, and stay."""
+    of the epoch before are read too."""
 
     def __init__(
         self, steps: Steps, num_intervals: int, matrices: Matrices, results: Collection[Slot] = frozenset()
     ) -> None:
         self._matrices = matrices
         self._lock = threading.Lock()
-        counts: dict[Any, int] = {}
+        self._counts: dict[Any, int] = {}
         self._reads: dict[int, list[Any]] = defaultdict(list)
-        for slot, readers in steps.readers.items():
-            if (slot.source == "computed" or slot.dropout > 0) and slot not in results:
-                self._note(slot, readers, num_intervals, counts)
-        for slot, readers in steps.grad_readers.items():
-            self._note(Grad(slot), readers, num_intervals, counts)
-        self._counts = counts
-        self._left = dict(counts)
-
-    def _note(self, name: Any, readers: frozenset[int], num_intervals: int, counts: dict[Any, int]) -> None:
-        counts[name] = len(readers) * num_intervals
-        for step in readers:
-            self._reads[step].append(name)
+        for name, readers in last_readers(steps, results).items():
+            self._counts[name] = len(readers) * num_intervals
+            for step in readers:
+                self._reads[step].append(name)
+        self._left = dict(self._counts)
 
     def finished(self, step: int) -> None:
         """One task of this step is done."""
@@ -47,11 +57,4 @@ class Lifetimes:
                 if last:
                     self._left[name] = self._counts[name]
             if last:
-                self._matrices.release([name, *self._companions(name)])
-
-    def _companions(self, name: Any) -> list[Any]:
-        """What a gather keeps and publishes for its gradient goes with the cotangent; where there is none, the rows."""
-        if isinstance(name, Slot) and Grad(name) in self._counts:
-            return []
-        slot = name.slot if isinstance(name, Grad) else name
-        return [*(Extra(slot, what) for what in EXTRAS), *(Published(slot, what) for what in PUBLISHED)]
+                self._matrices.release([name, *companions(name)])

@@ -4,13 +4,16 @@ Memory is recycled rather than returned: fresh pages cost more than the work don
 """
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dorylus.paging import PagedArray
+from dorylus.paging import PagedArray, Window
+from dorylus.paging.window import PAGE
+
+SPARE = 64  # the part of a block that is left alone where memory is limited, at most
 
 
 class Arena:
@@ -20,27 +23,77 @@ class Arena:
         self._free: list[NDArray[np.uint8]] = []
         self._lock = threading.Lock()
 
-    def take(self, size: int) -> NDArray[np.uint8]:
-        """A block of at least so many bytes, aligned to cache lines."""
+    def take(self, size: int, share: float = 1.0) -> NDArray[np.uint8]:
+        """A block of at least so many bytes, aligned to cache lines. ``share``: the part that will be written to."""
         with self._lock:
-            fitting = [block for block in self._free if size <= block.nbytes <= 2 * size]
-            if fitting:
-                block = min(fitting, key=lambda block: block.nbytes)
-                self._free = [other for other in self._free if other is not block]
-                return block
-        return _aligned(size)
+            found = self._take_free(size, 2 * size)
+        return _aligned(size) if found is None else found
 
     def give(self, block: NDArray[np.uint8]) -> None:
         """Take a block back."""
         with self._lock:
             self._free.append(block)
 
+    def clear(self) -> None:
+        """Return the memory that nobody has to the system."""
+        with self._lock:
+            self._free.clear()
+
+    def _take_free(self, size: int, most: int) -> NDArray[np.uint8] | None:
+        fitting = [block for block in self._free if size <= block.nbytes <= most]
+        if not fitting:
+            return None
+        found = min(fitting, key=lambda block: block.nbytes)
+        self._free = [other for other in self._free if other is not found]
+        return found
+
+
+class BoundedArena(Arena):
+    """An arena under a memory limit: free blocks are kept as far as they and those in use take ``room`` bytes.
+
+    Blocks are mapped, so that one it lets go of is the system's again. One that is written to in part lies in small
+    pages, of which the others cost nothing, and is not used again: the next to take it would write to more of it.
+    """
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+        self._in_use: dict[int, tuple[int, bool]] = {}  # by address: the bytes that are written to, and if that is all
+
+    def take(self, size: int, share: float = 1.0) -> NDArray[np.uint8]:
+        """A block of at least so many bytes; where that is more than there is room for, free ones go."""
+        with self._lock:
+            block = self._take_free(size, size + size // SPARE + PAGE) if share == 1 else None
+            counted = round(size * share) if block is None else block.nbytes
+            self._keep_room(counted)
+            if block is None:
+                block = Window(size, huge=share == 1).bytes
+            self._in_use[block.ctypes.data] = counted, share == 1
+            return block
+
+    def give(self, block: NDArray[np.uint8]) -> None:
+        """Take a block back."""
+        with self._lock:
+            _, whole = self._in_use.pop(block.ctypes.data)
+            if whole:
+                self._free.append(block)
+
+    def _keep_room(self, size: int) -> None:
+        """Let go of free blocks, the largest first, until there is room for so many bytes or none is left."""
+        self._free.sort(key=lambda block: block.nbytes)
+        taken = size + sum(counted for counted, _ in self._in_use.values())
+        while self._free and taken + sum(block.nbytes for block in self._free) > self._room:
+            self._free.pop()
+
 
 class Matrices:
-    """Named matrices, in memory from an arena. ``paged`` are those that also lie in files: here none."""
+    """Named matrices, in memory from an arena. ``paged`` are those that also lie in files: here none.
 
-    def __init__(self, arena: Arena) -> None:
-        self._arena = arena
+    ``share_of``: the part of a matrix's rows that are ever written, by its name.
+    """
+
+    def __init__(self, arena: Arena, share_of: Callable[[Any], float] = lambda name: 1.0) -> None:
+        self._arena, self._share_of = arena, share_of
         self.paged: dict[Any, PagedArray] = {}
         self._held: dict[Any, NDArray[Any]] = {}
         self._blocks: dict[Any, NDArray[np.uint8]] = {}
@@ -57,7 +110,8 @@ class Matrices:
             return self._held[name] if name in self._held else self._make(name, (rows, columns), np.dtype(dtype), zero)
 
     def _make(self, name: Any, shape: tuple[int, int], dtype: np.dtype[Any], zero: bool) -> NDArray[Any]:
-        block = self._blocks[name] = self._arena.take(max(1, shape[0] * shape[1] * dtype.itemsize))
+        size = max(1, shape[0] * shape[1] * dtype.itemsize)
+        block = self._blocks[name] = self._arena.take(size, self._share_of(name))
         matrix: NDArray[Any] = np.ndarray(shape, dtype, buffer=block)
         if zero:
             matrix.fill(0)
@@ -84,6 +138,12 @@ class Matrices:
                 block = self._blocks.pop(name, None)
                 if block is not None:
                     self._arena.give(block)
+
+    def forget(self) -> None:
+        """Hold nothing any more. What a task still works on is its own then, and nobody is given its memory."""
+        with self._lock:
+            self._held.clear()
+            self._blocks.clear()
 
 
 def _aligned(size: int, boundary: int = 64) -> NDArray[np.uint8]:

@@ -4,10 +4,12 @@ A version is immutable: an optimiser steps the program's own parameters, and wha
 step is done. Nothing here is locked; :class:`dorylus.servers.parameter_servers.ParameterServers` is.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -78,6 +80,23 @@ class ParameterServer:
             for parameter in self.owned.values():
                 parameter.grad = None
         return {name: published(each) for name, each in self.owned.items() if each.requires_grad}
+
+    def exploded(self) -> str | None:
+        """What of its slice has left the range of float32, as the end of a sentence; None where nothing has.
+
+        A weight may be at most so large that the sum of squares of its parameter is finite: the products that a layer
+        forms of larger ones overflow. What the optimiser keeps has to be finite.
+        """
+        for name, parameter in self.owned.items():
+            values = parameter.detach()
+            if not math.isfinite(torch.linalg.vector_norm(values).square()):
+                finite = torch.isfinite(values).all()
+                return f"{name} is {'so large that the sum of its squares overflows' if finite else 'not finite'}"
+        for stepped, state in self.optimizer.state.items() if self.optimizer is not None else ():
+            for name, each in state.items():
+                if isinstance(each, Tensor) and each.is_floating_point() and not torch.isfinite(each).all():
+                    return f"{name}, which the optimiser keeps for {self._names[stepped]}, is not finite"  # type: ignore[index]
+        return None
 
     def momenta(self) -> dict[str, float]:
         """How much of its last step the optimiser repeats in the next, for each parameter it steps."""

@@ -1,6 +1,7 @@
 """The parameter servers of a run, as its cluster talks to them: pull weights, push gradients, finish."""
 
 import threading
+import time
 from collections.abc import Callable, Collection
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dorylus.errors import CheckpointError, ConfigError, TrainingError, unknown_name
+from dorylus.errors import CheckpointError, ConfigError, DivergedError, TrainingError, unknown_name
 from dorylus.servers.ledger import Ledger
 from dorylus.servers.lookahead import Momenta
 from dorylus.servers.parameter_server import Aliases, ParameterServer, Weights, published
@@ -19,6 +20,8 @@ from dorylus.servers.stash import Version
 from dorylus.servers.updates import Gradients, Update, make_updates
 
 __all__ = ["PSState", "ParameterServers"]
+
+LOOK_SHARE = 0.002  # of a run's time at most goes into looking whether its weights are finite
 
 MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler | None]
@@ -65,6 +68,8 @@ class ParameterServers:
         self._pins = Pins(self.servers)
         self._update = update
         self._updates = make_updates(update, Ledger(num_intervals), self._names)
+        self._look_again_s = 0.0
+        self._frozen = False
         self._publish(0)
 
     @property
@@ -125,6 +130,8 @@ class ParameterServers:
         """WU of an interval, which has pushed all its gradients: steps if an update is due, then releases its pin."""
         self._check_trains()
         with self._stepping:
+            if self._frozen:
+                raise TrainingError("weights are not updated any more: the run is being ended.")
             with self._lock:
                 due = self._updates.finish(interval, epoch)
             try:
@@ -133,6 +140,12 @@ class ParameterServers:
             finally:
                 with self._lock:
                     self._pins.release(interval, epoch)
+
+    def freeze(self, version: int) -> bool:
+        """Make no update from now on; whether there was none after this version."""
+        with self._stepping:
+            self._frozen = True
+            return self.version == version
 
     def synchronise(self) -> None:
         """From now on one update an epoch, asked for between epochs."""
@@ -151,6 +164,24 @@ class ParameterServers:
             for server in self.servers:
                 server.end_epoch(loss)
 
+    def look(self, when: str) -> None:
+        """Refuse to go on with weights, or state of optimisers, that have left the range of float32.
+
+        Asked after every epoch, and done then unless epochs are so short that looking would slow them down: a look
+        is paid for by the time until the next. State that is given away is looked at always.
+        """
+        with self._stepping:
+            begun_s = time.perf_counter()
+            if begun_s >= self._look_again_s:
+                self._check_finite(when)
+                now_s = time.perf_counter()
+                self._look_again_s = now_s + (now_s - begun_s) / LOOK_SHARE
+
+    def _check_finite(self, when: str) -> None:
+        for server in self.servers:
+            if what := server.exploded():
+                raise DivergedError(f"{when}, {what}")
+
     def weights(self) -> dict[str, Tensor]:
         """A copy of the latest weights."""
         return {name: weight.detach().clone() for name, weight in self.latest().items()}
@@ -162,8 +193,9 @@ class ParameterServers:
             self._load(weights)
 
     def state(self) -> PSState:
-        """A copy of everything a run needs to go on from here."""
+        """A copy of everything a run needs to go on from here; there is none of what is not finite."""
         with self._stepping:
+            self._check_finite("as things are now")
             return state_of(self.servers, self.weights())
 
     def restore(self, state: PSState) -> None:

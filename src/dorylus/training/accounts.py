@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
+from threading import Lock
 from typing import Any
 
 from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
 from dorylus.cost.budget import Decision
 from dorylus.cost.exact import amount_of
+from dorylus.cost.usage import FunctionUse
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import service_of
@@ -24,6 +26,7 @@ class Accounts:
     """
 
     def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock, self._since_s = clock, clock()
         self._book = book = PriceBook.load(config.price_book)
         self.rates = Rates.of(book, config.instance or _this_machine(book), function=service_of(config))
         self.meter = self._meter()
@@ -33,32 +36,59 @@ class Accounts:
         self._spent = self._trained = Decimal(0)  # in all; without the set-up
         self._closing_usd = Decimal(0)  # what an evaluation costs, at most until now
         self._exported_s = 0.0  # in the phase that goes on
-        self._clock, self._since_s = clock, clock()
+        self._lock = Lock()  # the ledger reads from a thread of its own
+        self.begun: Callable[[], int] = lambda: 0  # invocations, in this process
+        self._ended = 0  # of them
         self._machines = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """What the run has used until now, and the service whose functions it called."""
-        function = self.rates.function
-        return {**self.meter.to_dict(), "service": None if function is None else function.name}
+        """What the run has used until the last phase was entered, and the service whose functions it called."""
+        return self._named(self.meter.snapshot())
 
-    def go_on_from(self, used: Mapping[str, Any], epochs: int) -> None:
+    def up_to_now(self, ahead_s: float = 0.0) -> dict[str, Any]:
+        """The same up to this moment, or so long after it, in the phase that goes on; any thread may ask.
+
+        Invocations that are under way count as one that has ended did, on an average: a service bills them, whatever
+        becomes of this process.
+        """
+        with self._lock:
+            under_way = self.begun() - self._ended
+            usage, phase = self.meter.snapshot(), self.meter.phase
+            spent_ns = round((self._clock() - self._since_s + ahead_s) * 10**9) * self._machines
+        server_ns = dict(usage.server_ns)
+        server_ns[Role.GRAPH, phase] = server_ns.get((Role.GRAPH, phase), 0) + spent_ns
+        functions = dict(usage.functions)
+        if under_way > 0:
+            functions[phase] = functions.get(phase, FunctionUse()) + usage.of_functions().average(under_way)
+        return self._named(replace(usage, server_ns=server_ns, functions=functions))
+
+    def _named(self, usage: Usage) -> dict[str, Any]:
+        function = self.rates.function
+        return {**usage.to_dict(), "service": None if function is None else function.name}
+
+    def go_on_from(self, used: Mapping[str, Any], epochs: int = 0) -> None:
         """Add to what a run had used for so many epochs before it was stopped."""
         service = used.get("service")
         if self.rates.function is None and service is not None:  # it calls functions no more, but it has
             self.rates = replace(self.rates, function=self._book.function(service))
         phase, self.meter = self.meter.phase, self._meter(Usage.from_dict(used))
         self.meter.phase = phase
+        self.expect_epochs(epochs)
+
+    def expect_epochs(self, like: int) -> None:
+        """Expect the next epoch to cost what the last ones did, so many of them, on an average."""
         self._read()
-        self._epochs_usd = [self._trained / epochs] if epochs else []
+        self._epochs_usd = [self._trained / like] if like else []
 
     def enter(self, phase: Phase) -> None:
         """Take the time since the last phase was entered, spent on that; from now on it is spent on this."""
-        now = self._clock()
-        spent_s = now - self._since_s
-        exported_s = min(self._exported_s, spent_s)
-        self.meter.add_servers(Role.GRAPH, spent_s - exported_s, count=self._machines)
-        self.meter.add_servers(Role.GRAPH, exported_s, count=self._machines, phase=Phase.SETUP)
-        self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
+        with self._lock:
+            now = self._clock()
+            spent_s = now - self._since_s
+            exported_s = min(self._exported_s, spent_s)
+            self.meter.add_servers(Role.GRAPH, spent_s - exported_s, count=self._machines)
+            self.meter.add_servers(Role.GRAPH, exported_s, count=self._machines, phase=Phase.SETUP)
+            self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
 
     def run_on(self, machines: int) -> None:
         """The run is on so many machines, of one type, and has been since the last phase was entered."""
@@ -74,7 +104,9 @@ class Accounts:
         if function is not None:
             vcpus = self._memory_mb / function.mb_per_vcpu if function.mb_per_vcpu else 1.0
             warm_ms = invocation.billed_ms - invocation.init_ms
-            self.meter.add_call(warm_ms, self._memory_mb, vcpus=vcpus, cold_ms=invocation.init_ms)
+            with self._lock:
+                self._ended += 1
+                self.meter.add_call(warm_ms, self._memory_mb, vcpus=vcpus, cold_ms=invocation.init_ms)
 
     def end_epoch(self) -> float:
         """Note what the epoch cost, and all that came since the one before; gives the dollars spent in all."""

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dorylus.cluster import memory
 from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import Graph, SparseFeatures, order
 from dorylus.graph.degrees import has_self_loop
 from dorylus.graph.places import is_elsewhere
+from dorylus.graph.sizes import format_bytes
 from dorylus.partition import (
     METHODS,
     Cut,
@@ -31,11 +33,12 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.stages import Gather
 from dorylus.saga.work import Work, measure
 from dorylus.training.config import RunConfig
-from dorylus.training.limits import Asked, Limits, limits
+from dorylus.training.limits import EDGES_PER_EDGE_TASK, Asked, Limits, limits
 from dorylus.training.room import check_room
 
 MOST_CLASSES = 1 << 20  # or as many as vertices: more are numbers with gaps, and the last layer has a column for each
-EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
+MANY_CLASSES, PRESENT = 10_000, 100  # of more than so many classes, one in so many has a vertex
+BYTES_A_WEIGHT = 20  # itself, the version that is read, its gradient, two moments
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
     if isinstance(model, Recipe):
         if graph.num_features == 0:
             raise GraphError(f"graph {graph.name!r} has no features: a model needs at least one column of them.")
+        check_weights_fit(model, graph)
         return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
     if not isinstance(model, Program):
         raise ConfigError(f"model is a {type(model).__name__}: use dorylus.gcn(...) or another builder, or a Program.")
@@ -66,6 +70,27 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
         if weight.dtype != torch.float32:
             raise ConfigError(f"{name} of the model is {weight.dtype}: weights are float32, so call .float() on it.")
     return deepcopy(model)
+
+
+def check_weights_fit(model: Recipe, graph: Graph) -> None:
+    """Refuse a model whose weights alone, with what training keeps of each, have no room here; before they are made."""
+    free = memory.free_bytes()
+    if free is None:
+        return
+    try:
+        with torch.device("meta"):  # shapes without memory
+            program = model.build(graph.num_features, max(graph.num_classes, 1))
+    except ConfigError:
+        raise
+    except Exception:  # a layer of the user's may compute what it begins with, which needs real numbers
+        return
+    weights = sum(each.numel() for each in program.parameters())
+    if weights * BYTES_A_WEIGHT > free:
+        raise ConfigError(
+            f"the model has {weights:,} weights for {graph.num_features:,} features and {graph.num_classes:,} classes, "
+            f"which take {format_bytes(weights * BYTES_A_WEIGHT)} with their gradients and an optimiser, and "
+            f"{format_bytes(free)} are free. Use a narrower model (hidden), or a larger machine."
+        )
 
 
 def check_features(program: Program, graph: Graph) -> None:
@@ -88,13 +113,7 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
         raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
     if graph.labels is None or graph.num_classes == 0:
         raise GraphError(f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask.")
-    most = max(graph.num_vertices, MOST_CLASSES)
-    if not graph.multilabel and graph.num_classes > most:
-        raise GraphError(
-            f"graph {graph.name!r} has {graph.num_classes:,} classes, but {graph.num_vertices:,} vertices: a model has "
-            f"a column a class, and {most:,} are the most for this graph. Number the classes from 0 without gaps "
-            "(np.unique with return_inverse=True does it)."
-        )
+    check_classes(graph)
     if not graph.train_mask.any():
         raise GraphError(
             f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training."
@@ -108,6 +127,32 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
                 f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
                 f"vertices for validation, or leave {name} out."
             )
+
+
+def check_classes(graph: Graph) -> None:
+    """Refuse labels that are numbers with gaps, far more than there are classes: each has a column in the model."""
+    most = max(graph.num_vertices, MOST_CLASSES)
+    if not graph.multilabel and graph.num_classes > most:
+        raise GraphError(
+            f"graph {graph.name!r} has {graph.num_classes:,} classes, but {graph.num_vertices:,} vertices: a model has "
+            f"a column a class, and {most:,} are the most for this graph. Number the classes from 0 without gaps "
+            "(np.unique with return_inverse=True does it)."
+        )
+    _check_gaps(graph)
+
+
+def _check_gaps(graph: Graph) -> None:
+    """Refuse labels that are numbers of something else: most classes would have no vertex, and yet a column each."""
+    labels = graph.labels
+    if labels is None or graph.multilabel or graph.num_classes <= MANY_CLASSES:
+        return
+    present = np.unique(labels[labels >= 0])
+    if present.size * PRESENT < graph.num_classes and present.size and present[-1] == graph.num_classes - 1:
+        raise GraphError(
+            f"graph {graph.name!r} has labels up to {present[-1]:,}, but only {present.size:,} of those "
+            f"{graph.num_classes:,} classes have a vertex: a model has a column a class. Number the classes from 0 "
+            "without gaps (np.unique with return_inverse=True does it)."
+        )
 
 
 def check_finite(graph: Graph) -> None:
@@ -141,7 +186,7 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
     asked = Asked(graph, training, evaluation, config, threads_of(config))
     check_room(asked)
     saved, limited = saved_shards(graph, config), limits(asked)
-    if limited is None:
+    if limited is None or limited.limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
         work = _work(training, graph, cut)
     else:

@@ -6,13 +6,16 @@ A checkpoint is a folder ``epoch-000120`` that holds
     optimizer.safetensors   tensors of the optimiser's (and the schedule's) state
     state.json              epoch, progress, scalar state, the model's fingerprint, a BLAKE2 checksum of each file
 
-and appears by a rename after all of it is on disk, so one that exists is complete. The best model of a run is kept the
-same way, in a folder of its own.
+and appears by a rename after all of it is on disk, so one that exists is complete. One of the same epoch is exchanged
+for it in one step; where the file system cannot do that, the old one stands beside as ``epoch-000120.old`` until the
+new one is in place, and counts as long as that is not there. The best model of a run is kept the same way, in a folder
+of its own.
 """
 
 import hashlib
 import json
 import re
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 
+from dorylus import durable
 from dorylus.errors import CheckpointError
-from dorylus.training import durable
 from dorylus.training.fingerprint import Fingerprint, fingerprint
 from dorylus.training.tagged_json import decode, encode
 
@@ -31,7 +34,7 @@ FORMAT = 2  # since 2 the optimiser's state is by parameter name
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-_NAME = re.compile(r"epoch-(\d{6,})")
+_NAME = re.compile(r"epoch-(\d{6,})(" + re.escape(durable.OLD) + ")?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,19 +72,26 @@ def save(folder: Path, state: Checkpoint) -> Path:
     }
     files = {WEIGHTS: _packed(state.weights), OPTIMIZER: _packed(tensors)}
     content["checksums"] = {name: _checksum(data) for name, data in files.items()}
-    path = at_epoch(folder, state.epoch)
+    path = folder / f"epoch-{state.epoch:06d}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        durable.sweep(folder)
+        sweep(folder)
         durable.write_folder(path, files | {STATE: _state_file(content)})
     except OSError as error:
-        failure = CheckpointError(
+        raise _failure(
             f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another run_dir, "
             "then resume from the checkpoint before."
-        )
-        failure.exit_code = 1  # nothing was asked wrongly: the run failed
-        raise failure from error
+        ) from error
     return path
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a crash left in ``folder``, whose only writer is the caller."""
+    durable.sweep(folder)
+    kept = set(_all(folder))
+    for path in folder.glob(f"epoch-*{durable.OLD}"):
+        if path not in kept:
+            shutil.rmtree(path)
 
 
 def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
@@ -90,6 +100,8 @@ def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
     try:
         content, weights, tensors = _read(path)
         found = Fingerprint.from_dict(content["fingerprint"])
+        if difference := fingerprint({name: weights[name] for name in found.names}, found.spec).difference(found):
+            raise ValueError(f"{WEIGHTS} is not what {STATE} says of it: {difference}")
         state = Checkpoint(
             epoch=content["epoch"],
             weights={name: weights[name] for name in found.names},
@@ -119,19 +131,20 @@ def oldest(folder: Path) -> Path | None:
 
 
 def at_epoch(folder: Path, epoch: int) -> Path:
-    """Where the checkpoint of an epoch stands in ``folder``, if it does."""
-    return folder / f"epoch-{epoch:06d}"
+    """Where the checkpoint of an epoch stands in ``folder``, or would."""
+    path = folder / f"epoch-{epoch:06d}"
+    return next((found for found in _all(folder) if epoch_of(found) == epoch), path)
 
 
 def epoch_of(path: Path) -> int:
     """The epoch that a checkpoint is named for."""
-    return int(path.name.removeprefix("epoch-"))
+    return int(path.name.removeprefix("epoch-").removesuffix(durable.OLD))
 
 
 def prune(folder: Path, keep: int = 2) -> None:
     """Removes all but the last ``keep`` checkpoints of ``folder``."""
     for path in sorted(_all(folder), key=epoch_of)[:-keep]:
-        durable.remove_folder(path)
+        remove(path)
 
 
 def prune_before(folder: Path, epoch: int) -> None:
@@ -141,13 +154,32 @@ def prune_before(folder: Path, epoch: int) -> None:
     """
     up_to = sorted((path for path in _all(folder) if epoch_of(path) <= epoch), key=epoch_of)
     for path in up_to[:-1]:
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Removes a checkpoint, in one step."""
+    try:
         durable.remove_folder(path)
+    except OSError as error:
+        raise _failure(
+            f"cannot remove the checkpoint {path}, which is no longer needed: {error.strerror or error}. Mend the "
+            "disk, or copy the run to another, then resume."
+        ) from error
+
+
+def _failure(text: str) -> CheckpointError:
+    failure = CheckpointError(text)
+    failure.exit_code = 1  # nothing was asked wrongly: the run failed
+    return failure
 
 
 def _all(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    in_place = {epoch_of(path) for path in found if path.suffix != durable.OLD}
+    return [path for path in found if path.suffix != durable.OLD or epoch_of(path) not in in_place]
 
 
 def _checkpoint_at(path: Path) -> Path:

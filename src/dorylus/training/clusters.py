@@ -19,7 +19,7 @@ from dorylus.paging.stage import silent
 from dorylus.partition import METHODS, save_shards
 from dorylus.partition.partitioning import Partitioning
 from dorylus.partition.shard_store import SHARDS, structure_of
-from dorylus.pools import Made
+from dorylus.pools import Made, ray
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
 from dorylus.training.pooling import run_pool
@@ -52,7 +52,9 @@ class Running:
     figures: Callable[[], Mapping[str, Any]]
     settle: Callable[[], None]
     ready: Callable[[], None] = lambda: None  # waits until it has begun
+    drop: Callable[[], None] = lambda: None  # gives up the epoch in hand, from any thread
     scratch: Path | None = None  # a folder to be removed when it is closed
+    peaks: Callable[[], list[int]] = list  # of the memory of graph servers in processes of their own, bytes
 
     def close(self) -> None:
         """Stop everything."""
@@ -71,6 +73,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
         return config
     if pool is not None:
         raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
+    ray.check_installed('cluster="ray"')  # before what imports the packages that Ray's extra brings
     from dorylus.cluster.ray import settled_threads
 
     return replace(config, threads=settled_threads(config.address, config.servers, config.threads))
@@ -80,7 +83,8 @@ def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) ->
     """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
     if config.cluster == "local":
         made = run_pool(config, ears.pool, ears.invoked) if given is None else given
-        return Running(LocalCluster(job, made.pool, ears.set_up), made.figures, made.settle)
+        local = LocalCluster(job, made.pool, ears.set_up)
+        return Running(local, made.figures, made.settle, drop=local.drop_epoch)
     from dorylus.cluster.actors import NodeJob
     from dorylus.cluster.ray import RaySettings, ray_cluster
 
@@ -100,7 +104,9 @@ def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) ->
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
         raise
-    return Running(cluster, cluster.figures, cluster.settle, cluster.ready, scratch)
+    return Running(
+        cluster, cluster.figures, cluster.settle, cluster.ready, cluster.drop_epoch, scratch, lambda: cluster.peaks
+    )
 
 
 def _stored(graph: Graph, folder: Path) -> str:

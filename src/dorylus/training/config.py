@@ -12,6 +12,9 @@ from typing import Any, Self
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.training.settings import (
+    LARGEST,
+    MANY,
+    YEARS_S,
     amount,
     choice,
     decay,
@@ -31,8 +34,8 @@ from dorylus.training.settings import (
 class RunConfig:
     """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
 
-    epochs: int = setting(200, "Passes over the whole graph.", whole(1))
-    lr: float = setting(0.01, "Learning rate.", real(0, above=True))
+    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY))
+    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True))
     weight_decay: float | dict[str, float] = setting(
         0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
     )
@@ -53,7 +56,9 @@ class RunConfig:
         None, "ray: the cluster's address; the one this machine belongs to when not given.", optional(text)
     )
     revive_s: float = setting(
-        300.0, "ray: how long lost servers are waited for, in seconds: a cloud needs minutes.", real(0, above=True)
+        300.0,
+        "ray: how long lost servers are waited for, in seconds: a cloud needs minutes.",
+        real(0, YEARS_S, above=True),
     )
     elastic: bool = setting(False, "ray: go on with fewer servers when lost ones do not come back in time.", flag)
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096))
@@ -62,7 +67,9 @@ class RunConfig:
         "stream", "How vertices go to servers: stream, metis, range, hash, or a folder of saved shards.", text
     )
     intervals: int | None = setting(
-        None, "Intervals each server's vertices are cut into; chosen from the work when not given.", optional(whole(1))
+        None,
+        "Intervals each server's vertices are cut into; chosen from the work when not given.",
+        optional(whole(1, MANY)),
     )
     mode: str = choice(
         "pipe",
@@ -140,16 +147,16 @@ class RunConfig:
     cache_first_gather: bool = setting(True, "Gather the input features once and keep the result.", flag)
     narrow_gather: bool = setting(True, "Gather at the narrower of a layer's two widths.", flag)
     prune_rows: bool = setting(True, "Compute only rows that reach a labelled vertex.", flag)
-    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0))
+    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY))
     patience: int | None = setting(
-        None, "Stop after this many evaluations without a better validation score.", optional(whole(1))
+        None, "Stop after this many evaluations without a better validation score.", optional(whole(1, MANY))
     )
     target_accuracy: float | None = setting(
         None, "Stop as soon as validation accuracy reaches this, as a fraction.", optional(real(0, 1, above=True))
     )
     keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
     checkpoint_every: int = setting(
-        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0)
+        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
     )
     instance: str | None = setting(
         None, "Instance type the bill is priced for; the nearest to this machine when not given.", optional(text)
@@ -158,8 +165,13 @@ class RunConfig:
     budget_usd: float | None = setting(
         None, "Stop, with a checkpoint, before the bill passes this many dollars.", optional(real(0, above=True))
     )
-    trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0))
-    deadline_s: float = setting(600.0, "Longest wait for one task, in seconds.", real(0, above=True))
+    trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0, MANY))
+    deadline_s: float = setting(600.0, "Longest wait for one task, in seconds.", real(0, YEARS_S, above=True))
+    grace_s: float = setting(
+        20.0,
+        "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",
+        real(0, YEARS_S, above=True),
+    )
     run_dir: str | None = setting(
         None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
     )
@@ -263,7 +275,7 @@ RECUT = (
     "servers", "parameter_servers", "partition", "intervals", "threads", "pool", "deadline_s",
     "functions", "function_url", "function_name", "function_service", "function_memory_mb",
     "data_path", "data_host", "data_port", "stream", "fuse",
-    "memory", "scratch_dir", "instance", "price_book", "budget_usd",
+    "memory", "scratch_dir", "grace_s", "instance", "price_book", "budget_usd",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Scores of predictions against labels, on the vertices of a mask."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.cluster import Outputs
+from dorylus.errors import DivergedError
 from dorylus.graph import Graph
 from dorylus.graph.mapped import let_go
 
@@ -17,16 +19,28 @@ def classes_of(logits: NDArray[np.float32], multilabel: bool) -> NDArray[np.int6
 
 
 def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
-    """Accuracy, micro and macro F1 on each non-empty mask, named ``val_accuracy`` and so on."""
+    """Accuracy, micro and macro F1 on each non-empty mask, named ``val_accuracy`` and so on.
+
+    Refuses outputs that are not finite, or so large that the sum of their squares is not: no class can be read off.
+    """
     labels = graph.labels
     if labels is None:
         return {}
     tallies = {part: Tally(graph.num_classes) for part in ("train", "val", "test")}
-    for vertices, rows in outputs.blocks():
-        predicted, truth = classes_of(rows, graph.multilabel), labels[vertices]
-        for part, tally in tallies.items():
-            mask = getattr(graph, f"{part}_mask")[vertices]
-            tally.add(predicted[mask], truth[mask])
+    try:
+        for vertices, rows in outputs.blocks():
+            with np.errstate(all="ignore"):
+                squares = np.dot(flat := rows.reshape(-1), flat)
+            if not math.isfinite(squares):
+                raise DivergedError(
+                    "the model's outputs are not finite, or so large that the sum of their squares is not"
+                )
+            predicted, truth = classes_of(rows, graph.multilabel), labels[vertices]
+            for part, tally in tallies.items():
+                mask = getattr(graph, f"{part}_mask")[vertices]
+                tally.add(predicted[mask], truth[mask])
+    finally:
+        graph.check_files()  # scores against labels that changed under the run are none
     for read in (labels, graph.train_mask, graph.val_mask, graph.test_mask):
         let_go(read)
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}

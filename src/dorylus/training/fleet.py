@@ -5,8 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from dorylus.cluster import Cluster
-from dorylus.cluster.remote import ServersLostError
+from dorylus.cluster import Cluster, ServersLostError
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
@@ -106,6 +105,21 @@ class Fleet:
         """What pools did until now."""
         assert self._ran is not None
         return self._ran.figures()
+
+    def drop(self) -> None:
+        """Have servers give up the epoch in hand; from any thread."""
+        if self._ran is not None:
+            self._ran.drop()
+
+    def peaks(self) -> list[int]:
+        """The most memory that each graph server in a process of its own has needed so far, evaluations included."""
+        assert self._ran is not None
+        return self._ran.peaks()
+
+    def begun_invocations(self) -> int:
+        """How many invocations the run's own pool has begun, where it is in this process; any thread may ask."""
+        ran, ours = self._ran, self._pool is None and self.config.cluster == "local"
+        return int(ran.figures().get("invocations", 0)) if ran is not None and ours else 0
 
     def close(self) -> None:
         """Stop all servers."""

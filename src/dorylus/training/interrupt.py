@@ -1,37 +1,195 @@
-"""Ctrl-C as a request: the epoch in hand is finished and saved; a second Ctrl-C does not wait."""
+"""Signals that end a run: Ctrl-C, SIGTERM and SIGHUP, as requests that leave time to save.
 
+Ctrl-C lets the epoch in hand finish; a second one does not wait. SIGTERM and SIGHUP come from Kubernetes, Slurm, spot
+machines and closing terminals, which kill what is not gone in time: the run has ``grace_s`` seconds for everything, and
+the process ends by itself when they are over. Handlers are changed in the main thread only, while work is going on, and
+only where nobody else has set one.
+"""
+
+import os
 import signal
 import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from dorylus.errors import Terminated
+
+GRACE_S = 20.0
+TO_SAVE = 0.25  # the part of the grace that is left for saving and closing when an epoch is dropped
+SAME_S = (
+    0.25  # a signal so soon after the first is the same request: shell and kernel both send one, or a whole group's
+)
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def end_process(number: int) -> None:
+    """End this process at once, as by a signal; children that it talks to end when they lose it."""
+    for terminal in (1, 2):
+        with suppress(OSError):
+            if os.isatty(terminal):
+                os.write(terminal, SHOW_CURSOR)  # a bar that was drawn there hid it
+    os._exit(128 + number)
+
+
+class Countdown:
+    """Begins with the first signal: has work dropped when time gets short, and ends the process when it is over."""
+
+    def __init__(self, number: int, grace_s: float) -> None:
+        self.number, self.began_s = number, time.monotonic()
+        self._end_s = self.began_s + grace_s
+        self._drop_s = self._end_s
+        self._drop: Callable[[], None] | None = None
+        self._cancelled = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, drop: Callable[[], None] | None = None, expected_s: float | None = None) -> None:
+        """Count down. Work that is expected to end too late is dropped at once, other work when time gets short."""
+        if drop is not None:
+            latest_s = self.began_s + (self._end_s - self.began_s) * (1 - TO_SAVE)
+            too_late = expected_s is not None and expected_s > latest_s
+            self._drop_s, self._drop = (self.began_s if too_late else latest_s), drop
+        self._thread = threading.Thread(target=self._count, name="dorylus-grace", daemon=True)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Whatever was to be ended has ended."""
+        self._cancelled.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _count(self) -> None:
+        if not self._cancelled.wait(max(0.0, self._drop_s - time.monotonic())):
+            with suppress(Exception):  # there is no time left for another way
+                if self._drop is not None:
+                    self._drop()
+        if not self._cancelled.wait(max(0.0, self._end_s - time.monotonic())):
+            end_process(self.number)
+
+
+_REPLACED = (__name__, "ray._private.worker")  # whose handlers are nobody's wish: Ray sets one in every driver
+_countdown: Countdown | None = None  # touched by the main thread only, as are the guards
+_guards: list[object] = []
+
+
+def _counting(number: int, grace_s: float) -> Countdown | None:
+    """A countdown, at the first signal; None for the same request again. A second request is not waited for."""
+    global _countdown
+    if _countdown is None:
+        _countdown = Countdown(number, grace_s)
+        return _countdown
+    if time.monotonic() - _countdown.began_s >= SAME_S:
+        end_process(number)
+    return None
+
+
+def _left(guard: object) -> None:
+    """A guard is over: with the last one, so is the countdown."""
+    global _countdown
+    _guards.remove(guard)
+    if not _guards and _countdown is not None:
+        _countdown.cancel()
+        _countdown = None
+
+
+def _is_free(number: int) -> bool:
+    """Whether a signal would end the process, or do what an outer guard here has set."""
+    handler = signal.getsignal(number)
+    return handler is signal.SIG_DFL or getattr(handler, "__module__", None) in _REPLACED
+
+
+def in_main_thread() -> bool:
+    """Whether handlers can be set from here."""
+    return threading.current_thread() is threading.main_thread()
+
+
+@contextmanager
+def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
+    """While it is open, SIGTERM and SIGHUP raise :class:`Terminated` in the main thread, at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        countdown = _counting(number, grace_s)
+        if countdown is not None:
+            countdown.start()
+            raise Terminated(number)
+
+    guard = object()
+    before: dict[int, Any] = {}
+    if not in_main_thread():
+        yield
+        return
+    _guards.append(guard)
+    try:
+        for number in ENDING:
+            if _is_free(number):
+                before[number] = signal.signal(number, ask)
+        yield
+    finally:
+        for changed, handler in before.items():
+            signal.signal(changed, handler)
+        _left(guard)
+
 
 class Interrupt:
-    """While it is open, the first Ctrl-C only sets ``asked``.
+    """While it is open, the first Ctrl-C only sets ``asked``; after :meth:`defer`, so do SIGTERM and SIGHUP.
 
-    It changes nothing outside the main thread, nor in a process that was started to ignore Ctrl-C.
+    Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when work in hand has to be
+    given up. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor in a
+    process that was started to ignore these signals.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace_s: float = GRACE_S, drop: Callable[[], None] = lambda: None) -> None:
         self.asked = False
-        self._before: Any = None
+        self.signal = int(signal.SIGINT)
+        self.expected_s: float | None = None  # when the work in hand should be over, by time.monotonic()
+        self.deferring = False
+        self._grace_s, self._drop = grace_s, drop
+        self._before: dict[int, Any] = {}
+
+    @property
+    def ending(self) -> bool:
+        """Whether there is only the grace left."""
+        return self.signal in ENDING and self.asked
+
+    def defer(self) -> None:
+        """From now on there is something to save."""
+        self.deferring = True
 
     def __enter__(self) -> Self:
-        ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        if threading.current_thread() is threading.main_thread() and not ignored:
-            self._before = signal.signal(signal.SIGINT, self._ask)
+        if in_main_thread():
+            _guards.append(self)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                self._before[signal.SIGINT] = signal.signal(signal.SIGINT, self._ask)
+            for number in ENDING:
+                if _is_free(number):
+                    self._before[number] = signal.signal(number, self._ask_to_end)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._give_back()
+        for number in list(self._before):
+            self._give_back(number)
+        if self in _guards:
+            _left(self)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
-        self._give_back()
+        self._give_back(number)
 
-    def _give_back(self) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+    def _ask_to_end(self, number: int, frame: FrameType | None) -> None:
+        countdown = _counting(number, self._grace_s)
+        if countdown is None:
+            return
+        if not self.deferring:
+            countdown.start()
+            raise Terminated(number)
+        self.signal, self.asked = number, True
+        countdown.start(self._drop, self.expected_s)
+
+    def _give_back(self, number: int) -> None:
+        if number in self._before:
+            signal.signal(number, self._before.pop(number))

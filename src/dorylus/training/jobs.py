@@ -34,7 +34,8 @@ def training_job(
         staleness=config.staleness,
         update=config.weight_update,
         seed=config.seed,
-        keep_graph=parts.limits is None and not config.rematerialize,  # pools that rematerialise keep nothing
+        keep_graph=(parts.limits is None or parts.limits.limited is None)
+        and not config.rematerialize,  # pools that rematerialise keep nothing
         first_epoch=first_epoch,
     )
     return Job(
@@ -49,4 +50,5 @@ def training_job(
         bf16=config.precision == "bf16",
         ghost_bf16=config.ghost_precision == "bf16",
         limited=None if parts.limits is None else parts.limits.limited,
+        bounded=None if parts.limits is None else parts.limits.bounded,
     )

@@ -29,6 +29,15 @@ class Keeper:
         checkpoint.prune_before(self._best, checkpoint.epoch_of(oldest))
         return path
 
+    @property
+    def newest(self) -> Path | None:
+        """The last checkpoint's folder, or None."""
+        return checkpoint.latest(self._last)
+
+    def drop(self, path: Path) -> None:
+        """Remove a checkpoint that no run can go on from."""
+        checkpoint.remove(path)
+
     def save_best(self, state: Checkpoint) -> None:
         """Save the best model so far."""
         checkpoint.save(self._best, state)

@@ -1,14 +1,18 @@
 """How a run keeps its memory limit: the cheapest way that fits, or a refusal that says what would."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
-from dorylus.cluster import Limited, memory
+import numpy as np
+
+from dorylus.cluster import Bounded, Limited, memory
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.graph.places import is_elsewhere
 from dorylus.graph.sizes import format_bytes, parse_bytes
+from dorylus.partition import choose_intervals, needed_levels, settle_levels
 from dorylus.saga import Plan
 from dorylus.saga.columns import LINE, in_blocks
 from dorylus.servers.holding import Holding
@@ -24,8 +28,11 @@ MARGIN = 25  # the part of a limit that is left alone, as a prediction is not ex
 LEAST_MARGIN = 48 * MIB  # but no less than this: what allocators keep varies from run to run, whatever the limit
 SHARE_OF_WORK = 10  # intervals are cut so small that what is in hand takes this part of the limit
 MOST_INTERVALS = 1024
+EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 FEWEST_ROWS = 512
 SPARE = 8 * MIB  # of a limit that is named: whoever is told of it plans again, and may have loaded a little more
+MOST_BLOCKS = 128  # of columns that a gather is made in: each block reads all edges again
+EVERY_BLOCKS = 16  # up to here every number of blocks is tried, beyond it every multiple of this
 WORTH_NAMING = 0.9  # of what is needed, another setting makes this at most
 HOLDINGS = (  # the cheapest first
     Holding(rows=False, gathered=False, published=False),
@@ -35,9 +42,22 @@ HOLDINGS = (  # the cheapest first
 )
 
 
+class Needed(NamedTuple):
+    """How many rows training needs at each level, and how many edges end in them."""
+
+    rows: tuple[int, ...]
+    edges: tuple[int, ...]
+
+
+_NEEDED: MutableMapping[Graph, dict[int, Needed]] = WeakKeyDictionary()  # by graph and number of layers
+
+
 @dataclass(frozen=True)
 class Limits:
-    """The plans as they are run, and how: with ``limited``, partly in files. ``peak`` is what that is to take."""
+    """The plans as they are run, and how: with ``limited``, partly in files; without it, in memory that is given back.
+
+    ``peak`` is what that is to take.
+    """
 
     training: Plan | None
     evaluation: Plan
@@ -45,6 +65,11 @@ class Limits:
     limited: Limited | None
     figures: Figures
     peak: int
+
+    @property
+    def bounded(self) -> Bounded | None:
+        """What the run is to keep to where nothing is in files."""
+        return Bounded(matrices=self.figures.matrices, process=self.peak) if self.limited is None else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +154,7 @@ def within(asked: Asked, limit: int) -> MemoryPlan:
 
 
 def limits(asked: Asked) -> Limits | None:
-    """How the limit of the settings is kept; None where there is none, or where everything fits in memory anyway.
+    """How the limit of the settings is kept, with files or without; None where there is none.
 
     Refuses what cannot be done, and says why.
     """
@@ -138,8 +163,7 @@ def limits(asked: Asked) -> Limits | None:
     plan = memory_plan(asked)
     if plan.cure:
         raise ConfigError(plan.cure)
-    assert plan.chosen is not None
-    return None if plan.chosen.limited is None else plan.chosen
+    return plan.chosen
 
 
 def enough(asked: Asked, plan: MemoryPlan) -> int:
@@ -184,14 +208,65 @@ def _ways(asked: Asked, limit: int, used: int) -> Iterator[Limits]:
     graph, training, evaluation, config = asked.graph, asked.training, asked.evaluation, asked.config
     shape = Shape.of(graph, evaluation)
     way = plain_way(asked, shape, limit)
-    figures = in_memory(shape, training, evaluation, way, mapped=is_mapped(graph))
-    yield Limits(training, evaluation, way.intervals, None, figures, used + figures.peak)
+    stored = 0 if graph.files is None else graph.files.bytes_in_memory
+    whole = _whole_way(asked, shape, way, limit, used + stored)
+    _add_store(whole.figures, stored - whole.figures.droppable)  # pages of it that are mapped are counted already
+    yield replace(whole, peak=used + whole.figures.peak)
     for holding, blocks in _tries(evaluation):
         trained = None if training is None else in_blocks(training, blocks)
         evaluated = in_blocks(evaluation, blocks)
         figures = in_files(shape, trained, evaluated, replace(way, holding=holding))
+        _add_store(figures, stored)
         limited = Limited(scratch=scratch_folder(graph, config), holding=holding, static_blocks=way.static_blocks)
         yield Limits(trained, evaluated, way.intervals, limited, figures, used + figures.peak)
+
+
+def _add_store(figures: Figures, num_bytes: int) -> None:
+    """Count a store that lies in memory itself."""
+    if num_bytes > 0:
+        figures.resident["the store, which lies in memory"] += num_bytes
+
+
+def _whole_way(asked: Asked, shape: Shape, way: Way, limit: int, used: int) -> Limits:
+    """Everything in memory. Edges are looked through for rows that training needs, unless it is too much anyway."""
+    mapped = is_mapped(asked.graph)
+    figures = in_memory(shape, None, asked.evaluation, cut_way(asked, shape, way), mapped=mapped)
+    intervals = way.intervals
+    if asked.training is not None and used + figures.peak <= limit - _margin(limit):
+        cut = cut_way(asked, shape, way, look=asked.config.prune_rows)
+        figures, intervals = in_memory(shape, asked.training, asked.evaluation, cut, mapped=mapped), cut.intervals
+    elif asked.training is not None:
+        figures = in_memory(shape, asked.training, asked.evaluation, cut_way(asked, shape, way), mapped=mapped)
+    return Limits(asked.training, asked.evaluation, intervals, None, figures, used + figures.peak)
+
+
+def cut_way(asked: Asked, shape: Shape, way: Way, *, look: bool = False) -> Way:
+    """The way as a run in memory is cut. ``look``: through all edges, for the rows that training needs."""
+    needed = levels_of(asked) if look else None
+    rows, edges = (shape.vertices, shape.edges) if needed is None else (needed.rows[0], needed.edges[1])
+    intervals = asked.config.intervals
+    if intervals is None:
+        intervals = choose_intervals(rows, edges, asked.threads)
+        if any(layer.has_apply_edge for layer in asked.evaluation.layers):
+            intervals = max(intervals, edges // EDGES_PER_EDGE_TASK)
+    if needed is None:
+        return replace(way, intervals=intervals, reordered=asked.config.reorder != "none")
+    reordered = asked.config.reorder != "none" or needed.rows[-1] < shape.vertices
+    return replace(way, intervals=intervals, rows=needed.rows, edges_into=needed.edges, reordered=reordered)
+
+
+def levels_of(asked: Asked) -> Needed:
+    """What training needs of the graph: a look at every edge, the first time."""
+    graph, layers = asked.graph, len(asked.evaluation.layers)
+    known = _NEEDED.setdefault(graph, {})
+    if layers not in known:
+        degrees = graph.in_degrees()
+        deepest = settle_levels(needed_levels(graph.indptr, graph.indices, graph.train_mask, layers), degrees, layers)
+        at = [deepest >= level for level in range(layers + 1)]
+        known[layers] = Needed(
+            tuple(int(np.count_nonzero(each)) for each in at), tuple(int(degrees[each].sum()) for each in at)
+        )
+    return known[layers]
 
 
 def plain_way(asked: Asked, shape: Shape, limit: int) -> Way:
@@ -215,7 +290,8 @@ def is_mapped(graph: Graph) -> bool:
 
 def _tries(plan: Plan) -> list[tuple[Holding, int]]:
     widest = max(max(layer.in_columns, layer.out_columns) for layer in plan.layers)
-    blocks = range(2, -(-widest // LINE) + 1)
+    most = min(-(-widest // LINE), MOST_BLOCKS)
+    blocks = [each for each in range(2, most + 1) if each <= EVERY_BLOCKS or each % EVERY_BLOCKS == 0 or each == most]
     return [*((holding, 1) for holding in HOLDINGS), *((HOLDINGS[-1], each) for each in blocks)]
 
 

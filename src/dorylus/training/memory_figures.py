@@ -12,7 +12,8 @@ class Way:
     """A way to hold a run's matrices. ``half``: what is gathered is stored in two bytes.
 
     ``kept``: autograd's graphs are kept in memory from forward to backward. ``rows``: how many rows training needs at
-    each level; all at all of them when not given.
+    each level, and ``edges_into``: how many edges end in them; all at all of them when not given. ``reordered``: rows
+    are not in the graph's own order.
     """
 
     holding: Holding
@@ -22,6 +23,8 @@ class Way:
     half: bool = False
     kept: bool = True
     rows: tuple[int, ...] | None = None
+    edges_into: tuple[int, ...] | None = None
+    reordered: bool = False
 
     def item(self, narrow: bool) -> int:
         """The bytes of a number, of those that may be stored in two or of others."""
@@ -33,6 +36,7 @@ class Figures:
     """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes.
 
     ``droppable``: the part in memory that is the store's files, read row after row: the kernel can do without it.
+    ``matrices``: the most that matrices take at once of all that is in memory.
     """
 
     resident: Counter[str] = field(default_factory=Counter)
@@ -40,6 +44,7 @@ class Figures:
     read: int = 0
     written: int = 0
     droppable: int = 0
+    matrices: int = 0
 
     @property
     def peak(self) -> int:

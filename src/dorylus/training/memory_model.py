@@ -15,6 +15,7 @@ from dorylus.training.memory_pass import Pass
 from dorylus.training.memory_shape import FLOAT, Shape
 
 TABLE_ENTRY = 8  # bytes that the kernel keeps for a page that was ever in memory
+LOST = 16  # the part of what autograd keeps that lies unused between its tensors
 SETTLING = 48  # bytes of a vertex beyond those of a paged run: parts, levels, intervals, degrees
 
 
@@ -39,25 +40,77 @@ def in_files(shape: Shape, training: Plan | None, evaluation: Plan, way: Way) ->
 
 
 def in_memory(shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *, mapped: bool) -> Figures:
-    """What a run without a limit holds: everything. ``mapped``: the graph lies in files, of which it reads all."""
-    made = Pass(shape, evaluation, way, backward=False, everything=True).figures
+    """What a run without files holds: everything. ``mapped``: the graph lies in files, of which it reads all."""
+    passes = [Pass(shape, evaluation, way, backward=False, everything=True).figures]
     if training is not None:
         trained = Pass(shape, training, way, backward=True, everything=True)
-        trained.figures.resident["activations"] += trained.kept_bytes(training) * way.kept
-        trained.figures.resident["results"] += shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
-        made = max(made, trained.figures, key=lambda each: each.peak)  # memory for results is kept for the next
+        kept = trained.kept_bytes(training) * way.kept
+        trained.figures.resident["activations"] += kept + kept // LOST
+        copied = trained.copied_bytes(training) * way.kept
+        trained.figures.resident["features"] += copied + copied // LOST
+        results = shape.vertices * FLOAT * sum(slot.columns for slot in evaluation.results)
+        trained.figures.resident["results"] += results  # of the evaluation before: they stay until the next
+        trained.figures.matrices += results
+        passes.append(trained.figures)
+    made = max(passes, key=lambda each: each.peak)
+    static = sum(shape.vertices * FLOAT * slot.columns for slot in _outputs(evaluation) if slot.source == "static")
+    made.matrices = static + max(each.matrices for each in passes)
+    made.resident["first gather"] += static
     made.resident["vertices"] = shape.vertex_bytes + SETTLING * shape.vertices
-    own, features = shape.edges * (8 if shape.weighted else 4) * mapped, shape.feature_bytes * mapped
-    copies = shape.self_loops + shape.directed  # in working order, and turned round
-    made.resident["edges"] += own + shape.edge_bytes * copies
-    made.resident["features"] += features
-    if shape.feature_item != FLOAT:  # what is gathered from, or kept for a gradient, is a copy in float32
-        made.resident["features"] += shape.vertices * FLOAT * shape.features
-    made.droppable = own + features * (not _gathers_features(evaluation))
-    made.resident["first gather"] += sum(
-        shape.vertices * FLOAT * slot.columns for slot in _outputs(evaluation) if slot.source == "static"
-    )
+    _count_edges(made, shape, training, evaluation, way, mapped=mapped)
+    _count_features(made, shape, evaluation, way, mapped=mapped)
     return made
+
+
+def _count_edges(
+    made: Figures, shape: Shape, training: Plan | None, evaluation: Plan, way: Way, *, mapped: bool
+) -> None:
+    """The graph's own edges, where they are read in every epoch, and every copy in another order or with loops."""
+    gathers = [stage for stage in evaluation.stages if isinstance(stage, Gather)]
+    forward = {stage.layer.self_loops for stage in gathers}
+    if way.reordered or False not in forward:  # they are read once, to be copied
+        copies = [(shape.edges, loops) for loops in forward]
+    else:
+        copies = [(shape.edges, loops) for loops in forward if loops]
+        own = shape.edges * shape.edge_item * mapped
+        made.resident["edges"] += own
+        made.droppable += own
+    back = [] if training is None else [each for each in training.stages if isinstance(each, Gather)]
+    turned = {(each.layer.self_loops, _pruned(shape, way, each.output.level)) for each in back if _turns(each)}
+    for loops, level in turned:
+        if level is not None and way.edges_into is not None:
+            copies.append((way.edges_into[level], loops))
+        elif shape.directed:
+            copies.append((shape.edges, loops))
+    for edges, loops in copies:
+        made.resident["edges"] += (edges + shape.vertices * loops) * shape.edge_item
+    extra = len(copies) - shape.self_loops * (1 + shape.directed)  # offsets that are not among those of all vertices
+    made.resident["vertices"] += max(0, extra) * 8 * shape.vertices
+
+
+def _turns(stage: Gather) -> bool:
+    """Whether its gradient goes over edges from their sources."""
+    return stage.over is None and stage.output.needs_grad
+
+
+def _pruned(shape: Shape, way: Way, level: int) -> int | None:
+    """The level, where some rows are not needed at it."""
+    return None if way.rows is None or way.rows[level] == shape.vertices else level
+
+
+def _count_features(made: Figures, shape: Shape, evaluation: Plan, way: Way, *, mapped: bool) -> None:
+    """The graph's own features, where they are read in every epoch, or the copies that are."""
+    dense, sparse = shape.sparse_bytes is None, shape.sparse_bytes or 0
+    if not evaluation.reads_features:  # they are gathered once, and forgotten
+        return
+    if way.reordered:
+        made.resident["features"] += shape.vertices * shape.features * shape.feature_item if dense else sparse
+    else:
+        own = shape.feature_bytes * mapped
+        made.resident["features"] += own
+        made.droppable += own * (not _gathers_features(evaluation))
+    if shape.feature_item != FLOAT and dense and _gathers_features(evaluation):  # what is gathered from is float32
+        made.resident["features"] += shape.vertices * FLOAT * shape.features
 
 
 def _outputs(plan: Plan) -> list[Slot]:

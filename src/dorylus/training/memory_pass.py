@@ -6,19 +6,21 @@ from collections.abc import Hashable, Mapping
 from dorylus.paging.mover import WRITES
 from dorylus.paging.window import PAGE
 from dorylus.partition import rows_per_unit
+from dorylus.pipeline import Kind
 from dorylus.saga import Plan
 from dorylus.saga.kept_bytes import kept_bytes
-from dorylus.saga.stages import ApplyVertex, Gather, Loss, Slot
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Slot
 from dorylus.saga.table import Steps, steps_of
 from dorylus.servers.bench import Extra, Grad, Published
 from dorylus.servers.holding import is_lasting
+from dorylus.servers.lifetimes import last_readers
 from dorylus.servers.residency import AHEAD
-from dorylus.servers.touches import FEATURES, Touch, touches_of
+from dorylus.servers.touches import FEATURES, Touch, begun_by, touches_of
 from dorylus.training.memory_figures import Figures, Way
 from dorylus.training.memory_shape import FLOAT, Shape
 
 COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
-ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks
+ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks, at most
 ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
 
 
@@ -34,14 +36,20 @@ class Pass:
         self._reduce = {s.output: s.layer for s in plan.stages if isinstance(s, Gather)}
         self._results = plan.results
         self._backward, self._needed = backward, way.rows if backward else None
+        self._last = last_readers(steps, plan.results)
+        added_to = {name.slot for touch in self._touches for name in touch.wholes if isinstance(name, Grad)}
+        self._waiting = begun_by(steps).keys() - begun_by(steps, later=False).keys() - added_to  # parts, in replies
         self.figures = Figures()
+        self._matrices = Counter(dict.fromkeys(self._phases, 0))
         self._held: dict[int, Counter[str]] = {phase: Counter() for phase in self._phases}
         self._count_matrices()
         self._count_work(steps)
+        self._count_messages(steps)
         if not everything:
             self._count_edges(steps)
         worst = max(self._held, key=lambda phase: self._held[phase].total())
         self.figures.resident.update(self._held[worst])
+        self.figures.matrices = max(self._matrices.values())
 
     def _count_matrices(self) -> None:
         leaving: dict[int, int] = dict.fromkeys(self._phases, 0)  # the widest rows that are written to files
@@ -52,10 +60,25 @@ class Pass:
                 self._count_seams(name, size, at)
                 self._count_moving(name, size // self._shape.vertices, at, leaving)
             else:
-                for phase in range(min(at), max(at) + 1):
+                for phase in self._lifetime(name, at):
                     self._held[phase][kind] += size
+                    self._matrices[phase] += size * self._is_matrix(name)
         for phase, row_bytes in leaving.items():
             self._held[phase]["on the way"] += WRITES * self._rows * row_bytes
+
+    def _lifetime(self, name: Hashable, at: Mapping[int, list[Touch]]) -> range:
+        """The phases in which a matrix in memory is held. Results are, from one pass to the next."""
+        if name in self._results:
+            return range(min(self._phases), max(self._phases) + 1)
+        owner = name.slot if isinstance(name, Extra) else Grad(name.slot) if isinstance(name, Published) else name
+        read = [self._phases[step] for step in self._last.get(owner, ())]
+        return range(min(at), max([*at, *read]) + 1)
+
+    def _is_matrix(self, name: Hashable) -> bool:
+        """Whether it is a matrix of a server, not rows that a dense task gave or was given and somebody keeps."""
+        if isinstance(name, Grad):
+            return name.slot not in self._waiting
+        return not isinstance(name, Slot) or name.source != "features" or name.gathered
 
     def _count_seams(self, name: Hashable, size: int, at: Mapping[int, list[Touch]]) -> None:
         """The pages in which two intervals meet: they stay for as long as the matrix does."""
@@ -97,7 +120,7 @@ class Pass:
     def _when_touched(self) -> dict[Hashable, dict[int, list[Touch]]]:
         """For every matrix, the phases in which it is touched, and by what."""
         found: dict[Hashable, dict[int, list[Touch]]] = {}
-        written = {name for touch in self._touches for name in touch.writes}
+        written = {name for touch in self._touches for name in (*touch.writes, *touch.wholes)}  # or added to by edges
         for touch, phase in zip(self._touches, self._phases, strict=True):
             for name in dict.fromkeys((*touch.rows, *touch.wholes)):
                 made = not isinstance(name, Grad) or name in written  # others pass from task to task
@@ -111,9 +134,10 @@ class Pass:
         return name == FEATURES or is_lasting(name) or self._way.holding.pages(name, self._plan)
 
     def _is_counted(self, name: Hashable) -> bool:
-        """Whether it is counted once for both passes; features with dropout are a copy, kept for the gradient."""
-        lasting = isinstance(name, Slot) and name.source != "computed" and name.dropout == 0
-        return lasting or name == FEATURES
+        """Whether it is counted once for both passes, or with what dense tasks keep."""
+        if isinstance(name, Slot) and name.source != "computed":
+            return name.dropout == 0 or not name.gathered
+        return name == FEATURES
 
     def _is_copy(self, name: Hashable) -> bool:
         """Whether it is features in another precision or width than the store's, made once to be gathered from."""
@@ -138,9 +162,9 @@ class Pass:
         assert isinstance(name, Grad | Extra | Published)
         if isinstance(name, Grad):
             return self._rows_at(name.slot.level) * FLOAT * name.slot.columns * name.slot.needs_grad
-        if not self._backward:
-            return 0  # they are made for gradients
         layer = self._reduce[name.slot]
+        if not self._backward and (layer.reduce, name.what) not in MADE_ANYWAY:
+            return 0  # others are made for gradients
         if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
             return 0
         columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
@@ -154,6 +178,16 @@ class Pass:
         """What autograd keeps of every ApplyVertex, where it does."""
         stages = [stage for stage in plan.stages if isinstance(stage, ApplyVertex)]
         return sum(self._rows_at(stage.level) * kept_bytes(stage) for stage in stages)
+
+    def copied_bytes(self, plan: Plan) -> int:
+        """What ApplyVertex reads that is not a part of a matrix, but a copy of its own: it is kept beside the rest."""
+        read = [(slot, stage) for stage in plan.stages if isinstance(stage, ApplyVertex) for slot in stage.inputs]
+        return sum(self._rows_at(stage.level) * FLOAT * slot.columns for slot, stage in read if self._is_copied(slot))
+
+    def _is_copied(self, slot: Slot) -> bool:
+        if slot.source == "features" and not slot.gathered:
+            return not self._plan.sparse_features and (slot.dropout > 0 or self._shape.feature_item != FLOAT)
+        return self._way.half and slot.gathered and not slot.exact
 
     def _count_edges(self, steps: Steps) -> None:
         in_files = self._shape.edges_in_files or self._shape.self_loops  # those with loops are scratch
@@ -170,14 +204,36 @@ class Pass:
         """What dense tasks hold beside the rows they read, and what allocators keep for the next."""
         for step, stage in zip(steps.table.steps, steps.stages, strict=True):
             if isinstance(stage, ApplyVertex):
-                made = sum(slot.columns for slot in stage.outputs)
+                read, made, rows = stage.inputs, sum(s.columns for s in stage.outputs), self._rows_at(stage.level)
             elif isinstance(stage, Loss):
-                made = self._plan.layers[-1].out_columns
+                read, made, rows = stage.inputs, self._plan.layers[-1].out_columns, self._rows_at(stage.level)
+            elif isinstance(stage, ApplyEdge):
+                read, made, rows = (stage.source, stage.destination), sum(stage.columns), self._edges_at(stage)
             else:
                 continue
-            width = sum(slot.columns for slot in stage.inputs if self._size(slot)) + COPIES * made
-            work = self._way.threads * (self._rows * FLOAT * width + ARENA)
+            rows = -(-rows // self._way.intervals)
+            width = sum(slot.columns for slot in read if self._size(slot)) + COPIES * made
+            bytes_at_work = rows * FLOAT * width
+            kept = min(ARENA, ARENA // 4 + 2 * bytes_at_work)  # by the allocator: of narrow rows it has little to keep
+            work = self._way.threads * (bytes_at_work + kept)
             self._held[step.phase]["work"] = max(self._held[step.phase]["work"], work)
+
+    def _count_messages(self, steps: Steps) -> None:
+        """What edges say, from forward to backward, where the gradient of what is made of it needs it."""
+        for step, stage in zip(steps.table.steps, steps.stages, strict=True):
+            if not (isinstance(stage, Gather) and stage.over is not None and step.kind is Kind.GRAD_GATHER):
+                continue
+            if stage.layer.reduce in ("max", "softmax"):
+                size = self._edges_at(stage.over) * FLOAT * sum(stage.over.columns)
+                made = min(p for p, each in zip(self._phases, steps.stages, strict=True) if each is stage.over)
+                for phase in range(made, step.phase + 1):
+                    self._held[phase]["activations"] += size
+
+    def _edges_at(self, stage: ApplyEdge) -> int:
+        """The edges that end in rows needed at its level."""
+        into = self._way.edges_into if self._backward else None
+        edges = self._shape.edges if into is None else into[stage.level]
+        return edges + self._shape.vertices * stage.layer.self_loops
 
 
 MADE_BY = {
@@ -189,6 +245,8 @@ MADE_BY = {
     ("Extra", "softmax"): ("lse",),
     ("Extra", "attention"): ("lse", "a_pos", "out_pos"),
 }
+
+MADE_ANYWAY = (("max", "ties"), ("softmax", "lse"))  # by their gathers, for gradients or not
 
 
 def kind_of(name: Hashable) -> str:

@@ -49,7 +49,12 @@ class Shape:
     @property
     def edge_bytes(self) -> int:
         """One direction of the edges, with the self loops that are added."""
-        return (self.edges + self.vertices * self.self_loops) * (8 if self.weighted else 4)
+        return (self.edges + self.vertices * self.self_loops) * self.edge_item
+
+    @property
+    def edge_item(self) -> int:
+        """An edge's vertex, and its weight where it has one."""
+        return 8 if self.weighted else 4
 
     @property
     def feature_bytes(self) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from dorylus.graph import Graph
 from dorylus.saga import Program, Recipe, lower
-from dorylus.training.assembly import bind, savings_of, threads_of
+from dorylus.training.assembly import bind, check_classes, savings_of, threads_of
 from dorylus.training.config import RunConfig
 from dorylus.training.limits import Asked, MemoryPlan, memory_plan
 from dorylus.training.optim import make_optimizer
@@ -18,6 +18,7 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
     Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
     """
     config = RunConfig.of(**settings)
+    check_classes(graph)
     program = bind(model, graph, config.seed)
     make_optimizer(config, list(program.named_parameters()))  # as a run does: what torch loads for it is memory too
     plans = [

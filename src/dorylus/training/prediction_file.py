@@ -163,7 +163,7 @@ class _ParquetWriter:
         vertex = pa.large_string() if isinstance(ids, TextIds) else pa.int64()
         self._schema = pa.schema([("vertex", vertex), (name, values)])
         # Fractions and ids hardly repeat: looking for a dictionary of them takes longer than all else.
-        self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name])
+        self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name], write_page_checksum=True)
 
     def write(self, rows: Rows, begin: int) -> None:
         column = self._pa.array(rows.reshape(-1))

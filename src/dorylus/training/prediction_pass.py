@@ -37,15 +37,18 @@ class PredictionPass:
         self.form = self._form_of(head.out_columns)
 
     @contextmanager
-    def blocks(self) -> Iterator[Iterable[Rows]]:
-        """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for."""
-        asked = Asked(self._graph, None, self._plan, self._config, threads_of(self._config))
+    def blocks(self, beside: int = 0) -> Iterator[Iterable[Rows]]:
+        """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for.
+
+        ``beside``: bytes that are taken for them meanwhile.
+        """
+        asked = Asked(self._graph, None, self._plan, self._config, threads_of(self._config), to_load=beside)
         check_room(asked)
         way = limits(asked)
         cluster = LocalCluster(self._job(way), ThreadsPool())
         try:
             outputs = cluster.outputs()
-            in_order = way is not None or self._config.reorder == "none"
+            in_order = (way is not None and way.limited is not None) or self._config.reorder == "none"
             yield self._in_order(outputs) if in_order else [self._whole(outputs)]
         finally:
             cluster.close()
@@ -54,7 +57,7 @@ class PredictionPass:
         """Makes the pass; gives all rows at once."""
         out = np.empty(self.form.shape, self.form.dtype)
         done = 0
-        with self.blocks() as blocks:
+        with self.blocks(beside=self.form.num_bytes) as blocks:
             for block in blocks:
                 out[done : done + len(block)] = block
                 done += len(block)
@@ -78,10 +81,11 @@ class PredictionPass:
             deadline_s=config.deadline_s,
             bf16=config.precision == "bf16",
             limited=None if way is None else way.limited,
+            bounded=None if way is None else way.bounded,
         )
 
     def _cut(self, way: Limits | None) -> Cut:
-        if way is not None:
+        if way is not None and way.limited is not None:
             return plain_cut(self._graph.indptr, self._program.num_layers, way.intervals)
         everyone = np.ones(self._graph.num_vertices, np.bool_)
         return cut_graph(self._graph, self._program, self._config, everyone)

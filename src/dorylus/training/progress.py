@@ -1,7 +1,7 @@
 """How far a run has come: what a checkpoint must know beside weights and optimiser."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
 from dorylus.cluster import EpochReport
@@ -24,6 +24,7 @@ class Progress:
     busy_wall_s: float = 0.0  # the time they were watched
     waits: int = 0  # how often an interval stood at the staleness bound
     used: dict[str, Any] = field(default_factory=dict)  # what the bill is made of
+    unevaluated: bool = False  # stopped before the evaluation that was due
     graph: str = ""  # which graph it is, so that a run is not resumed on another
 
     def note(self, score: float, epoch: int) -> bool:
@@ -50,8 +51,28 @@ class Progress:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """From plain data."""
-        return cls(**data)
+        """From plain data; TypeError or ValueError where that is of other kinds."""
+        made = cls(**data)
+        for each in fields(cls):
+            value = getattr(made, each.name)
+            if not isinstance(value, _KINDS[each.name]):
+                raise TypeError(f"{each.name} of its progress is a {type(value).__name__}")
+        amounts: list[Any] = [made.best_score, made.best_epoch, made.stale, made.busy_wall_s, made.waits]
+        for counted in (made.traffic, made.ages, made.busy_seconds):
+            amounts += counted.values()
+        for each in (*amounts, *made.losses, *made.epoch_seconds):
+            if not isinstance(each, _NUMBER | None) or (each is not None and abs(each) > _MOST):
+                raise ValueError("its progress has something else than numbers, or numbers that cannot be")
+        return made
+
+
+_NUMBER = int | float
+_MOST = 10**100
+_KINDS: dict[str, Any] = {
+    "losses": list, "epoch_seconds": list, "best_score": _NUMBER | None, "best_epoch": int | None, "stale": int,
+    "stopped": str | None, "exact": bool, "traffic": dict, "ages": dict, "busy_seconds": dict, "busy_wall_s": _NUMBER,
+    "waits": int, "used": dict, "unevaluated": bool, "graph": str,
+}  # fmt: skip
 
 
 def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:

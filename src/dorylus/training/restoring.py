@@ -32,7 +32,13 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     found = keeper.latest(fingerprint(program.state_dict(), program.describe()))
     if found is None:
         return Restored(Progress(graph=graph))
-    progress = Progress.from_dict(found.progress)
+    try:
+        progress = Progress.from_dict(found.progress)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint of epoch {found.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
+            "go on from the one before, or train again into another run_dir."
+        ) from error
     if progress.graph != graph:
         raise CheckpointError(
             f"the run was started on another graph ({progress.graph}; this one: {graph}). Give it the graph "

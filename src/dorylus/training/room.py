@@ -7,13 +7,11 @@ has free is taken to have enough.
 
 from dataclasses import replace
 
-import numpy as np
-
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
 from dorylus.graph.sizes import format_bytes
-from dorylus.partition import METHODS, choose_intervals, needed_levels, settle_levels
-from dorylus.training.limits import MIB, Asked, MemoryPlan, enough, is_mapped, memory_plan, plain_way
+from dorylus.partition import METHODS
+from dorylus.training.limits import MIB, Asked, MemoryPlan, cut_way, enough, is_mapped, memory_plan, plain_way
 from dorylus.training.memory_figures import Way
 from dorylus.training.memory_model import in_memory
 from dorylus.training.memory_pass import ARENA
@@ -35,7 +33,8 @@ def check_room(asked: Asked) -> None:
     way = _way(asked, shape, free)
     needed = _needed(asked, shape, way)
     if needed > free and asked.config.prune_rows and asked.training is not None:
-        needed = _needed(asked, shape, replace(way, rows=_rows_by_level(asked)))
+        look = cut_way(asked, shape, way, look=True)
+        needed = _needed(asked, shape, replace(look, intervals=max(way.intervals, look.intervals)))
     if needed > free and (cure := _cure(asked, free)):
         what = "the forward pass" if asked.training is None else "the run"
         raise ConfigError(
@@ -51,21 +50,14 @@ def _is_small(asked: Asked, free: int) -> bool:
 
 def _way(asked: Asked, shape: Shape, free: int) -> Way:
     """Everything in memory, in the intervals that a run without a limit has."""
-    way, chosen = plain_way(asked, shape, max(1, free)), choose_intervals(shape.vertices, shape.edges, asked.threads)
-    return replace(way, intervals=asked.config.intervals or max(way.intervals, chosen))
+    way = plain_way(asked, shape, max(1, free))
+    cut = cut_way(asked, shape, way)
+    return replace(cut, intervals=max(way.intervals, cut.intervals))
 
 
 def _needed(asked: Asked, shape: Shape, way: Way) -> int:
     figures = in_memory(shape, asked.training, asked.evaluation, way, mapped=is_mapped(asked.graph))
     return memory.private_bytes() + figures.peak - figures.droppable - way.threads * ARENA
-
-
-def _rows_by_level(asked: Asked) -> tuple[int, ...]:
-    """How many rows training needs at each level. A look at every edge, so only taken when it decides."""
-    graph, layers = asked.graph, len(asked.evaluation.layers)
-    found = needed_levels(graph.indptr, graph.indices, graph.train_mask, layers)
-    deepest = settle_levels(found, graph.in_degrees(), layers)
-    return tuple(int(np.count_nonzero(deepest >= level)) for level in range(layers + 1))
 
 
 def _cure(asked: Asked, free: int) -> str:
@@ -96,6 +88,8 @@ def _with_files(setting: str, scratch: Scratch) -> str:
     files = f"{format_bytes(scratch.needed)} of scratch in {scratch.folder}"
     if not scratch.problem:
         return f"Give {setting}: what does not fit then lies in files, {files}."
+    if scratch.in_memory is not None:
+        return f"{setting} would do with {files}; but {scratch.problem}"
     found = format_bytes(scratch.free or 0)
     return f"{setting} would do with {files}, where {found} are free: make room there, or name another as scratch_dir."
 

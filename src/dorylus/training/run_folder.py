@@ -2,6 +2,9 @@
 
     run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
     log.jsonl      the run log
+    lock           which process writes the run, while one does
+    used.json      what the run has used, for the bill: with every checkpoint
+    used.ledger    the same, a twentieth of a second old at most
     checkpoints/   the last checkpoints
     best/          the checkpoint with the best validation score, where one is kept
     metrics.json   the result, written at the end
@@ -11,6 +14,8 @@ A folder is a run from the moment ``run.toml`` stands in it, which is put there 
 """
 
 import json
+import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,10 +26,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import tomli_w
 
+from dorylus import durable
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.observe.jsonl import plain_data
-from dorylus.training import durable
 from dorylus.training.config import RunConfig
+from dorylus.training.ledger import is_entry, newest, read_ledger
+from dorylus.training.run_lock import NAME as LOCK
 
 if TYPE_CHECKING:
     from dorylus.graph.graph import Graph
@@ -90,10 +97,7 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             durable.write_file(self.path / "run.toml", _toml(self.spec, self.config))
         except OSError as error:
-            raise ConfigError(
-                f"the run folder {self.path} cannot be made: {error.strerror or error}. Choose a run_dir that can be "
-                "written."
-            ) from error
+            raise _cannot_make(self.path, error) from error
 
     @classmethod
     def open(cls, path: str | PathLike[str]) -> Self:
@@ -101,6 +105,7 @@ class RunFolder:
         if not (Path(path) / "run.toml").is_file():
             what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
             raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
+        _check_entries(Path(path))
         spec, settings = read_run_toml(Path(path) / "run.toml")
         return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
 
@@ -136,8 +141,24 @@ class RunFolder:
 
     @property
     def used(self) -> Path:
-        """What the run has used until now, for the bill: also what came after its last checkpoint."""
+        """What the run had used when it was last saved, for the bill."""
         return self.path / "used.json"
+
+    @property
+    def ledger(self) -> Path:
+        """What the run has used until now: also what came after it was last saved."""
+        return self.path / "used.ledger"
+
+    def sweep(self) -> None:
+        """Remove what a crash left half-written. For the process that holds the folder's lock."""
+        try:
+            for folder in (self.path, self.checkpoints, self.best):
+                durable.sweep(folder)
+        except OSError as error:
+            raise DataError(
+                f"what a crash left in the run folder {self.path} cannot be removed: {error.strerror or error}. Give "
+                "this user the right to write there, and try again."
+            ) from error
 
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Writes the result, whole or not at all."""
@@ -152,12 +173,15 @@ class RunFolder:
         _write_json(self.used, used)
 
     def read_used(self) -> dict[str, Any] | None:
-        """What the run has used, or None when nothing was written yet."""
-        return _read_json(self.used)
+        """What the run has used, also since it was last saved; None when nothing was written yet."""
+        saved = _read_json(self.used)
+        if saved is not None and not is_entry(saved):
+            raise DataError(f"{self.used} is damaged (it is no use of machines): remove it, and resume again.")
+        return newest(used for used in (saved, read_ledger(self.ledger)) if used is not None)
 
     def discard(self) -> None:
         """Remove a run that never began; what others put into the folder stays."""
-        for path in (self.log, self.used, self.path / "run.toml"):
+        for path in (self.log, self.used, self.ledger, self.path / "run.toml", self.path / LOCK):
             path.unlink(missing_ok=True)
         with suppress(OSError):
             self.path.rmdir()
@@ -165,7 +189,12 @@ class RunFolder:
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     text = json.dumps(plain_data(content), indent=2, allow_nan=False, ensure_ascii=False)
-    durable.write_file(path, text.encode() + b"\n")
+    try:
+        durable.write_file(path, text.encode() + b"\n")
+    except OSError as error:
+        raise DataError(
+            f"cannot write {path}: {error.strerror or error}. Make room there, then resume the run."
+        ) from error
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -189,6 +218,37 @@ def check_free(path: str | PathLike[str]) -> None:
         )
     if Path(path).exists() and not Path(path).is_dir():
         raise ConfigError(f"run_dir={path} is a file, but a run is a folder: choose another run_dir.")
+
+
+def _check_entries(folder: Path) -> None:
+    """Refuse a run folder that holds anything but files: a link would be written through, a pipe waited for."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            entry = Path(parent, name)
+            try:
+                is_file = stat.S_ISREG(entry.lstat().st_mode)
+            except FileNotFoundError:  # another process removed it meanwhile
+                continue
+            if not is_file:
+                raise ConfigError(
+                    f"{entry} is a link or no regular file, and a run folder holds files of its own: put a copy of the "
+                    "file in its place, or remove it."
+                )
+
+
+def make_folder(path: str | PathLike[str]) -> None:
+    """Makes the folder of a new run, if it may have it; nothing is in it yet."""
+    check_free(path)
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(path, error) from error
+
+
+def _cannot_make(path: str | PathLike[str], error: OSError) -> ConfigError:
+    return ConfigError(
+        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be written."
+    )
 
 
 def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:

@@ -12,10 +12,15 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, shown, unknown_name
 from dorylus.graph.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
+
+MANY = 10**9  # epochs, or whatever is counted in them
+LARGEST = 1e30  # of what is multiplied with weights: they are float32
+YEARS_S = 1e8  # no wait is longer, and no clock takes much more
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 
 def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
@@ -31,7 +36,7 @@ def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
 
     def check(name: str, value: object) -> object:
         if value not in choices:
-            raise ConfigError(f"{name}={value!r}: " + unknown_name(name, str(value), choices))
+            raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
         return value
 
     return setting(default, help, check, choices=choices)
@@ -42,7 +47,7 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ConfigError(f"{name}={value!r}, but {name} is a whole number: use {minimum} or more.")
+            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {minimum} or more.")
         number = int(value)
         if number < minimum:
             raise ConfigError(f"{name}={number}, but {name} is at least {minimum}: use {name}={minimum} or more.")
@@ -60,7 +65,7 @@ def real(minimum: float, maximum: float = math.inf, *, above: bool = False) -> C
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Real):
-            raise ConfigError(f"{name}={value!r}, but {name} is a number: use one {span}.")
+            raise ConfigError(f"{name}={shown(value)}, but {name} is a number: use one {span}.")
         number = float(value)
         too_low = number <= minimum if above else number < minimum
         if too_low or number > maximum or not math.isfinite(number):
@@ -84,22 +89,40 @@ def optional(check: Check) -> Check:
 def flag(name: str, value: object) -> object:
     """Lets True and False through."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{name}={value!r}, but {name} is a switch: use true or false.")
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a switch: use true or false.")
     return value
 
 
 def text(name: str, value: object) -> object:
     """Lets non-empty text through."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name}={value!r}, but {name} is a name: give it as text.")
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a name: give it as text.")
     return value
 
 
 def folder(name: str, value: object, what: str = "folder") -> object:
     """Lets a path through, as text."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ConfigError(f"{name}={value!r}, but {name} is a {what}: give its path.")
-    return str(os.fspath(value))
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a {what}: give its path.")
+    return check_path(name, os.fsdecode(value))
+
+
+def check_path(name: str, path: str) -> str:
+    """Refuse a path that no file system takes, or that run.toml, which is UTF-8, could not hold."""
+    given = f"{name}={shown(path)}"
+    if "\0" in path:
+        raise ConfigError(f"{given} has a NUL byte, which no path may have: choose another name.")
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{given} is no UTF-8, and run files hold text in that form: rename it.") from None
+    longest = max(len(part.encode()) for part in path.split("/"))
+    if size > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
+        raise ConfigError(
+            f"{given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, and a "
+            f"name in it {MOST_NAME_BYTES}. Choose a shorter one."
+        )
+    return path
 
 
 file = partial(folder, what="file")
@@ -108,7 +131,7 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name}={value!r}, but {name} is a table of option names and values.")
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a table of option names and values.")
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 
@@ -120,9 +143,11 @@ def _plain(where: str, value: object) -> object:
     if isinstance(value, Integral):
         return int(value)
     if isinstance(value, Real):
+        if not math.isfinite(value):
+            raise ConfigError(f"{where} is {value!r}, but an option is a finite number: choose one.")
         return float(value)
     raise ConfigError(
-        f"{where} is {value!r}, but an option is a number, a text, a switch or a list of those, so that the run "
+        f"{where} is {shown(value)}, but an option is a number, a text, a switch or a list of those, so that the run "
         "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
     )
 
@@ -130,5 +155,5 @@ def _plain(where: str, value: object) -> object:
 def decay(name: str, value: object) -> object:
     """Lets one weight decay through, or a table from patterns of parameter names to their decay."""
     if isinstance(value, Mapping):
-        return {str(pattern): real(0)(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
-    return real(0)(name, value)
+        return {str(pattern): real(0, LARGEST)(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
+    return real(0, LARGEST)(name, value)

@@ -1,7 +1,10 @@
 """The trainer: epochs, evaluations, checkpoints, and when to stop."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
@@ -9,15 +12,24 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
-from dorylus.cluster import Cluster, EpochReport, memory
-from dorylus.cluster.remote import ServersLostError
+from dorylus.cluster import Cluster, EpochReport, ServersLostError, memory
+from dorylus.cluster.cluster import EpochDroppedError
 from dorylus.cost import Phase
-from dorylus.errors import ConfigError, DataError, DeadlineError, TrainingError
+from dorylus.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    DivergedError,
+    DorylusError,
+    Terminated,
+    TrainingError,
+)
 from dorylus.graph import Graph
 from dorylus.observe import JsonlSink, RunLog, Sink, last_time
 from dorylus.pools import Made, TensorPool
 from dorylus.pools.faults import PoolFault
 from dorylus.saga import Program, Recipe
+from dorylus.training import checkpoint
 from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import bind, check_finite, check_trainable
 from dorylus.training.checkpoint import Checkpoint
@@ -26,8 +38,9 @@ from dorylus.training.config import RunConfig, recut
 from dorylus.training.evaluation import evaluate, score_of
 from dorylus.training.fingerprint import graph_identity
 from dorylus.training.fleet import Fleet
-from dorylus.training.interrupt import Interrupt
+from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
 from dorylus.training.keeper import Keeper
+from dorylus.training.ledger import Ledger, newest
 from dorylus.training.optim import OptimizerFactory, ScheduleFactory
 from dorylus.training.permit import permitted
 from dorylus.training.pooling import check_pool
@@ -35,16 +48,21 @@ from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, memory_record, run_record
 from dorylus.training.restoring import restore
 from dorylus.training.result import Result
-from dorylus.training.run_folder import RunFolder, RunSpec
+from dorylus.training.run_folder import RunFolder, RunSpec, make_folder
+from dorylus.training.run_lock import RunLock
 from dorylus.training.setting_up import SettingUp
 from dorylus.training.verdict import judge
 
 Model = Recipe | Program
+RECENT_EPOCHS = 5  # whose median says how long the next one takes
 T = TypeVar("T")
 
 
 class Trainer:
     """One run, epoch by epoch. :func:`train` is this from beginning to end."""
+
+    _folder: RunFolder | None  # and what the run has used, written down there
+    _ledger: Ledger | None
 
     def __init__(
         self,
@@ -64,10 +82,14 @@ class Trainer:
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
         self._set_up(graph, model, config, optimizer_factory, schedule_factory, None if isinstance(pool, str) else pool)
-        self._folder = None if config.run_dir is None else RunFolder.create(config.run_dir, spec, self.config)
         self._is_new = True
-        self._progress.graph = "" if self._folder is None else graph_identity(graph)
-        self._start_log(sinks, resumed_from=None)
+        with self._holding():
+            if config.run_dir is not None:
+                make_folder(config.run_dir)
+                self._hold(Path(config.run_dir))
+                self._write_to(RunFolder.create(config.run_dir, spec, self.config))
+                self._progress.graph = graph_identity(graph)
+            self._start_log(sinks, resumed_from=None)
 
     @classmethod
     def resume(
@@ -86,22 +108,47 @@ class Trainer:
         Graph and model are made again from the run folder unless they are given. ``settings`` may say anew how the
         work is cut (servers, intervals and so on), which leaves the result the same to rounding; not what it is.
         """
-        folder = RunFolder.open(run_dir)
-        folder = folder.with_config(recut(folder.config, settings))
+        RunFolder.open(run_dir)  # a folder that holds no run is refused, and nothing is written to it
         trainer = cls.__new__(cls)
-        graph = folder.load_graph() if graph is None else graph
-        model = folder.spec.build_model() if model is None else model
-        trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
-        trainer._folder, trainer._is_new = folder, False
-        restored = restore(folder, trainer.program, graph_identity(graph), best=trainer.config.keep == "best")
-        trainer._progress, trainer._best = restored.progress, restored.best
-        if restored.state is not None:
-            trainer._fleet.go_on_from(restored.state)
-        trainer._go_on_with_accounts(folder.read_used())
-        if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
-            folder.with_config(trainer.config).write()
-        trainer._start_log(sinks, restored.epoch)
+        with trainer._holding():
+            trainer._hold(Path(run_dir))
+            folder = RunFolder.open(run_dir)
+            folder = folder.with_config(recut(folder.config, settings))
+            graph = folder.load_graph() if graph is None else graph
+            model = folder.spec.build_model() if model is None else model
+            trainer._set_up(graph, model, folder.config, optimizer, lr_schedule, folder=folder)
+            trainer._is_new = False
+            restored = restore(folder, trainer.program, graph_identity(graph), best=trainer.config.keep == "best")
+            trainer._progress, trainer._best = restored.progress, restored.best
+            if restored.state is not None:
+                trainer._fleet.go_on_from(restored.state)
+            trainer._check_budget()
+            if settings and trainer._progress.stopped is None and trainer.epoch < trainer.config.epochs:
+                folder.with_config(trainer.config).write()
+            trainer._start_log(sinks, restored.epoch)
         return trainer
+
+    @contextmanager
+    def _holding(self) -> Iterator[None]:
+        """While a trainer is made: when it cannot be, it lets go of what it holds already."""
+        self._holds = ExitStack()
+        try:
+            yield
+        except BaseException:
+            self._holds.close()
+            raise
+
+    def _hold(self, run_dir: Path) -> None:
+        """Take the run folder for this process alone, before anything is written to it or swept from it."""
+        self._lock = RunLock(run_dir)
+        self._holds.callback(self._lock.release)
+
+    def _write_to(self, folder: RunFolder) -> None:
+        """Have the run in a folder, and write down there what it uses, from this moment on."""
+        self._folder = folder
+        folder.sweep()
+        self._ledger = Ledger(folder.ledger, self._accounts.up_to_now)
+        self._holds.callback(self._ledger.close)
 
     def _set_up(
         self,
@@ -111,9 +158,20 @@ class Trainer:
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
         pool: TensorPool | Made | None = None,
+        folder: RunFolder | None = None,
     ) -> None:
-        """Everything that can be refused is refused here, before anything is written or computed."""
+        """Everything that can be refused is refused here, before anything is written or computed.
+
+        ``folder``: of a run that goes on. What is used from now on is written down there.
+        """
         memory.reset_peak()
+        self._accounts = Accounts(config)
+        self._folder, self._ledger = None, None
+        if folder is not None:
+            self._used_before = folder.read_used()
+            if self._used_before:
+                self._accounts.go_on_from(self._used_before)
+            self._write_to(folder)
         check_trainable(graph, config)
         check_pool(config)
         config = check_cluster(config, pool)
@@ -122,13 +180,15 @@ class Trainer:
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
         given = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
-        self.graph, self._accounts = graph, Accounts(config)
+        self.graph = graph
         self._fleet = Fleet(graph, self.program, config, optimizer, lr_schedule, given)
+        if self._accounts.rates.function is not None:
+            self._accounts.begun = self._fleet.begun_invocations
         self._progress = Progress()
         self._best: dict[str, Tensor] | None = None
-        self._server_peaks: list[int] = []
         self._closed = False
         self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
+        self._sound = -1  # after so many epochs, weights gave a finite loss or evaluation; so did all before the last
 
     def _start_log(self, sinks: Iterable[Sink], resumed_from: int | None) -> None:
         to_file, started_s = [], 0.0
@@ -144,6 +204,8 @@ class Trainer:
             resumed_from=resumed_from,
             run_dir=None if self._folder is None else str(self._folder.path),
         )
+        if self._folder is not None and not self._lock.by_kernel:
+            self.log.write("unlocked", run_dir=str(self._folder.path))
         if self._fleet.assembly.limits is not None:
             self.log.write("memory", **memory_record(self._fleet.assembly.limits))
 
@@ -161,10 +223,16 @@ class Trainer:
         """Train until the settings say stop, or for so many epochs more."""
         until = self.config.epochs if epochs is None else min(self.config.epochs, self.epoch + epochs)
         try:
-            with Interrupt() as interrupt:
-                self._epochs(until, interrupt)
+            with Interrupt(self.config.grace_s, self._fleet.drop) as interrupt:
+                try:
+                    self._epochs(until, interrupt)
+                except EpochDroppedError:
+                    self._save_what_is_done()
+                    raise Terminated(interrupt.signal) from None
         except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
+        except DivergedError as found:
+            raise self._diverged(found) from found
         except (ConfigError, DataError):
             self._leave_nothing()
             raise
@@ -173,17 +241,23 @@ class Trainer:
         return self
 
     def _epochs(self, until: int, interrupt: Interrupt) -> None:
-        while self.epoch < until and self._progress.stopped is None:
+        while (self.epoch < until or self._progress.unevaluated) and self._progress.stopped is None:
             if not self._accounts.allow_epoch():
                 if self.epoch == 0:
                     raise ConfigError(self._accounts.why_not())
                 self._stop("budget")
                 self._save()
                 break
-            # What is begun is finished, at any price: with a budget nothing begins before an epoch is over.
-            self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until)
+            if not interrupt.deferring:
+                self._elastically(self._running)
+                interrupt.defer()  # until now there was nothing to save
+            if self._progress.unevaluated:
+                self._elastically(self._look_at_epoch)
+            else:
+                # What is begun is finished, at any price: with a budget nothing begins before an epoch is over.
+                self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until, interrupt)
             if interrupt.asked:
-                self._interrupted()
+                self._interrupted(interrupt)
 
     def _given_up(self, fault: PoolFault | DeadlineError | ServersLostError) -> TrainingError:
         """Whatever runs tasks has failed for good: save the epochs that are done, and say how to go on."""
@@ -198,20 +272,60 @@ class Trainer:
             saved = "Epochs since the last checkpoint are lost with the servers"
         return kind(f"{fault} {saved}: mend it, and go on with dorylus resume {self._folder.path}.")
 
+    def _diverged(self, found: DivergedError) -> DivergedError:
+        """Numbers have left the range of float32: keep the last checkpoint that is sound, and say which that is."""
+        self.log.write("stop", reason="diverged", epoch=self.epoch)
+        cure = f"Train again with an lr well below {self.config.lr:g} (0.01 is usual), or with row-normalised features"
+        if self._folder is None:
+            return DivergedError(f"training diverged: {found}. {cure}.")
+        keeper = Keeper(self._folder)
+        while (newest := keeper.newest) is not None and not self._is_sound(newest):
+            keeper.drop(newest)
+        if newest is None:
+            return DivergedError(f"training diverged: {found}. There is no checkpoint from before. {cure}.")
+        return DivergedError(
+            f"training diverged: {found}. The checkpoint {newest} is from before, and is kept: dorylus predict "
+            f"{self._folder.path} reads it, and dorylus resume goes on from it, with the same lr. {cure}."
+        )
+
+    def _is_sound(self, path: Path) -> bool:
+        """Whether a forward pass with a checkpoint's weights is finite; True where that cannot be found out."""
+        if checkpoint.epoch_of(path) <= max(self._sound, self.epoch - 1):
+            return True
+        try:
+            saved = checkpoint.load(path).weights
+            weights = {name: saved[name] for name, _ in self.program.named_parameters()}
+            evaluate(self.graph, self._running().outputs(weights=weights))
+        except DivergedError:
+            return False
+        except DorylusError:
+            return True
+        return True
+
     def _leave_nothing(self) -> None:
         """A run that could not even begin leaves no folder: it would be in the way of the next attempt."""
         if self._folder is not None and self._is_new and self.epoch == 0:
-            self.close()
+            self._fleet.close()
             self._folder.discard()
+            self.close()
 
-    def _interrupted(self) -> None:
-        """Let intervals in flight finish what they began, save, and say that it was Ctrl-C."""
+    def _interrupted(self, interrupt: Interrupt) -> None:
+        """Let intervals in flight finish what they began, save, and raise what the signal stands for."""
         while self.epoch <= self._permitted and self._progress.stopped is None:
-            self._one_epoch(self._permitted + 1)
+            self._one_epoch(self._permitted + 1, interrupt)
         if self._progress.stopped is None:
             self._stop("interrupted")
         self._save()
+        if interrupt.ending:
+            raise Terminated(interrupt.signal)
         raise KeyboardInterrupt
+
+    def _save_what_is_done(self) -> None:
+        """Save a run whose epoch was given up; where intervals ran ahead, its last checkpoint is all there is."""
+        is_exact = self.config.mode != "async" or self._progress.exact
+        self._stop("interrupted")
+        if self.epoch and (is_exact or self.epoch > self._permitted):
+            self._save()
 
     def result(self) -> Result:
         """The run's result so far, its scores from an exact forward pass with the weights it holds."""
@@ -219,6 +333,8 @@ class Trainer:
             return self._elastically(self._result)
         except (PoolFault, DeadlineError, ServersLostError) as fault:
             raise self._given_up(fault) from fault
+        except DivergedError as found:
+            raise self._diverged(found) from found
 
     def _result(self) -> Result:
         cluster = self._running()
@@ -235,7 +351,7 @@ class Trainer:
             model=model,
             metrics=metrics,
             peak_memory_bytes=memory.peak_bytes(),
-            server_peak_memory_bytes=self._server_peaks,
+            server_peak_memory_bytes=self._fleet.peaks(),
             work=self._fleet.assembly.work,
             config=self.config,
             graph=self.graph,
@@ -247,10 +363,10 @@ class Trainer:
         return result
 
     def close(self) -> None:
-        """Stop the threads and end the log."""
+        """Stop the threads, end the log, and let go of the run folder."""
         self._closed = True
-        self._fleet.close()
-        self.log.close()
+        with self._holds, closing(self.log), closing(self._fleet):
+            pass
 
     def __enter__(self) -> Self:
         return self
@@ -282,29 +398,36 @@ class Trainer:
     def _elastically(self, work: Callable[[], T]) -> T:
         return self._fleet.elastically(work, lambda: self.epoch, self.log.write)
 
-    def _one_epoch(self, until: int) -> None:
+    def _one_epoch(self, until: int, interrupt: Interrupt) -> None:
+        recent = self._progress.epoch_seconds[-RECENT_EPOCHS:]
+        interrupt.expected_s = time.monotonic() + statistics.median(recent) if recent else None
         self._elastically(lambda: self._train(until))
-        self._elastically(self._look_at_epoch)
+        if not interrupt.ending:  # else the run is saved at once, and evaluated when it goes on
+            self._elastically(self._look_at_epoch)
 
     def _train(self, until: int) -> None:
+        if self._folder is not None:
+            self._lock.keep()
         may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
         self._permitted = max(self._permitted, may_begin)
         cluster = self._running()
         self._accounts.enter(Phase.TRAINING)
-        report = cluster.train_epoch(self._permitted, exact=self._progress.exact)
+        try:
+            report = cluster.train_epoch(self._permitted, exact=self._progress.exact)
+        except DivergedError:
+            self._sound = self.epoch  # the step is what failed: there was a loss from the weights before it
+            raise
         self._accounts.enter(Phase.EVALUATION)
         if not math.isfinite(report.loss):
             check_finite(self.graph)
-            raise TrainingError(
-                f"the loss of epoch {self.epoch + 1} is {report.loss}: training diverged. Use a smaller lr, or "
-                "row-normalised features; the last checkpoint, where there is one, is from before."
-            )
+            raise DivergedError(f"the loss of epoch {self.epoch + 1} is {report.loss}")
         self._note(report)
 
     def _look_at_epoch(self) -> None:
         """What is due after the epoch that was trained: an evaluation, a checkpoint."""
-        if self.config.eval_every and self.epoch % self.config.eval_every == 0:
+        if self._progress.unevaluated:
             self._evaluate()
+            self._progress.unevaluated = False
         elif self._accounts.must_learn_closing:
             with self._accounts.evaluation():
                 self._running().outputs()
@@ -314,8 +437,10 @@ class Trainer:
 
     def _note(self, report: EpochReport) -> None:
         self._progress.add(report)
-        self._server_peaks = [each.peak_memory_bytes for each in report.servers]
+        self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
         self.log.write("epoch", **epoch_record(report, self.epoch, self._accounts.end_epoch()))
+        if self._ledger is not None:
+            self._ledger.write()
         if self.epoch <= self.config.trace_epochs:
             self.log.write("spans", epoch=self.epoch, spans=report.rows())
 
@@ -325,6 +450,7 @@ class Trainer:
         weights = cluster.state().weights if held else None
         with self._accounts.evaluation():
             scores = evaluate(self.graph, cluster.outputs(weights=weights))
+        self._sound = self.epoch
         self.log.write("evaluation", epoch=self.epoch, **scores)
         score = score_of(scores, self.graph.multilabel)
         if score is None:
@@ -365,21 +491,24 @@ class Trainer:
         self._folder.write_used(self._progress.used)
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 
-    def _go_on_with_accounts(self, used: Mapping[str, Any] | None) -> None:
-        """Go on with what was used; refuses a run that its budget leaves no epoch for."""
-        if used := used or self._progress.used:
-            self._accounts.go_on_from(used, self.epoch)
+    def _check_budget(self) -> None:
+        """Refuse to go on with a run that its budget leaves no epoch for."""
+        if newest(used for used in (self._used_before, self._progress.used) if used) is not self._used_before:
+            self._accounts.go_on_from(self._progress.used)  # of a run that had no ledger
+        self._accounts.expect_epochs(self.epoch)
         if self._progress.stopped is None and self.epoch < self.config.epochs and not self._accounts.allow_epoch():
+            if self._ledger is not None and self._used_before:
+                self._ledger.take_back(self._used_before)
             raise ConfigError(self._accounts.why_not())
 
 
 def train(graph: Graph, model: Model, **settings: Any) -> Result:
     """Train a model on the whole graph. Settings are those of :class:`RunConfig`; see also :class:`Trainer`."""
-    with Trainer(graph, model, **settings) as trainer:
+    with terminable(settings.get("grace_s", GRACE_S)), Trainer(graph, model, **settings) as trainer:
         return trainer.run().result()
 
 
 def resume(run_dir: str | PathLike[str], graph: Graph | None = None, model: Model | None = None, **more: Any) -> Result:
     """Go on with a run that was stopped, to the same result as if it had not been."""
-    with Trainer.resume(Path(run_dir), graph, model, **more) as trainer:
+    with terminable(more.get("grace_s", GRACE_S)), Trainer.resume(Path(run_dir), graph, model, **more) as trainer:
         return trainer.run().result()

@@ -1,6 +1,7 @@
 """A file that has no name until it is whole: however the process ends before that, nothing is left of it.
 
-Where the file system has no such files, it carries a hidden name until then, which only ``kill -9`` leaves behind.
+Where the file system has no such files, it carries a hidden name until then. Only ``kill -9`` leaves that behind, and
+the next file that is put into the folder sweeps it away: the file is locked while its process lives.
 """
 
 import errno
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from dorylus.training import durable
+from dorylus import durable
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
 
@@ -21,8 +22,10 @@ class UnnamedFile:
     def __init__(self, target: Path, size: int = 0) -> None:
         self.target = target
         self._partial: Path | None = None
+        durable.sweep_abandoned(target.parent)
         self.file: BinaryIO = os.fdopen(self._open(), "wb")
         try:
+            durable.hold(self.file.fileno())
             if size:
                 os.posix_fallocate(self.file.fileno(), 0, size)
         except BaseException:
@@ -43,6 +46,7 @@ class UnnamedFile:
             self._partial = durable.partial_name(self.target)
             _link(self.file.fileno(), self._partial)
         os.replace(self._partial, self.target)
+        self._partial = None
         durable.sync_folder(self.target.parent)
 
     def close(self) -> None:
@@ -50,7 +54,8 @@ class UnnamedFile:
         with suppress(OSError):  # what could not be written is thrown away
             self.file.close()
         if self._partial is not None:
-            self._partial.unlink(missing_ok=True)
+            with suppress(OSError):  # the next file that is put into the folder sweeps it away
+                self._partial.unlink()
 
     def __enter__(self) -> Self:
         return self

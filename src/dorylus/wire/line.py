@@ -9,6 +9,7 @@ import hmac
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,8 +18,8 @@ from dorylus.wire.buffers import Buffers
 from dorylus.wire.errors import FrameError, WireError
 from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, Limits, unpack
 
-HANDSHAKE_S: Final = 10.0
-HELLO_S: Final = 3.0  # for whoever dials to say who it is
+HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
+HELLO_S: Final = 3.0  # of these, for whoever dials to say who it is
 SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
 SECRET_BYTES: Final = 32
 
@@ -83,15 +84,15 @@ class Line:
 
 def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: int, limits: Limits = DEFAULT) -> Line:
     """A line to a peer that listens there; :class:`WireError` says why there is none."""
+    until_s = time.monotonic() + HANDSHAKE_S
     try:
         link = socket.create_connection(address, HANDSHAKE_S)
     except OSError as why:
         raise WireError(f"server {peer} at {address[0]}:{address[1]} cannot be reached: {why}.") from why
     try:
-        link.settimeout(HANDSHAKE_S)
         hello = _HELLO.pack(_MAGIC, session, me, peer, secrets.token_bytes(32))
         link.sendall(hello)
-        answer = _exactly(link, _PROOF_BYTES + 32)
+        answer = _exactly(link, _PROOF_BYTES + 32, until_s)
         proof, challenge = answer[:_PROOF_BYTES], answer[_PROOF_BYTES:]
         if not hmac.compare_digest(proof, _proof(secret, b"dialled", hello, challenge)):
             raise WireError(f"whoever listens at {address[0]}:{address[1]} is not server {peer} of this run.")
@@ -107,15 +108,15 @@ def dial(address: tuple[str, int], secret: bytes, session: int, me: int, peer: i
 
 def answer(link: socket.socket, secret: bytes, session: int, me: int, limits: Limits = DEFAULT) -> Line:
     """The line to somebody who dialled, a peer of this session; WireError, OSError or EOFError if it is none."""
-    link.settimeout(HELLO_S)
-    hello = _exactly(link, _HELLO.size)
-    link.settimeout(HANDSHAKE_S)
+    begun_s = time.monotonic()
+    hello = _exactly(link, _HELLO.size, begun_s + HELLO_S)
     magic, its_session, peer, dialled, _ = _HELLO.unpack(hello)
     if magic != _MAGIC or its_session != session or dialled != me:
         raise WireError("somebody dialled who is no server of this session.")
     challenge = secrets.token_bytes(32)
     link.sendall(_proof(secret, b"dialled", hello, challenge) + challenge)
-    if not hmac.compare_digest(_exactly(link, _PROOF_BYTES), _proof(secret, b"dials", hello, challenge)):
+    found = _exactly(link, _PROOF_BYTES, begun_s + HANDSHAKE_S)
+    if not hmac.compare_digest(found, _proof(secret, b"dials", hello, challenge)):
         raise WireError("somebody dialled who does not know the run's secret.")
     return Line(link, peer, session, limits)
 
@@ -125,14 +126,20 @@ def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:
     return hmac.digest(secret, role + b"\0" + hello + challenge, "sha256")
 
 
-def _exactly(link: socket.socket, count: int) -> bytes:
+def _exactly(link: socket.socket, count: int, until_s: float) -> bytes:
+    """So many bytes, all of them before then: a time-out of each read would let one byte at a time go on for ever."""
     room = bytearray(count)
-    _fill(link, memoryview(room))
+    _fill(link, memoryview(room), until_s)
     return bytes(room)
 
 
-def _fill(link: socket.socket, room: memoryview) -> None:
+def _fill(link: socket.socket, room: memoryview, until_s: float | None = None) -> None:
     while room:
+        if until_s is not None:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                raise TimeoutError("timed out")
+            link.settimeout(left_s)
         got = link.recv_into(room)
         if not got:
             raise EOFError("the other end hung up")

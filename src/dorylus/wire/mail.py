@@ -7,7 +7,7 @@ then :meth:`MailRoom.connect`; the next session drops the lines of the one befor
 import socket
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -20,7 +20,7 @@ from dorylus.wire.line import Line, answer, dial
 
 WAITING_BYTES: Final = 64 << 20  # that may wait for one peer before whoever posts has to
 _END_S: Final = 5.0  # for a thread to end
-_STRANGERS: Final = 512  # who dialled and have not proved themselves, at a time
+_STRANGERS: Final = 512  # connections that have not proved themselves, at a time
 
 Received = Callable[[int, Frame], None]  # (peer, frame), in the order the peer posted
 Lost = Callable[[int, str], None]  # (peer, why)
@@ -39,7 +39,7 @@ class MailRoom:
         self._listener = socket.create_server((host, 0), backlog=256)
         self.address: tuple[str, int] = (host, int(self._listener.getsockname()[1]))
         self._lock = threading.Lock()
-        self._strangers = 0
+        self._strangers: dict[socket.socket, str] = {}  # who dialled and has not proved itself, oldest first: its host
         self._session: _Session | None = None
         self._closed = False
         self.refused = self.sent_bytes = 0
@@ -52,28 +52,36 @@ class MailRoom:
         with self._lock:
             self._session = _Session(session, received, lost, self._count)
 
-    def connect(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+    def connect(self, addresses: Mapping[int, tuple[str, int]], number: int | None = None) -> None:
         """Dial all peers, which have opened the session; :class:`WireError` says who is not there."""
-        session = self._current()
+        session = self._current(number)
         for peer, address in addresses.items():
             if peer != self._me:
                 session.add_outgoing(dial(address, self._secret, session.number, self._me, peer, self._limits))
 
     def post(
-        self, peer: int, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float | None
+        self,
+        peer: int,
+        header: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        timeout_s: float | None,
+        number: int | None = None,
     ) -> None:
         """Have a frame sent, after those posted before; nobody writes to the arrays later.
 
         Waits while too much waits, for as long as it may; with None it is added all the same, and nobody waits.
+        ``number``: the session it belongs to; refused once that is over.
         """
-        self._current().post(peer, pack(header, arrays, self._limits), timeout_s)
+        self._current(number).post(peer, pack(header, arrays, self._limits), timeout_s)
 
-    def hang_up(self) -> None:
-        """End the session, if there is one."""
+    def hang_up(self, number: int | None = None) -> None:
+        """End the session, if there is one, and it is this one where a number is given."""
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            session = self._session
+            if session is None or number not in (None, session.number):
+                return
+            self._session = None
+        session.close()
 
     def close(self) -> None:
         """Stop listening and hang up."""
@@ -83,35 +91,58 @@ class MailRoom:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._thread.join(_END_S)
         self._listener.close()
+        with self._lock:
+            for link in self._strangers:
+                _shut(link)
         self.hang_up()
 
     def _count(self, num_bytes: int) -> None:
         with self._lock:
             self.sent_bytes += num_bytes
 
-    def _current(self) -> "_Session":
+    def _current(self, number: int | None) -> "_Session":
         session = self._session
         if session is None:
             raise WireError("no session is open: its lines are lost, or it has not begun.")
+        if number not in (None, session.number):
+            self.refused += 1
+            raise WireError(f"session {number} is over: its lines are lost. Session {session.number} has begun since.")
         return session
 
     def _welcome(self) -> None:
         while not self._closed:
             try:
-                link, _ = self._listener.accept()
+                link, (host, *_) = self._listener.accept()
             except OSError:
                 if self._closed:
                     return
                 time.sleep(0.05)  # too many open files, say
                 continue
             with self._lock:
-                full = self._strangers >= _STRANGERS
-                self._strangers += not full
-            if full:
-                self.refused += 1
-                link.close()
-            else:
+                if self._closed:
+                    link.close()
+                    return
+                if len(self._strangers) >= _STRANGERS:
+                    _shut(self._give_up())
+                self._strangers[link] = host
+            try:
                 threading.Thread(target=self._answer, args=(link,), name="dorylus-mail-in", daemon=True).start()
+            except RuntimeError:  # no more threads for now: whoever dialled may try again, and others still may
+                with self._lock:
+                    self._strangers.pop(link, None)
+                link.close()
+
+    def _give_up(self) -> socket.socket:
+        """Under the lock: the stranger that makes room for another, the oldest of the host that has the most.
+
+        A peer proves itself within a round trip. It is given up only if as many others dial meanwhile as are waited
+        for, and of another host's strangers only if these are no more than its own.
+        """
+        of_host = Counter(self._strangers.values())
+        most = max(of_host.values())
+        given_up = next(link for link, host in self._strangers.items() if of_host[host] == most)
+        del self._strangers[given_up]
+        return given_up
 
     def _answer(self, link: socket.socket) -> None:
         session = self._session
@@ -123,9 +154,15 @@ class MailRoom:
             return
         finally:
             with self._lock:
-                self._strangers -= 1
+                self._strangers.pop(link, None)
         assert session is not None
         session.read(line)
+
+
+def _shut(link: socket.socket) -> None:
+    """End a connection; the thread that reads from it closes it."""
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
 
 
 class _Session:

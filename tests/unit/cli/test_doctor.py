@@ -118,20 +118,42 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
 
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
-    assert checks.check_optional().found == (
-        'networkx; to add: pip install "dorylus[parquet,pyg,ogb,metis,functions,http,lambda,local-functions,ray]"'
-    )
+    found = checks.check_optional()
+    assert found.found.startswith("networkx; missing: parquet (for Parquet and Arrow files), pyg (for ")
+    assert found.cure == 'pip install "dorylus[parquet,pyg,ogb,metis,functions,lambda,local-functions,http,ray]"'
 
 
 def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package != "boto3" or None)
-    assert checks.check_optional().found.endswith(
-        'functions, http, ray; to add: pip install "dorylus[lambda,local-functions]"'
+    found = checks.check_optional()
+    assert found.found.endswith(
+        "functions, http, ray; missing: lambda (for pool=lambda), local-functions (for pool=lambda-local)"
     )
+    assert found.cure == 'pip install "dorylus[lambda,local-functions]"'
 
 
 def test_the_extras_are_those_a_user_can_install():
     extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(checks.EXTRAS) == set(extras) - {"test", "dev"}
+    assert set(checks.EXTRAS) == set(checks.PURPOSES) == set(extras) - {"test", "dev"}
+
+
+def test_every_model_trains_before_a_machine_is_fit():
+    assert checks.check_training in checks.CHECKS
+    found = checks.check_training()
+    assert (found.status, found.found.split(":")[0]) == ("ok", "gcn, gat, sage, gin")
+
+
+def test_a_run_that_cannot_begin_is_a_failure(monkeypatch, capsys):
+    def train(*_, **__):
+        raise ModuleNotFoundError("No module named 'zmq'")
+
+    monkeypatch.setattr("dorylus.training.trainer.train", train)
+    assert report([checks.check_training]) == 1
+    assert "fail  training   ModuleNotFoundError: No module named 'zmq'" in capsys.readouterr().out
+
+
+def test_a_loss_that_is_no_number_is_a_failure(monkeypatch):
+    monkeypatch.setattr("dorylus.training.trainer.train", lambda *_, **__: SimpleNamespace(losses=[float("nan")]))
+    assert checks.check_training().found.startswith("not finite after an epoch: gcn (loss nan), gat")

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 
@@ -94,12 +96,22 @@ def test_checksums_of_a_whole_store_are_as_written(dorylus_program, stored):
     assert "checksums" not in dorylus_program("info", "st")[1]
 
 
+def test_a_store_without_checksums_of_blocks_says_so(dorylus_program, stored):
+    (stored / "blocks.crc32").unlink()
+    manifest = json.loads((stored / "manifest.json").read_text())
+    del manifest["blocks"]
+    (stored / "manifest.json").write_text(json.dumps(manifest))
+    code, out, err = dorylus_program("info", "st", "--verify")
+    assert (code, err) == (0, "")
+    assert "all 6 arrays are as written; the store has no checksums of blocks" in " ".join(out.split())
+
+
 def test_a_damaged_store_is_one_sentence(dorylus_program, stored):
     (stored / "features.bin").write_bytes(np.full(12, 2, "<f4").tobytes())
     assert dorylus_program("info", "st")[0] == 0, "its files are as long as they were"
     code, out, err = dorylus_program("info", "st", "--verify")
     assert (code, out) == (2, "")
-    found = "the checksum of features differs from the one in manifest.json"
+    found = "the checksum of features differs between bytes 0 and 48 from the one in blocks.crc32"
     assert err == f"error: the store {stored} is damaged: {found}. Copy or ingest it again.\n"
 
 

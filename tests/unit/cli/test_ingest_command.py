@@ -20,7 +20,7 @@ def edges(tmp_path):
 def test_edges_become_a_store_that_opens(dorylus_program, edges, tmp_path):
     code, out, err = dorylus_program("ingest", edges, "stored", "--memory", "4GiB")
     assert (code, err) == (0, "")
-    assert out == "3 vertices and 5 directed edges, of 4 read, in stored\n"
+    assert out == "3 vertices and 5 directed edges, of 4 read from 1 file, in stored\n"
     assert Graph.open(tmp_path / "stored", verify=True).directed is False
 
 
@@ -122,14 +122,14 @@ def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program
 def test_it_is_told_when_most_vertices_have_no_edge(dorylus_program, tmp_path):
     np.array([[0, 1], [4, 100]], "<i4").tofile(tmp_path / "gap.i32")
     out = dorylus_program("ingest", "gap.i32", "stored")[1]
-    assert out.splitlines()[1].startswith("At least 93 of the vertices have no edge. Where ids are not numbers")
+    assert out.splitlines()[1].startswith("At least 97 of the vertices have no edge: the largest id is 100. Where ids")
     assert "have no edge" not in dorylus_program("ingest", "gap.i32", "mapped", "--ids", "map")[1]
 
 
 def test_weights_are_told(dorylus_program, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1 5\n1 2 7\n0 2 9\n")
     assert dorylus_program("ingest", "edges.txt", "stored")[1] == (
-        "3 vertices and 6 directed edges with weights, of 3 read, in stored\n"
+        "3 vertices and 6 directed edges with weights, of 3 read from 1 file, in stored\n"
     )
 
 
@@ -160,3 +160,67 @@ def test_edges_without_a_store_are_refused_with_what_is_missing(dorylus_program,
     assert code == 2
     assert err.startswith("error: only edges.i32 is given. Name the files of edges first and then the folder of the")
     assert dorylus_program("ingest")[0] == 2
+
+
+def test_it_is_told_how_many_files_were_read_and_which_were_empty(dorylus_program, edges, tmp_path):
+    for name in ("day=1/part-0.txt", "day=1/part-1.txt", "day=2/part-0.txt", "day=2/part-1.txt"):
+        (tmp_path / "edges" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "edges" / name).write_text("0 1\n" if name.endswith("0.txt") else "")
+    (tmp_path / "edges" / "_SUCCESS").touch()
+    code, out, err = dorylus_program("ingest", "edges", "stored", "--directed")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "2 vertices and 1 directed edges, of 2 read from 2 files, in stored",
+        "2 files without an edge left out, the first edges/day=1/part-1.txt",
+    ]
+
+
+@pytest.mark.parametrize("flags", [(), ("--directed",), ("--reorder", "degree")])
+def test_one_id_far_beyond_the_others_is_told(dorylus_program, tmp_path, flags):
+    """As one flipped bit makes it: there are more edges than vertices."""
+    pairs = np.random.default_rng(0).integers(0, 100, (2000, 2)).astype("<i4")
+    pairs[77, 1] ^= 1 << 10
+    pairs.tofile(tmp_path / "flipped.i32")
+    out = dorylus_program("ingest", "flipped.i32", "stored", *flags)[1]
+    largest = pairs.max()
+    assert f"of the vertices have no edge: the largest id is {largest:,}." in out
+    assert "an id of the input is wrong" in out
+    np.save(tmp_path / "y.npy", np.zeros(largest + 1, np.int64))
+    assert "have no edge" not in dorylus_program("ingest", "flipped.i32", "labelled", *flags, "--labels", "y.npy")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("", "stored"), "a path of edges is empty: name a file or a folder"),
+        (("edges.i32", "x" * 300), "File name too long. Choose another name or folder"),
+        (("edges.i32", "x" * 250), "its name has 250 bytes, and at most 230"),
+        (("edges.i32", "stored", "--memory", "99999999999999999GiB"), "no machine has so much"),
+        (("edges.i32", "stored", "--num-vertices", "-1"), "error: --num-vertices -1: a graph has from 0 to"),
+    ],
+)
+def test_odd_paths_and_numbers_are_refused_in_one_sentence(dorylus_program, edges, tmp_path, arguments, sentence):
+    code, out, err = dorylus_program("ingest", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert [each.name for each in tmp_path.iterdir()] == [edges]
+
+
+@pytest.mark.parametrize("flags", [(), ("--directed", "--reorder", "degree")])
+def test_an_id_that_would_make_a_store_of_vertices_without_edges_is_refused(dorylus_program, tmp_path, flags):
+    np.array([[0, 1], [1, 2**31 - 2]], "<i4").tofile(tmp_path / "far.i32")
+    code, _, err = dorylus_program("ingest", "far.i32", "stored", *flags)
+    assert code == 2
+    assert "the largest id is 2,147,483,646, but there are 2 edges" in err
+    assert "--ids map" in err
+    assert "--num-vertices 2147483647" in err
+    assert [each.name for each in tmp_path.iterdir()] == ["far.i32"]
+    assert dorylus_program("ingest", "far.i32", "stored", "--ids", "map", *flags)[0] == 0
+
+
+def test_a_store_within_the_folder_of_edges_is_not_taken_for_edges(dorylus_program, edges, tmp_path):
+    assert dorylus_program("ingest", edges, "stored")[0] == 0
+    code, _, err = dorylus_program("ingest", ".", "other")
+    assert code == 2
+    assert "stored is a store, which holds no files of edges: move it out of the folder, or name the files" in err

@@ -45,6 +45,16 @@ def test_the_resident_size_is_a_plausible_number_of_bytes():
     assert 10 * MIB < memory.resident_bytes() <= memory.peak_bytes() + 8 * MIB
 
 
+def test_memory_that_was_freed_but_kept_for_the_next_goes_back():
+    blocks = [bytearray(64 * 1024) for _ in range(1024)]  # too small for mappings of their own
+    last = bytearray(64 * 1024)  # which keeps the heap from shrinking
+    held = memory.private_bytes()
+    blocks.clear()
+    memory.give_back()
+    assert memory.private_bytes() < held - 32 * MIB
+    assert len(last) == 64 * 1024
+
+
 @pytest.fixture
 def system(monkeypatch, tmp_path):
     """The folder of /proc and /sys, by which a system tells of its memory; nothing is there yet."""

@@ -26,9 +26,10 @@ class Port:
         self.port = DataPort(keys, self._answer, host="127.0.0.1")
 
     def line(self):
-        return ParameterLine(self.port.address, self.key)
+        return ParameterLine(self.port.address, self.key, session=7)
 
     def _answer(self, frame):
+        assert frame.header["session"] == 7
         self.asked.append(frame.header.get("number"))
         self.may_answer.wait(DEADLINE_S)
         known = [3] in frame.header.get("known", [])
@@ -97,3 +98,13 @@ def test_a_server_that_says_nothing_is_lost(port, monkeypatch):
     with pytest.raises(WireError, match="has not answered for"):
         line.ask({}, {}, DEADLINE_S)
     line.close()
+
+
+def test_who_asks_after_it_was_closed_is_told_at_once(port):
+    line = port.line()
+    line.close()
+    begun = time.monotonic()
+    with pytest.raises(WireError, match="session 7 is over"):
+        line.pull(TASK, lambda frame: dict(frame.arrays), DEADLINE_S)
+    assert time.monotonic() - begun < DEADLINE_S / 2
+    assert not port.asked

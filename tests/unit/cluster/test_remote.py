@@ -1,5 +1,6 @@
 """A cluster of servers in other processes, less the processes: what it makes of servers that die."""
 
+import math
 import threading
 from functools import partial
 
@@ -7,8 +8,8 @@ import pytest
 import torch
 
 import dorylus
-from dorylus.cluster import LocalCluster, remote
-from dorylus.cluster.remote import ServersLostError
+from dorylus.cluster import LocalCluster, ServersLostError, remote
+from dorylus.errors import DivergedError
 from dorylus.pools import ThreadsPool
 from in_process_servers import remote_cluster
 
@@ -155,3 +156,10 @@ def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_t
     losses += [cluster.train_epoch().loss for _ in range(EPOCHS - 2)]
     assert not lost
     assert_same(cluster, losses, undisturbed)
+
+
+def test_servers_elsewhere_report_weights_that_left_the_range_of_float32(graph, make_cluster):
+    cluster = make_cluster(graph, model(), kind=remote_cluster, lr=1e30, **CUT)
+    assert math.isfinite(cluster.train_epoch().loss)
+    with pytest.raises(DivergedError, match=r"after epoch 1, layers\.\d\.\S+ .* overflows"):
+        cluster.state()

@@ -1,5 +1,7 @@
 """The handler on the inline path: one frame in, one frame out."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import small_programs as small
@@ -8,7 +10,7 @@ from small_programs import numbers
 from dorylus.functions.handler import Handler, handle
 from dorylus.functions.invocation import CONTENT, Invocation
 from dorylus.functions.payload import to_bf16
-from dorylus.wire.frames import pack, unpack
+from dorylus.wire.frames import Limits, pack, unpack
 
 
 def ask(handler, invocation, arrays):
@@ -75,6 +77,47 @@ def test_sparse_rows_are_made_dense():
     answer = ask(Handler(), Invocation("t", program.hash, {"rows.0": 3}), sent)
     dense = np.array([[0, 0, 5], [0, 0, 0], [1, 2, 0]], np.float32)
     np.testing.assert_allclose(answer.arrays["output.0"], dense @ weight, rtol=1e-5)
+
+
+def sparse(num_rows):
+    return {
+        "rows.0.indptr": np.zeros(num_rows + 1, np.int64),
+        "rows.0.indices": np.zeros(0, np.int32),
+        "rows.0.values": np.zeros(0, np.float32),
+    }
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        ({"rows.0": 20_000_000}, sparse(2)),
+        ({"rows.0": 3, "rows.7": 20_000_000}, sparse(2) | {n.replace("0", "7"): a for n, a in sparse(2).items()}),
+        ({}, {"rows.0": np.zeros(4000, np.int8), "rows.0.scale": np.zeros(4000, np.float32)}),
+        ({}, {"rows.0": np.zeros((4000, 1, 1), np.int8), "rows.0.scale": np.zeros(4000, np.float32)}),
+        ({}, {"rows.0": np.zeros((1000, 1000), np.uint16)}),
+        ({}, {"rows.0": numbers(1, 2, 3), "rows.1": np.zeros((1000, 1000), np.uint16)}),
+    ],
+)
+def test_rows_that_are_not_the_programs_are_refused_before_memory_is_taken_for_them(columns, rows):
+    program, handler = small.forward(), Handler()
+    ask(handler, Invocation("t", program.hash), {**arrays_of_forward(), **content_of(program)})
+    sent = {**rows, "weight.w": numbers(2, 3, 2)}
+    tracemalloc.start()
+    try:
+        answer = ask(handler, Invocation("t", program.hash, columns), sent)
+        assert tracemalloc.get_traced_memory()[1] < 4 * sum(array.nbytes for array in sent.values()) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+    assert answer.header["kind"] == "task"
+    assert "rows." in answer.header["error"]
+
+
+def test_outputs_that_no_frame_holds_are_told_in_the_answer(monkeypatch):
+    program = small.forward()
+    monkeypatch.setattr("dorylus.functions.handler.LIMITS", Limits(max_frame_bytes=10_000))
+    answer = ask(Handler(), Invocation("t", program.hash), {**arrays_of_forward(2000), **content_of(program)})
+    assert answer.header["kind"] == "frame"
+    assert "at most 10000" in answer.header["error"]
 
 
 @pytest.mark.parametrize(

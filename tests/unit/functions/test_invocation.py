@@ -26,6 +26,7 @@ def test_the_last_part_may_have_fewer_rows(rows, part_rows, parts):
 @pytest.mark.parametrize(
     "change",
     [
+        {"rows": 10**12, "part_rows": 1}, {"rows": 2**63},
         {"rows": -1}, {"rows": "10"}, {"part_rows": 0}, {"timeout_s": 0}, {"timeout_s": float("1e9")},
         {"weights": None}, {"stream": 1}, {"ports": {"rows": "a"}}, {"keys": "k"},
     ],

@@ -86,6 +86,7 @@ def test_sparse_rows_become_dense_and_entries_of_one_place_add_up():
         csr([0, 3], [0, 1], [1, 1]),
         csr([0, 2, 1, 2], [0, 1], [1, 1]),
         csr([], [], []),
+        csr([0, 2**63 - 1, -(2**31), 2], [0, 1], [1, 1]),
         {"rows.0.indptr": np.array([0])},
     ],
 )
@@ -97,5 +98,8 @@ def test_sparse_rows_that_do_not_fit_together_are_refused(broken):
 def test_whole_numbers_without_their_scales_are_refused():
     with pytest.raises(ProgramError, match=r"rows\.0\.scale is missing"):
         widen({"rows.0": np.zeros((2, 3), np.int8)})
+    for lengthy in (np.zeros(50, np.int8), np.zeros((50, 1, 1), np.int8), np.zeros((), np.int8)):
+        with pytest.raises(ProgramError, match="each row has one"):
+            widen({"rows.0": lengthy, "rows.0.scale": np.zeros(lengthy.shape[:1], np.float32)})
     with pytest.raises(ProgramError, match="each row has one"):
         widen({"rows.0": np.zeros((2, 3), np.int8), "rows.0.scale": np.zeros(3, np.float32)})

@@ -1,3 +1,5 @@
+import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -85,3 +87,25 @@ def test_programs_lie_in_the_users_cache_folder(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert ProgramCache().folder == tmp_path / ".cache" / "dorylus" / "programs"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda about: about.pop("inputs"),
+        lambda about: about.pop("kept"),
+        lambda about: about.update(inputs=7),
+        lambda about: about.update(outputs="output.0"),
+        lambda about: about.update(outputs=["nothing we know"]),
+        lambda about: about.update(kept={"saved.0": "wide"}),
+        lambda about: about.update(kept=[1]),
+    ],
+)
+def test_a_whole_file_that_does_not_say_what_it_should_is_made_again(cache, change):
+    cache.put("key", PROGRAM)
+    _, line, *content = only_file(cache).read_bytes().split(b"\n")
+    about = json.loads(line)
+    change(about)
+    rest = b"\n".join([json.dumps(about).encode(), *content])
+    only_file(cache).write_bytes(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
+    assert cache.get("key") is None

@@ -84,3 +84,16 @@ def test_no_file_stays_open_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyError), ArrayWriter(tmp_path / "a.bin", "<i8"):
         raise KeyError
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("steps", [[1], [7, 50, 3], [16, 16], [100, 1, 1000], [48]])
+def test_every_block_of_the_file_has_its_checksum_however_it_is_written(
+    steps: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(array_writer, "CHECKED_BYTES", 16)
+    content = np.random.default_rng(0).integers(0, 256, sum(steps), np.uint8)
+    with ArrayWriter(tmp_path / "x.bin", "|u1") as writer:
+        for part in np.split(content, np.cumsum(steps)[:-1]):
+            writer.write(part)
+    expected = [zlib.crc32(content[begin : begin + 16].data) for begin in range(0, content.size, 16)]
+    assert writer.sums.tolist() == expected

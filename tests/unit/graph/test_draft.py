@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dorylus.graph import Graph
 from dorylus.graph.draft import drafted, tidy
 
 HEX = "0123456789ab"
@@ -82,3 +83,14 @@ def test_an_old_store_whose_successor_came_is_removed(tmp_path: Path) -> None:
 def test_a_place_whose_folder_is_not_there_has_nothing_to_tidy(tmp_path: Path) -> None:
     tidy(tmp_path / "nowhere" / "store")
     assert names(tmp_path) == []
+
+
+def test_a_store_behind_a_link_is_replaced_where_it_lies(tmp_path: Path) -> None:
+    """As where it lies on a larger disk: the link stays."""
+    (tmp_path / "large").mkdir()
+    Graph.from_edges([0], [1], name="old").save(tmp_path / "large" / "store")
+    (tmp_path / "store").symlink_to(tmp_path / "large" / "store")
+    Graph.from_edges([0], [1], name="new").save(tmp_path / "store", overwrite=True)
+    assert (tmp_path / "store").is_symlink()
+    assert Graph.open(tmp_path / "large" / "store", verify=True).name == "new"
+    assert sorted(each.name for each in tmp_path.rglob("*store*")) == ["store", "store"]

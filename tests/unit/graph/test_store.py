@@ -1,14 +1,16 @@
 """The store: what is saved comes back, and nothing half-written or damaged passes for a store."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dorylus import durable
 from dorylus.errors import DataError
-from dorylus.graph import Graph, SparseFeatures, array_folder, communities, places, store
+from dorylus.graph import Graph, SparseFeatures, array_folder, array_writer, communities, places, store
 
 
 def some_graph(**changes: Any) -> Graph:
@@ -125,6 +127,7 @@ def test_the_old_store_comes_back_when_the_new_one_cannot_take_its_place(
             raise OSError(5, "Input/output error")
         rename(source, target)
 
+    monkeypatch.setattr(durable, "exchange", lambda first, second: False)  # as on NFS
     monkeypatch.setattr(array_folder.os, "rename", second_fails)
     with pytest.raises(DataError, match="Input/output error"):
         some_graph(name="new").save(path, overwrite=True)
@@ -275,7 +278,9 @@ def test_a_folder_without_a_manifest_is_no_store(tmp_path: Path) -> None:
 
 
 def test_checksums_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(array_folder, "BLOCK_BYTES", 50)
+    monkeypatch.setattr(array_folder, "BLOCK_BYTES", 60)
+    monkeypatch.setattr(array_folder, "CHECKED_BYTES", 25)
+    monkeypatch.setattr(array_writer, "CHECKED_BYTES", 25)
     graph, told = some_graph(), []
     graph.save(tmp_path / "store")
     count = store.verify_store(tmp_path / "store", lambda done, total: told.append((done, total)))
@@ -306,3 +311,43 @@ def test_kernels_accept_the_mapped_arrays(tmp_path: Path) -> None:
     graph.save(tmp_path / "store")
     ours = adjacency(Graph.open(tmp_path / "store"), norm="symmetric", self_loops=True)
     assert np.array_equal(ours.indices, adjacency(graph, norm="symmetric", self_loops=True).indices)
+
+
+def with_blocks(folder: Path, blocks: Any) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["blocks"] = blocks
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said"),
+    [
+        ("none", 'manifest.json says blocks = "none", which is not an object'),
+        ({"crc32": 1}, "manifest.json, blocks does not say bytes"),
+        ({"bytes": 0, "crc32": 1}, "manifest.json, blocks says bytes = 0, which is not a whole number from 1 to 2**30"),
+        ({"bytes": 65536, "crc32": -1}, "manifest.json, blocks says crc32 = -1, which is not a whole number from 0 to"),
+    ],
+)
+def test_what_a_manifest_says_of_blocks_is_checked(blocks: Any, said: str, tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    with_blocks(tmp_path / "store", blocks)
+    with pytest.raises(DataError, match=re.escape(said)):
+        Graph.open(tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), r"blocks\.crc32 cannot be read \(No such file or directory\)"),
+        (lambda path: path.write_bytes(b"1234"), r"blocks\.crc32 has 4 bytes instead of 28"),
+        (
+            lambda path: path.write_bytes(b"x" * 28),
+            r"the checksum of blocks\.crc32 differs from the one in manifest\.json",
+        ),
+    ],
+)
+def test_checksums_of_blocks_that_are_damaged_themselves_are_named(spoil: Any, said: str, tmp_path: Path) -> None:
+    some_graph().save(tmp_path / "store")
+    spoil(tmp_path / "store" / "blocks.crc32")
+    with pytest.raises(DataError, match=rf"the store .* is damaged: {said}\. Copy or ingest it again\."):
+        Graph.open(tmp_path / "store", verify=True)

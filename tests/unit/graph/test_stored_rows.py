@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import dorylus
+from dorylus.errors import DataError
 from dorylus.graph import SparseFeatures, stored_rows
 from dorylus.graph.store import open_vertices
 from dorylus.graph.stored_rows import StoredRows
@@ -73,5 +74,5 @@ def test_only_blocks_that_hold_a_row_are_read(tmp_path):
 
 def test_a_file_that_ends_early_is_an_error_not_a_wait(tmp_path):
     (tmp_path / "rows.bin").write_bytes(b"\0" * 10)
-    with pytest.raises(OSError, match="the file ends at byte 10"):
+    with pytest.raises(DataError, match="ended at byte 10, before byte 20, while it was in use"):
         StoredRows(lambda: (tmp_path / "rows.bin").open("rb"), np.dtype(np.float32), (5, 1))[np.array([4, 0])]

@@ -90,4 +90,9 @@ def test_an_unknown_instruction_set_lists_the_known_ones(isa: str) -> None:
 
 def test_the_reference_states_every_kernel() -> None:
     choosing = {"available_isas", "isa", "use_isa"}
-    assert set(kernels.__all__) - choosing <= set(reference.__all__)
+    of_files = {
+        "crc32",
+        "crc32_blocks",
+        "watch_mapping",
+    }  # zlib states the first two, the kernel of the system the last
+    assert set(kernels.__all__) - choosing - of_files <= set(reference.__all__)

@@ -91,3 +91,34 @@ def test_a_full_disk_is_an_error_with_the_cure():
     with pytest.raises(DataError, match="No space left"):
         sink.write(FIRST)
     sink.close()
+
+
+def test_a_record_that_did_not_fit_leaves_no_part_of_itself(tmp_path):
+    """Or the next record, when there is room again, would stand in the middle of its line."""
+    sink = JsonlSink(tmp_path / "log.jsonl")
+    sink.write(FIRST)
+    file = sink._file
+
+    class Full:
+        def write(self, text):
+            return file.write(text[:10])
+
+        def __getattr__(self, name):
+            return getattr(file, name)
+
+    sink._file = Full()
+    with pytest.raises(DataError, match="the disk is full"):
+        sink.write(SECOND)
+    sink._file = file
+    sink.write(SECOND)
+    sink.close()
+    assert read_log(tmp_path / "log.jsonl") == [FIRST, SECOND]
+
+
+def test_a_log_that_something_else_cuts_short_has_no_hole(tmp_path):
+    sink = JsonlSink(tmp_path / "log.jsonl")
+    sink.write(FIRST)
+    (tmp_path / "log.jsonl").write_bytes(b"")
+    sink.write(SECOND)
+    sink.close()
+    assert (tmp_path / "log.jsonl").read_bytes() == lines(SECOND)

@@ -52,3 +52,27 @@ def test_a_log_goes_on_from_the_time_of_its_last_whole_record(tmp_path):
     assert last_time(path) == 0.0
     path.write_text('{"kind": "run", "t": 0.5}\n{"kind": "epoch", "t": 2.5}\n{"kind": "ep')
     assert last_time(path) == 2.5
+
+
+HOLE = b'{"kind": "run", "t": 0.5}\n' + b"\0" * 300 + b'{"kind": "epoch", "t": 2.5}\n'
+
+
+def test_a_hole_in_a_log_is_passed_over(tmp_path):
+    """Two processes that wrote one log left zero bytes in it, and so may a power cut."""
+    path = tmp_path / "log.jsonl"
+    for tail in (b"", b"\0" * 100, b"\0\n"):
+        path.write_bytes(HOLE + tail)
+        assert [record["kind"] for record in read_log(path)] == ["run", "epoch"]
+
+
+def test_a_log_with_lines_that_are_no_records_goes_on_all_the_same(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(
+        HOLE + b'{"kind": "ep{"kind": "run"}\n[1]\n{"kind": "x", "t": "late"}\n{"t": 1e999}\n' + b"[" * 9999
+    )
+    assert last_time(path) == 2.5
+
+
+def test_a_log_goes_on_from_its_latest_time_also_when_that_is_not_the_last(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"kind": "run", "t": 7.5}\n{"kind": "epoch", "t": 2.5}\n')
+    assert last_time(tmp_path / "log.jsonl") == 7.5

@@ -18,7 +18,7 @@ class MemoryFile(BlockFile):
     """A file that is an array; remembers what was moved, and waits for ``gate`` before it writes."""
 
     def __init__(self, size: int) -> None:
-        super().__init__(-1, "a file in memory", direct=True)
+        super().__init__(-1, "a file in memory", size, direct=True)
         self.content = np.zeros(size, np.uint8)
         self.reads: list[tuple[int, int]] = []
         self.writes: list[tuple[int, int]] = []

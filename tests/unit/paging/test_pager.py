@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.paging import PAGE, Pager
+from dorylus.paging import PAGE, Pager, ReadOnlyFile
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def content(array):
 def test_a_stored_array_is_that_of_the_file(pager, tmp_path):
     wanted = np.random.default_rng(0).random((900, 7), np.float32)
     wanted.tofile(tmp_path / "rows.bin")
-    array = pager.stored(tmp_path / "rows.bin", wanted, bounds_of(0, 200, 200, 900))
+    array = pager.stored(ReadOnlyFile(tmp_path / "rows.bin"), wanted, bounds_of(0, 200, 200, 900))
     assert array.read_only
     np.testing.assert_array_equal(content(array), wanted)
     array.file.close()

@@ -24,6 +24,9 @@ def told(text):
         ("what a function printed\n" + WARM, Report(4.0, None, False)),
         ("only what a function printed", Report()),
         ("", Report()),
+        (COLD.replace("312.44", "3.1.4"), Report(4.0, None, False)),
+        (WARM.replace(": 4 ms", f": {'9' * 5000} ms"), Report()),
+        (AS_JSON.replace("317", "9" * 5000), Report()),
     ],
 )
 def test_the_end_of_a_log_says_what_is_billed_and_whether_it_was_cold(log, report):

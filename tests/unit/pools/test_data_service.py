@@ -1,10 +1,13 @@
 """What the ports answer, asked without a port."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from linear_functions import PROGRAMS, WEIGHTS, a_call
 
 from dorylus.functions.invocation import CONTENT
+from dorylus.functions.payload import narrow
 from dorylus.pools.remote.arrays import Inputs
 from dorylus.pools.remote.cutting import even
 from dorylus.pools.remote.data_service import DataService
@@ -26,7 +29,7 @@ class Opened:
         self.call, self.program = a_call(mode), PROGRAMS[mode]
         self.task = OpenTask("task-1", self.call)
         inputs = Inputs(self.call, self.program)
-        self.task.work = Work(self.call, self.program, inputs, even(10, 4), sums_apart=False)
+        self.task.work = Work(self.call, self.program, inputs, even(10, 4), precision, sums_apart=False)
         self.version = self.versions.use(WEIGHTS)
         self.service.open(self.task, self.program)
 
@@ -124,6 +127,42 @@ def test_whatever_else_is_asked_for_is_refused(port, ask, header, says):
     opened = Opened()
     with pytest.raises(Refused, match=says):
         getattr(opened, port)(ask, **header)
+
+
+LONG = 4000  # of a vector with as many scales, which would become 64 MB
+
+
+@pytest.mark.parametrize(
+    ("precision", "brought"),
+    [
+        ("int8", {"input_grad.0": np.zeros(LONG, np.int8), "input_grad.0.scale": np.zeros(LONG, np.float32)}),
+        ("int8", {"input_grad.0": np.zeros((LONG, 1, 1), np.int8), "input_grad.0.scale": np.zeros(LONG, np.float32)}),
+        ("float32", {"input_grad.0": np.zeros(LONG, np.int8), "input_grad.0.scale": np.zeros(LONG, np.float32)}),
+        ("float32", {"input_grad.0": np.zeros((LONG, LONG // 8), np.uint16)}),
+        ("bf16", {"input_grad.0": np.zeros((LONG, LONG // 8), np.uint16)}),
+        ("int8", {f"output.{i}": np.zeros((LONG, 500), np.uint16) for i in range(3)}),
+    ],
+)
+def test_outputs_of_another_shape_are_refused_before_memory_is_taken_for_them(precision, brought):
+    opened = Opened(precision=precision)
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="brought"):
+            opened.rows("take", brought, part=0)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("bf16", np.uint16), ("int8", np.int8)])
+def test_outputs_are_taken_in_the_precision_that_was_asked_for_and_no_other(precision, dtype):
+    opened = Opened(precision=precision)
+    for other in {"float32", "bf16", "int8"} - {precision}:
+        with pytest.raises(Refused, match="brought"):
+            opened.rows("take", narrow(opened.grads(0), other), part=0)
+    brought = narrow(opened.grads(1), precision)
+    assert brought["input_grad.0"].dtype == dtype
+    assert opened.rows("take", brought, part=1).header == {"taken": True}
 
 
 @pytest.mark.parametrize("port", ["rows", "weights"])

@@ -14,7 +14,7 @@ from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.warm import Links
 from dorylus.pools.faults import Lost, Throttled
 from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.functions_pool import FunctionsPool
+from dorylus.pools.remote.functions_pool import SETTLE_S, FunctionsPool
 from dorylus.pools.remote.programs import Programs
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode
@@ -34,12 +34,13 @@ def make_pool():
     """Makes pools of functions in this process, and closes them."""
     made = []
 
-    def make(path="inline", export=linear.program_of, note=lambda what, **details: None, **settings):
+    def make(path="inline", export=linear.program_of, note=lambda what, **details: None, bound=None, **settings):
         ports = PortsInProcess()
         options = {name: settings.pop(name) for name in ("payload_limit_bytes", "on_request") if name in settings}
         invoker = InProcess(Links(ports.connect), **options)
         config = FunctionsConfig(data_path=path, **{"max_invocations": 4, **settings})
-        pool = FunctionsPool(invoker, Programs(lambda call: call.mode, export), config, note, open_ports=ports.open)
+        programs = Programs(lambda call: call.mode, export)
+        pool = FunctionsPool(invoker, programs, config, note, open_ports=ports.open, **(bound or {}))
         pool.invoker, pool.ports = invoker, ports
         made.append(pool)
         return pool
@@ -231,6 +232,40 @@ def test_parts_one_attempt_has_brought_are_not_asked_for_again(make_pool):
     assert_same(Waiting(pool, call).reply(), dense.run(call))
     assert len(pool.invoker.requests) == asked + 1
     hold.let_go.set()
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_function_that_hangs_is_not_counted_once_its_call_is_tried_again(make_pool, path):
+    hold = HoldsTheFirst()
+    pool, call = make_pool(path, on_request=hold, bound={"at_once": lambda: 1}), a_call()
+    Waiting(pool, call)
+    assert hold.entered.wait(DEADLINE_S)
+    other = Waiting(pool, a_call(seed=1))
+    assert not other.answered
+    assert_same(Waiting(pool, call).reply(), dense.run(call))
+    assert_same(other.reply(), dense.run(a_call(seed=1)))
+    hold.let_go.set()
+
+
+def test_a_function_that_has_brought_its_results_and_does_not_end_is_counted_for_a_moment_only(make_pool):
+    now_s, ends = [0.0], threading.Event()
+    pool = make_pool("direct", bound={"at_once": lambda: 1, "clock": lambda: now_s[0]})
+    invoke = pool.invoker.invoke
+
+    def never_ends(request, timeout_s):
+        answer = invoke(request, timeout_s)
+        assert ends.wait(DEADLINE_S)
+        return answer
+
+    pool.invoker.invoke = never_ends
+    Waiting(pool, a_call(seed=0)).reply()
+    second = Waiting(pool, a_call(seed=1))
+    assert len(pool.invoker.requests) == 1
+    now_s[0] = SETTLE_S + 1
+    third = Waiting(pool, a_call(seed=2))  # whatever happens next, the place is seen to be free
+    assert_same(second.reply(), dense.run(a_call(seed=1)))
+    ends.set()
+    assert_same(third.reply(), dense.run(a_call(seed=2)))
 
 
 def test_the_weights_of_a_version_are_fetched_once(make_pool):

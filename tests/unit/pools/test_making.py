@@ -1,10 +1,14 @@
+import threading
+
 import pytest
+from linear_functions import InProcess, Waiting, a_call, assert_same, program_of
 
 from dorylus.errors import ConfigError
 from dorylus.pools import PoolSettings, ThreadsPool, make_pool, making
 from dorylus.pools.remote.unfused import Unfused
 from dorylus.pools.tuning.autotune import Autotuned
 from dorylus.pools.tuning.limited import Limited
+from dorylus.saga import dense
 
 
 class Silent:
@@ -61,6 +65,43 @@ def test_the_number_of_functions_is_tuned_from_the_start_unless_it_is_given(make
 def test_as_many_calls_are_under_way_as_there_are_processes(make):
     assert make(name="processes", start=50, workers=2).pool.limit == 2
     assert make(name="processes", start=50, workers=2, functions=4).pool.limit == 4
+
+
+class Meeting(InProcess):
+    """Functions that wait a moment for another one to be invoked meanwhile; ``most`` were under way at once."""
+
+    def __init__(self, settings):
+        super().__init__(payload_limit_bytes=4096 + 2000, on_request=self._meet)
+        self._lock, self._inside, self.most = threading.Lock(), 0, 0
+        self._met = threading.Event()
+        made_meetings.append(self)
+
+    def _meet(self, frame):
+        with self._lock:
+            self._inside += 1
+            self.most = max(self.most, self._inside)
+            if self._inside > 1:
+                self._met.set()
+        self._met.wait(0.02)
+        with self._lock:
+            self._inside -= 1
+
+
+made_meetings = []
+
+
+@pytest.mark.parametrize("settings", [{"functions": 1}, {"start": 1}], ids=["given", "tuned"])
+def test_a_call_that_travels_in_parts_takes_no_more_functions_at_once_than_are_allowed(make, monkeypatch, settings):
+    monkeypatch.setitem(making.INVOKERS, "lambda-local", Meeting)
+    monkeypatch.setattr("dorylus.functions.export.Exports.program", lambda self, call: program_of(call))
+    pool = make(name="lambda-local", **settings).pool
+    calls = [a_call(num_rows=400, seed=seed) for seed in range(3)]
+    waiting = [Waiting(pool, call) for call in calls]
+    for each, call in zip(waiting, calls, strict=True):
+        assert_same(each.reply(), dense.run(call))
+    meeting = made_meetings.pop()
+    assert len(meeting.requests) > 9
+    assert meeting.most == 1
 
 
 def test_fusion_can_be_switched_off(make):

@@ -104,3 +104,25 @@ def test_servers_elsewhere_are_told_with_their_machines():
     servers = {"graph": [("a", 1), ("b", 2), ("b", 3)], "parameter": [("c", 1)]}
     summary.add({"kind": "cluster", "what": "session", "session": 1, "servers": servers})
     assert cluster(summary) == "3 graph servers, 1 parameter server, on 3 machines"
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([], None),
+        ([{"what": "fault"}, {"what": "recovered"}], "1"),
+        ([{"what": "fault"}, {"what": "refused", "messages": 1}], "1, 1 late message refused"),
+        (
+            [
+                {"what": "fault"},
+                {"what": "refused", "messages": 2},
+                {"what": "fault"},
+                {"what": "refused", "messages": 3},
+            ],
+            "2, 5 late messages refused",
+        ),
+    ],
+)
+def test_faults_are_counted_with_the_messages_that_came_too_late(records, told):
+    found = table_rows(cluster_run_record(), epoch_record(1), *({"kind": "cluster", **each} for each in records))
+    assert found.get("faults") == told

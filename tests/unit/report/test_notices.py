@@ -25,6 +25,11 @@ def test_servers_are_told_where_they_are_once():
             "all servers are back after 2.5 s; going on after epoch 3",
         ),
         (
+            {"what": "straggler", "session": 2, "servers": [1]},
+            "a task of graph server 1 goes on after its session has ended; its result will be dropped",
+        ),
+        ({"what": "refused", "session": 2, "messages": 4}, None),
+        (
             {"what": "shrunk", "epoch": 3, "servers": 2},
             "servers did not come back: going on with 2 after epoch 3",
         ),

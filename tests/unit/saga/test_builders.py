@@ -135,7 +135,10 @@ def test_a_list_of_widths_sets_the_depth():
 
 @pytest.mark.parametrize(
     ("name", "options", "says"),
-    [("gat", {"slope": -0.3}, "slope=-0.3: that of the leaky ReLU"), ("gin", {"eps": math.inf}, "eps must be finite")],
+    [
+        ("gat", {"slope": -0.3}, "slope=-0.3: that of the leaky ReLU"),
+        ("gin", {"eps": math.inf}, "eps=inf, but eps is a finite number"),
+    ],
 )
 def test_values_no_layer_can_have_are_refused_when_it_is_made(name, options, says):
     with pytest.raises(ConfigError, match=says):

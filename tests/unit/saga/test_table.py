@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch import nn
 
@@ -83,3 +84,17 @@ def test_only_gradients_that_need_values_keep_them():
         assert back
         for k in back:
             assert all((k in found.readers[slot]) is wanted for slot in found.stages[k].inputs)
+
+
+@pytest.mark.parametrize(
+    "recipe", [dorylus.sage(hidden=8, dropout=0.5, aggregator="max"), dorylus.gat(hidden=4)], ids=str
+)
+def test_what_was_gathered_is_read_when_its_gradient_is_scattered_and_no_more_when_that_is_gathered(recipe):
+    found = steps(recipe)
+    gathered = {stage.output: k for k, stage in enumerate(found.stages) if isinstance(stage, Gather)}
+    for k, (step, stage) in enumerate(zip(found.table.steps, found.stages, strict=True)):
+        if step.kind is Kind.GRAD_SCATTER:
+            assert k in found.readers[stage.output]
+        if step.kind is Kind.GRAD_GATHER:
+            assert gathered[stage.output] == k
+            assert max(found.readers[stage.output]) < k

@@ -1,3 +1,5 @@
+import gc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.servers.matrices import Arena, Matrices, writable_alias
+from dorylus.servers.matrices import Arena, BoundedArena, Matrices, writable_alias
 
 
 def address(array):
@@ -109,3 +111,64 @@ def test_a_read_only_array_is_presented_as_a_writable_one_without_a_copy():
     assert address(alias) == address(array)
     np.testing.assert_array_equal(alias, array)
     assert not array.flags.writeable
+
+
+MIB = 1 << 20
+
+
+def test_with_room_enough_memory_given_back_is_used_again():
+    arena = BoundedArena(4 * MIB)
+    first = arena.take(MIB)
+    place = address(first)
+    arena.give(first)
+    assert address(arena.take(MIB)) == place
+
+
+def test_free_memory_goes_back_to_the_system_before_there_is_more_than_there_is_room_for():
+    arena = BoundedArena(4 * MIB)
+    blocks = [arena.take(MIB), arena.take(MIB)]
+    gone = [weakref.ref(block) for block in blocks]
+    for block in blocks:
+        arena.give(block)
+    del block
+    blocks.clear()
+    arena.take(3 * MIB)  # none of the two is large enough, and there is room for one of them
+    gc.collect()
+    assert [each() is None for each in gone].count(True) == 1
+
+
+def test_memory_in_use_is_had_though_there_is_no_room():
+    arena = BoundedArena(MIB)
+    assert [arena.take(MIB).nbytes for _ in range(3)] == [MIB] * 3
+
+
+def test_a_block_much_larger_than_asked_for_stays_free():
+    arena = BoundedArena(8 * MIB)
+    block = arena.take(2 * MIB)
+    place = address(block)
+    arena.give(block)
+    assert address(arena.take(MIB)) != place
+
+
+def test_a_block_that_was_written_to_in_part_is_not_used_again():
+    arena = BoundedArena(8 * MIB)
+    block = arena.take(2 * MIB, share=0.5)
+    gone = weakref.ref(block)
+    arena.give(block)
+    del block
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_part_that_is_written_to_counts():
+    arena = BoundedArena(4 * MIB)
+    free = arena.take(MIB)
+    kept = weakref.ref(free)
+    arena.give(free)
+    del free
+    arena.take(8 * MIB, share=0.25)
+    gc.collect()
+    assert kept() is not None
+    arena.take(2 * MIB, share=0.75)
+    gc.collect()
+    assert kept() is None

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dorylus.paging import PAGE, Pager
+from dorylus.paging import PAGE, Pager, ReadOnlyFile
 from dorylus.servers.paged_matrices import PagedMatrices
 
 BOUNDS = np.array([0, 1000, 2500, 3000], np.int64)
@@ -85,7 +85,7 @@ def test_a_plain_matrix_takes_the_place_of_a_paged_one(matrices):
 def test_files_that_are_there_for_good_are_not_given_back(matrices, pager, tmp_path):
     content = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
     content.tofile(tmp_path / "features.bin")
-    stored = pager.stored(tmp_path / "features.bin", content, BOUNDS)
+    stored = pager.stored(ReadOnlyFile(tmp_path / "features.bin"), content, BOUNDS)
     matrices.put("features", stored)
     matrices.release(["features"])
     assert "features" in matrices

@@ -5,7 +5,7 @@ import pytest
 from small_shards import Messages
 
 import dorylus
-from dorylus.paging import Pager
+from dorylus.paging import Pager, ReadOnlyFile
 from dorylus.pipeline import Kind
 from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
@@ -214,7 +214,7 @@ def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
 def test_paged_edges_are_at_hand_while_their_step_is_at_work(pager, tmp_path):
     content = np.arange(1, int(BOUNDS[-1]) * 10 + 1, dtype=np.int32)
     content.tofile(tmp_path / "edges.bin")
-    edges = pager.stored(tmp_path / "edges.bin", content, BOUNDS * 10)
+    edges = pager.stored(ReadOnlyFile(tmp_path / "edges.bin"), content, BOUNDS * 10)
     driver = Driver("gcn", pager)
     gather = next(k for k, step in enumerate(driver.steps.table.steps) if step.kind is Kind.GATHER)
     residency = Residency(driver.steps, INTERVALS, driver.matrices, {gather: (edges,)}, [])

@@ -45,17 +45,20 @@ def trainer(graph):
         made.append(dorylus.Trainer(graph, model or dorylus.gcn(), **({"threads": 1, "epochs": 12} | settings)))
         return made[-1]
 
+    make.made = made
     yield make
     for each in made:
         each.close()
 
 
 @pytest.fixture
-def resumed(graph):
-    """Goes on with runs, and closes them."""
+def resumed(graph, trainer):
+    """Goes on with runs, when those who had their folders before are closed, and closes them."""
     made = []
 
     def resume(folder, model=None, **more):
+        for each in [*trainer.made, *made]:
+            each.close()
         made.append(dorylus.Trainer.resume(folder, graph, model or dorylus.gcn(), **more))
         return made[-1]
 

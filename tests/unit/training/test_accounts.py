@@ -130,3 +130,32 @@ def test_closing_is_expected_to_cost_what_an_evaluation_did():
     assert accounts.allow_epoch()
     accounts.end_epoch()
     assert "closing the run $0.08" in accounts.why_not()
+
+
+def test_the_phase_that_goes_on_is_counted_up_to_now_and_not_twice():
+    books, clock = accounts()
+    books.run_on(2)
+    clock.now_s += 10
+    books.enter(Phase.TRAINING)
+    clock.now_s += 5
+    for _ in range(2):
+        assert books.up_to_now()["server_ns"] == {"graph": {"setup": 20 * 10**9, "training": 10 * 10**9}}
+    assert books.to_dict()["server_ns"] == {"graph": {"setup": 20 * 10**9}}
+    clock.now_s += 5
+    books.enter(Phase.EVALUATION)
+    assert books.to_dict()["server_ns"] == {"graph": {"setup": 20 * 10**9, "training": 20 * 10**9}}
+
+
+def test_invocations_under_way_count_as_average_ones_until_they_end():
+    books, _ = accounts(pool="processes", function_service="lambda-x86", function_memory_mb=1000)
+    books.enter(Phase.TRAINING)
+    books.begun = lambda: 4
+    for billed_ms in (10.0, 30.0):
+        books.invoked(Invoked("AV", billed_ms, False, 1, 1))
+    use = books.up_to_now()["functions"]["training"]
+    assert (use["requests"], use["mb_ms"]) == (4, 80_000)
+    assert books.to_dict()["functions"]["training"]["requests"] == 2
+    for _ in range(2):
+        books.invoked(Invoked("AV", 20.0, False, 1, 1))
+    assert books.up_to_now()["functions"]["training"] == books.to_dict()["functions"]["training"]
+    assert books.to_dict()["functions"]["training"]["mb_ms"] == 80_000

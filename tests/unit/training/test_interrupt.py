@@ -3,15 +3,20 @@ import threading
 
 import pytest
 
-from dorylus.training.interrupt import Interrupt
+from dorylus.errors import Terminated
+from dorylus.training.interrupt import Countdown, Interrupt, terminable
 
 
 @pytest.fixture(autouse=True)
-def ctrl_c_as_in_a_terminal():
-    """A job started in the background inherits a Ctrl-C that is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+def signals_as_in_a_terminal():
+    """A job started in the background inherits signals that are ignored."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
     yield
-    signal.signal(signal.SIGINT, before)
+    left = [number.name for number, handler in usual.items() if signal.getsignal(number) is not handler]
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert left in ([], ["SIGINT"])
 
 
 def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it():
@@ -65,3 +70,71 @@ def test_outside_the_main_thread_nothing_is_changed():
     thread.start()
     thread.join()
     assert seen == [(before, False)]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_before_there_is_anything_to_save_a_signal_ends_at_once(number, code):
+    with pytest.raises(Terminated) as ended, Interrupt():
+        signal.raise_signal(number)
+    assert ended.value.code == code
+    assert ended.value.signal is number
+    assert not isinstance(ended.value, Exception)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_afterwards_the_first_is_a_request(number):
+    with Interrupt() as interrupt:
+        interrupt.defer()
+        signal.raise_signal(number)
+        assert interrupt.asked
+        assert interrupt.ending
+        assert interrupt.signal == number
+
+
+def test_the_same_signal_again_within_a_moment_is_the_same_request():
+    with Interrupt() as interrupt:
+        interrupt.defer()
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.signal == signal.SIGHUP
+
+
+def test_a_request_within_a_command_that_may_end_at_any_time_is_still_one():
+    with terminable(), Interrupt() as interrupt:
+        interrupt.defer()
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.asked
+
+
+def test_a_command_ends_at_once_and_the_handlers_are_put_back():
+    with pytest.raises(Terminated), terminable():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None], ids=["ignored", "the caller's own"])
+@pytest.mark.parametrize("guard", [terminable, Interrupt])
+def test_a_handler_that_somebody_has_set_is_left_alone(handler, guard):
+    signal.signal(signal.SIGTERM, handler)
+    with guard():
+        assert signal.getsignal(signal.SIGTERM) is handler
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@pytest.mark.parametrize(("expected_s", "dropped"), [(1e9, True), (0.0, False), (None, False)])
+def test_work_that_is_expected_to_end_too_late_is_dropped_at_once(expected_s, dropped):
+    given_up = threading.Event()
+    countdown = Countdown(signal.SIGTERM, grace_s=1e6)
+    countdown.start(given_up.set, expected_s)
+    assert given_up.wait(5 if dropped else 0) is dropped
+    countdown.cancel()
+
+
+def test_an_epoch_that_cannot_end_within_the_grace_is_dropped():
+    given_up = threading.Event()
+    with Interrupt(grace_s=8.0, drop=given_up.set) as interrupt:
+        interrupt.defer()
+        interrupt.expected_s = 1e9
+        signal.raise_signal(signal.SIGTERM)
+        assert given_up.wait(5)

@@ -8,6 +8,7 @@ import pytest
 import dorylus
 from dorylus.cluster import memory
 from dorylus.errors import ConfigError
+from dorylus.saga import Savings, lower
 from dorylus.training import limits as limits_module
 from dorylus.training import planning, scratch
 from dorylus.training.limits import HOLDINGS
@@ -24,7 +25,7 @@ def planned(graph, kib, **settings):
 
 
 def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
-    plans = [planned(wide, kib) for kib in range(4 * KIB, 80 * KIB, 2048)]
+    plans = [planned(wide, kib) for kib in range(4 * KIB, 112 * KIB, 2048)]
     verdicts = [plan.verdict for plan in plans]
     order = ["does not fit", "fits with spilling", "fits"]
     assert sorted(set(verdicts), key=order.index) == order
@@ -32,6 +33,12 @@ def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
     moved = [plan.chosen.figures.read + plan.chosen.figures.written for plan in plans if plan.chosen]
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] == 0
+
+
+def test_the_widest_model_is_planned_in_few_tries():
+    program = dorylus.gcn(hidden=1 << 24).build(4, 2, seed=0)
+    plan = lower(program, sparse_features=False, training=False, savings=Savings())
+    assert len(limits_module._tries(plan)) < 40
 
 
 def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
@@ -170,7 +177,7 @@ def test_a_disk_too_small_is_part_of_the_plan(wide, tmp_path, monkeypatch):
 
 
 def test_a_run_that_fits_in_memory_needs_no_disk(wide):
-    plan = planned(wide, 64 * KIB)
+    plan = planned(wide, 112 * KIB)
     assert (plan.verdict, plan.scratch, plan.cure) == ("fits", None, "")
 
 

@@ -5,9 +5,12 @@ from functools import partial
 import pytest
 
 import dorylus
-from dorylus.cluster.remote import NotRevivedError, ServersLostError
+from dorylus.cluster.cluster import NotRevivedError, ServersLostError
+from dorylus.cluster.site import Site
 from dorylus.errors import ConfigError
 from dorylus.pools import ThreadsPool
+from dorylus.report.closing_table import rows
+from dorylus.report.summary import summarise
 from dorylus.training.clusters import Running
 from in_process_servers import remote_cluster
 
@@ -33,7 +36,7 @@ def clusters(monkeypatch):
         cluster = remote_cluster(job, ThreadsPool())
         cluster._graphs.revive = partial(not_there, cluster._graphs)
         made.append(cluster)
-        return Running(cluster, cluster.figures, cluster.settle)
+        return Running(cluster, cluster.figures, cluster.settle, peaks=lambda: cluster.peaks)
 
     monkeypatch.setattr("dorylus.training.fleet.make_cluster", make)
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
@@ -96,6 +99,25 @@ def test_a_server_lost_before_the_result_costs_nothing_either(graph, clusters):
         result = trainer.result()
     assert result.config.servers == 2
     assert len(result.losses) == 8
+
+
+def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_in_the_table(
+    graph, clusters, monkeypatch
+):
+    peak, outputs = [1 << 30], Site.outputs
+
+    def evaluated(site, *arguments):
+        peak[0] = 3 << 30
+        return outputs(site, *arguments)
+
+    monkeypatch.setattr(Site, "outputs", evaluated)
+    monkeypatch.setattr("dorylus.cluster.memory.peak_bytes", lambda: peak[0])
+    log = Kept()
+    with dorylus.Trainer(graph, dorylus.gcn(), sinks=[log], **SETTINGS) as trainer:
+        trainer.run()
+        assert {each["peak_memory_bytes"] for each in log[-2]["servers"]} == {1 << 30}
+        assert trainer.result().server_peak_memory_bytes == [3 << 30] * 3
+    assert dict(rows(summarise(log)))["peak memory"].startswith("3.00 GiB on a graph server at most")
 
 
 def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, clusters, tmp_path):

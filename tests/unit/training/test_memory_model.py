@@ -25,6 +25,7 @@ EDGES = 4 * 6000  # with a self loop a vertex
 VERTICES = 1000 * (4 + 8 + 8 + 1 + 4 + 4 + 4)  # order, offsets, offsets with loops, loops, scale, label, mask
 # A thousand vertices take as many KB as a row takes bytes. Features have 48 columns, the hidden row 32, classes 24.
 FEATURES, HIDDEN, CLASSES = 192_000, 128_000, 96_000
+KEPT = (HIDDEN + CLASSES) * 17 // 16  # by autograd, of two bodies, and what is lost between its tensors
 WORK = 2 * 100 * 4 * (48 + 5 * 32)  # two threads, a hundred rows, the first layer's input and its outputs
 
 
@@ -81,10 +82,7 @@ def test_everything_in_memory_as_counted_by_hand():
     assert +found.resident == Counter(
         {
             "first gather": FEATURES,
-            "activations": HIDDEN
-            + CLASSES
-            + CLASSES
-            + (HIDDEN + CLASSES),  # the last: what autograd keeps of two bodies
+            "activations": HIDDEN + CLASSES + CLASSES + KEPT,
             "gradients": CLASSES,
             "results": CLASSES,
             "edges": EDGES,
@@ -95,23 +93,47 @@ def test_everything_in_memory_as_counted_by_hand():
 
 
 def test_a_mapped_graph_is_read_into_memory_too():
-    plain = in_memory(SHAPE, *plans(), WAY, mapped=False)
-    mapped = in_memory(SHAPE, *plans(), WAY, mapped=True)
+    shape, both = replace(SHAPE, self_loops=False), plans(dorylus.sage(hidden=32))
+    plain, mapped = (in_memory(shape, *both, WAY, mapped=each) for each in (False, True))
     assert mapped.peak - plain.peak == 4 * 5000 + FEATURES
 
 
+def test_of_a_mapped_graph_edges_that_are_copied_are_let_go_of():
+    plain, mapped = (in_memory(SHAPE, *plans(), WAY, mapped=each) for each in (False, True))
+    assert mapped.peak - plain.peak == FEATURES
+    assert plain.resident["edges"] == EDGES
+
+
 def test_of_a_mapped_graph_the_kernel_can_drop_what_is_read_in_order():
-    gathered = in_memory(SHAPE, *plans(dorylus.gcn(hidden=32, dropout=0.0)), WAY, mapped=True)
+    unlooped = replace(SHAPE, self_loops=False)
+    gathered = in_memory(unlooped, *plans(dorylus.sage(hidden=32, dropout=0.5)), WAY, mapped=True)
     assert gathered.droppable == 4 * 5000  # rows of the features are gathered from in any order
     transformed = in_memory(SHAPE, *plans(dorylus.gat(hidden=4, heads=4)), WAY, mapped=True)
-    assert transformed.droppable == 4 * 5000 + FEATURES
+    assert transformed.droppable == FEATURES
     assert in_memory(SHAPE, *plans(), WAY, mapped=False).droppable == 0
 
 
 def test_features_that_are_stored_sparse_take_what_they_are():
     sparse = replace(SHAPE, sparse_bytes=777)
     plain = in_memory(sparse, *plans(), WAY, mapped=False)
-    assert in_memory(sparse, *plans(), WAY, mapped=True).peak - plain.peak == 4 * 5000 + 777
+    assert in_memory(sparse, *plans(), WAY, mapped=True).peak - plain.peak == 777
+
+
+def test_rows_in_an_order_of_their_own_are_a_copy_of_features_and_edges():
+    shape, both = replace(SHAPE, self_loops=False), plans(dorylus.sage(hidden=32, dropout=0.5))
+    plain, ordered = (in_memory(shape, *both, replace(WAY, reordered=each), mapped=False) for each in (False, True))
+    assert ordered.resident["features"] - plain.resident["features"] == FEATURES
+    assert ordered.resident["edges"] - plain.resident["edges"] == 4 * 5000
+    assert ordered.resident["vertices"] - plain.resident["vertices"] == 8 * 1000  # offsets of these edges
+    mapped = in_memory(shape, *both, replace(WAY, reordered=True), mapped=True)
+    assert mapped.peak == ordered.peak  # the graph's own are let go of
+
+
+def test_a_level_that_leaves_rows_out_has_edges_of_its_own_for_its_gradient():
+    whole = replace(WAY, reordered=True)
+    pruned = replace(whole, rows=(1000, 1000, 300), edges_into=(5000, 5000, 1700))
+    found = [in_memory(SHAPE, *plans(), way, mapped=False).resident["edges"] for way in (whole, pruned)]
+    assert found == [EDGES, EDGES + 4 * (1700 + 1000)]
 
 
 def test_rows_that_training_does_not_need_take_nothing():
@@ -125,7 +147,7 @@ def test_rows_that_training_does_not_need_take_nothing():
 
 def test_what_is_not_kept_for_the_backward_pass_is_not_counted():
     kept, not_kept = (in_memory(SHAPE, *plans(), replace(WAY, kept=each), mapped=False) for each in (True, False))
-    assert kept.resident["activations"] - not_kept.resident["activations"] == HIDDEN + CLASSES
+    assert kept.resident["activations"] - not_kept.resident["activations"] == KEPT
 
 
 def test_what_a_graph_without_a_store_has_in_memory_is_not_read_from_files():

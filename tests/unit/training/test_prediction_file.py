@@ -151,3 +151,17 @@ def test_parquet_without_pyarrow_is_refused_with_the_cure(tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r'pip install "dorylus\[parquet\]"'):
         check_target(tmp_path / "x.parquet")
+
+
+def test_a_flipped_bit_in_predictions_is_seen_by_whom_reads_them(tmp_path):
+    """Pages have checksums."""
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    write(LOGITS, path)
+    content = bytearray(path.read_bytes())
+    vertices = parquet.read_metadata(path).row_group(0).column(0)
+    content[vertices.data_page_offset + vertices.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(OSError, match="CRC checksum"):
+        parquet.read_table(path, page_checksum_verification=True)

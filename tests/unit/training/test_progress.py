@@ -68,3 +68,25 @@ def test_totals_go_on_where_they_were_left():
     again.add(report(1.0, cores=0.5, pool=0.0, traffic={"ghosts": 1}, ages={1: 1}, waits=1))
     assert (again.traffic, again.ages, again.busy_seconds["cores"]) == ({"ghosts": 101}, {"1": 3}, 2.0)
     assert (again.busy_wall_s, again.waits, again.exact) == (3.0, 2, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"losses": "abc"},
+        {"losses": ["abc"]},
+        {"best_score": "x"},
+        {"best_epoch": 1e300},
+        {"busy_seconds": None},
+        {"busy_seconds": {"cores": []}},
+        {"busy_wall_s": 10**400},
+        {"ages": []},
+        {"stopped": 3},
+        {"unknown": 1},
+    ],
+)
+def test_progress_of_other_kinds_is_refused(change):
+    whole = Progress(losses=[0.5], best_score=0.25, best_epoch=1).to_dict()
+    assert Progress.from_dict(whole).losses == [0.5]
+    with pytest.raises((TypeError, ValueError)):
+        Progress.from_dict(whole | change)

@@ -1,4 +1,5 @@
 import json
+import os
 import tomllib
 
 import pytest
@@ -163,3 +164,41 @@ def test_a_run_whose_graph_was_moved_says_which_and_finds_it_by_its_new_source(t
     written = (tmp_path / "run" / "run.toml").read_text()
     (tmp_path / "run" / "run.toml").write_text(written.replace(str(tmp_path / "old"), str(tmp_path / "new")))
     assert RunFolder.open(tmp_path / "run").load_graph().name == "three"
+
+
+@pytest.mark.parametrize(
+    "name", ["log.jsonl", "used.json", "used.ledger", "lock", "checkpoints/epoch-000001/state.json"]
+)
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_folder_that_holds_a_link_or_a_pipe_is_refused_and_neither_is_opened(name, kind, tmp_path):
+    RunFolder.create(tmp_path / "run", SPEC, CONFIG)
+    (tmp_path / "outside").write_text("not ours")
+    entry = tmp_path / "run" / name
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "link":
+        entry.symlink_to(tmp_path / "outside")
+    else:
+        os.mkfifo(entry)
+    with pytest.raises(ConfigError, match=f"{entry} is a link or no regular file.*put a copy"):
+        RunFolder.open(tmp_path / "run")
+    assert (tmp_path / "outside").read_text() == "not ours"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"server_ns": {"graph": {"training": 10**500}}},
+        {"server_ns": {"graph": {"training": -1}}},
+        {"service": [1]},
+        {"functions": 3},
+        {"server_ns": None},
+    ],
+)
+def test_a_use_that_cannot_be_is_refused_with_the_cure(change, tmp_path):
+    run = RunFolder.create(tmp_path / "run", SPEC, CONFIG)
+    used = {"server_ns": {"graph": {"training": 5}}, "functions": {}, "moved_bytes": {}, "service": None}
+    run.write_used(used)
+    assert run.read_used() == used
+    run.used.write_text(json.dumps(used | change))
+    with pytest.raises(DataError, match=r"used\.json is damaged .*: remove it"):
+        run.read_used()

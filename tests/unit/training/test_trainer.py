@@ -8,7 +8,8 @@ import torch
 from small_runs import ctrl_c, same, scores, state
 
 import dorylus
-from dorylus.errors import CheckpointError, ConfigError, GraphError, TrainingError
+from dorylus.cluster.cluster import EpochDroppedError
+from dorylus.errors import CheckpointError, ConfigError, GraphError, Terminated, TrainingError
 from dorylus.observe import MemorySink
 from dorylus.training import checkpoint
 from dorylus.training.run_folder import RunFolder
@@ -214,7 +215,9 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(trainer, resumed,
 
 
 def test_a_finished_run_gives_its_result_again(trainer, resumed, tmp_path):
-    first = trainer(run_dir=tmp_path / "run").run().result()
+    run = trainer(run_dir=tmp_path / "run")
+    first = run.run().result()
+    run.close()
     again = resumed(tmp_path / "run").run().result()
     assert again.losses == first.losses
     assert same(state(again), state(first))
@@ -338,7 +341,7 @@ def test_the_model_handed_in_is_left_as_it_was(graph):
 
 
 def test_a_run_is_not_resumed_on_another_graph(trainer, graph, tmp_path):
-    trainer(run_dir=str(tmp_path / "run"), checkpoint_every=2).run(4)
+    trainer(run_dir=str(tmp_path / "run"), checkpoint_every=2).run(4).close()
     other = dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=1)
     with pytest.raises(CheckpointError, match=r"started on another graph .*Give it the graph it was started on"):
         dorylus.resume(tmp_path / "run", other, dorylus.gcn())
@@ -375,7 +378,7 @@ def test_a_closed_trainer_refuses_to_go_on(trainer):
 
 
 def test_resuming_a_finished_run_cut_in_another_way_leaves_its_settings_alone(trainer, resumed, tmp_path):
-    trainer(epochs=3, run_dir=tmp_path / "run").run()
+    trainer(epochs=3, run_dir=tmp_path / "run").run().close()
     before = (tmp_path / "run" / "run.toml").read_bytes()
     resumed(tmp_path / "run", servers=2).run()
     assert (tmp_path / "run" / "run.toml").read_bytes() == before
@@ -385,3 +388,29 @@ def test_resuming_a_finished_run_cut_in_another_way_leaves_its_settings_alone(tr
 def test_a_partition_nobody_knows_is_refused_also_on_one_server(trainer, partition):
     with pytest.raises(ConfigError, match=r"unknown partitioning method .* There is no folder of saved shards"):
         trainer(partition=partition)
+
+
+def test_a_run_that_was_stopped_in_an_evaluation_makes_it_when_it_goes_on(trainer, resumed, tmp_path, monkeypatch):
+    settings = {"epochs": 12, "eval_every": 3, "keep": "best", "checkpoint_every": 0}
+    whole = trainer(**settings).run().result()
+    run = trainer(run_dir=tmp_path / "run", **settings)
+    evaluate = dorylus.Trainer._evaluate
+
+    def stopped(self):
+        if self.epoch == 6:
+            raise EpochDroppedError("the epoch was given up.")
+        evaluate(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(dorylus.Trainer, "_evaluate", stopped)
+        with pytest.raises(Terminated):
+            run.run()
+    run.close()
+    again = resumed(tmp_path / "run")
+    assert again.epoch == 6
+    sink = MemorySink()
+    again.log._sinks.append(sink)
+    result = again.run().result()
+    assert [record["epoch"] for record in sink.records if record["kind"] == "evaluation"] == [6, 9, 12]
+    assert result.losses == whole.losses
+    assert same(state(result), state(whole))

@@ -132,6 +132,7 @@ def test_a_run_stopped_by_its_score_ends_with_the_weights_that_were_scored(
     np.testing.assert_allclose(result.predict(), seen[2], rtol=1e-4, atol=1e-6)
     again = predict_from(tmp_path / "run", graph=graph, model=dorylus.gcn())
     np.testing.assert_allclose(again, seen[2], rtol=1e-4, atol=1e-6)
+    run.close()
     run = resumed(tmp_path / "run")
     assert same(state(run.run().result()), state(result))
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from dorylus.wire import FrameError, WireError, pack
+from dorylus.wire import line as module
 from dorylus.wire.line import HANDSHAKE_S, answer, dial, new_secret
 
 HOST = "127.0.0.1"
@@ -53,6 +54,15 @@ def test_frames_arrive_as_they_were_sent(line):
         assert np.array_equal(frame.arrays["a"], arrays["a"])
         assert frame.arrays["b"].shape == (0, 4)
     assert (sender.peer, receiver.peer) == (1, 0)
+
+
+def test_frames_that_are_kept_are_not_overwritten_by_those_that_come_after(line):
+    sender, receiver = line
+    kept = []
+    for number in range(5):
+        sender.send(pack({}, {"rows": np.full((50, 4), number, np.float32)}))
+        kept.append(receiver.receive().arrays["rows"][10:][5:, 1])
+    assert [set(rows.tolist()) for rows in kept] == [{0}, {1}, {2}, {3}, {4}]
 
 
 def test_a_frame_larger_than_the_sockets_buffers_arrives_whole(line):
@@ -116,6 +126,59 @@ def test_noise_is_refused(noise):
         stranger.shutdown(socket.SHUT_WR)
         with listener.accept()[0] as link, pytest.raises((WireError, EOFError, OSError)):
             answer(link, new_secret(), 1, me=0)
+
+
+class Trickle:
+    """Sends some bytes, one at a time and slowly, until it is stopped or the other end hangs up."""
+
+    def __init__(self, link, content):
+        self._link, self._content, self._stop = link, content, threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def _send(self):
+        for byte in self._content:
+            try:
+                self._link.sendall(bytes([byte]))
+            except OSError:
+                return
+            if self._stop.wait(0.02):
+                return
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join(10)
+
+
+@pytest.mark.parametrize("already", [b"", b"hello"], ids=["its hello", "its proof"])
+def test_a_stranger_that_goes_on_talking_slowly_is_given_up(monkeypatch, already):
+    monkeypatch.setattr(module, "HELLO_S", 0.2)
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
+    hello = module._HELLO.pack(b"DRYLINE1", 1, 1, 0, bytes(32))
+    with socket.create_server((HOST, 0)) as listener, socket.create_connection(listener.getsockname()) as stranger:
+        if already:
+            stranger.sendall(hello)
+        with listener.accept()[0] as link, Trickle(stranger, b"D" * 500), pytest.raises(TimeoutError):
+            answer(link, new_secret(), 1, me=0)
+
+
+def test_a_listener_that_goes_on_talking_slowly_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
+    with socket.create_server((HOST, 0)) as listener:
+
+        def talk():
+            with listener.accept()[0] as link, Trickle(link, b"D" * 500):
+                link.settimeout(10)
+                while link.recv(1000):
+                    pass
+
+        thread = threading.Thread(target=talk)
+        thread.start()
+        with pytest.raises(WireError, match="hung up"):
+            dial(listener.getsockname(), new_secret(), 1, me=0, peer=1)
+        thread.join(10)
 
 
 def test_a_frame_beyond_the_limit_is_refused_before_memory_is_taken(line):

@@ -7,7 +7,7 @@ import pytest
 
 from dorylus.wire import WireError
 from dorylus.wire import mail as module
-from dorylus.wire.line import new_secret
+from dorylus.wire.line import _HELLO, new_secret
 from dorylus.wire.mail import MailRoom
 
 HOST, SOON_S = "127.0.0.1", 10.0
@@ -119,6 +119,26 @@ def test_the_next_session_drops_the_lines_and_the_letters_of_the_last(servers):
     assert all(not server.lost for server in servers)
 
 
+def test_what_belongs_to_an_earlier_session_is_not_posted_in_the_next_and_ends_nothing_of_it(servers):
+    connected(servers, session=1)
+    for server in servers:
+        server.open(2)
+    with pytest.raises(WireError, match="session 1 is over"):
+        servers[0].room.connect({1: servers[1].room.address}, 1)
+    for server in servers:
+        server.received.clear()
+        server.lost.clear()
+        server.room.connect({other.number: other.room.address for other in servers}, 2)
+    with pytest.raises(WireError, match="session 1 is over"):
+        servers[0].room.post(1, {"number": 1}, {}, SOON_S, 1)
+    servers[0].room.hang_up(1)
+    servers[0].room.post(1, {"number": 2}, {}, SOON_S, 2)
+    servers[1].until(lambda: servers[1].received)
+    assert [number for _, number, _ in servers[1].received] == [2]
+    assert servers[0].room.refused == 2
+    assert all(not server.lost for server in servers)
+
+
 def test_without_a_session_nothing_is_posted_and_nobody_gets_in(servers):
     with pytest.raises(WireError, match="no session"):
         servers[0].room.post(1, {"number": 1}, {}, SOON_S)
@@ -142,3 +162,31 @@ def test_strangers_are_refused_counted_and_keep_nobody_out(servers):
     while servers[1].room.refused < 20 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert servers[1].room.refused >= 20
+
+
+def unanswered(server, host, count):
+    """Connections from a host that say nothing."""
+    return [socket.create_connection(server.room.address, SOON_S, (host, 0)) for _ in range(count)]
+
+
+def test_as_many_silent_strangers_as_are_waited_for_keep_no_peer_out(servers, monkeypatch):
+    monkeypatch.setattr(module, "_STRANGERS", 8)
+    silent = unanswered(servers[1], HOST, 30)
+    connected(servers)
+    servers[0].room.post(1, {"number": 1}, {}, SOON_S)
+    servers[1].until(lambda: servers[1].received)
+    for line in silent:
+        line.close()
+
+
+def test_strangers_of_one_address_make_room_for_each_other_first(servers, monkeypatch):
+    monkeypatch.setattr(module, "_STRANGERS", 8)
+    for server in servers:
+        server.open(1)
+    (peer,) = unanswered(servers[1], HOST, 1)
+    silent = unanswered(servers[1], "127.0.0.2", 30)
+    servers[2].room.connect({1: servers[1].room.address})  # comes in after those before
+    peer.sendall(_HELLO.pack(b"DRYLINE1", 1, 0, 1, bytes(32)))
+    assert len(peer.recv(64, socket.MSG_WAITALL)) == 64
+    for line in [peer, *silent]:
+        line.close()

@@ -13,12 +13,11 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from dorylus.errors import ConfigError
+from dorylus.functions import check_installed
 from dorylus.functions.deploy.access import LOCAL_REGION, Access
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import FunctionConfig
@@ -43,7 +42,7 @@ class LocalFunctions:
     """
 
     def __init__(self, config: FunctionConfig | None = None, *, package: Package | None = None) -> None:
-        check_installed()
+        check_installed("a function on this machine", "local-functions")
         self.config = config or FunctionConfig(platform=on_this_machine())
         self._folder = Path(tempfile.mkdtemp(prefix="dorylus-functions-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,16 +104,6 @@ class LocalFunctions:
                 cwd=folder,
                 process_group=0,
             )
-
-
-def check_installed() -> None:
-    """Refuse to go on without the packages that functions on this machine need."""
-    missing = [name for name in ("ministack", "awslambdaric", "boto3") if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"functions on this machine need {' and '.join(missing)}, which is not installed: "
-            'pip install "dorylus[local-functions]".'
-        )
 
 
 def _free_port() -> int:

@@ -10,7 +10,6 @@ import io
 import os
 import shlex
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dorylus.durable import new_file
 from dorylus.functions.deploy.bytecode import compile_all, interpreter
 from dorylus.functions.deploy.closure import ENTRY, modules_of
 from dorylus.functions.deploy.distributions import can_be_copied, copied, needed_for, requirements, unpacked
 from dorylus.functions.deploy.errors import DeployError
 from dorylus.functions.deploy.platforms import Platform
-from dorylus.functions.deploy.wheels import download, found_in
+from dorylus.functions.deploy.wheels import download, found_in, known_hashes
 
 HANDLER: Final = f"{ENTRY}.handler"
 REPORTING: Final = "dorylus.functions.deploy.reporting"
@@ -92,7 +92,9 @@ def needs_download(platform: Platform, folder: Path | None = None) -> list[str]:
     if can_be_copied(names, platform):
         return []
     wheels = _wheels(folder or default_folder(), platform)
-    return [each for each in requirements(names) if found_in(wheels, each) is None]
+    asked = requirements(names)
+    known = known_hashes(asked, wheels)
+    return [each for each in asked if found_in(wheels, each, known) is None]
 
 
 def _entries(platform: Platform, folder: Path) -> dict[str, bytes]:
@@ -145,10 +147,15 @@ def _kept(folder: Path, key: str) -> Package | None:
 def _built(folder: Path, key: str, entries: Mapping[str, bytes]) -> Package:
     content = _zip(entries)
     sha256 = hashlib.sha256(content).hexdigest()
-    with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-        file.write(content)
     path = folder / f"{key}{_SEPARATOR}{sha256}.zip"
-    os.replace(file.name, path)
+    try:
+        with new_file(path, sync=False) as file:  # its name says what it must hash to
+            file.write(content)
+    except OSError as error:
+        raise DeployError(
+            f"the function's zip cannot be written to {folder} ({error.strerror or error}): make room there, or let "
+            "XDG_CACHE_HOME name another folder."
+        ) from error
     with suppress(FileNotFoundError):  # another process drops old ones, too
         for old in sorted(folder.glob("*.zip"), key=lambda each: each.stat().st_mtime)[:-_MOST_KEPT]:
             old.unlink()

@@ -1,8 +1,6 @@
 """Fetching a file once into the cache: whole, checked, or not at all."""
 
 import hashlib
-import os
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -10,6 +8,7 @@ from http.client import HTTPException, HTTPResponse
 from os import PathLike
 from pathlib import Path
 
+from dorylus.durable import new_file
 from dorylus.errors import DataError
 
 TIMEOUT_S = 30.0
@@ -35,28 +34,22 @@ def fetch(
     which raises DataError for content that is not what it should be.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with new_file(target) as file:
             found = _receive(url, file.write, timeout_s)
-            file.flush()
-            os.fsync(file.fileno())
-        if sha256 is not None and found != sha256:
-            raise DataError(
-                f"{url} has SHA-256 {found}, but {target.name} should have {sha256}. "
-                f"It is another file or was damaged on the way: try again, or put the right one at {target}."
-            )
-        if check is not None:
-            check(Path(draft))
-        os.chmod(draft, 0o644)
-        os.replace(draft, target)
+            if sha256 is not None and found != sha256:
+                raise DataError(
+                    f"{url} has SHA-256 {found}, but {target.name} should have {sha256}. "
+                    f"It is another file or was damaged on the way: try again, or put the right one at {target}."
+                )
+            if check is not None:
+                file.flush()
+                check(Path(file.name))
     except (OSError, HTTPException) as error:
         raise DataError(
             f"cannot download {url} ({_reason(error)}). Without a network, put the file at {target} by hand, "
             "or pass root= with the folder that has it."
         ) from error
-    finally:
-        Path(draft).unlink(missing_ok=True)
     return target
 
 

@@ -24,6 +24,7 @@ from dorylus.graph.datasets.download import cache_folder, fetch
 from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
 from dorylus.graph.generators.vertices import random_masks
 from dorylus.graph.graph import Graph
+from dorylus.graph.validate import check_offsets
 
 BASE_URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
 ADDRESSES = {
@@ -112,8 +113,9 @@ def _plain(archive: Mapping[str, Any], name: str) -> Graph:
 
 def _published(archive: Mapping[str, Any], name: str, split: tuple[float, float], seed: int) -> Graph:
     num_vertices = int(archive["adj_shape"][0])
-    row = np.repeat(np.arange(num_vertices), np.diff(archive["adj_indptr"]))
-    column = archive["adj_indices"]
+    column, offsets = archive["adj_indices"], np.asarray(archive["adj_indptr"], np.int64)
+    check_offsets(offsets, len(column), "adj_indptr")  # differences of offsets that fall may overflow
+    row = np.repeat(np.arange(num_vertices), np.diff(offsets))
     proper = (row != column) & (archive["adj_data"] != 0)
     return Graph.from_edges(
         row[proper],

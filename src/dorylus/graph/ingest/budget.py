@@ -1,22 +1,25 @@
 """What an ingest may take of memory and will take of the disk, asked before any work and when edges were read."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dorylus.errors import ConfigError
 from dorylus.graph.ingest.attributes import Attributes
 from dorylus.graph.ingest.batches import EdgeSource, Held, Numbering
 from dorylus.graph.ingest.degree_order import BYTES_PER_VERTEX
-from dorylus.graph.ingest.ids import Dense
-from dorylus.graph.ingest.memory import NOTHING_HELD, Shares, check_runs, shares_of
+from dorylus.graph.ingest.ids import Dense, TableFullError
+from dorylus.graph.ingest.memory import IDS_SHARE, NOTHING_HELD, Shares, check_runs, least_for_ids, shares_of
 from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.space import Counts, Space, check_space, record_bytes
+from dorylus.graph.sizes import format_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
     """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering.
 
-    ``held`` is what the source needs to be read.
+    ``held`` is what the source needs to be read, ``ids_for`` what the numbering takes for a number of ids.
     """
 
     folder: Path
@@ -26,12 +29,18 @@ class Budget:
     resident: int
     ids: int
     held: Held = NOTHING_HELD
+    ids_for: Callable[[int], int] | None = None
 
     def shares(self, num_vertices: int) -> Shares:
         """The memory for sorting beside what the order of so many vertices takes, or a ConfigError."""
         order = BYTES_PER_VERTEX * num_vertices if self._reordered else 0
         return shares_of(
-            self.settings.memory_bytes, resident=self.resident, ids_bytes=self.ids, order_bytes=order, held=self.held
+            self.settings.memory_bytes,
+            resident=self.resident,
+            ids_bytes=self.ids,
+            order_bytes=order,
+            held=self.held,
+            ids_for=self.ids_for,
         )
 
     def check_before(self, source: EdgeSource, known: int | None) -> None:
@@ -70,3 +79,16 @@ class Budget:
         )
         check_runs(self.settings.memory_bytes, shares, space.spool, directed=directed)
         check_space(self.folder, space, already)
+
+
+def too_many_ids(error: TableFullError, settings: IngestSettings, resident: int, held: Held) -> ConfigError:
+    """The refusal of ids that do not fit into their part of the memory, with a limit that is enough for all."""
+    memory_bytes, order_bytes = settings.memory_bytes, 0
+    if settings.reorder != "none":
+        order_bytes = BYTES_PER_VERTEX * error.num_ids
+    least = least_for_ids(error.num_bytes, resident=resident, order_bytes=order_bytes, held=held)
+    return ConfigError(
+        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} is for ids, but "
+        f"there are about {error.num_ids:,} different ids, whose table takes {format_bytes(error.num_bytes)}: give at "
+        f"least {least}, or number the vertices from 0 beforehand and pass ids='dense' (--ids dense)."
+    )

@@ -18,7 +18,8 @@ class CsrWriter:
     def __init__(self, indptr: ArrayWriter, indices: ArrayWriter, weight: ArrayWriter | None) -> None:
         self._indptr, self._indices, self._weight = indptr, indices, weight
         self._begun = 0  # rows whose first entry is known
-        self.num_edges = 0
+        self._last = -1  # row of an edge
+        self.num_edges = self.num_filled = 0  # rows that have an edge
 
     def write(self, rows: IdArray, columns: IdArray, weight: FloatArray | None) -> None:
         """Appends edges, which follow the ones before in order of (row, column)."""
@@ -30,6 +31,8 @@ class CsrWriter:
             assert weight is not None
             self._weight.write(weight)
         self.num_edges += rows.size
+        self.num_filled += int(np.count_nonzero(np.diff(rows))) + (int(rows[0]) != self._last)
+        self._last = int(rows[-1])
 
     def finish(self, num_vertices: int) -> None:
         """Writes the rows that no edge came for."""

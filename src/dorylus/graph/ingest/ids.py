@@ -1,11 +1,14 @@
 """Dense numbers for whatever ids the input has: taken as they are, or given in the order in which ids first appear.
 
 ``original()`` gives the ids back in the order of their numbers, block after block. ``bytes_for(num_vertices)`` tells
-what a numbering keeps in memory, and one that would pass its ``memory_bytes`` is refused.
+what a numbering keeps in memory. One that would pass its ``memory_bytes`` is refused (:class:`TableFullError`) when the
+rest of the input was counted: the refusal says how many ids there are.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
 from typing import NoReturn
 
 import numpy as np
@@ -14,10 +17,31 @@ from numpy.typing import NDArray
 from dorylus import kernels
 from dorylus.errors import DataError
 from dorylus.graph.canonical import MAX_VERTICES
-from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Tokens, shown
+from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Ends, Tokens, shown
+from dorylus.graph.ingest.distinct import DistinctIds
 
 BLOCK_IDS = 1 << 16
 UNLIMITED = 2**63 - 1
+
+
+class TableFullError(DataError):
+    """Ids that do not fit into the memory for them: about ``num_ids``, whose table takes ``num_bytes``."""
+
+    def __init__(self, found: DistinctIds, limit_bytes: int, bytes_for: Callable[[int], int]) -> None:
+        self._found, self._limit, self._bytes_for = found, limit_bytes, bytes_for
+        self.num_ids = found.most()
+        self.num_bytes = bytes_for(self.num_ids)
+        super().__init__(
+            f"the ids of about {self.num_ids:,} vertices take {self.num_bytes:,} bytes, but {limit_bytes:,} bytes may "
+            "be used for them: give more memory, or number the vertices from 0 beforehand and pass ids='dense'."
+        )
+
+    def with_rest(self, rest: Iterable[EdgeBatch]) -> "TableFullError":
+        """The same when the ids of the rest of the input were counted, too."""
+        for batch in rest:
+            self._found.add(batch.source)
+            self._found.add(batch.destination)
+        return TableFullError(self._found, self._limit, self._bytes_for)
 
 
 class Dense:
@@ -89,20 +113,46 @@ class ByAppearance(ABC):
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The numbers of the ends; new ids get the next ones."""
-        try:
+        numbers = None
+        with suppress(OverflowError):
             numbers = self._pairs(batch)
-        except OverflowError as error:
-            raise full(len(self._ids), self._limit) from error
+        if numbers is None:  # outside of the handler, which would keep the batch
+            raise self._full(batch)
         if self._fixed:
             refuse_unknown(batch, *numbers, len(self._ids))
         return numbers
 
     def _begin(self, vertices: EdgeSource | None, fixed: bool) -> None:
         """Numbers the vertices that are listed."""
-        for batch in vertices or ():
+        batches = iter(vertices or ())
+        for batch in batches:
             before = len(self._ids)
-            refuse_repeats(batch, self.ends(batch)[0], before)
+            try:
+                numbers = self.ends(batch)[0]
+            except TableFullError as error:
+                raise error.with_rest(batches) from error
+            refuse_repeats(batch, numbers, before)
         self._fixed = fixed
+
+    def _full(self, batch: EdgeBatch) -> DataError:
+        """The refusal of a table that may not grow."""
+        if len(self._ids) >= MAX_VERTICES:
+            return DataError(
+                f"there are more than {MAX_VERTICES:,} different ids: a graph has at most so many vertices."
+            )
+        found = DistinctIds()
+        for ids in chain(self.original(), (batch.source, batch.destination)):
+            found.add(ids)
+        return TableFullError(found, self._limit, self.bytes_for)
+
+    @abstractmethod
+    def original(self) -> Iterator[Ends]:
+        """The ids, by number."""
+
+    @staticmethod
+    @abstractmethod
+    def bytes_for(num_vertices: int) -> int:
+        """What the table of so many ids takes."""
 
     @abstractmethod
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -167,13 +217,3 @@ def refuse_unknown(
             f"{batch.told(position)} has the end {shown(ends[position])}, which is not among the {num_vertices:,} "
             "vertices given. Add it to them, or drop the edge."
         )
-
-
-def full(num_ids: int, limit_bytes: int) -> DataError:
-    """The refusal of a table that may not grow."""
-    if num_ids >= MAX_VERTICES:
-        return DataError(f"there are more than {MAX_VERTICES:,} different ids: a graph has at most so many vertices.")
-    return DataError(
-        f"the ids of more than {num_ids:,} vertices do not fit in the {limit_bytes:,} bytes that may be used for them: "
-        "give more memory, or number the vertices from 0 beforehand and pass ids='dense'."
-    )

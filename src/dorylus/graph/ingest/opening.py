@@ -10,20 +10,19 @@ from typing import Any
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.graph.ingest.array_edges import ArrayEdges
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
+from dorylus.graph.ingest.budget import too_many_ids
 from dorylus.graph.ingest.headings import lone_first_edge
-from dorylus.graph.ingest.ids import Dense
-from dorylus.graph.ingest.memory import NOTHING_HELD, shares_of
+from dorylus.graph.ingest.ids import Dense, TableFullError
+from dorylus.graph.ingest.memory import IDS_SHARE, NOTHING_HELD, resident_bytes, shares_of
 from dorylus.graph.ingest.pipeline import Ingested, ingest
 from dorylus.graph.ingest.progress import Tell, silent
-from dorylus.graph.ingest.readers import open_edges, open_vertices
+from dorylus.graph.ingest.readers import FileEdges, open_edges, open_vertices
 from dorylus.graph.ingest.settings import IngestSettings
 from dorylus.graph.ingest.token_ids import make_numbering
 from dorylus.graph.places import Address, is_elsewhere
 
 READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
 """Options of ``open_edges``: how files are read."""
-
-IDS_SHARE = 4  # of the memory, one part in so many is for the table of ids, where there is one
 
 
 def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell = silent, **options: Any) -> Ingested:
@@ -47,6 +46,10 @@ def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell
     with _numbering(source, ids, vertices, settings, store) as numbering:
         taken = 0 if isinstance(numbering, Dense) else _ids_bytes(settings)
         made = ingest(source, numbering, store, settings, tell, ids_bytes=taken)
+    if isinstance(source, FileEdges):
+        made = replace(
+            made, num_files=source.num_files, left_out=tuple(source.left_out), unchecked=tuple(source.unchecked)
+        )
     as_they_appear = vertices is None and settings.reorder == "none"
     if as_they_appear and getattr(source, "perhaps_headed", False):
         return replace(made, perhaps_heading=lone_first_edge(store))
@@ -107,10 +110,13 @@ def _numbering(
     _need_room(listed, settings)
     memory_bytes, fixed = _ids_bytes(settings), listed is not None
     scratch = None if is_elsewhere(store) else _existing(Path(store).absolute().parent)
+    resident = resident_bytes()
     try:
         numbering = make_numbering(
             ids, strings=strings, vertices=listed, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch
         )
+    except TableFullError as error:
+        raise too_many_ids(error, settings, resident, getattr(source, "held", NOTHING_HELD)) from error
     except OSError as error:
         raise DataError(
             f"could not keep the names of vertices beside the store {store}: {error}. Check the free space and "

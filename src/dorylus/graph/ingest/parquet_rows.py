@@ -9,6 +9,8 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.ingest.memory import resident_bytes
+from dorylus.graph.ingest.readers.arrow import damage_named
+from dorylus.graph.ingest.readers.edge_file import Unchanged
 from dorylus.graph.ingest.row_files import number_cure
 from dorylus.graph.ingest.uncached_file import COPIES, UncachedFile
 
@@ -29,8 +31,8 @@ class ParquetRows:
             import pyarrow as arrow
             from pyarrow import parquet
         except ImportError as error:
-            raise DataError(f"reading {path} takes pyarrow: pip install 'dorylus[parquet]'.") from error
-        self.path = path
+            raise DataError(f'reading {path} takes pyarrow: pip install "dorylus[parquet]".') from error
+        self.path, self._state = path, Unchanged(path)
         self._width: int | None = None  # of lists, once the first was read
         try:
             columns = len(parquet.read_metadata(path).schema)
@@ -39,7 +41,9 @@ class ParquetRows:
             before = resident_bytes() - arrow.total_allocated_bytes()
             raw = UncachedFile(path, memory_bytes)
             source = arrow.PythonFile(raw, mode="r")
-            self._file: Any = parquet.ParquetFile(source, buffer_size=buffer_bytes, pre_buffer=False)
+            self._file: Any = parquet.ParquetFile(
+                source, buffer_size=buffer_bytes, pre_buffer=False, page_checksum_verification=True
+            )
             batches = self._file.iter_batches(batch_size=1, use_threads=False)
             first = next(batches, None)
             # Pages of all columns are held now, as they are at any row; the next one comes beside them.
@@ -59,7 +63,17 @@ class ParquetRows:
         """The rows, some at a time."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         step, first = max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(row_bytes, 1))), 0
-        for batch in self._file.iter_batches(batch_size=step, use_threads=False):
+        batches = self._file.iter_batches(batch_size=step, use_threads=False)
+        while True:
+            try:
+                with damage_named(self.path):
+                    batch = next(batches, None)
+            except DataError:
+                self._state.check()  # a file that was written anew meanwhile is not a damaged one
+                raise
+            if batch is None:
+                self._state.check()
+                return
             yield self._array(batch, first)
             first += len(batch)
 

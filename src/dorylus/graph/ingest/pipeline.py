@@ -12,9 +12,10 @@ from dorylus.errors import DataError, GraphError
 from dorylus.graph.array_folder import NewFolder, new_folder
 from dorylus.graph.ingest.attributes import Attributes
 from dorylus.graph.ingest.batches import EdgeSource, Numbering
-from dorylus.graph.ingest.budget import Budget
+from dorylus.graph.ingest.budget import Budget, too_many_ids
 from dorylus.graph.ingest.csr_writer import csr_arrays
 from dorylus.graph.ingest.degree_order import degree_order
+from dorylus.graph.ingest.ids import Dense, TableFullError
 from dorylus.graph.ingest.memory import BLOCK_EDGES, NOTHING_HELD, Shares, resident_bytes
 from dorylus.graph.ingest.original_ids import called, write_ids
 from dorylus.graph.ingest.pair_spool import PairSpool
@@ -25,6 +26,9 @@ from dorylus.graph.ingest.vertex_order import AsGiven, Reordered
 from dorylus.graph.places import Address
 from dorylus.graph.store_form import STORE, version_of
 from dorylus.kernels import EdgeSort, WeightClash
+
+MANY_VERTICES, MOST_PER_EDGE = 10_000_000, 100
+"""More vertices than the first, and than the second for every edge, are not taken from the largest id alone."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,14 @@ class Ingested:
     weighted: bool = False
     perhaps_heading: tuple[str, str] | None = None
     """The names of a text's first line, where they have no other edge: it may be a heading that was taken for one."""
+    num_alone: int = 0
+    """At least so many vertices have no edge, where nothing but the largest id says how many vertices there are."""
+    num_files: int | None = None
+    """How many files the edges were read from; None where they were in memory."""
+    left_out: tuple[Path, ...] = ()
+    """Files that hold no edge."""
+    unchecked: tuple[Path, ...] = ()
+    """Parquet files without checksums of their pages: damage to these files cannot be seen."""
 
 
 def ingest(
@@ -55,7 +67,10 @@ def ingest(
     attributes = Attributes.open(settings)
     known = _known_vertices(attributes, settings, numbering)
     held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
-    budget = partial(Budget, settings=settings, attributes=attributes, resident=resident, ids=ids_bytes, held=held)
+    ids_for = None if getattr(numbering, "fixed", False) else getattr(numbering, "bytes_for", None)
+    budget = partial(
+        Budget, settings=settings, attributes=attributes, resident=resident, ids=ids_bytes, held=held, ids_for=ids_for
+    )
     budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
         read = Read.of(source)
@@ -64,7 +79,10 @@ def ingest(
         )
         on_its_way.budget.check_before(source, known)
         folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
-        return on_its_way.run(source, numbering, known)
+        try:
+            return on_its_way.run(source, numbering, known)
+        except TableFullError as error:
+            raise too_many_ids(error, settings, resident, held) from error
 
 
 def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering: Numbering) -> int | None:
@@ -93,6 +111,8 @@ class _Ingest:
     read: Read
     attributes: Attributes
     tell: Tell
+    num_filled: int = 0
+    """How many vertices have edges, those with in-edges and with out-edges counted apart."""
 
     def run(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         """Writes all but the manifest; ``known`` is how many vertices there are, where that is known by now."""
@@ -121,18 +141,18 @@ class _Ingest:
             self._write_vertices(known, AsGiven())
         with self._sort(shares.spool, first=True) as sort:
             num_read = self._spool(source, numbering, sort, known)
-            count = numbering.num_vertices if known is None else known
+            count = self._count(numbering, known, num_read)
             self._check_spooled(sort.spooled_bytes, num_read, count, numbering)
             num_edges = self._write_edges(sort, shares, count, num_read)
         if known is None:
             self._write_vertices(count, AsGiven())
         self._write_ids(numbering, count, AsGiven())
-        return self._made(count, num_edges, num_read)
+        return self._made(count, num_edges, num_read, known)
 
     def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
             num_read = self._spool(source, numbering, pairs, known)
-            count = numbering.num_vertices if known is None else known
+            count = self._count(numbering, known, num_read)
             self._check_spooled(pairs.num_bytes, num_read, count, numbering)
             shares = self.budget.shares(count)
             old = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
@@ -146,7 +166,7 @@ class _Ingest:
                     num_edges = self._write_edges(sort, shares, count, num_read)
             except WeightClash as clash:
                 raise WeightClash(old[clash.row], old[clash.column], clash.first, clash.second) from clash
-        return self._made(count, num_edges, num_read)
+        return self._made(count, num_edges, num_read, known)
 
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: Sink, known: int | None) -> int:
         bound = None if known is None else Bound(known, self.attributes.told)
@@ -155,6 +175,19 @@ class _Ingest:
     def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
         written = sum(entry["bytes"] for entry in self.folder.entries.values())
         self.budget.check_spooled(spooled_bytes, num_read, count, numbering, arrays_bytes=written)
+
+    def _count(self, numbering: Numbering, known: int | None, num_read: int) -> int:
+        """How many vertices there are; refused where hardly one of very many has an edge, and nothing asks for them."""
+        if known is not None:
+            return known
+        count = numbering.num_vertices
+        if isinstance(numbering, Dense) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
+            raise DataError(
+                f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
+                "none. Number those that occur by ids='map' (--ids map), mend the id if it is wrong, or ask for all "
+                f"vertices by num_vertices={count} (--num-vertices {count})."
+            )
+        return count
 
     def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
         done = 0
@@ -169,10 +202,11 @@ class _Ingest:
     def _write_ids(self, numbering: Numbering, count: int, order: AsGiven | Reordered) -> None:
         write_ids(self.folder, numbering, count, order)
 
-    def _made(self, num_vertices: int, num_edges: int, num_read: int) -> Ingested:
+    def _made(self, num_vertices: int, num_edges: int, num_read: int, known: int | None) -> Ingested:
         version = version_of({name: entry["dtype"] for name, entry in self.folder.entries.items()})
         self.folder.facts.update(version=version, num_vertices=num_vertices, num_edges=num_edges)
-        return Ingested(num_vertices, num_edges, num_read, self.read.weighted)
+        alone = max(0, num_vertices - self.num_filled) if known is None else 0
+        return Ingested(num_vertices, num_edges, num_read, self.read.weighted, num_alone=alone)
 
     def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
         """A sort that mends the edges when it is the first; the second gets them as they are to be."""
@@ -213,4 +247,5 @@ class _Ingest:
                     turned.add(columns, rows, weight)
                 self.tell(Progress(stage, writer.num_edges, expected, "edges"))
             self.tell(Progress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
+        self.num_filled += writer.num_filled
         return writer.num_edges

@@ -10,6 +10,7 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
+from dorylus.graph.ingest.readers.edge_file import Unchanged
 
 BLOCK_BYTES = 1 << 22
 
@@ -79,7 +80,7 @@ class NpyRows:
     """The rows of a .npy file, read past the page cache's memory: what was read is dropped from it."""
 
     def __init__(self, path: Path, what: str) -> None:
-        self.path = path
+        self.path, self._state = path, Unchanged(path)
         with open(path, "rb") as file:
             self.shape, self.dtype = _header(path, file, what)
             self._start = file.tell()
@@ -98,6 +99,7 @@ class NpyRows:
                 raw = _read(self.path, file.fileno(), count * row_bytes, offset)
                 yield np.frombuffer(raw, self.dtype).reshape(count, *self.shape[1:])
                 os.posix_fadvise(file.fileno(), 0, offset + len(raw), os.POSIX_FADV_DONTNEED)
+        self._state.check()
 
 
 def _header(path: Path, file: Any, what: str) -> tuple[tuple[int, ...], np.dtype[Any]]:

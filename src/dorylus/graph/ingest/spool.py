@@ -11,7 +11,7 @@ from dorylus.errors import DataError, GraphError
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import FloatArray, IdArray
 from dorylus.graph.ingest.batches import EdgeBatch, EdgeSource, Numbering, shown
-from dorylus.graph.ingest.ids import Dense
+from dorylus.graph.ingest.ids import Dense, TableFullError
 from dorylus.graph.ingest.progress import Progress, Tell
 
 
@@ -20,6 +20,10 @@ class Sink(Protocol):
 
     def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
         """Takes the edges (rows[e], columns[e])."""
+        ...
+
+    def close(self) -> None:
+        """Gives back memory and disk space."""
         ...
 
 
@@ -50,9 +54,13 @@ def spool(
     read: Read, numbering: Numbering, sink: Sink, bound: Bound | None, total_bytes: int | None, tell: Tell
 ) -> int:
     """Gives every edge to the sink, by (destination, source); how many there were."""
-    count = 0
+    count, full = 0, None
     for batch in read.batches:
-        source, destination = numbering.ends(batch)
+        try:
+            source, destination = numbering.ends(batch)
+        except TableFullError as error:
+            full = error.with_traceback(None)  # which would keep the batch
+            break
         if bound is not None:
             _check_ends(batch, source, destination, numbering, bound)
         if (batch.weight is not None) != read.weighted:
@@ -62,6 +70,10 @@ def spool(
         sink.add(destination, source, batch.weight)
         count += source.size
         tell(Progress("reading edges", batch.bytes_read, total_bytes, "bytes"))
+    if full is not None:
+        del batch
+        sink.close()  # its memory is for counting, now
+        raise full.with_rest(read.batches)
     if numbering.num_vertices > canonical.MAX_VERTICES:
         raise GraphError(
             f"the edges name {numbering.num_vertices:,} vertices, but at most {canonical.MAX_VERTICES:,} fit."

@@ -10,7 +10,7 @@ from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.interop.arrays import dense_features
 from dorylus.graph.interop.packages import optional
 
-INSTALL = "pip install networkx"
+INSTALL = 'pip install "dorylus[networkx]"'
 
 
 def from_networkx(

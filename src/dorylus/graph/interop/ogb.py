@@ -16,7 +16,7 @@ from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays
 from dorylus.graph.interop.packages import optional
 from dorylus.graph.store import is_store, open_store
 
-INSTALL = "pip install ogb"
+INSTALL = 'pip install "dorylus[ogb]"'
 SPLITS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 
 

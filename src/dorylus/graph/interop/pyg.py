@@ -10,7 +10,7 @@ from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.interop.arrays import array, from_edge_arrays, labels, one_split, sparse_features
 from dorylus.graph.interop.packages import optional
 
-INSTALL = "pip install torch-geometric"
+INSTALL = 'pip install "dorylus[pyg]"'
 
 
 def from_pyg(data: Any, *, split: int | None = None) -> Graph:

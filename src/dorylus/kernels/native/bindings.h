@@ -16,5 +16,6 @@ void bind_partition(nanobind::module_& m);
 void bind_external(nanobind::module_& m);
 void bind_edge_text(nanobind::module_& m);
 void bind_id_table(nanobind::module_& m);
+void bind_files(nanobind::module_& m);
 
 }  // namespace dorylus

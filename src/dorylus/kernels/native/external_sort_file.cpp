@@ -80,6 +80,10 @@ void ScratchFile::read(std::byte* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
     int64_t got = pread(descriptor_, data + done, size_t(bytes - done), offset + done);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EINVAL && direct_) {  // refuses what it let be opened, or the rest begins within a sector
+      leave_direct();
+      continue;
+    }
     if (got < 0) fail(errno);
     if (got == 0) fail(EIO);  // the file was cut short by somebody else
     done += got;
@@ -94,7 +98,7 @@ void ScratchFile::forget(int64_t offset, int64_t bytes) const {
 #endif
 }
 
-void ScratchFile::leave_direct() {
+void ScratchFile::leave_direct() const {
   if (!direct_) return;
   direct_ = false;
 #ifdef O_DIRECT

@@ -1,6 +1,7 @@
 // The scratch file of an external sort: blocks at offsets, with no page of it left in the page cache.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,11 +44,11 @@ class ScratchFile {
   void forget(int64_t offset, int64_t bytes) const;
 
  private:
-  void leave_direct();
+  void leave_direct() const;
   void drop(int64_t offset, int64_t bytes) const;
 
   int descriptor_;
-  bool direct_;
+  mutable std::atomic<bool> direct_;  // readers of several threads may find that the file system refuses it
 };
 
 }  // namespace dorylus

@@ -21,4 +21,5 @@ NB_MODULE(_native, m) {
   dorylus::bind_external(m);
   dorylus::bind_edge_text(m);
   dorylus::bind_id_table(m);
+  dorylus::bind_files(m);
 }

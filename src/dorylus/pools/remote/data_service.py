@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from dorylus.functions.invocation import CONTENT
-from dorylus.functions.payload import narrow, widen
+from dorylus.functions.payload import narrow
 from dorylus.functions.program import Program, ProgramError
 from dorylus.pools.remote.arrays import Arrays
+from dorylus.pools.remote.invocations import told
 from dorylus.pools.remote.open_task import OpenTask, Work
 from dorylus.pools.remote.usage import UsageCounter
 from dorylus.pools.remote.weight_versions import WeightVersions
@@ -59,8 +60,8 @@ class DataService:
             self._usage.add(task.kind, bytes_in=_bytes(arrays))
             return Frame({"part": part}, arrays)
         if ask == "take":
-            return self._take(task, work, request, lambda: work.outcome.take_rows(part, widen(request.arrays)))
-        raise Refused(f"the port of rows is not asked for {ask!r}.")
+            return self._take(task, work, request, lambda: work.outcome.take_rows(part, request.arrays))
+        raise Refused(f"the port of rows is not asked for {told(repr(ask))}.")
 
     def answer_weights(self, request: Frame) -> Frame:
         """The parameter server's port: weights and programs out, gradients and the loss in."""
@@ -75,7 +76,7 @@ class DataService:
         elif ask == "weights":
             arrays = self._versions.get(str(header.get("version")), _names(header))
         else:
-            raise Refused(f"the port of weights is not asked for {ask!r}.")
+            raise Refused(f"the port of weights is not asked for {told(repr(ask))}.")
         self._usage.add(task.kind, bytes_in=_bytes(arrays))
         return Frame({}, arrays)
 

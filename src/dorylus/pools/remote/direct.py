@@ -51,7 +51,7 @@ class DirectPath:
         self._in_use[task.id] = self._versions.use(task.call.weights)
         self._service.open(task, program)
         parts = even(inputs.num_rows, self._part_rows(inputs, output_shapes(task.call, program.outputs, program.kept)))
-        return Work(task.call, program, inputs, parts, sums_apart=False)
+        return Work(task.call, program, inputs, parts, self._config.precision, sums_apart=False)
 
     def jobs(self, task: OpenTask, work: Work) -> list[Callable[[], None]]:
         """One invocation, which sees to all parts."""

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 
 from dorylus.functions.export import Exports, signature
 from dorylus.functions.program import Program
@@ -22,8 +23,12 @@ def functions_pool(
     cache: ProgramCache | None = None,
     note: Note = lambda what, **details: None,
     invoked: Callable[[Invoked], None] = lambda invocation: None,
+    at_once: Callable[[], float] = lambda: inf,
 ) -> FunctionsPool:
-    """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given."""
+    """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given.
+
+    ``at_once`` is how many invocations may be under way.
+    """
     exports = Exports(ProgramCache() if cache is None else cache)
     rematerialize = (config or FunctionsConfig()).rematerialize
 
@@ -36,4 +41,5 @@ def functions_pool(
         note("program", body=call.body.label, mode=call.mode.value, seconds=time.perf_counter() - start_s)
         return program
 
-    return FunctionsPool(invoker, Programs(lambda call: signature(asked(call)), export), config, note, invoked)
+    programs = Programs(lambda call: signature(asked(call)), export)
+    return FunctionsPool(invoker, programs, config, note, invoked, at_once=at_once)

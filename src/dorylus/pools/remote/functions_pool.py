@@ -7,10 +7,14 @@ submissions of the same call are two attempts at one task: whichever completes i
 import secrets
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any
 
 from dorylus.errors import TrainingError
@@ -34,11 +38,22 @@ REPLY_THREADS = 4
 SETTLE_S = 2.0
 
 
+@dataclass(frozen=True, eq=False)
+class _Invocation:
+    """One of the invocations that an attempt at a task takes."""
+
+    task: OpenTask
+    attempt: Attempt
+    job: Job
+
+
 class FunctionsPool:
     """Runs calls on the functions that an invoker invokes.
 
-    It never holds a call back and never tries one again: wrap it in :class:`Relaunching` and
-    :class:`Limited`. Calls must not bring an autograd graph (``kept``): it cannot travel.
+    It never tries a call again: wrap it in :class:`Relaunching` and :class:`Limited`. A call may be several
+    invocations; ``at_once`` says how many may be under way, of all calls together. The others wait, in order. An
+    attempt that another has replaced counts no longer, nor does one whose results came some seconds ago: a function
+    that hangs must not hold up the others. Calls must not bring an autograd graph (``kept``): it cannot travel.
     What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
     ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
     """
@@ -51,6 +66,8 @@ class FunctionsPool:
         note: Note = lambda what, **details: None,
         invoked: Callable[[Invoked], None] = lambda invocation: None,
         open_ports: OpenPortsOf = open_ports,
+        at_once: Callable[[], float] = lambda: inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         config = config or FunctionsConfig()
         self._invoker, self._programs, self._note = invoker, programs, note
@@ -61,6 +78,9 @@ class FunctionsPool:
         self._lock = threading.Lock()
         self._open: dict[int, OpenTask] = {}
         self._closed = False
+        self._at_once, self._clock = at_once, clock
+        self._waiting: deque[_Invocation] = deque()
+        self._under_way: set[_Invocation] = set()
         self._path: DataPath | None = None
         self._no_path: BaseException | None = None
         self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
@@ -80,6 +100,8 @@ class FunctionsPool:
             if id(call) not in self._open:
                 self._open[id(call)] = OpenTask(f"{self._run}-{next(self._serial)}", call)
             task = self._open[id(call)]
+            for earlier in task.attempts:
+                earlier.replaced = True
             task.attempts.append(attempt)
         try:
             _check_can_travel(call)
@@ -105,6 +127,7 @@ class FunctionsPool:
         with self._lock:
             self._closed = True
             self._open.clear()
+            self._waiting.clear()
         self._invoker.close()
         self._programs.close()
         self._calls.shutdown(wait=True, cancel_futures=True)
@@ -125,8 +148,10 @@ class FunctionsPool:
             if not program.outputs or all(rows.shape[0] == 0 for rows in task.call.inputs):
                 self._answer(task, dense.run(task.call))
                 return
-            for job in self._jobs(task, attempt, program):
-                self._calls.submit(self._carry_out, task, attempt, job)
+            jobs = self._jobs(task, attempt, program)
+            with self._lock:
+                self._waiting.extend(_Invocation(task, attempt, job) for job in jobs)
+            self._start_next()
         except Exception as error:
             self._fail(task, attempt, error)
 
@@ -143,7 +168,31 @@ class FunctionsPool:
             attempt.jobs = len(jobs)
         return jobs
 
-    def _carry_out(self, task: OpenTask, attempt: Attempt, job: Job) -> None:
+    def _start_next(self) -> None:
+        """Start as many of the invocations that wait as may be under way."""
+        with self._lock:
+            while self._waiting and not self._closed and self._num_counted() < self._at_once():
+                invocation = self._waiting.popleft()
+                if not invocation.task.over:
+                    self._under_way.add(invocation)
+                    self._calls.submit(self._carry_out, invocation)
+
+    def _num_counted(self) -> int:
+        settled_s = self._clock() - SETTLE_S
+        return sum(
+            not each.attempt.replaced and not (each.task.over and each.task.over_s < settled_s)
+            for each in self._under_way
+        )
+
+    def _carry_out(self, invocation: "_Invocation") -> None:
+        try:
+            self._invoke(invocation.task, invocation.attempt, invocation.job)
+        finally:
+            with self._lock:
+                self._under_way.discard(invocation)
+            self._start_next()
+
+    def _invoke(self, task: OpenTask, attempt: Attempt, job: Job) -> None:
         assert task.work is not None
         try:
             if not task.over:
@@ -204,7 +253,7 @@ class FunctionsPool:
         with self._lock:
             if task.over or self._closed:
                 return False
-            task.over = True
+            task.over, task.over_s = True, self._clock()
             self._open.pop(id(task.call), None)
         if self._path is not None:
             self._path.withdraw(task)

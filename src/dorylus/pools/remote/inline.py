@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from dorylus.functions.invocation import CONTENT, Invocation
-from dorylus.functions.payload import narrow, widen
+from dorylus.functions.payload import narrow
 from dorylus.functions.program import Program, ProgramError, is_summed
 from dorylus.pools.faults import Lost
 from dorylus.pools.remote.arrays import Inputs
@@ -42,7 +42,7 @@ class InlinePath:
         whole = max(weights + len(program.content), sums) + described
         out_bytes = out_row_bytes(shapes, self._precision)
         parts = within(inputs, self._precision, self._limit_bytes, whole, out_bytes)
-        return Work(task.call, program, inputs, parts, sums_apart=True)
+        return Work(task.call, program, inputs, parts, self._precision, sums_apart=True)
 
     def jobs(self, task: OpenTask, work: Work) -> list[Callable[[], None]]:
         """One for each part that no other attempt has brought yet."""
@@ -55,7 +55,7 @@ class InlinePath:
         """Nothing listens."""
 
     def _run_part(self, task: OpenTask, work: Work, part: int) -> None:
-        if task.over:
+        if task.over or not work.outcome.wants(part):
             return
         header = Invocation(task.id, work.program.hash, work.inputs.columns, self._precision).to_header()
         rows = narrow(work.inputs.part(*work.parts[part]), self._precision)
@@ -65,7 +65,7 @@ class InlinePath:
             arrays[CONTENT] = np.frombuffer(work.program.content, np.uint8)
             frame = self._invocations.run(task.call, header, arrays)
         try:
-            taken = not task.over and work.outcome.take(part, widen(frame.arrays))
+            taken = not task.over and work.outcome.take(part, frame.arrays)
         except ProgramError as error:
             raise Lost(f"a function answered with something else than its outputs: {error}") from error
         if not taken:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from dorylus.errors import TrainingError
 from dorylus.pools.faults import Lost
@@ -16,6 +16,8 @@ from dorylus.pools.services.invoker import Answer, Invoker
 from dorylus.saga.dense import Call
 from dorylus.wire.errors import FrameError
 from dorylus.wire.frames import Frame, pack, unpack
+
+MAX_TEXT: Final = 4000  # characters of what a function says that are kept
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Invocations:
         frame = self.ask(str(call.task.kind), header, arrays)
         if "error" not in frame.header:
             return frame
-        text = str(frame.header["error"])
+        text = told(frame.header["error"])
         if frame.header.get("kind") in ("frame", "wire", "refused"):
             raise Lost(f"a function could not read or reach its data: {text}")
         where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
@@ -114,6 +116,11 @@ class Invocations:
     def _bill(self, kind: str, invocation: Invoked) -> None:
         self._usage.add(kind, billed_ms=invocation.billed_ms, cold_starts=int(invocation.cold))
         self._invoked(invocation)
+
+
+def told(text: Any) -> str:
+    """What a function says in words, as it may stand in an error or a log: one line of bounded length."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:MAX_TEXT])
 
 
 def _milliseconds(timings: Mapping[str, Any], name: str) -> float:

@@ -12,21 +12,34 @@ from dorylus.saga.dense import Call, Reply
 
 @dataclass(eq=False)
 class Attempt:
-    """One submission of a call; ``jobs`` is how many of its invocations are still to end."""
+    """One submission of a call; ``jobs`` is how many of its invocations are still to end.
+
+    ``replaced``: a later submission of the call has taken its place, so it is waited for no longer.
+    """
 
     done: Callable[[Reply], None]
     failed: Callable[[BaseException], None]
     answered: bool = False
     jobs: int = 0
+    replaced: bool = False
 
 
 class Work:
     """What a task is once its program is known: inputs cut into parts, and the outcome they add up to."""
 
-    def __init__(self, call: Call, program: Program, inputs: Inputs, parts: list[Part], *, sums_apart: bool) -> None:
+    def __init__(
+        self,
+        call: Call,
+        program: Program,
+        inputs: Inputs,
+        parts: list[Part],
+        precision: str = "float32",
+        *,
+        sums_apart: bool,
+    ) -> None:
         self.program, self.inputs, self.parts = program, inputs, parts
         shapes = output_shapes(call, program.outputs, program.kept)
-        self.outcome = Outcome(shapes, parts, len(parts) if sums_apart else 1)
+        self.outcome = Outcome(shapes, parts, len(parts) if sums_apart else 1, precision)
 
 
 @dataclass(eq=False)
@@ -41,6 +54,7 @@ class OpenTask:
     attempts: list[Attempt] = field(default_factory=list)
     work: Work | None = None
     over: bool = False
+    over_s: float = 0.0  # when that was
 
     @property
     def kind(self) -> str:

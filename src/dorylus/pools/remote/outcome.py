@@ -8,6 +8,7 @@ from functools import reduce
 import numpy as np
 import torch
 
+from dorylus.functions.payload import Form, forms, widen
 from dorylus.functions.program import ProgramError, Role, called, is_summed
 from dorylus.pools.remote.arrays import Array, Arrays
 from dorylus.pools.remote.cutting import Part
@@ -15,16 +16,25 @@ from dorylus.saga.dense import Call, Mode
 from dorylus.saga.layer import Rows
 from dorylus.saga.sparse import SparseRows
 
+_NAMES_SHOWN = 32
+
 
 class Outcome:
     """Puts a task's outputs together: rows one after the other, sums added up in the order of their parts.
 
     ``num_sums``: into how many parts the sums are cut; as many as the rows where each part is an invocation of its own,
-    one where a function adds them up itself. Any thread may bring a piece.
+    one where a function adds them up itself. Pieces are brought as they travel, rows in ``precision``; what is not
+    exactly what the task gives is refused before memory is taken for it. Any thread may bring a piece.
     """
 
-    def __init__(self, outputs: Mapping[str, tuple[int, ...]], parts: Sequence[Part], num_sums: int) -> None:
-        self._parts, self._shapes = parts, outputs
+    def __init__(
+        self,
+        outputs: Mapping[str, tuple[int, ...]],
+        parts: Sequence[Part],
+        num_sums: int,
+        precision: str = "float32",
+    ) -> None:
+        self._parts, self._shapes, self._precision = parts, outputs, precision
         self._rows: Arrays = {}
         self._sums: dict[int, Mapping[str, Array]] = {}
         self._row_names = {name for name in outputs if not is_summed(name)}
@@ -44,10 +54,17 @@ class Outcome:
         with self._lock:
             return sorted(self._rows_left | self._sums_left)
 
+    def wants(self, part: int) -> bool:
+        """Whether something of a part is still to come, where the sums are cut as the rows are."""
+        with self._lock:
+            return part in self._rows_left or part in self._sums_left
+
     def take(self, part: int, arrays: Mapping[str, Array]) -> bool:
         """Take all of a part, rows and sums; whether any of it was still wanted."""
-        rows = {name: array for name, array in arrays.items() if name in self._row_names}
+        rows = {name: array for name, array in arrays.items() if not is_summed(name)}
         sums = {name: array for name, array in arrays.items() if name not in rows}
+        if (rows and not self._row_names) or (sums and not self._sum_names):
+            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(self._shapes)}.")
         taken = self.take_rows(part, rows) if self._row_names else False
         return (self.take_sums(part, sums) if self._sum_names else False) or taken
 
@@ -59,7 +76,7 @@ class Outcome:
         with self._lock:
             if part not in self._rows_left:
                 return False
-            for name, array in arrays.items():
+            for name, array in widen(arrays).items():
                 if name not in self._rows:
                     self._rows[name] = np.empty((self._parts[-1][1], *array.shape[1:]), np.float32)
                 self._rows[name][begin:end] = array
@@ -88,14 +105,23 @@ class Outcome:
             raise ProgramError(f"part {part} was brought of a task with {num_parts}: they count from 0.")
 
     def _check(self, arrays: Mapping[str, Array], expected: set[str], num_rows: int) -> None:
-        if arrays.keys() != expected:
-            raise ProgramError(f"{sorted(arrays)} were brought, but the task gives {sorted(expected)}.")
-        for name, array in arrays.items():
+        travelling: dict[str, Form] = {}
+        for name in expected:
             shape = self._shapes[name] if is_summed(name) else (num_rows, *self._shapes[name])
-            if array.dtype != np.float32 or array.shape != shape:
+            travelling |= forms(name, shape, self._precision)
+        if arrays.keys() != travelling.keys():
+            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(travelling)}.")
+        for name, (dtype, shape) in travelling.items():
+            array = arrays[name]
+            if array.dtype != dtype or array.shape != shape:
                 raise ProgramError(
-                    f"{name} was brought as {array.dtype}{list(array.shape)}, but it is float32{list(shape)}."
+                    f"{name} was brought as {array.dtype}{list(array.shape)}, but it is {dtype}{list(shape)}."
                 )
+
+
+def _listed(arrays: Mapping[str, Array]) -> str:
+    names = sorted(arrays)
+    return str(names) if len(names) <= _NAMES_SHOWN else f"{len(names)} arrays"
 
 
 def output_shapes(

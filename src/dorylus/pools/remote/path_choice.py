@@ -9,7 +9,7 @@ from dorylus.pools.remote.data_service import DataService
 from dorylus.pools.remote.direct import DirectPath, OpenPorts
 from dorylus.pools.remote.functions_config import FunctionsConfig
 from dorylus.pools.remote.inline import InlinePath
-from dorylus.pools.remote.invocations import Invocations
+from dorylus.pools.remote.invocations import Invocations, told
 from dorylus.pools.remote.open_task import OpenTask
 from dorylus.pools.remote.usage import UsageCounter
 from dorylus.pools.remote.weight_versions import WeightVersions
@@ -64,13 +64,13 @@ class PathChoice:
         why, unasked = "", "no function could be asked whether it reaches our data ports"
         for _ in range(PROBES):
             try:
-                told = self._invocations.ask("probe", header, {}).header
+                said = self._invocations.ask("probe", header, {}).header
             except Unavailable as fault:
                 return False, f"{unasked}: {fault}"
             except PoolFault as fault:
                 why = f"{unasked}: {fault}"
                 continue
-            if told.get("reached") is True:
+            if said.get("reached") is True:
                 return True, "a function reached our data ports"
-            return False, f"no function can reach our data ports: {told.get('why', told.get('error', ''))}"
+            return False, f"no function can reach our data ports: {told(said.get('why', said.get('error', '')))}"
         return False, why

@@ -57,9 +57,9 @@ class WeightVersions:
         with self._lock:
             held = self._by_id.get(version)
         if held is None:
-            raise Refused(f"no task uses version {version} of the weights any more.")
+            raise Refused(f"no task uses version {version[:100]} of the weights any more.")
         if unknown := [name for name in names if role(name) is not Role.WEIGHT or which(name) not in held.weights]:
-            raise Refused(f"version {version} of the weights has no {', '.join(unknown)}.")
+            raise Refused(f"version {version} of the weights has no {', '.join(unknown)[:1000]}.")
         return {name: array_of(held.weights[which(name)]) for name in names}
 
     def __len__(self) -> int:

@@ -48,13 +48,15 @@ class LambdaInvoker:
         try:
             client = self._client(timeout_s)
             answer = client.invoke(FunctionName=self._function, Payload=payload, **log)
-            content = answer["Payload"].read()
+            content = answer["Payload"].read(JSON_LIMIT_BYTES + 1)
         except Lost:
             raise
         except Exception as error:
             if self._connections.closed:
                 raise Lost("the pool is closed: the invocation was abandoned.") from None
             raise fault_of_error(error, self._function, timeout_s) from None  # what it came from may show a credential
+        if len(content) > JSON_LIMIT_BYTES:
+            raise Lost(f"the function answered with more than the {JSON_LIMIT_BYTES} bytes a payload may have.")
         report = Report.of(answer.get("LogResult"))
         if "FunctionError" in answer:
             raise fault_of_answer(content, self._function)
@@ -110,5 +112,5 @@ def local_functions_invoker(config: FunctionConfig | None = None, **settings: An
 def _frame(content: bytes) -> bytes:
     try:
         return b64decode(json.loads(content)["frame"], validate=True)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise Lost("the function answered with something else than a frame: is it another function?") from error

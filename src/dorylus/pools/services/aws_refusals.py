@@ -55,11 +55,11 @@ def fault_of_answer(content: bytes, function: str) -> TrainingError:
 def _failure(content: bytes) -> tuple[str, str]:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     told: dict[str, Any] = found if isinstance(found, dict) else {}
     message = str(told.get("errorMessage") or "it said nothing").rstrip(". ")
-    return str(told.get("errorType") or "unknown"), f"{message[:_MOST_CHARACTERS]}."
+    return str(told.get("errorType") or "unknown")[:_MOST_CHARACTERS], f"{message[:_MOST_CHARACTERS]}."
 
 
 def _retry_after_s(error: Any) -> float | None:

@@ -6,8 +6,10 @@ from binascii import Error
 from dataclasses import dataclass
 from typing import Final
 
-_BILLED: Final = re.compile(r'Billed Duration: (\d+) ms|"billedDurationMs":\s*(\d+)')
-_INIT: Final = re.compile(r'Init Duration: ([\d.]+) ms|"initDurationMs":\s*([\d.]+)')
+_BILLED: Final = re.compile(r'Billed Duration: (\d{1,12}) ms|"billedDurationMs":\s{0,9}(\d{1,12})(?!\d)')
+_INIT: Final = re.compile(
+    r'Init Duration: (\d{1,12}(?:\.\d{1,9})?) ms|"initDurationMs":\s{0,9}(\d{1,12}(?:\.\d{1,9})?)(?![\d.])'
+)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ import threading
 import time
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Final
+from io import BufferedReader, RawIOBase
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dorylus.errors import ConfigError
@@ -140,9 +142,41 @@ class _Address:
 
     def connection(self) -> HTTPConnection:
         """A connection, not yet dialled."""
+        connection: HTTPConnection
         if self._tls:
-            return HTTPSConnection(self._host, self._port, context=self._context)
-        return HTTPConnection(self._host, self._port)
+            connection = HTTPSConnection(self._host, self._port, context=self._context)
+        else:
+            connection = HTTPConnection(self._host, self._port)
+        connection.response_class = partial(_Response, connection)  # type: ignore[assignment]
+        return connection
+
+
+class _Response(HTTPResponse):
+    """An answer that is read until the deadline of its connection: not even one byte at a time any longer."""
+
+    def __init__(self, connection: HTTPConnection, sock: socket.socket, *args: Any, **settings: Any) -> None:
+        super().__init__(sock, *args, **settings)
+        self.fp = BufferedReader(_UntilDeadline(connection, sock, self.fp))
+
+
+class _UntilDeadline(RawIOBase):
+    """The bytes of a socket; before each wait its time-out is set to what is left."""
+
+    def __init__(self, connection: HTTPConnection, sock: socket.socket, inner: BufferedReader) -> None:
+        super().__init__()
+        self._connection, self._sock, self._inner = connection, sock, inner
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        _set_timeout(self._connection, self._connection.deadline_s)  # type: ignore[attr-defined]
+        self._sock.settimeout(self._connection.timeout)
+        return self._inner.raw.readinto(room) or 0
+
+    def close(self) -> None:
+        self._inner.close()
+        super().close()
 
 
 def _token(variable: str) -> str:
@@ -207,7 +241,7 @@ def _set_timeout(connection: HTTPConnection, deadline_s: float) -> None:
     left_s = deadline_s - time.monotonic()
     if left_s <= 0:
         raise TimeoutError("the time for an answer is over")
-    connection.timeout = left_s
+    connection.timeout, connection.deadline_s = left_s, deadline_s  # type: ignore[attr-defined]
     if connection.sock is not None:
         connection.sock.settimeout(left_s)
 

@@ -37,9 +37,8 @@ class Worker:
 
     def wait_until_ready(self) -> None:
         """Wait for its first word; :class:`Unavailable` if it ends by itself instead."""
-        self._link.settimeout(START_S)
         try:
-            receive(self._link)
+            receive(self._link, time.monotonic() + START_S)
         except (OSError, EOFError) as error:
             code = self._ended() if isinstance(error, EOFError) else self.stop()
             if code < 0:  # we or others killed it: it may be tried again
@@ -51,9 +50,8 @@ class Worker:
 
     def ask(self, request: bytes, deadline_s: float) -> bytearray:
         """Its answer to a request; OSError or EOFError if it dies or takes longer."""
-        self._link.settimeout(max(0.001, deadline_s - time.monotonic()))
-        send(self._link, [request])
-        return receive(self._link)
+        send(self._link, [request], deadline_s)
+        return receive(self._link, deadline_s)
 
     def _ended(self) -> int:
         """The exit code of a process that hung up: it is about to end by itself."""

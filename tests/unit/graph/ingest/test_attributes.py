@@ -251,3 +251,32 @@ def test_features_too_large_for_float16_are_refused_by_vertex_and_column(tmp_pat
 def test_a_store_without_features_has_none_in_two_bytes(tmp_path: Path) -> None:
     graph = Graph.ingest(EDGES, tmp_path / "store", feature_dtype="float16")
     assert (graph.num_features, graph.feature_dtype) == (0, np.float32)
+
+
+def test_a_flipped_bit_in_labels_with_checksums_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    values = np.arange(6000)
+    path = tmp_path / "x.parquet"
+    parquet.write_table(
+        pa.table({"x": values}), path, compression="none", use_dictionary=False, write_page_checksum=True,
+        row_group_size=1000,
+    )  # fmt: skip
+    content = bytearray(path.read_bytes())
+    content[content.index(values[3500:3510].tobytes())] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+        Graph.ingest(([0, 1], [1, 2]), tmp_path / "store", labels=path)
+    assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
+
+
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_rows_that_change_after_they_were_looked_at_are_refused(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"y.{suffix}"
+
+    def write(labels: list[int]) -> None:
+        parquet.write_table(pa.table({"y": labels}), path) if suffix == "parquet" else np.save(path, labels)
+
+    write([0, 1, 2])
+    rows = open_rows(path, "labels")
+    write([2, 1, 0])
+    with pytest.raises(DataError, match=rf"y\.{suffix} changed while it was read.* Ingest it again"):
+        list(rows.blocks())

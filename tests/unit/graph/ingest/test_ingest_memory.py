@@ -1,16 +1,27 @@
 import re
 
+import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.graph.ingest import memory
+from dorylus.graph import Graph
+from dorylus.graph.ingest import memory, opening
 from dorylus.graph.ingest.batches import Held
+from dorylus.graph.ingest.ids import Mapped
 from dorylus.graph.ingest.memory import MIB, Shares, check_runs, shares_of
 
 
 @pytest.fixture(autouse=True)
 def small_process(monkeypatch):
     monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
+
+
+def test_the_least_limit_that_is_named_is_enough_for_a_process_that_has_a_little_more():
+    """The next run of the same command has a MiB more or less to begin with."""
+    with pytest.raises(ConfigError) as refused:
+        shares_of(100 * MIB, resident=40 * MIB)
+    (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
+    assert shares_of(int(least) * MIB, resident=43 * MIB).spool >= 64 * MIB
 
 
 def test_the_parts_that_work_together_fit_into_the_limit():
@@ -26,10 +37,10 @@ def test_the_table_of_ids_and_the_order_have_their_parts():
 
 
 def test_the_least_limit_that_is_named_is_enough():
-    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 200 MiB"):
+    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
         shares_of(100 * MIB)
     assert shares_of(200 * MIB).spool == 64 * MIB
-    with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 231 MiB"):
+    with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 235 MiB"):
         shares_of(200 * MIB, order_bytes=30 * MIB + 1)
 
 
@@ -74,3 +85,37 @@ def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
     (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
     memory_bytes = int(least) << 20
     assert shares_of(memory_bytes, resident=100 << 20, ids_bytes=memory_bytes // 4).spool > 0
+
+
+@pytest.mark.parametrize("reorder", ["none", "degree"])
+@pytest.mark.parametrize("kind", ["numbers", "names", "listed"])
+def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, monkeypatch, tmp_path):
+    """Ids have so small a part here that few fill it."""
+    for module in (memory, opening):
+        monkeypatch.setattr(module, "IDS_SHARE", 2000)
+    ids = np.random.default_rng(0).permutation(200_000)[:90_000] * 1_000_003
+    text = "{0}\t{1}\n" if kind != "names" else "vertex-{0}\tvertex-{1}\n"
+    (tmp_path / "edges.txt").write_text("".join(text.format(*pair) for pair in zip(ids, ids[::-1], strict=True)))
+    options = {"ids": "strings" if kind == "names" else "map", "reorder": reorder}
+    if kind == "listed":
+        options["vertices"] = ids
+    with pytest.raises(ConfigError, match=r"there are about 9\d,\d{3} different ids, .*: give at least") as refused:
+        Graph.ingest(tmp_path / "edges.txt", tmp_path / "store", memory="1GiB", **options)
+    assert [each.name for each in tmp_path.iterdir()] == ["edges.txt"]
+    (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
+    assert 1024 < int(least) < 10_000
+    graph = Graph.ingest(tmp_path / "edges.txt", tmp_path / "store", memory=f"{least}MiB", **options)
+    assert graph.num_vertices == 90_000
+
+
+def test_the_least_limit_says_how_many_ids_it_has_room_for():
+    with pytest.raises(ConfigError, match=r"give at least 272 MiB, which has room for 4,[\d,]+ different ids\.$"):
+        shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=Mapped.bytes_for)
+    room = int(re.findall(r"room for ([\d,]+)", refusal_of(200 * MIB))[0].replace(",", ""))
+    assert Mapped.bytes_for(room) <= 272 * MIB // 4 < Mapped.bytes_for(room + 1)
+
+
+def refusal_of(memory_bytes: int) -> str:
+    with pytest.raises(ConfigError) as refused:
+        shares_of(memory_bytes, ids_bytes=memory_bytes // 4, ids_for=Mapped.bytes_for)
+    return str(refused.value)

@@ -49,7 +49,7 @@ def test_listed_names_come_first_and_a_fixed_list_refuses_others() -> None:
 
 def test_a_table_of_names_keeps_its_memory() -> None:
     numbering = MappedTokens(memory_bytes=MappedTokens.bytes_for(1000))
-    with pytest.raises(DataError, match=r"do not fit in the [\d,]+ bytes"):
+    with pytest.raises(DataError, match=r"but [\d,]+ bytes may be used for them"):
         numbering.ends(batch_of([(f"a{i}", f"b{i}") for i in range(100_000)]))
 
 

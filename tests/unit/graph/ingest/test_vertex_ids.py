@@ -87,7 +87,7 @@ def test_a_vertex_listed_twice_is_refused() -> None:
 def test_a_table_that_would_pass_its_memory_is_refused() -> None:
     numbering = Mapped(memory_bytes=Mapped.bytes_for(70_000))
     numbering.ends(batch_of([(i, -1) for i in range(69_999)]))
-    with pytest.raises(DataError, match=r"more than [\d,]+ vertices do not fit in the [\d,]+ bytes.*give more memory"):
+    with pytest.raises(DataError, match=r"ids of about [\d,]+ vertices take [\d,]+ bytes, .*give more memory"):
         numbering.ends(batch_of([(i, -1) for i in range(10**6)]))
     assert Mapped.bytes_for(numbering.num_vertices) <= Mapped.bytes_for(70_000)
 

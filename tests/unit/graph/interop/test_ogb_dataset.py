@@ -138,5 +138,5 @@ def test_without_the_package_a_name_gives_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ogb.nodeproppred", None)
-    with pytest.raises(DataError, match=r"needs the package ogb .*pip install ogb"):
+    with pytest.raises(DataError, match=r"needs the package ogb .*pip install \"dorylus\[ogb\]\""):
         Graph.from_ogb("ogbn-arxiv", root=tmp_path)

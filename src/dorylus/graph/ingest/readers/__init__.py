@@ -3,14 +3,15 @@
 Text (CSV, TSV, SNAP; packed or not), Parquet, Arrow, NumPy and raw binary. Every file is looked at before any is read.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, Held
-from dorylus.graph.ingest.readers.edge_file import EdgeFile
+from dorylus.graph.ingest.readers.edge_file import EdgeFile, NoEdgesError, Unchanged
 from dorylus.graph.ingest.readers.files import check_format, find_files, reader_of
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 
@@ -21,12 +22,17 @@ __all__ = ["FileEdges", "open_edges", "open_vertices"]
 
 
 class FileEdges:
-    """The edges of files, one after another: an :class:`EdgeSource` that also says what its ends are."""
+    """The edges of files, one after another: an :class:`EdgeSource` that also says what its ends are.
 
-    def __init__(self, files: list[EdgeFile]) -> None:
-        self._files = files
-        self._sizes = [file.path.stat().st_size for file in files]
-        self.total_bytes: int | None = sum(self._sizes)
+    ``left_out`` are those that hold no edge; ``unchecked`` those of Parquet whose pages have no checksums.
+    """
+
+    def __init__(self, files: list[EdgeFile], states: Iterable[Unchanged], left_out: Sequence[Path] = ()) -> None:
+        self._files, self.left_out = files, list(left_out)
+        self.num_files = len(files)
+        self._states = list(states)
+        self.total_bytes: int | None = sum(state.size for state in self._states)
+        self.unchecked = [file.path for file in files if getattr(file, "has_checksums", None) is False]
         self.strings = files[0].strings
         self.weighted = files[0].weighted
         self.perhaps_headed = bool(getattr(files[0], "perhaps_headed", False))
@@ -39,10 +45,16 @@ class FileEdges:
 
     def __iter__(self) -> Iterator[EdgeBatch]:
         before = 0
-        for file, size in zip(self._files, self._sizes, strict=True):
-            for batch in file:
-                yield batch._replace(bytes_read=before + min(batch.bytes_read, size))
-            before += size
+        for file, state in zip(self._files, self._states, strict=True):
+            state.check()
+            try:
+                for batch in file:
+                    yield batch._replace(bytes_read=before + min(batch.bytes_read, state.size))
+                    state.check()
+            except (DataError, OSError):
+                state.check()  # a file that was cut short meanwhile is not a damaged one
+                raise
+            before += state.size
 
 
 def open_edges(
@@ -51,7 +63,9 @@ def open_edges(
     format: str | None = None,
     **options: Any,
 ) -> FileEdges:
-    """The edges at ``paths``: one path, many, a pattern, or a folder of files, which are taken in sorted order.
+    """The edges at ``paths``: one path, many, a pattern, or a folder, whose files are taken in sorted order.
+
+    Those of its subfolders too. Of many files, those that hold no edge are left out.
 
     Options are those of :meth:`ReadOptions.of`.
     ``ids`` is "dense" for numbers from 0, "map" for any whole numbers, "strings" for names; "auto" takes names where a
@@ -82,7 +96,20 @@ def open_vertices(
 def _opened(
     paths: str | PathLike[str] | Iterable[str | PathLike[str]], format: str | None, options: ReadOptions
 ) -> FileEdges:
-    return FileEdges([reader_of(path, format, options) for path in find_files(paths)])
+    files: list[tuple[EdgeFile, Unchanged]] = []
+    empty: dict[Path, NoEdgesError] = {}
+    for path in find_files(paths):
+        state = Unchanged(path)
+        try:
+            files.append((reader_of(path, format, options), state))
+        except NoEdgesError as error:
+            empty[path] = error
+    if files:
+        return FileEdges([file for file, _ in files], [state for _, state in files], list(empty))
+    first = next(iter(empty.values()))
+    if len(empty) == 1:
+        raise first
+    raise DataError(f"none of the {len(empty):,} files holds an edge. Of the first: {first}") from first
 
 
 def _need_alike(first: EdgeFile, other: EdgeFile) -> None:

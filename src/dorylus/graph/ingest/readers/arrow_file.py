@@ -6,14 +6,16 @@ from typing import Any
 
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, Held
-from dorylus.graph.ingest.readers.arrow import damage_named, pyarrow
+from dorylus.graph.ingest.readers.arrow import compute, damage_named, pyarrow
 from dorylus.graph.ingest.readers.arrow_columns import ArrowColumns
 from dorylus.graph.ingest.readers.arrow_sizes import MessageSize, chosen_buffers, held_bytes, message_sizes
+from dorylus.graph.ingest.readers.edge_file import NoEdgesError
 from dorylus.graph.ingest.readers.mapped_file import MappedFile
 from dorylus.graph.ingest.readers.options import ReadOptions
 
 MAGIC, MAGIC_V1 = b"ARROW1", b"FEA1"
 FILE_START = 8  # the magic, and zeros
+SMALL_BYTES = 64 << 10  # a file of more has rows
 
 
 class ArrowEdges:
@@ -36,6 +38,8 @@ class ArrowEdges:
             schema = self._open(mapped).schema
             self._columns = ArrowColumns(path, schema, options)
             sizes = self._sizes(mapped, schema)
+            if len(mapped.content) <= SMALL_BYTES and self._open(mapped).read_all().num_rows == 0:
+                raise NoEdgesError(f"{path} holds no edge. Leave it out, or write it again.")
         batches = [size for size in sizes if size.dictionary is None]
         self._ends_at = [size.end for size in batches]
         self._dictionaries_end = batches[0].begin if batches else 0
@@ -77,6 +81,8 @@ class ArrowEdges:
         size, count = len(mapped.content), len(self._ends_at)
         for number, end in enumerate(self._ends_at):
             batch = reader.get_batch(number) if self._is_file else reader.read_next_batch()
+            for name in self._columns.names:
+                _check(batch.column(name))
             begin = self._ends_at[number - 1] if number else 0
             yield batch, begin, size if self._is_file and number == count - 1 else end
 
@@ -85,3 +91,24 @@ class ArrowEdges:
         ipc, content = pyarrow().ipc, pyarrow().BufferReader(mapped.content)
         options = ipc.IpcReadOptions(use_threads=False, included_fields=columns)
         return (ipc.open_file if self._is_file else ipc.open_stream)(content, options=options)
+
+
+def _check(column: Any) -> None:
+    """Refuse a column whose offsets or indices lead out of it: pyarrow takes what lies in a file on trust.
+
+    Whether names are UTF-8 is looked at later, where the row is known.
+    """
+    pa = pyarrow()
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column.validate()
+        if len(column.indices):
+            lowest, highest = (each.as_py() for each in compute().min_max(column.indices).values())
+            if lowest is not None and not 0 <= lowest <= highest < len(column.dictionary):
+                raise ValueError(f"an index of a dictionary of {len(column.dictionary)} leads out of it.")
+        _check(column.dictionary)
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        column.validate()
+        column.view(pa.binary() if pa.types.is_string(kind) else pa.large_binary()).validate(full=True)
+    else:
+        column.validate(full=not (pa.types.is_integer(kind) or pa.types.is_floating(kind)))

@@ -9,7 +9,7 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, counted
 from dorylus.graph.ingest.readers import row_checks
-from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, PageCache
+from dorylus.graph.ingest.readers.edge_file import BATCH_ROWS, PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
 
 BY_SUFFIX: dict[str, np.dtype[Any]] = {".i32": np.dtype("<i4"), ".i64": np.dtype("<i8")}
@@ -38,21 +38,23 @@ class BinaryEdges:
     def __iter__(self) -> Iterator[EdgeBatch]:
         row = 0
         with open(self.path, "rb", buffering=0) as file, PageCache(self.path) as cache:
-            while pairs := _read(file, MAX_EDGES * 2 * self._dtype.itemsize):
+            while pairs := _read(file, BATCH_ROWS * 2 * self._dtype.itemsize):
                 ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
                 source, destination = (row_checks.ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
                 cache.behind(file.tell())
                 yield EdgeBatch(source, destination, None, file.tell(), counted(row, f"{self.path}, row"))
                 row += len(ends)
+                del pairs, ends, source, destination  # before the next are read
 
 
-def _read(file: Any, count: int) -> bytes:
+def _read(file: Any, count: int) -> bytearray:
     """The next ``count`` bytes, or what is left: a raw read may give less than asked."""
-    parts = []
-    while count > 0 and (part := file.read(count)):
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+    content, done = bytearray(count), 0
+    with memoryview(content) as room:
+        while done < count and (got := file.readinto(room[done:])):
+            done += got
+    del content[done:]
+    return content
 
 
 def _dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:

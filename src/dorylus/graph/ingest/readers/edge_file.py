@@ -5,12 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch
 
 MAX_EDGES = 1 << 20
 """A batch holds at most so many edges."""
 
+BATCH_ROWS = MAX_EDGES // 2
+"""So many rows of raw numbers are read at a time: they, their ends and the ends before are in memory at once."""
+
 DROP_BYTES = 8 << 20
+
+
+class NoEdgesError(DataError):
+    """A file that is as it should be, but holds no edge: as a part of many it is left out, alone it is refused."""
 
 
 class EdgeFile(Protocol):
@@ -24,6 +32,32 @@ class EdgeFile(Protocol):
     """How many there are, or about; None where that cannot be told before they are read."""
 
     def __iter__(self) -> Iterator[EdgeBatch]: ...
+
+
+class Unchanged:
+    """A file as it was when it was looked at: size, time of change, and which file it is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._before = path, _state(path.stat())
+        self.size = self._before[0]
+
+    def check(self) -> None:
+        """Refuses a file that is no longer what it was."""
+        try:
+            now = self._path.stat()
+        except OSError as error:
+            gone = isinstance(error, FileNotFoundError)
+            found = "it is not there any more" if gone else error.strerror or str(error)
+        else:
+            if _state(now) == self._before:
+                return
+            sizes = f"it has {now.st_size:,} bytes, and had {self.size:,}"
+            found = sizes if now.st_size != self.size else "it was written to or replaced"
+        raise DataError(f"{self._path} changed while it was read: {found}. Ingest it again when it is complete.")
+
+
+def _state(stat: os.stat_result) -> tuple[int, int, int, int]:
+    return stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino
 
 
 class PageCache:

@@ -17,7 +17,7 @@ from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.ingest.batches import EdgeBatch, counted
 from dorylus.graph.ingest.readers import row_checks
-from dorylus.graph.ingest.readers.edge_file import MAX_EDGES, PageCache
+from dorylus.graph.ingest.readers.edge_file import BATCH_ROWS, NoEdgesError, PageCache
 from dorylus.graph.ingest.readers.npy_header import NpyHeader, read_header
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 
@@ -48,7 +48,7 @@ class NpyEdges:
         self.weighted = len(self._vectors) == 3
         self.num_edges: int | None = self._vectors[0].num_rows
         if self.num_edges == 0:
-            raise DataError(f"{path} holds no edge. Leave it out, or write it again.")
+            raise NoEdgesError(f"{path} holds no edge. Leave it out, or write it again.")
         for vector, what in zip(self._vectors, ("source", "destination"), strict=False):
             row_checks.need_whole_numbers(path, vector.member or f"its {what}", vector.header.dtype)
 
@@ -59,8 +59,8 @@ class NpyEdges:
             files = [stack.enter_context(self._open(vector.member)) for vector in self._vectors]
             for file, vector in zip(files, self._vectors, strict=True):
                 self._seek(file, vector.begin)
-            for row in range(0, count, MAX_EDGES):
-                rows = min(MAX_EDGES, count - row)
+            for row in range(0, count, BATCH_ROWS):
+                rows = min(BATCH_ROWS, count - row)
                 yield self._batch(files, row, rows, size * (row + rows) // count)
                 cache.drop()  # whole: both ends, and members of an archive, may lie far apart
 

@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.lib import format as npy_format
 from dorylus.errors import DataError
 
 MAGIC_BYTES = 64 << 10
+_MOST_DIMENSIONS = 64  # of an array of NumPy's
 
 
 class NpyHeader(NamedTuple):
@@ -35,7 +37,9 @@ def read_header(file: IO[bytes], path: Path, what: str = "it") -> NpyHeader:
             raise ValueError(f"version {version} of the format")
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, fortran, dtype = read(start)
-    except (ValueError, TypeError, SyntaxError, UnicodeDecodeError) as error:
+        if not all(0 <= size < 1 << 63 for size in shape) or len(shape) > _MOST_DIMENSIONS:
+            raise ValueError("a shape that no array has")
+    except (ValueError, TypeError, SyntaxError, RecursionError, OverflowError, TokenError) as error:
         raise DataError(
             f"cannot read {path} as NumPy's: {what} has no good header ({error}). Save it with np.save."
         ) from error

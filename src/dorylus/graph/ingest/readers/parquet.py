@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DataError
 from dorylus.graph.ingest.batches import EdgeBatch, Held
 from dorylus.graph.ingest.readers.arrow import INSTALL, damage_named, pyarrow
 from dorylus.graph.ingest.readers.arrow_columns import NAME_ROWS, ArrowColumns
-from dorylus.graph.ingest.readers.edge_file import PageCache
+from dorylus.graph.ingest.readers.edge_file import NoEdgesError, PageCache
 from dorylus.graph.ingest.readers.options import ReadOptions
-from dorylus.graph.ingest.readers.parquet_sizes import held_bytes, without_arrow_types
+from dorylus.graph.ingest.readers.parquet_sizes import first_pages, without_arrow_types
 from dorylus.graph.interop.packages import optional
 
 BATCH_ROWS = 1 << 18
@@ -27,13 +26,16 @@ class ParquetEdges:
         with damage_named(path):
             schema, num_rows = self._look()
         if num_rows == 0:
-            raise DataError(f"{path} holds no edge. Leave it out, or write it again.")
+            raise NoEdgesError(f"{path} holds no edge. Leave it out, or write it again.")
         self.num_edges: int | None = num_rows
         self._columns = ArrowColumns(path, schema, options)
         with damage_named(path):
-            held = held_bytes(path, self._metadata, self._columns.names)
+            pages = first_pages(path, self._metadata, self._columns.names)
+        self.has_checksums = pages.have_checksums
         self.held = Held(
-            held, f"to unpack the largest pages of {path}", "write the file with smaller row groups and dictionaries"
+            pages.held_bytes,
+            f"to unpack the largest pages of {path}",
+            "write the file with smaller row groups and dictionaries",
         )
         self.strings, self.weighted = self._columns.strings, self._columns.weighted
 
@@ -65,4 +67,10 @@ class ParquetEdges:
 
     def _open(self) -> Any:
         # Pages are read as they are needed: reading ahead would hold whole row groups.
-        return self._parquet.ParquetFile(self.path, metadata=self._metadata, buffer_size=BUFFER_BYTES, pre_buffer=False)
+        return self._parquet.ParquetFile(
+            self.path,
+            metadata=self._metadata,
+            buffer_size=BUFFER_BYTES,
+            pre_buffer=False,
+            page_checksum_verification=True,
+        )

@@ -1,24 +1,36 @@
-"""What the columns of a Parquet file take to decode, by the headers of their first pages, and how to take less."""
+"""What the first pages of columns of a Parquet file tell: what decoding takes, and whether pages have checksums."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 DICTIONARY_PAGE = 2
 HEADER_BYTES = 32  # the kind and both sizes of a page take 18 at most
+NEXT_NUMBER = 0x15  # the field after the last one, of 32 bits: behind both sizes, the checksum
 MARK = b"PAR1"
 TAIL_BYTES = 8  # the length of the footer, and the mark
 
 
-def held_bytes(path: Path, metadata: Any, names: list[str]) -> int:
-    """What decoding holds of the row group that takes most: a page a column, or its dictionary, packed and unpacked."""
+class Pages(NamedTuple):
+    """What decoding holds of the row group that takes most: a page a column, or its dictionary, packed and unpacked.
+
+    ``have_checksums``: the pages of all columns in all row groups do.
+    """
+
+    held_bytes: int
+    have_checksums: bool
+
+
+def first_pages(path: Path, metadata: Any, names: list[str]) -> Pages:
+    """What the first pages of the columns ``names`` tell."""
     with open(path, "rb", buffering=0) as file:
-        sizes = (
-            sum(_first_page(file.fileno(), chunk) for chunk in _chunks(metadata.row_group(group), names))
+        groups = [
+            [_first_page(file.fileno(), chunk) for chunk in _chunks(metadata.row_group(group), names)]
             for group in range(metadata.num_row_groups)
-        )
-        return max(sizes, default=0)
+        ]
+    held = max((sum(page.held_bytes for page in group) for group in groups), default=0)
+    return Pages(held, all(page.have_checksums for group in groups for page in group))
 
 
 def without_arrow_types(path: Path) -> Any:
@@ -39,15 +51,19 @@ def _chunks(group: Any, names: list[str]) -> Iterator[Any]:
     return (chunk for chunk in chunks if chunk.path_in_schema in names)
 
 
-def _first_page(descriptor: int, chunk: Any) -> int:
+def _first_page(descriptor: int, chunk: Any) -> Pages:
     places = (chunk.dictionary_page_offset, chunk.data_page_offset)
     header = os.pread(descriptor, HEADER_BYTES, min(place for place in places if place))
-    kind, unpacked, packed = _numbers(header)
-    return packed + unpacked * (2 if kind == DICTIONARY_PAGE else 1)  # the words of a dictionary are copied
+    kind, unpacked, packed, has_checksum = _numbers(header)
+    held = packed + unpacked * (2 if kind == DICTIONARY_PAGE else 1)  # the words of a dictionary are copied
+    return Pages(held, has_checksum)
 
 
-def _numbers(header: bytes) -> tuple[int, int, int]:
-    """The first three fields of Thrift's compact form: zigzag numbers, seven bits a byte, each behind a byte."""
+def _numbers(header: bytes) -> tuple[int, int, int, bool]:
+    """The first three fields of Thrift's compact form, and whether the fourth is there.
+
+    Each is a zigzag number, seven bits a byte, behind a byte.
+    """
     found: list[int] = []
     place = 0
     while len(found) < 3 and place < len(header):
@@ -60,4 +76,4 @@ def _numbers(header: bytes) -> tuple[int, int, int]:
                 break
         found.append(number >> 1)
     kind, unpacked, packed = (*found, 0, 0, 0)[:3]
-    return kind, unpacked, packed
+    return kind, unpacked, packed, header[place : place + 1] == bytes([NEXT_NUMBER])

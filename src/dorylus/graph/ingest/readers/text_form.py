@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dorylus.errors import DataError
 from dorylus.graph.ingest.readers import column_choice
+from dorylus.graph.ingest.readers.edge_file import NoEdgesError
 from dorylus.graph.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.graph.ingest.readers.packed import UnpackedFile, packing
 from dorylus.kernels import TextForm
@@ -77,11 +78,11 @@ def line_too_long(path: Path, number: int) -> DataError:
     )
 
 
-def _no_edge(path: Path, options: ReadOptions) -> DataError:
+def _no_edge(path: Path, options: ReadOptions) -> NoEdgesError:
     """The refusal of a file that has a header alone."""
     told = options.header or _by_name(options)
     cure = "" if told else " Or, if it is an edge, ingest the file with header=False (dorylus ingest --no-header)."
-    return DataError(f"{path} holds a header and no edge. Leave it out, or write it again.{cure}")
+    return NoEdgesError(f"{path} holds a header and no edge. Leave it out, or write it again.{cure}")
 
 
 def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[Line]]:
@@ -105,7 +106,7 @@ def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[Line]]:
             if len(found) == SAMPLE_LINES:
                 break
     if not found:
-        raise DataError(f"{path} holds no edge. Each line gives {line_form(strings=False)}.")
+        raise NoEdgesError(f"{path} holds no edge. Each line gives {line_form(strings=False)}.")
     return before, found
 
 

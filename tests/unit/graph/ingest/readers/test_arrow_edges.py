@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from all_edges import edges_of
@@ -132,3 +133,37 @@ def test_a_file_cut_short_or_of_another_kind_is_refused(form: str, tmp_path: Pat
         path.write_bytes(content)
         with pytest.raises(DataError, match=f"cannot read {path}"):
             edges_of(open_edges(path))
+
+
+def flipped_in(path: Path, needle: bytes) -> None:
+    """Flips the lowest bit of the third byte of a number that lies plain in a file."""
+    content = bytearray(path.read_bytes())
+    content[content.index(needle) + 2] ^= 1
+    path.write_bytes(content)
+
+
+def written_plain(path: Path, *, checksums: bool, **columns: Any) -> Path:
+    """A Parquet file whose numbers lie as they are."""
+    parquet.write_table(
+        pa.table(columns), path, compression="none", use_dictionary=False, write_page_checksum=checksums
+    )
+    return path
+
+
+def test_a_flipped_bit_in_a_page_with_a_checksum_is_refused(tmp_path: Path) -> None:
+    columns = {"source": np.arange(1000), "target": np.arange(1000)[::-1]}
+    path = written_plain(tmp_path / "edges.parquet", checksums=True, **columns)
+    assert open_edges(path).unchecked == []
+    flipped_in(path, np.arange(500, 510).tobytes())
+    with pytest.raises(DataError, match=r"edges\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+        edges_of(open_edges(path))
+
+
+def test_a_parquet_file_without_checksums_is_known(tmp_path: Path) -> None:
+    columns = {"source": ["a", "b"], "target": ["b", "c"]}
+    with_dictionary = tmp_path / "with.parquet"
+    parquet.write_table(pa.table(columns), with_dictionary, write_page_checksum=True)
+    without = written_plain(tmp_path / "without.parquet", checksums=False, **columns)
+    source = open_edges(tmp_path)
+    assert edges_of(source) == 2 * [("a", "b"), ("b", "c")]
+    assert source.unchecked == [without]

@@ -1,0 +1,70 @@
+"""Every writer of files, killed at each system call by which it changes them, leaves the old state or the new one.
+
+What is found is listed in docs/reliability.md. Long writers are killed at a few calls here, at all of them in
+tests/soak.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+
+from crash_bench.preload import compiler
+from crash_bench.requests import Examiner, examiner
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="the library of faults is compiled, and there is no cc")
+
+SHORT = [
+    "checkpoint",
+    "checkpoint of the same epoch",
+    "new run",
+    "run.toml",
+    "used.ledger and used.json",
+    "log.jsonl",
+    "exported program",
+    "function package",
+]
+LONG = ["store, replaced", "ingested store, replaced", "shards, replaced", "predictions"]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
+    with examiner(tmp_path_factory.mktemp("faults")) as running:
+        yield running
+
+
+@pytest.mark.parametrize("writer", SHORT)
+def test_killed_at_any_call_the_old_or_the_new_is_found_and_the_next_writer_tidies_up(
+    bench: Examiner, writer: str
+) -> None:
+    found = bench.ask(writer, "kill")
+    assert found["tried"] == found["calls"] > 0
+    assert not found["problems"]
+
+
+@pytest.mark.parametrize("writer", LONG)
+def test_killed_at_some_calls_of_many_the_old_or_the_new_is_found(bench: Examiner, writer: str) -> None:
+    found = bench.ask(writer, "kill", most=6)
+    assert found["tried"] > 4
+    assert not found["problems"]
+
+
+@pytest.mark.parametrize(
+    ("writer", "action"),
+    [
+        ("checkpoint of the same epoch", "power cut"),
+        ("metrics.json", "power cut"),
+        ("metrics.json", "tear"),
+        ("used.ledger and used.json", "tear"),
+        ("run.toml", "full disk"),
+    ],
+)
+def test_so_it_is_when_the_power_goes_a_write_is_torn_or_the_disk_is_full(
+    bench: Examiner, writer: str, action: str
+) -> None:
+    assert not bench.ask(writer, action)["problems"]
+
+
+def test_a_checkpoint_is_never_missing_where_two_names_cannot_be_exchanged(bench: Examiner) -> None:
+    found = bench.ask("checkpoint of the same epoch", "kill", exchange=False)
+    assert not found["problems"]
+    assert found["calls"] > bench.ask("checkpoint of the same epoch", "kill", most=1)["calls"], "nothing was refused"

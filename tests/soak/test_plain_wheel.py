@@ -1,0 +1,87 @@
+"""The wheel, in an environment of its own without extras: README's first program and the commands run."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TORCH = "torch==2.13.0"
+LONG_S = 1800
+pytestmark = pytest.mark.timeout(2 * LONG_S)
+
+
+def run(*command, cwd=ROOT, **settings):
+    """Stdout of a command that must end well."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=LONG_S, **settings)
+    assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def dist():
+    """The folder with a wheel and a source distribution of this tree."""
+    run("make", "wheel")
+    return ROOT / "build" / "dist"
+
+
+@pytest.fixture(scope="module")
+def plain(dist, tmp_path_factory):
+    """The folder of programs of an environment that has the wheel and what it requires, and nothing else."""
+    pip = ("-m", "pip", "--disable-pip-version-check")
+    found = run(
+        sys.executable,
+        *pip,
+        "install",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+        "--quiet",
+        "--report",
+        "-",
+        TORCH,
+    )
+    version = json.loads(found)["install"][0]["metadata"]["version"]
+    if "+cpu" not in version:
+        pytest.skip(f"pip finds torch {version}, which brings gigabytes of CUDA, and no build for CPUs only")
+    folder = tmp_path_factory.mktemp("plain") / "venv"
+    run(sys.executable, "-m", "venv", folder)
+    run(folder / "bin" / "python", *pip, "install", TORCH)
+    (wheel,) = dist.glob("*.whl")
+    run(folder / "bin" / "python", *pip, "install", wheel)
+    return folder / "bin"
+
+
+def test_what_only_extras_bring_is_not_there(plain):
+    names = run(plain / "python", "-m", "pip", "list", "--format", "freeze")
+    assert not re.search(r"^(pyzmq|onnx|pyarrow|ray|boto3)", names, re.MULTILINE)
+
+
+def test_the_first_program_of_the_readme_says_what_the_readme_shows(plain, tmp_path):
+    program, shown = re.findall(r"```python\n(.*?)```.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    said = run(plain / "python", "-c", program, cwd=tmp_path).splitlines()
+    assert len(said) == len(shown.splitlines())
+    assert said[0] == shown.splitlines()[0]
+    accuracy = float(re.search(r"test accuracy +([\d.]+)%", "\n".join(said))[1])
+    assert accuracy > 97
+
+
+def test_the_commands_of_one_machine_run(plain, tmp_path):
+    dorylus = plain / "dorylus"
+    assert run(dorylus, "doctor", cwd=tmp_path).splitlines()[-1] == "fit to train"
+    run(dorylus, "train", "communities:num_vertices=2000", "--epochs", 12, "--run-dir", "run", cwd=tmp_path)
+    run(dorylus, "predict", "run", "--out", "classes.npy", cwd=tmp_path)
+    run(dorylus, "timeline", "run", cwd=tmp_path)
+    assert (tmp_path / "classes.npy").is_file()
+
+
+def test_the_source_distribution_holds_all_that_a_wheel_is_built_from(dist, tmp_path):
+    (source,) = dist.glob("*.tar.gz")
+    run(*(sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", tmp_path, source))
+    (wheel,) = tmp_path.glob("*.whl")
+    (ours,) = dist.glob("*.whl")
+    assert wheel.name == ours.name
