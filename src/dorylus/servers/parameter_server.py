@@ -22,6 +22,7 @@ from dorylus.servers.updates import Update
 
 Weights = Mapping[str, Tensor]
 Aliases = Mapping[str, Sequence[str]]
+LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)  # of a parameter whose sum of squares does not overflow
 
 
 class ParameterServer:
@@ -87,16 +88,25 @@ class ParameterServer:
         A weight may be at most so large that the sum of squares of its parameter is finite: the products that a layer
         forms of larger ones overflow. What the optimiser keeps has to be finite.
         """
+        kept = [each for state in self._optimizer_state().values() for each in state.values() if _is_floating(each)]
+        norm = torch.nn.utils.get_total_norm([*(each.detach() for each in self.owned.values()), *kept])
+        return None if norm <= LARGEST_NORM else self._first_exploded()
+
+    def _first_exploded(self) -> str | None:
+        """The same by looking at every tensor by itself: all of them together may overflow where none does."""
         for name, parameter in self.owned.items():
             values = parameter.detach()
             if not math.isfinite(torch.linalg.vector_norm(values).square()):
                 finite = torch.isfinite(values).all()
                 return f"{name} is {'so large that the sum of its squares overflows' if finite else 'not finite'}"
-        for stepped, state in self.optimizer.state.items() if self.optimizer is not None else ():
+        for stepped, state in self._optimizer_state().items():
             for name, each in state.items():
-                if isinstance(each, Tensor) and each.is_floating_point() and not torch.isfinite(each).all():
-                    return f"{name}, which the optimiser keeps for {self._names[stepped]}, is not finite"  # type: ignore[index]
+                if _is_floating(each) and not torch.isfinite(each).all():
+                    return f"{name}, which the optimiser keeps for {self._names[stepped]}, is not finite"
         return None
+
+    def _optimizer_state(self) -> Mapping[Any, Mapping[str, Any]]:
+        return {} if self.optimizer is None else self.optimizer.state
 
     def momenta(self) -> dict[str, float]:
         """How much of its last step the optimiser repeats in the next, for each parameter it steps."""
@@ -148,6 +158,10 @@ class ParameterServer:
 def published(parameter: nn.Parameter) -> Tensor:
     """A parameter's value as readers get it: a copy that stays, a leaf of an autograd graph."""
     return parameter.detach().clone().requires_grad_(parameter.requires_grad)
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 @contextmanager

@@ -178,9 +178,14 @@ class ParameterServers:
                 self._look_again_s = now_s + (now_s - begun_s) / LOOK_SHARE
 
     def _check_finite(self, when: str) -> None:
-        for server in self.servers:
-            if what := server.exploded():
-                raise DivergedError(f"{when}, {what}")
+        intra_op = torch.get_num_threads()
+        torch.set_num_threads(1)  # more would go on spinning for a while beside the tasks that come next
+        try:
+            for server in self.servers:
+                if what := server.exploded():
+                    raise DivergedError(f"{when}, {what}")
+        finally:
+            torch.set_num_threads(intra_op)
 
     def weights(self) -> dict[str, Tensor]:
         """A copy of the latest weights."""
