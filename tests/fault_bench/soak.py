@@ -36,6 +36,7 @@ EPOCHS = 20
 NUM_NODES = 3
 RUN_LIMIT_S = 300.0  # of one program, whatever was done to it
 SETTLE_S = 20.0  # in which what a program started has to end after it
+LATER_S = 6.0  # within which a fault comes to a process that was not there at its moment
 REPLACED_S = 4.0  # after which a killed node is started again, as a cloud would
 MOST_RESUMES = 3
 WAS_KILLED = -signal.SIGKILL
@@ -229,13 +230,29 @@ class Disturbed:
         timer.start()
         return f"{name} for {seconds:.0f} s"
 
-    def kill(self, pids: Sequence[int], name: str) -> str:
-        """Kill one of these processes."""
-        if not pids:
-            return f"no {name} at that moment"
+    def kill_one(self, find: Callable[[], Sequence[int]], name: str) -> str:
+        """Kill one of the processes that are found."""
+        pid = self._pick(find)
+        if pid is None:
+            return f"no {name} before the end"
         with suppress(ProcessLookupError):
-            os.kill(self.chance.choice(pids), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
         return name
+
+    def stop_one(self, find: Callable[[], Sequence[int]], name: str) -> str:
+        """Stop one of the processes that are found, for a while."""
+        pid = self._pick(find)
+        return f"no {name} before the end" if pid is None else self.stop(pid, name)
+
+    def _pick(self, find: Callable[[], Sequence[int]]) -> int | None:
+        """One of the processes; where none is there yet, a random moment after there is."""
+        waited = False
+        while self.program.process.poll() is None:
+            if (pids := find()) and not waited:
+                return self.chance.choice(pids)
+            time.sleep(self.chance.uniform(0.0, LATER_S) if pids else 0.1)
+            waited = not pids
+        return None
 
 
 OF_THE_DRIVER: Mapping[str, Callable[[Disturbed], str]] = {
@@ -255,13 +272,9 @@ class Functions(Place):
     def faults(self) -> Mapping[str, Callable[[Disturbed], str]]:
         return {
             **OF_THE_DRIVER,
-            "kill -9 of a function": lambda run: run.kill(self._workers(), "function"),
-            "SIGSTOP of a function": self._stop_function,
+            "kill -9 of a function": lambda run: run.kill_one(self._workers, "function"),
+            "SIGSTOP of a function": lambda run: run.stop_one(self._workers, "function"),
         }
-
-    def _stop_function(self, run: Disturbed) -> str:
-        workers = self._workers()
-        return run.stop(run.chance.choice(workers), "function") if workers else "no function at that moment"
 
     def _workers(self) -> list[int]:
         return [pid for pid in alive() if "dorylus.functions.worker" in title(pid)]
@@ -359,10 +372,10 @@ class Ray(Place):
     def faults(self) -> Mapping[str, Callable[[Disturbed], str]]:
         return {
             **OF_THE_DRIVER,
-            "kill -9 of a graph server": lambda run: run.kill(self._servers("GraphServer"), "graph server"),
-            "kill -9 of a parameter server": lambda run: run.kill(self._servers("ParameterServer"), "parameter server"),
-            "SIGSTOP of a graph server": lambda run: self._stop_server(run, "GraphServer"),
-            "SIGSTOP of a parameter server": lambda run: self._stop_server(run, "ParameterServer"),
+            "kill -9 of a graph server": lambda run: run.kill_one(self._graphs, "graph server"),
+            "kill -9 of a parameter server": lambda run: run.kill_one(self._parameters, "parameter server"),
+            "SIGSTOP of a graph server": lambda run: run.stop_one(self._graphs, "graph server"),
+            "SIGSTOP of a parameter server": lambda run: run.stop_one(self._parameters, "parameter server"),
             "kill -9 of a node": self._kill_node,
             "cable out for 5 s": lambda run: self._cut_cable(run, 5.0),
             "cable out for 40 s": lambda run: self._cut_cable(run, 40.0),
@@ -391,12 +404,14 @@ class Ray(Place):
         self._nodes.close()
         super().close()
 
+    def _graphs(self) -> list[int]:
+        return self._servers("GraphServer")
+
+    def _parameters(self) -> list[int]:
+        return self._servers("ParameterServer")
+
     def _servers(self, kind: str) -> list[int]:
         return [pid for pid, its in sorted(self._nodes.servers().items()) if its == kind]
-
-    def _stop_server(self, run: Disturbed, kind: str) -> str:
-        servers = self._servers(kind)
-        return run.stop(run.chance.choice(servers), kind) if servers else f"no {kind} at that moment"
 
     def _kill_node(self, run: Disturbed) -> str:
         node = run.chance.randrange(1, NUM_NODES)

@@ -95,6 +95,13 @@ def _left(guard: object) -> None:
         _countdown = None
 
 
+def _asked_for(error: BaseException | None) -> Terminated | None:
+    """The request behind a SystemExit that a library made of it: Ray, interrupted while it waits, raises its own."""
+    if _countdown is None or not isinstance(error, SystemExit) or error.code == 128 + _countdown.number:
+        return None
+    return Terminated(_countdown.number)
+
+
 def _is_free(number: int) -> bool:
     """Whether a signal would end the process, or do what an outer guard here has set."""
     handler = signal.getsignal(number)
@@ -127,6 +134,8 @@ def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
             if _is_free(number):
                 before[number] = signal.signal(number, ask)
         yield
+    except SystemExit as error:
+        raise _asked_for(error) or error from None
     finally:
         for changed, handler in before.items():
             signal.signal(changed, handler)
@@ -174,7 +183,10 @@ class Interrupt:
         for number in list(self._before):
             self._give_back(number)
         if self in _guards:
+            asked_for = _asked_for(error)
             _left(self)
+            if asked_for is not None:
+                raise asked_for from None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

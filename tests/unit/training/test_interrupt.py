@@ -122,6 +122,24 @@ def test_a_handler_that_somebody_has_set_is_left_alone(handler, guard):
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+@pytest.mark.parametrize("guard", [Interrupt, terminable])
+def test_a_library_that_makes_its_own_exit_of_a_signal_does_not_hide_it(guard):
+    """Ray does, where a signal comes while it waits for an actor."""
+    with pytest.raises(Terminated) as ended, guard():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        except SystemExit:
+            raise SystemExit(1) from None
+    assert ended.value.signal == signal.SIGTERM
+
+
+@pytest.mark.parametrize("guard", [Interrupt, terminable])
+def test_an_exit_that_nobody_asked_for_by_a_signal_stays_what_it_is(guard):
+    with pytest.raises(SystemExit) as ended, guard():
+        raise SystemExit(3)
+    assert ended.value.code == 3
+
+
 @pytest.mark.parametrize(("expected_s", "dropped"), [(1e9, True), (0.0, False), (None, False)])
 def test_work_that_is_expected_to_end_too_late_is_dropped_at_once(expected_s, dropped):
     given_up = threading.Event()
