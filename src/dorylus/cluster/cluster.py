@@ -3,7 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import add
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -26,6 +27,14 @@ class NotRevivedError(ServersLostError):
 
 class EpochDroppedError(TrainingError):
     """The epoch, or the evaluation, in hand was given up: the state is that of the last epoch that was finished."""
+
+
+def total_loss(parts: Mapping[int, float]) -> float:
+    """The loss of an epoch, from those of its intervals, added in their order.
+
+    Not by ``sum``, which adds floats in another way from Python 3.12 on: a run has the same bits on every Python.
+    """
+    return reduce(add, (parts[interval] for interval in sorted(parts)), 0.0)
 
 
 class Delivery(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from dorylus.cluster.cluster import Delivery
+from dorylus.cluster.cluster import Delivery, total_loss
 from dorylus.cluster.engine import Engine, Pass, Station, explained
 from dorylus.errors import DorylusError, TrainingError
 from dorylus.partition import Arrangement, Ghosts, SendList
@@ -83,8 +83,7 @@ class TrainedWeights:
 
     def take_loss(self, epoch: int) -> float:
         """The loss of a finished epoch: the sum over intervals, in their order."""
-        parts = self._losses.pop(epoch)
-        return sum(parts[interval] for interval in sorted(parts))
+        return total_loss(self._losses.pop(epoch))
 
 
 class Elsewhere(Protocol):

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from dorylus.cluster.cluster import EpochDroppedError, EpochReport, NotRevivedError, ServersLostError
+from dorylus.cluster.cluster import EpochDroppedError, EpochReport, NotRevivedError, ServersLostError, total_loss
 from dorylus.cluster.graph_node import NodeReport
 from dorylus.cluster.job import Job
 from dorylus.cluster.node_pool import PoolNews, joined_figures
@@ -224,8 +224,7 @@ class RemoteCluster:
             self._ask(self._parameters, "synchronise")
         reports: list[NodeReport] = self._ask(self._graphs, "train_epoch", permit, exact)
         self._hear_end()
-        parts = {interval: part for report in reports for interval, part in report.losses.items()}
-        loss = sum(parts[interval] for interval in sorted(parts))
+        loss = total_loss({interval: part for report in reports for interval, part in report.losses.items()})
         for report in reports:
             self._hear(report.pool)
         self._note_peaks([report.server.peak_memory_bytes for report in reports])

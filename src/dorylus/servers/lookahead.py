@@ -7,6 +7,8 @@ after. Guessing the weights so is weight prediction (SpecTrain: Chen, Yang and C
 """
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -25,7 +27,8 @@ def move_ahead(before: Weights, latest: Weights, momenta: Momenta, steps: int) -
     for name, momentum in momenta.items():
         weight = latest[name]
         if momentum and weight is not before[name]:
-            repeated = sum(momentum**step for step in range(1, steps + 1))
+            # Not by sum(), which adds floats in another way from Python 3.12 on.
+            repeated = reduce(add, (momentum**step for step in range(1, steps + 1)), 0.0)
             guess = torch.lerp(before[name].detach(), weight.detach(), 1 + repeated)
             moved[name] = guess.requires_grad_(weight.requires_grad)
     return moved
