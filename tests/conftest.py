@@ -23,7 +23,10 @@ _NOT_OUR_VARIABLES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
 
 def pytest_configure(config: pytest.Config) -> None:
     """Warnings are errors, but not those that PyG draws from torch, and from Python 3.13, when it is imported."""
-    for message in ("`torch.jit.script", "Failing to pass a value to the 'type_params' parameter of 'typing._eval_type'"):
+    for message in (
+        "`torch.jit.script",
+        "Failing to pass a value to the 'type_params' parameter of 'typing._eval_type'",
+    ):
         config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
 
 

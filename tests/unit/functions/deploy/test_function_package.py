@@ -88,7 +88,9 @@ def test_the_hash_is_told_as_lambda_tells_it(tmp_path):
 
 def test_another_platforms_packages_are_fetched_and_its_zip_has_no_bootstrap(tmp_path, monkeypatch):
     here = on_this_machine()
-    other = Platform("arm64" if here.architecture == "x86_64" else "x86_64", "3.13" if here.python != "3.13" else "3.12")
+    other = Platform(
+        "arm64" if here.architecture == "x86_64" else "x86_64", "3.13" if here.python != "3.13" else "3.12"
+    )
     wheel = tmp_path / "numpy-2-cp313.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("numpy/__init__.py", "x = 1\n")
