@@ -50,12 +50,19 @@ class LatePool:
             self._calls.append((call, done, failed))
         self._threads.submit(self._answer_the_newest)
 
+    def cancel(self, calls):
+        wanted = {id(call) for call in calls}
+        with self._lock:
+            self._calls = [each for each in self._calls if id(each[0]) not in wanted]
+
     def close(self):
         self._closed = True
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _answer_the_newest(self):
         with self._lock:
+            if not self._calls:  # it was cancelled
+                return
             call, done, failed = self._calls.pop()
         try:
             reply = dense.run(call)
@@ -85,6 +92,9 @@ class SabotagedPool:
             self._inner.submit(call, lambda reply: None, failed)
         else:
             self._inner.submit(call, done, failed)
+
+    def cancel(self, calls):
+        self._inner.cancel(calls)
 
     def close(self):
         self._inner.close()
@@ -136,6 +146,12 @@ class Answers:
 
     def submit(self, pool, call):
         pool.submit(call, self.take(call, "done"), self.take(call, "failed"))
+
+    def wait_for(self, intervals):
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: intervals <= {task.interval for task, _ in self.done + self.failed}, DEADLINE_S
+            )
 
     def wait(self, count):
         with self._changed:
@@ -238,6 +254,32 @@ def test_an_error_of_a_body_goes_to_failed_and_others_are_not_touched(pool):
     assert [(task.interval, str(error)) for task, error in answers.failed] == [(3, "this body refuses")]
     assert isinstance(answers.failed[0][1], ArithmeticError)
     assert len(answers.done) == 9
+
+
+def test_calls_that_are_cancelled_leave_the_others_alone(pool):
+    answers, calls = Answers(), [a_call(interval) for interval in range(60)]
+    for call in calls:
+        answers.submit(pool, call)
+        if call.task.interval % 20 == 19:
+            pool.cancel([each for each in calls[: call.task.interval] if each.task.interval % 2])
+    wanted = set(range(0, 60, 2)) | {59}
+    answers.wait_for(wanted)
+    pool.close()
+    answered = [task.interval for task, _ in answers.done]
+    assert wanted <= set(answered)
+    assert len(answered) == len(set(answered))
+    assert answers.failed == []
+
+
+def test_calls_that_were_answered_or_never_came_are_passed_over_when_they_are_cancelled(pool):
+    answers, call = Answers(), a_call(0)
+    answers.submit(pool, call)
+    answers.wait(1)
+    pool.cancel([call, a_call(1)])
+    pool.cancel([])
+    answers.submit(pool, a_call(2))
+    answers.wait(2)
+    assert [task.interval for task, _ in answers.done] == [0, 2]
 
 
 def test_nothing_is_answered_after_close(pool):

@@ -6,7 +6,7 @@ work, or a message that was still on its way, when its session ended can so chan
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import count
 
@@ -106,7 +106,7 @@ class _Message:
 
 
 class SessionTasks:
-    """A pool as one session uses it: a reply that comes after the end of the session is dropped, and counted.
+    """A pool as one session uses it: its calls are cancelled when the session ends, and later replies dropped, counted.
 
     The pool holds no reference to who waits for a reply, so the memory of a session can go before its last reply comes.
     """
@@ -114,7 +114,7 @@ class SessionTasks:
     def __init__(self, pool: TensorPool, fence: Fence, session: int) -> None:
         self._pool, self._fence, self._session = pool, fence, session
         self._numbers, self._lock, self._closed = count(), threading.Lock(), False
-        self._waiting: dict[int, tuple[Callable[[Reply], None], Callable[[BaseException], None]]] = {}
+        self._waiting: dict[int, tuple[Call, tuple[Callable[[Reply], None], Callable[[BaseException], None]]]] = {}
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Submit a call to the pool; none is submitted once the session is over."""
@@ -122,17 +122,26 @@ class SessionTasks:
             if self._closed:
                 raise OtherSessionError(f"session {self._session} is over: no call is submitted for it.")
             number = next(self._numbers)
-            self._waiting[number] = done, failed
+            self._waiting[number] = call, (done, failed)
         self._pool.submit(call, lambda reply: self._answer(number, 0, reply), lambda why: self._answer(number, 1, why))
+        if self._closed:  # meanwhile: the pool may not have had it yet when the session's calls were cancelled
+            self._pool.cancel([call])
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Have the pool let go of these calls."""
+        self._pool.cancel(calls)
 
     def close(self) -> None:
-        """Forget who waits; the pool is shared by all sessions, and stays."""
+        """Cancel all calls, and forget who waits for them; the pool is shared by all sessions, and stays."""
         with self._lock:
             self._closed = True
+            calls = [call for call, _ in self._waiting.values()]
             self._waiting.clear()
+        if calls:
+            self._pool.cancel(calls)
 
     def _answer(self, number: int, which: int, answer: object) -> None:
         with suppress(OtherSessionError), self._fence.within(self._session, "reply of a pool"):
             waiting = self._waiting.pop(number, None)
             if waiting is not None:
-                waiting[which](answer)  # type: ignore[arg-type]
+                waiting[1][which](answer)  # type: ignore[arg-type]

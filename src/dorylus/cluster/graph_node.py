@@ -230,15 +230,16 @@ class GraphNode:
 
     @contextmanager
     def _running(self, session: int, what: str) -> Iterator[_Session]:
-        """The session that a call belongs to. Where the call fails, peers do not wait for what will never come: they
-        lose the lines of that session, and of no other."""
+        """The session that a call belongs to. Where the call fails, that session is over, and no other: peers lose its
+        lines, so that they do not wait for what will never come, and the pool is not left with its calls."""
         with self._fence.within(session, what):
             with self._lock:
                 running = self._session
-            if running is None:
+            if running is None or running.number != session:
                 raise PeerLostError("no session has begun here: the server was started again since.")
             try:
                 yield running
             except BaseException:
                 self._room.hang_up(session)
+                running.tasks.close()
                 raise

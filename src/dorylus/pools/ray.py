@@ -12,9 +12,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -127,6 +127,7 @@ class _Open:
     done: Done
     failed: Failed
     ref: Any = None
+    cancelled: bool = False
 
 
 class RayPool:
@@ -171,8 +172,19 @@ class RayPool:
             if self._taken(number) is not None:
                 self._outbox.answer(partial(failed, _unsent(call, error)))
         else:
-            if self._closed:  # meanwhile: whoever closed it could not know of this one
+            if self._closed or opened.cancelled:  # meanwhile: its reference was not known yet
                 self._cancel(ref)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: Ray drops their tasks, or interrupts those that run."""
+        wanted = {id(call) for call in calls}
+        with self._lock:
+            found = {number: opened for number, opened in self._open.items() if id(opened.call) in wanted}
+            for number, opened in found.items():
+                opened.cancelled = True
+                del self._open[number]
+        for opened in found.values():
+            self._cancel(opened.ref)
 
     def close(self) -> None:
         """Stop; tasks under way are cancelled."""
@@ -193,7 +205,8 @@ class RayPool:
 
     def _cancel(self, ref: Any) -> None:
         if ref is not None and self._ray.is_initialized():
-            self._ray.cancel(ref)
+            with suppress(Exception):  # of a cluster in trouble: its tasks end with it
+                self._ray.cancel(ref)
 
     def _opened(self, call: Call, done: Done, failed: Failed) -> tuple[int, _Open]:
         with self._lock:

@@ -4,7 +4,7 @@ The engine runs one task per thread and as many threads as there are cores, so a
 fight over them: a call runs at once, in the thread that submits it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Reply
@@ -21,6 +21,9 @@ class ThreadsPool:
             failed(error)
         else:
             done(reply)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Nothing waits: a call is answered before ``submit`` returns."""
 
     def close(self) -> None:
         """Nothing to stop: the threads are the engine's."""

@@ -1,10 +1,10 @@
-"""The fence of a server: one session at a time, and nothing of another gets in."""
+"""The fence of a server: one session at a time, and nothing of another gets in; nor is the pool left with its calls."""
 
 import threading
 
 import pytest
 
-from dorylus.cluster.fence import Fence, OtherSessionError
+from dorylus.cluster.fence import Fence, OtherSessionError, SessionTasks
 
 SOON_S = 30.0
 
@@ -74,3 +74,40 @@ def test_who_waits_for_an_earlier_session_is_refused_when_a_later_one_begins(fen
         fence.enter(4)
         waiting.join(SOON_S)
     assert why == ["'begin' of session 3 is refused: server 5 is in session 4."]
+
+
+class KeepingPool:
+    """A pool that keeps its calls; ``during``: what happens while it is given one."""
+
+    def __init__(self):
+        self.calls, self.cancelled, self.during = [], [], lambda: None
+
+    def submit(self, call, done, failed):
+        self.during()
+        self.calls.append((call, done))
+
+    def cancel(self, calls):
+        self.cancelled += calls
+
+
+def test_the_calls_of_a_session_that_are_with_the_pool_are_cancelled_when_it_ends(fence):
+    pool, taken = KeepingPool(), []
+    tasks = SessionTasks(pool, fence, 2)
+    for call in ("first", "second", "third"):
+        tasks.submit(call, taken.append, taken.append)
+    pool.calls[1][1]("reply")
+    tasks.close()
+    tasks.close()
+    assert taken == ["reply"]
+    assert pool.cancelled == ["first", "third"]
+    with pytest.raises(OtherSessionError, match="session 2 is over"):
+        tasks.submit("fourth", taken.append, taken.append)
+
+
+def test_a_call_that_is_submitted_while_its_session_ends_is_cancelled_once_the_pool_has_it(fence):
+    pool = KeepingPool()
+    tasks = SessionTasks(pool, fence, 2)
+    had = []
+    pool.during = lambda: (tasks.close(), had.extend(pool.cancelled), pool.cancelled.clear())
+    tasks.submit("call", pytest.fail, pytest.fail)
+    assert (had, pool.cancelled) == (["call"], ["call"])

@@ -70,6 +70,9 @@ class KillsOnce:
             threading.Thread(target=self.kill).start()
         self._inner.submit(call, done, failed)
 
+    def cancel(self, calls):
+        self._inner.cancel(calls)
+
     def close(self):
         self._inner.close()
 

@@ -16,6 +16,7 @@ from dorylus.cluster.graph_node import GraphNode
 from dorylus.cluster.parameter_node import ParameterNode
 from dorylus.cluster.site import Site
 from dorylus.pools import ThreadsPool
+from dorylus.pools.tuning.limited import Limited
 from dorylus.wire import Frame, WireError
 from in_process_servers import remote_cluster
 
@@ -270,6 +271,63 @@ def test_a_pools_reply_to_an_ended_session_is_dropped_and_counted(graph, make_cl
     pool.late()
     expected = make_cluster(graph, model(), servers=1, intervals=2).train_epoch().loss
     assert alone.train(2) == (expected, 1)
+
+
+class FirstTakesForEver(ThreadsPool):
+    """A pool that never answers its first call."""
+
+    def __init__(self):
+        self.sent, self.cancelled = [], []
+
+    def submit(self, call, done, failed):
+        self.sent.append(call)
+        if len(self.sent) > 1:
+            super().submit(call, done, failed)
+
+    def cancel(self, calls):
+        self.cancelled += calls
+
+
+class OneAtATime(Limited):
+    """A pool of one function; ``waits``: a call waits for it."""
+
+    def __init__(self):
+        self.functions, self.waits = FirstTakesForEver(), threading.Event()
+        super().__init__(self.functions, 1)
+
+    def submit(self, call, done, failed):
+        super().submit(call, done, failed)
+        if self.load.waiting:
+            self.waits.set()
+
+
+def test_calls_of_an_ended_session_are_not_sent_any_more_and_leave_their_places_to_the_next(graph, make_cluster):
+    pool = OneAtATime()
+    alone = Alone(graph, make_cluster, pool, intervals=4)
+    alone.begin(1)
+    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    assert pool.waits.wait(SOON_S)
+    assert alone.begin(2) is True
+    alone.join()
+    assert isinstance(trained.pop(), PeerLostError)
+    assert [id(call) for call in pool.functions.cancelled] == [id(call) for call in pool.functions.sent]
+    assert pool.load[:3] == (1, 0, 0)
+    expected = make_cluster(graph, model(), servers=1, intervals=4).train_epoch().loss
+    assert alone.train(2)[0] == expected
+
+
+def test_a_server_whose_epoch_fails_has_its_calls_cancelled_before_the_driver_comes_back(graph, make_cluster):
+    """Servers that were lost may take minutes to be there again."""
+    pool = OneAtATime()
+    alone = Alone(graph, make_cluster, pool, intervals=4)
+    alone.begin(1)
+    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    assert pool.waits.wait(SOON_S)
+    alone.node._session.site.fail(PeerLostError("the line between servers 0 and 1 is lost."))
+    alone.join()
+    assert isinstance(trained.pop(), PeerLostError)
+    assert pool.load[:3] == (1, 0, 0)
+    assert len(pool.functions.sent) == 1
 
 
 CALLS = {

@@ -1,7 +1,7 @@
 """Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
 
 from dorylus.pools.relaunching.attempts import Attempts
-from dorylus.pools.relaunching.tickets import Answer
+from dorylus.pools.relaunching.tickets import Answer, Cancel
 from dorylus.pools.tuning.limited import Limited
 
 
@@ -162,3 +162,25 @@ class AnswersComeAfterClose(Limited):
     def close(self):
         self._closed = True
         self._inner.close()
+
+
+class CancelledCallsAreTriedAgain(Attempts):
+    """Whoever waits for a call that is cancelled hears no more, but its attempts go on."""
+
+    def cancel(self, calls, now_s):
+        tickets = [each for each in self._open.values() if any(each.submitted is call for call in calls)]
+        for ticket in tickets:
+            ticket.done = ticket.failed = lambda answer: None
+        return [Cancel([ticket.submitted for ticket in tickets if ticket.launches])]
+
+
+class CancelledCallsKeepTheirPlaces(Limited):
+    """A call that is cancelled makes no room for the next."""
+
+    def cancel(self, calls):
+        with self._lock:
+            under_way = [place.call for place in self._line._under_way if any(place.call is call for call in calls)]
+            kept = set(self._line._under_way)
+            self._line.drop(calls, self._clock.now())
+            self._line._under_way |= kept
+        self._inner.cancel(under_way)

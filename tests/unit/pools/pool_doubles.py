@@ -41,6 +41,7 @@ class ScriptedPool:
     def __init__(self):
         self.launched = []
         self.at_once = []
+        self.cancelled = []
         self.times_closed = 0
 
     def submit(self, call, done, failed):
@@ -48,6 +49,9 @@ class ScriptedPool:
         self.launched.append(launched)
         if self.at_once:
             self.at_once.pop(0)(launched)
+
+    def cancel(self, calls):
+        self.cancelled += calls
 
     def close(self):
         self.times_closed += 1

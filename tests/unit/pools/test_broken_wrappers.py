@@ -23,15 +23,21 @@ CAUGHT = [
     (relaunching_machine, broken.ThrottlingCountsAgainstTheCap, "given up too soon"),
     (relaunching_machine, broken.ARelaunchIsForgotten, "nothing will ever happen|calls were lost"),
     (relaunching_machine, broken.TimeOutsAreNotWatched, "nothing will ever happen|calls were lost"),
-    (relaunching_machine, broken.EveryTaskHasOneTicket, "calls were lost|passed on at once|will ever happen"),
+    (
+        relaunching_machine,
+        broken.EveryTaskHasOneTicket,
+        "calls were lost|passed on at once|will ever happen|other calls",
+    ),
     (relaunching_machine, broken.TheServiceIsDownTooSoon, "called down too soon"),
     (relaunching_machine, broken.TheWindowNeverOpensAgain, "nothing will ever happen|calls were lost"),
     (relaunching_machine, broken.LaunchesAreNotCounted, "do not add up"),
+    (relaunching_machine, broken.CancelledCallsAreTriedAgain, "was cancelled was launched|do not add up"),
     (limited_machine, broken.TheLimitIsOffByOne, "more are under way than may be"),
     (limited_machine, broken.NobodyGoesAfterAFailure, "though there is room|calls were lost"),
     (limited_machine, broken.AnAnswerTwiceMakesRoomTwice, "more are under way|false load|not passed on"),
     (limited_machine, broken.FirstComeFirstServed, "overtook"),
     (limited_machine, broken.AnswersComeAfterClose, "after close|answered again"),
+    (limited_machine, broken.CancelledCallsKeepTheirPlaces, "a false load|calls were lost"),
 ]
 
 

@@ -247,6 +247,36 @@ def test_a_function_that_hangs_is_not_counted_once_its_call_is_tried_again(make_
     hold.let_go.set()
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_calls_that_are_cancelled_while_they_wait_are_not_invoked_and_leave_their_places(make_pool, path):
+    hold = HoldsTheFirst()
+    pool = make_pool(path, on_request=hold, bound={"at_once": lambda: 1})
+    old = [a_call(seed=seed) for seed in range(4)]
+    waiting = [Waiting(pool, call) for call in old]
+    assert hold.entered.wait(DEADLINE_S)
+    pool.cancel(old)
+    new = a_call(seed=9)
+    assert_same(Waiting(pool, new).reply(), dense.run(new))  # though the first of the old ones is still at work
+    invoked = len(pool.invoker.requests)
+    hold.let_go.set()
+    pool._calls.shutdown(wait=True)
+    assert len(pool.invoker.requests) == invoked == (2 if path == "direct" else 3)  # inline: its program came along
+    assert not any(each.answered for each in waiting)
+    assert pool._open == {}
+
+
+def test_a_function_whose_call_was_cancelled_before_it_fetched_its_rows_is_refused_them(make_pool):
+    hold = HoldsTheFirst()
+    pool, call = make_pool("direct", on_request=hold), a_call()
+    waiting = Waiting(pool, call)
+    assert hold.entered.wait(DEADLINE_S)
+    pool.cancel([call])
+    assert pool.ports.service._tasks == {}
+    hold.let_go.set()
+    pool._calls.shutdown(wait=True)
+    assert not waiting.answered
+
+
 def test_a_function_that_has_brought_its_results_and_does_not_end_is_counted_for_a_moment_only(make_pool):
     now_s, ends = [0.0], threading.Event()
     pool = make_pool("direct", bound={"at_once": lambda: 1, "clock": lambda: now_s[0]})

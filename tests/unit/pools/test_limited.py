@@ -152,3 +152,43 @@ def test_a_call_that_goes_at_once_has_not_waited(inner):
     inner.launched[0].done(Reply())
     inner.launched[1].done(Reply())
     assert [completion.waited for completion in seen] == [False, True]
+
+
+def test_calls_that_are_cancelled_while_they_wait_never_go(inner):
+    pool, caller = make(inner, 1)
+    calls = [caller.submit(a_call(interval)) for interval in range(4)]
+    pool.cancel(calls[1:3])
+    inner.last.answer()
+    assert intervals(inner) == [0, 3]
+    assert inner.cancelled == []
+    assert pool.load[:4] == (1, 0, 1, 1)
+
+
+def test_of_calls_that_are_cancelled_together_none_takes_the_place_of_another(inner):
+    """As when a session ends: all it has, under way and waiting."""
+    pool, caller = make(inner, 2)
+    old = [caller.submit(a_call(interval)) for interval in range(5)]
+    pool.cancel(old)
+    assert intervals(inner) == [0, 1]
+    assert {id(call) for call in inner.cancelled} == {id(call) for call in old[:2]}
+    new = [caller.submit(a_call(interval)) for interval in (7, 8, 9)]
+    assert intervals(inner) == [0, 1, 7, 8]
+    for launched in inner.launched[:4]:
+        launched.answer()
+    assert [call for call, _ in caller.answers] == new[:2]
+
+
+def test_a_call_that_is_cancelled_while_it_is_handed_on_is_cancelled_at_the_pool_inside_afterwards(inner):
+    pool, caller = make(inner, 1)
+    call, told = a_call(0), []
+
+    def cancel(launched):
+        pool.cancel([call])
+        told.extend(inner.cancelled)
+        inner.cancelled.clear()
+
+    inner.at_once = [cancel]
+    caller.submit(call)
+    assert [len(told), len(inner.cancelled)] == [1, 1]
+    caller.submit(a_call(1))
+    assert intervals(inner) == [0, 1]

@@ -179,6 +179,33 @@ def test_when_nothing_is_answered_for_too_long_every_open_call_fails_and_says_wh
     assert caller.answers == [error]
 
 
+def test_tasks_of_calls_that_are_cancelled_are_cancelled_and_their_answers_dropped(caller_of):
+    caller = caller_of(held=True)
+    old, new = [a_call(), a_call()], a_call()
+    for call in (*old, new):
+        caller.submit(call)
+    caller.pool.cancel(old)
+    assert caller.twin.cancelled == [task.ref for task in caller.twin.tasks[:2]]
+    caller.twin.tasks[0].fail(ray.exceptions.TaskCancelledError())
+    for task in caller.twin.tasks[1:]:
+        task.carry_out()
+    caller.pool.close()
+    assert len(caller.answers) <= 1
+
+
+def test_a_call_that_is_cancelled_while_it_is_sent_is_cancelled_when_its_task_is_known(caller_of):
+    caller = caller_of(held=True)
+    call, send = a_call(), caller.twin.send
+
+    def cancelled_meanwhile(*arguments):
+        caller.pool.cancel([call])
+        return send(*arguments)
+
+    caller.twin.send = cancelled_meanwhile
+    caller.submit(call)
+    assert caller.twin.cancelled == [caller.twin.tasks[0].ref]
+
+
 def test_a_closed_pool_cancels_what_is_under_way_and_takes_nothing_more(caller_of):
     caller = caller_of(held=True)
     caller.submit(a_call())

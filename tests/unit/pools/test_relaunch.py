@@ -385,3 +385,41 @@ def test_a_call_that_is_over_is_not_kept_alive_by_an_attempt_that_hangs(setting)
     del call, rows
     gc.collect()
     assert gone() is None
+
+
+def test_a_call_that_is_cancelled_is_not_tried_again_and_the_pool_inside_lets_go_of_it(setting):
+    call = setting.submit()
+    setting.pool.cancel([call])
+    setting.clock.advance(1000)
+    assert len(setting.inner.launched) == 1
+    assert setting.inner.cancelled == [call]
+    setting.inner.last.answer()
+    assert setting.caller.answers == []
+    assert setting.pool.counts.duplicates == 1
+    assert setting.clock.next_s() is None
+
+
+def test_a_call_that_is_cancelled_while_it_pauses_after_a_loss_is_not_launched(setting):
+    call = setting.submit()
+    lose(setting.inner.last)
+    setting.pool.cancel([call])
+    setting.clock.advance(1000)
+    assert len(setting.inner.launched) == 1
+    assert setting.caller.answers == []
+
+
+def test_a_call_that_is_cancelled_makes_room_in_the_window(setting):
+    """The service takes two at a time, and has said so."""
+    calls = [setting.submit(interval) for interval in range(3)]
+    setting.inner.last.failed(Throttled())
+    assert len(setting.inner.launched) == 3
+    setting.pool.cancel(calls[:2])
+    assert [each.call for each in setting.inner.launched[3:]] == calls[2:]
+
+
+def test_both_forms_of_a_call_that_was_tried_without_its_graph_are_cancelled(setting):
+    call = setting.caller.submit(replace(a_call(mode=Mode.GRADIENT), kept=Kept((), ())))
+    setting.clock.advance(POLICY.first_s)
+    assert [each.call.kept is None for each in setting.inner.launched] == [False, True]
+    setting.pool.cancel([call])
+    assert [id(each) for each in setting.inner.cancelled] == [id(each.call) for each in setting.inner.launched]

@@ -70,3 +70,46 @@ def test_closing_closes_the_pool_inside():
     pool = Recording()
     Unfused(pool).close()
     assert pool.closed
+
+
+class Held(ThreadsPool):
+    """A pool that keeps its answers until they are let go."""
+
+    def __init__(self):
+        self.held, self.cancelled = [], []
+
+    def submit(self, call, done, failed):
+        self.held.append((call, lambda: ThreadsPool().submit(call, done, failed)))
+
+    def cancel(self, calls):
+        self.cancelled += calls
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_cancelling_lets_go_of_the_half_that_is_under_way(half):
+    inner = Held()
+    pool, call = Unfused(inner), a_call(Mode.LOSS)
+    Waiting(pool, call)
+    for _ in range(half):
+        inner.held[-1][1]()
+    pool.cancel([call])
+    assert inner.cancelled[0] is inner.held[half][0]
+    assert len(inner.cancelled) == 1
+
+
+def test_the_second_half_of_a_call_that_was_cancelled_in_between_is_not_submitted():
+    inner = Held()
+    pool, call = Unfused(inner), a_call(Mode.LOSS)
+    waiting = Waiting(pool, call)
+    pool.cancel([call])
+    inner.held[0][1]()  # the pool inside was just about to answer
+    assert len(inner.held) == 1
+    assert not waiting.answered
+
+
+def test_other_calls_are_cancelled_as_they_are():
+    inner = Held()
+    pool, call = Unfused(inner), a_call(Mode.FORWARD)
+    Waiting(pool, call)
+    pool.cancel([call])
+    assert inner.cancelled[0] is call

@@ -36,6 +36,8 @@ class Machine(RuleBasedStateMachine):
     def begin(self, pool):
         self.pool, self.caller = pool, Caller(pool)
         self.calls, self.closed, self.answers_at_close = [], False, 0
+        self.cancelled = set()  # ids of calls that were cancelled while they were open
+        self.launches_at_cancel = {}
         self.reports = Counter()  # how often the pool inside has reported, by attempt
         self.free = Counter()  # how often a call was throttled or refused
 
@@ -44,7 +46,7 @@ class Machine(RuleBasedStateMachine):
         return self.inner.launched
 
     def is_open(self, call):
-        return not self.caller.answers_to(call)
+        return id(call) not in self.cancelled and not self.caller.answers_to(call)
 
     def report(self, launched, outcome):
         """Let an attempt report; the first thing it says about an open call must have its effect at once."""
@@ -59,7 +61,7 @@ class Machine(RuleBasedStateMachine):
 
     def heard(self, launched, said, answers, first):
         now = self.caller.answers_to(launched.call)
-        if answers or self.closed:
+        if answers or self.closed or id(launched.call) in self.cancelled:
             assert len(now) == answers, "a call that is over was answered again"
         elif first and isinstance(said, Reply | ArithmeticError):
             assert now == [said], "a result, or an error of the body, was not passed on at once"
@@ -97,6 +99,25 @@ class Machine(RuleBasedStateMachine):
     @rule(outcome=st.sampled_from(["answer", "answer", *FAULTS]))
     def the_newest_reports(self, outcome):
         self.report(self.launched[-1], outcome)
+
+    # Not too soon: a call that is cancelled says nothing about the tries it had left.
+    @precondition(lambda self: not self.closed and sum(map(self.is_open, self.calls)) > 3)
+    @rule(data=st.data())
+    def cancel(self, data):
+        """Those that were launched are handed on, and none of them is launched again."""
+        calls = data.draw(st.lists(st.sampled_from([call for call in self.calls if self.is_open(call)]), min_size=1))
+        launched, before = {id(each.call) for each in self.launched}, len(self.inner.cancelled)
+        self.cancelled |= {id(call) for call in calls}
+        self.pool.cancel(calls)
+        told = {id(call) for call in self.inner.cancelled[before:]}
+        assert told == {id(call) for call in calls} & launched, "the pool inside was told of other calls"
+
+    @invariant()
+    def no_call_is_launched_after_it_was_cancelled(self):
+        times = Counter(id(each.call) for each in self.launched if id(each.call) in self.cancelled)
+        again = [call for call, count in times.items() if count > self.launches_at_cancel.get(call, count)]
+        assert not again, "a call that was cancelled was launched"
+        self.launches_at_cancel |= {call: times[call] for call in self.cancelled}
 
     @rule()
     def close(self):
@@ -226,11 +247,12 @@ def limited_machine(make=Limited):
 
         @property
         def under_way(self):
-            return [each for each in self.launched if not self.reports[id(each)]]
+            wanted = [each for each in self.launched if id(each.call) not in self.cancelled]
+            return [each for each in wanted if not self.reports[id(each)]]
 
         @property
         def waiting(self):
-            gone = {id(each.call) for each in self.launched}
+            gone = {id(each.call) for each in self.launched} | self.cancelled
             return [call for call in self.calls if id(call) not in gone]
 
         def in_order(self, call):
@@ -244,7 +266,7 @@ def limited_machine(make=Limited):
 
         def heard(self, launched, said, answers, first):
             now = self.caller.answers_to(launched.call)
-            if self.closed or not first:
+            if self.closed or not first or id(launched.call) in self.cancelled:
                 assert len(now) == answers, "a call that is over was answered again, or after close"
             else:
                 assert now == [said], "what the pool inside said was not passed on at once"

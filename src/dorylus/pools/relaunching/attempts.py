@@ -5,7 +5,7 @@ A call is open from its submission until it is answered or fails, once. Meanwhil
 report after that is counted and dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from random import Random
 
@@ -16,7 +16,7 @@ from dorylus.pools.relaunching.launch_queue import LaunchQueue
 from dorylus.pools.relaunching.overdue import Overdue
 from dorylus.pools.relaunching.pace import Pace
 from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.tickets import Action, Answer, Attempt, Counts, Fail, Launch, Ticket, name_of
+from dorylus.pools.relaunching.tickets import Action, Answer, Attempt, Cancel, Counts, Fail, Launch, Ticket, name_of
 from dorylus.saga.dense import Call, Kept, Reply
 
 
@@ -102,6 +102,18 @@ class Attempts:
             self._circuit.failed(attempt.launched_s, now_s, TimeoutError(ticket.seen))
             actions += self._again(ticket, now_s)
         return self._go_on(actions, now_s)
+
+    def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
+        """Nobody waits for these calls any more: they are not launched again, and what they report is dropped."""
+        wanted = {id(call) for call in calls}
+        launched: list[Call] = []
+        for ticket in [each for each in self._open.values() if id(each.submitted) in wanted]:
+            if ticket.launches:
+                launched += [ticket.submitted] if ticket.call is ticket.submitted else [ticket.submitted, ticket.call]
+            for attempt in ticket.attempts:
+                attempt.cancelled = True
+            self._close(ticket)
+        return self._go_on([Cancel(launched)], now_s)
 
     def close(self) -> None:
         """Forget all calls: whatever is reported from now on is dropped."""

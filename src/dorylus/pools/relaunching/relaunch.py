@@ -5,7 +5,7 @@ told what happens, one thing at a time, and what it says is carried out.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from math import inf
 from random import Random
@@ -16,14 +16,14 @@ from dorylus.pools.outbox import Deed, Outbox
 from dorylus.pools.pool import TensorPool
 from dorylus.pools.relaunching.attempts import Attempts
 from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.tickets import Action, Answer, Attempt, Counts, Launch, name_of
+from dorylus.pools.relaunching.tickets import Action, Answer, Attempt, Cancel, Counts, Launch, name_of
 from dorylus.saga.dense import Call, Reply
 
 
 class Relaunching:
     """A pool around a pool: each call is tried until it is answered, within the policy; the first answer wins.
 
-    The pool inside is asked again for a call while earlier attempts may still be under way: there is no cancelling.
+    The pool inside is asked again for a call while earlier attempts may still be under way: none is cancelled for that.
     It may answer in any thread, at once, twice, or never. A clock that is given is closed by whoever made it.
     """
 
@@ -53,6 +53,10 @@ class Relaunching:
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Take a call; it is answered once, whatever happens to its attempts."""
         self._tell(partial(self._submitted, call, done, failed))
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: they are not tried again, and the pool inside lets go of their attempts."""
+        self._tell(partial(self._attempts.cancel, calls))
 
     def close(self) -> None:
         """Stop; whatever the pool inside still reports is dropped."""
@@ -86,10 +90,12 @@ class Relaunching:
             return partial(self._launch, action.attempt, action.call)
         if isinstance(action, Answer):
             return partial(self._outbox.answer, partial(action.ticket.done, action.reply))
+        if isinstance(action, Cancel):
+            return partial(self._inner.cancel, action.calls)
         return partial(self._outbox.answer, partial(action.ticket.failed, action.error))
 
     def _launch(self, attempt: Attempt, call: Call) -> None:
-        if self._closed:
+        if self._closed or attempt.cancelled:
             return
         try:
             self._inner.submit(call, partial(self._answered, attempt), partial(self._faulted, attempt))
@@ -97,6 +103,8 @@ class Relaunching:
             self._faulted(attempt, error)
         else:
             self._tell(partial(self._attempts.taken, attempt))
+        if attempt.cancelled:  # meanwhile: the pool inside may not have had it yet when it was told
+            self._inner.cancel([call])
 
     def _answered(self, attempt: Attempt, reply: Reply) -> None:
         self._tell(partial(self._attempts.answered, attempt, reply))

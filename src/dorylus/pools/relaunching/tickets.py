@@ -29,7 +29,7 @@ class Ticket:
     """One submission of a call. The same task may be submitted twice at a time: its number tells them apart."""
 
     number: int
-    call: Call
+    call: Call  # as it is launched next
     done: Callable[[Reply], None]
     failed: Callable[[BaseException], None]
     is_open: bool = True
@@ -41,6 +41,10 @@ class Ticket:
     current: "Attempt | None" = None
     attempts: "list[Attempt]" = field(default_factory=list)  # that have not reported
     seen: str = ""  # the last thing that went wrong
+    submitted: Call = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.submitted = self.call
 
 
 @dataclass(eq=False)
@@ -56,6 +60,7 @@ class Attempt:
     number: int
     taken: bool = False  # by the pool: only from then on it is known how long it takes
     reported: bool = False
+    cancelled: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,14 @@ class Fail:
     error: BaseException
 
 
-Action = Launch | Answer | Fail
+@dataclass(frozen=True)
+class Cancel:
+    """Have the pool let go of these calls."""
+
+    calls: list[Call]
+
+
+Action = Launch | Answer | Fail | Cancel
 
 
 def name_of(call: Call) -> str:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -52,8 +52,9 @@ class FunctionsPool:
 
     It never tries a call again: wrap it in :class:`Relaunching` and :class:`Limited`. A call may be several
     invocations; ``at_once`` says how many may be under way, of all calls together. The others wait, in order. An
-    attempt that another has replaced counts no longer, nor does one whose results came some seconds ago: a function
-    that hangs must not hold up the others. Calls must not bring an autograd graph (``kept``): it cannot travel.
+    attempt that another has replaced, or whose call was cancelled, counts no longer, nor does one whose results came
+    some seconds ago: a function that hangs must not hold up the others. Calls must not bring an autograd graph
+    (``kept``): it cannot travel.
     What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
     ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
     """
@@ -108,6 +109,22 @@ class FunctionsPool:
             self._programs.when_ready(call, partial(self._launch, task, attempt), partial(self._fail, task, attempt))
         except Exception as error:
             self._fail(task, attempt, error)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: what waits is not invoked any more, and functions are refused their rows.
+
+        An invocation that is under way ends by itself, and is billed; what it brings is dropped.
+        """
+        for call in calls:
+            with self._lock:
+                task = self._open.get(id(call))
+                for attempt in () if task is None else task.attempts:
+                    attempt.answered = attempt.replaced = True
+            if task is not None:
+                self._end(task)
+        with self._lock:
+            self._waiting = deque(each for each in self._waiting if not each.task.over)
+        self._start_next()
 
     def usage(self) -> Mapping[str, Usage]:
         """What functions were used for so far, by kind of task."""

@@ -14,7 +14,8 @@ from dorylus.saga.dense import Call, Reply
 class Attempt:
     """One submission of a call; ``jobs`` is how many of its invocations are still to end.
 
-    ``replaced``: a later submission of the call has taken its place, so it is waited for no longer.
+    ``replaced``: a later submission of the call has taken its place, or the call was cancelled: it is waited for no
+    longer.
     """
 
     done: Callable[[Reply], None]

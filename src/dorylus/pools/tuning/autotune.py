@@ -1,7 +1,7 @@
 """The right number of calls under way, found while they run."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dorylus.pools.clock import Clock
 from dorylus.pools.pool import TensorPool
@@ -44,6 +44,10 @@ class Autotuned:
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Take a call; it goes at once, or when it is its turn."""
         self._limited.submit(call, done, failed)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls; those that wait do not go any more."""
+        self._limited.cancel(calls)
 
     def close(self) -> None:
         """Stop; calls that wait are forgotten."""

@@ -1,7 +1,7 @@
 """At most so many calls under way at any pool; the others wait, in order of priority."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from dorylus.errors import ConfigError, TrainingError
@@ -61,6 +61,13 @@ class Limited:
             gone = self._line.go(now_s)
         self._launch_all(gone)
 
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: those that wait do not go any more, and the places of the others are free."""
+        with self._lock:
+            under_way = self._line.drop(calls, self._clock.now())
+        self._inner.cancel(under_way)
+        self._go_on()
+
     def close(self) -> None:
         """Stop; calls that wait are forgotten."""
         with self._lock:
@@ -78,12 +85,14 @@ class Limited:
         self._outbox.run([partial(self._launch, place) for place in gone])
 
     def _launch(self, place: Place) -> None:
-        if self._closed:
+        if self._closed or place.dropped:
             return
         try:
             self._inner.submit(place.call, partial(self._done, place), partial(self._failed, place))
         except Exception as error:
             self._failed(place, error)
+        if place.dropped:  # meanwhile: the pool inside may not have had it yet when it was told
+            self._inner.cancel([place.call])
 
     def _done(self, place: Place, reply: Reply) -> None:
         with self._lock:

@@ -5,7 +5,7 @@ there was anything to do.
 """
 
 import heapq
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ class Place:
     failed: Callable[[BaseException], None]
     joined_s: float
     launched_s: float = 0.0
+    dropped: bool = False  # the answer is not wanted any more
 
 
 class Completion(NamedTuple):
@@ -109,6 +110,18 @@ class Line:
         # The body tells training from evaluation, whose steps are counted alike.
         kind = (call.task.step, call.mode, call.body)
         return Completion(kind, call.task.interval, place.launched_s, now_s, waited, busy_s, waiting_s, peak)
+
+    def drop(self, calls: Collection[Call], now_s: float) -> list[Call]:
+        """These calls leave the line; gives those of them that were under way."""
+        self._count_time(now_s)
+        wanted = {id(call) for call in calls}
+        gone = [place for place in self._under_way if id(place.call) in wanted]
+        for place in gone:
+            place.dropped = True
+        self._under_way.difference_update(gone)
+        self._waiting = [each for each in self._waiting if id(each[2].call) not in wanted]
+        heapq.heapify(self._waiting)
+        return [place.call for place in gone]
 
     def clear(self) -> None:
         """Everybody is forgotten."""
