@@ -149,6 +149,13 @@ def hold(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that is open is the one that stands there."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
+
+
 def sync_folder(folder: Path) -> None:
     """Forces the names in a folder to disk."""
     _sync(folder, os.O_RDONLY | os.O_DIRECTORY)

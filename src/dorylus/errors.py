@@ -4,6 +4,7 @@
     ├── ConfigError        a setting that cannot be honoured
     ├── GraphError         a graph that breaks a rule: bad edge, bad label, bad feature
     ├── DataError          a file or folder that cannot be read: truncated, unknown, unreachable
+    │   └── WriteError     a file that cannot be written: the disk is full, or fails
     ├── CheckpointError    a checkpoint that is missing, damaged or of another model
     └── TrainingError      a run that cannot go on: a task failed
         ├── DeadlineError  something was waited for longer than it may take
@@ -16,6 +17,7 @@ prints it without a traceback: exit code 2 for what the user can mend by asking 
 script that lets it pass ends with the exit code that the signal stands for.
 """
 
+import errno
 import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
@@ -37,6 +39,12 @@ class GraphError(DorylusError):
 
 class DataError(DorylusError):
     """A file, folder or address that cannot be read as what it claims to be."""
+
+
+class WriteError(DataError):
+    """A file that cannot be written because the disk is full or fails: nothing was asked wrongly."""
+
+    exit_code = 1
 
 
 class CheckpointError(DorylusError):
@@ -66,6 +74,13 @@ class DivergedError(TrainingError):
 
 
 _MOST_SHOWN = 200
+DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What the system reports where a disk is full or fails."""
+
+
+def cannot_write(message: str, error: OSError, refused: type[DorylusError] = DataError) -> DorylusError:
+    """The error for a file that cannot be written: a failure of the disk, or a place that must be ``refused``."""
+    return WriteError(message) if error.errno in DISK_FAULTS else refused(message)
 
 
 def shown(value: object) -> str:

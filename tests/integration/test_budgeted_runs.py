@@ -25,7 +25,7 @@ def hours(monkeypatch):
     looks = iter(range(0, 10**9, 3600))
     wanted = Accounts.__init__
 
-    def made(books, config):
+    def made(books, config, since_s=None):
         wanted(books, config, clock=lambda: float(next(looks)))
 
     monkeypatch.setattr(Accounts, "__init__", made)

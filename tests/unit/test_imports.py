@@ -16,23 +16,24 @@ SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "durable": set(),
+    "small_files": set(),
     "pipeline": {"errors"},
     "observe": {"errors"},
-    "cost": {"errors"},
+    "cost": {"errors", "small_files"},
     "wire": {"errors"},
     "report": {"errors", "observe", "cost"},
     "kernels": {"errors"},
     "paging": {"errors", "kernels"},
-    "graph": {"errors", "durable", "kernels", "paging"},
+    "graph": {"errors", "durable", "small_files", "kernels", "paging"},
     "partition": {"errors", "kernels", "paging", "graph", "pipeline"},
     "saga": {"errors", "kernels", "graph", "partition", "pipeline"},
-    "functions": {"errors", "durable", "wire", "pipeline", "saga"},
+    "functions": {"errors", "durable", "small_files", "wire", "pipeline", "saga"},
     "pools": {"errors", "kernels", "graph", "partition", "pipeline", "saga", "wire", "functions"},
     "servers": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga"},
     "cluster": {"errors", "kernels", "paging", "graph", "partition", "pipeline", "saga", "wire", "pools", "servers"},
     "training": {
-        "errors", "durable", "kernels", "paging", "graph", "partition", "pipeline", "saga", "pools", "servers",
-        "cluster", "observe", "cost",
+        "errors", "durable", "small_files", "kernels", "paging", "graph", "partition", "pipeline", "saga", "pools",
+        "servers", "cluster", "observe", "cost",
     },
 }  # fmt: skip
 MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face of the Python one
@@ -40,6 +41,7 @@ MAY_IMPORT["cli"] = {*MAY_IMPORT, "dorylus"}  # the command line is a thin face 
 WITHOUT_TORCH = {
     "errors",
     "durable",
+    "small_files",
     "paging",
     "pipeline",
     "observe",

@@ -1,6 +1,7 @@
 """Where a command may write a store: known before any work."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from dorylus.errors import ConfigError
@@ -22,7 +23,8 @@ def check_new_store(store: Path, *, overwrite: bool) -> None:
 def check_parent(target: Path, noun: str) -> None:
     """Refuses a place in a folder that is not there, more likely a slip than a wish, and a name that is too long."""
     try:
-        target.absolute().exists()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target.absolute().stat()  # exists() hides what is wrong, from Python 3.14 on
     except OSError as error:
         raise ConfigError(
             f"the {noun} {target} cannot be written: {error.strerror}. Choose another name or folder."

@@ -10,6 +10,7 @@ from typing import Self, TypeVar
 from dorylus.cost.price_file import ARCHITECTURES, Prices, read_prices
 from dorylus.cost.rows import FunctionService, Instance, Row, TransferPath
 from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.small_files import read_small
 
 OURS = ("aws.toml", "azure.toml", "google.toml", "historic.toml")
 OTHER_NAMES = {"aarch64": "arm64", "amd64": "x86_64", "x64": "x86_64"}  # as operating systems call them
@@ -93,9 +94,9 @@ def _find(what: str, name: str, rows: Mapping[str, R], past: Mapping[str, Mappin
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        return read_small(path).decode()
+    except (OSError, ValueError) as error:
+        why = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
         raise DataError(
             f"the price book {path} cannot be read: {why}. Give the path of a TOML file of prices "
             "(docs/cost.md), or leave price_book away, and ours is used."

@@ -14,6 +14,7 @@ from typing import Any
 
 from dorylus.durable import new_file
 from dorylus.functions.program import Program, ProgramError, role
+from dorylus.small_files import FileTooLargeError, read_small
 
 _SUFFIX = ".program"
 _MAX_BYTES = 128 << 20
@@ -39,9 +40,9 @@ class ProgramCache:
         """The program kept under a key; None if there is none, or if its file is damaged."""
         path = self._path(key)
         try:
-            found = path.read_bytes()
+            found = read_small(path, self._max_bytes)
             os.utime(path)  # used just now: the last to be dropped
-        except OSError:
+        except (OSError, FileTooLargeError):
             return None
         return _read(key, found)
 

@@ -5,10 +5,11 @@ renamed, the manifest comes last. The manifest says what the folder holds and, f
 and checksum (docs/store-format.md).
 """
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.durable import sync_folder
-from dorylus.errors import DataError
+from dorylus.errors import DataError, cannot_write
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.draft import drafted, tidy
@@ -86,15 +87,23 @@ def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[New
         if not is_elsewhere(address):
             tidy(Path(address))
         check_target(address, kind, overwrite)
-        with uploaded(str(address), last=kind.manifest) if is_elsewhere(address) else drafted(Path(address)) as path:
+        with _draft(address, kind, overwrite) as path:
             folder = NewFolder(path)
             yield folder
             blocks = folder.write_sums()
             _write_manifest(path, kind, {**folder.facts, "blocks": blocks, "arrays": folder.entries})
     except OSError as error:
-        raise DataError(
-            f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions."
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            check_target(address, kind, overwrite)  # another process was faster
+        raise cannot_write(
+            f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions.", error
         ) from error
+
+
+def _draft(address: Address, kind: Kind, overwrite: bool) -> AbstractContextManager[Path]:
+    if is_elsewhere(address):
+        return uploaded(str(address), last=kind.manifest, overwrite=overwrite)
+    return drafted(Path(address), overwrite=overwrite)
 
 
 def files_of(folder: Address, kind: Kind, manifest: dict[str, Any]) -> FolderFiles | None:

@@ -14,19 +14,24 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dorylus.durable import OLD, put_folder_in_place, sync_folder
+from dorylus.durable import OLD, is_at, put_folder_in_place, sync_folder
 from dorylus.errors import DataError
 
 NEW = ".new"
+WAIT_S = 600.0  # for another process that writes the same, and may have been stopped
 
 
 @contextmanager
-def drafted(target: Path) -> Iterator[Path]:
-    """A new folder that takes the place of ``target`` at the end, or is gone after an error."""
+def drafted(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
+    """A new folder that takes the place of ``target`` at the end, or is gone after an error.
+
+    Without ``overwrite``, a folder that another process has put there meanwhile stays: ENOTEMPTY or EEXIST.
+    """
     target = _place(target)
     if _is_mount_point(target):
         raise DataError(
@@ -40,7 +45,11 @@ def drafted(target: Path) -> Iterator[Path]:
     try:
         yield draft
         try:
-            put_folder_in_place(draft, target, aside=draft.with_name(draft.name + OLD))
+            if overwrite:
+                put_folder_in_place(draft, target, aside=draft.with_name(draft.name + OLD))
+            else:
+                os.rename(draft, target)  # refused by the system where a folder with files stands
+                sync_folder(target.parent)
         except OSError as error:
             if error.errno != errno.EXDEV:
                 raise
@@ -76,6 +85,25 @@ def tidy(target: Path) -> None:
                 os.rename(each, target)
             else:
                 shutil.rmtree(each, ignore_errors=True)
+
+
+@contextmanager
+def writing_alone(path: Path) -> Iterator[None]:
+    """Holds the lock of processes that write ``path``; where it cannot be had in time, or at all, goes on without.
+
+    The lock is on a hidden file beside ``path``, which is removed at the end. On NFS 4 it holds between machines.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    descriptor = _wait_for(lock)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
+            with suppress(OSError):
+                if is_at(descriptor, lock):
+                    lock.unlink()
+            os.close(descriptor)
 
 
 def taking_its_place(target: Path) -> Path | None:
@@ -116,6 +144,39 @@ def _whole(target: Path) -> list[Path]:
     """New folders that are about to take the place of ``target``."""
     ours = re.compile(re.escape(f".{target.name}.") + "[0-9a-f]{12}" + re.escape(NEW))
     return sorted(each for each in target.parent.iterdir() if ours.fullmatch(each.name))
+
+
+def _wait_for(lock: Path) -> int | None:
+    """The file of a lock, open, and locked where it can be in time; None where it cannot be made."""
+    until_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return None
+        try:
+            _lock_file(descriptor, until_s)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if is_at(descriptor, lock):
+            return descriptor
+        os.close(descriptor)  # its holder removed it just now
+
+
+def _lock_file(descriptor: int, until_s: float) -> None:
+    """Lock a file, unless the file system has no locks, or another process keeps it until then."""
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                return
+            time.sleep(0.05)
+        except OSError:
+            return
+        else:
+            return
 
 
 def _is_written(draft: Path) -> bool:

@@ -142,13 +142,15 @@ def read_sums(folder: Address, kind: Kind, manifest: Mapping[str, Any]) -> dict[
     if blocks is None:
         return {}
     sizes = {name: manifest["arrays"][name]["bytes"] for name in sorted(manifest["arrays"])}
+    expected = 4 * sum(count_blocks(size, blocks["bytes"]) for size in sizes.values())
+    place = place_of(folder)
+    size = place.sizes().get(SUMS_FILE, expected)
+    if size != expected:  # before it is read: a wrong file may have any size
+        raise kind.damaged(folder, f"{SUMS_FILE} has {size:,} bytes instead of {expected:,}")
     try:
-        raw = place_of(folder).read(SUMS_FILE)
+        raw = place.read(SUMS_FILE)
     except OSError as error:
         raise kind.damaged(folder, f"{SUMS_FILE} cannot be read ({error.strerror or error})") from error
-    expected = 4 * sum(count_blocks(size, blocks["bytes"]) for size in sizes.values())
-    if len(raw) != expected:
-        raise kind.damaged(folder, f"{SUMS_FILE} has {len(raw):,} bytes instead of {expected:,}")
     if crc32(raw) != blocks["crc32"]:
         raise kind.damaged(folder, f"the checksum of {SUMS_FILE} differs from the one in {kind.manifest}")
     found, begin, sums = {}, 0, np.frombuffer(raw, "<u4")

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 from dorylus.errors import DataError
 from dorylus.graph.draft import taking_its_place
 from dorylus.graph.places import Address, is_elsewhere, place_of
+from dorylus.small_files import FileTooLargeError, read_at_most
+
+MOST_BYTES = 64 << 20  # that of a store of shards has some 3 KiB a server
 
 
 class Rule(NamedTuple):
@@ -84,7 +87,7 @@ def _read(folder: Address, kind: Kind) -> dict[str, Any]:
     name, noun = kind.manifest, kind.noun
     try:
         with place_of(folder).open(name) as file:
-            manifest = json.loads(file.read().decode("utf-8"))
+            manifest = json.loads(read_at_most(file, MOST_BYTES, name).decode("utf-8"))
     except OSError as error:
         if not is_elsewhere(folder) and (whole := taking_its_place(Path(folder))) is not None:
             raise DataError(
@@ -93,6 +96,8 @@ def _read(folder: Address, kind: Kind) -> dict[str, Any]:
                 "move it there."
             ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
+    except FileTooLargeError as error:
+        raise kind.damaged(folder, error) from error
     except (ValueError, RecursionError) as error:
         raise kind.damaged(folder, f"{name} is not JSON ({error})") from error
     if not isinstance(manifest, dict) or manifest.get("format") != kind.format:

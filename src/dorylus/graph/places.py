@@ -4,6 +4,7 @@ Files of a folder here are memory-mapped; those elsewhere are read when they are
 """
 
 import ctypes
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -127,15 +128,22 @@ def _overlay_target(mounts: Path, device: str) -> Path | None:
 
 
 @contextmanager
-def uploaded(address: str, last: str) -> Iterator[Path]:
+def uploaded(address: str, last: str, *, overwrite: bool = True) -> Iterator[Path]:
     """A folder here to write to; its files are put to the address afterwards, the one named ``last`` at the end: who
-    sees that one sees all."""
+    sees that one sees all.
+
+    Without ``overwrite``, what another process has put there meanwhile stays: EEXIST.
+    """
     with tempfile.TemporaryDirectory(prefix="dorylus-") as draft:
         yield Path(draft)
         system, root = _file_system(address)
         with _told(address):
             system.makedirs(root, exist_ok=True)
-            if system.exists(f"{root}/{last}"):
+            is_there = system.exists(f"{root}/{last}")
+        if is_there and not overwrite:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{address}/{last}")
+        with _told(address):
+            if is_there:
                 system.rm_file(f"{root}/{last}")
             for file in sorted(Path(draft).iterdir(), key=lambda file: file.name == last):
                 system.put_file(str(file), f"{root}/{file.name}")

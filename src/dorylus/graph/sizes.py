@@ -22,7 +22,9 @@ def parse_bytes(amount: int | str, what: str = "memory") -> int:
         raise ConfigError(f"{what}={amount!r}: give a number of bytes, or text like '4GiB' or '800MB'.")
     number = amount if isinstance(amount, int) else _bytes_of(amount, what)
     if number < 1:
-        raise ConfigError(f"{what}={amount!r}: an amount of memory is at least one byte.")
+        raise ConfigError(
+            f"{what}={amount!r}: an amount of memory is at least one byte. Give one like '4GiB' or '800MB'."
+        )
     if number > MOST:
         raise ConfigError(f"{what}={amount!r}: no machine has so much. Give at most {MOST >> 50:,} PiB.")
     return number

@@ -1,4 +1,7 @@
-"""The run log as a file: one JSON object a line, on disk as soon as it is written, mended after a crash."""
+"""The run log as a file: one JSON object a line, on disk as soon as it is written, mended after a crash.
+
+A line has at most ``MOST_LINE_BYTES``, so that no reader needs more memory than that for one, whatever the file holds.
+"""
 
 import errno
 import json
@@ -7,10 +10,13 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from dorylus.errors import DataError
+from dorylus.errors import DorylusError, cannot_write
 from dorylus.observe.sink import Record
+
+MOST_LINE_BYTES = 64 << 20  # a million spans
+_BLOCK_BYTES = 1 << 20
 
 
 class JsonlSink:
@@ -30,6 +36,8 @@ class JsonlSink:
     def write(self, record: Record) -> None:
         """Appends the record; the line goes to the system in one write, so that a crash tears at most the last."""
         text = line(record)
+        if len(text) > MOST_LINE_BYTES:
+            text = line(_left_out(record, len(text)))
         before = os.fstat(self._file.fileno()).st_size
         try:
             if self._file.write(text) < len(text):
@@ -71,20 +79,42 @@ def mend(path: Path) -> None:
     if not path.exists():
         return
     with open(path, "r+b") as file:
-        content = file.read()
-        tail = content[content.rfind(b"\n") + 1 :]
-        if tail and is_record(tail):
+        end = file.seek(0, os.SEEK_END)
+        begin = _last_line(file, end)
+        file.seek(begin)
+        if begin == end:
+            return
+        if end - begin <= MOST_LINE_BYTES and record_of(file.read(end - begin)) is not None:
             file.write(b"\n")
-        elif tail:
-            file.truncate(len(content) - len(tail))
+        else:
+            file.truncate(begin)
 
 
-def is_record(text: bytes) -> bool:
-    """Whether a line is a whole record."""
+def _last_line(file: BinaryIO, end: int) -> int:
+    """Where the last line begins, which is the end where it is whole; looked for from the end, block by block."""
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
+
+
+def record_of(text: bytes) -> dict[str, Any] | None:
+    """The record that a line holds; None where it is not a whole one."""
     try:
-        return isinstance(json.loads(text), dict)
+        found = json.loads(text)
     except (ValueError, RecursionError):
-        return False
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _left_out(record: Record, num_bytes: int) -> Record:
+    """The record that stands for one that is longer than a line may be."""
+    known = {name: record[name] for name in ("t", "epoch") if name in record}
+    return {"kind": "left_out", **known, "record": record["kind"], "bytes": num_bytes}
 
 
 def _plain(value: object) -> Any:
@@ -98,8 +128,9 @@ def _plain(value: object) -> Any:
     raise TypeError(f"a {type(value).__name__} does not go into the run log: {value!r}")
 
 
-def _cannot_write(path: Path, error: OSError) -> DataError:
-    return DataError(
+def _cannot_write(path: Path, error: OSError) -> DorylusError:
+    return cannot_write(
         f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a run_dir that can be "
-        "written, then resume or start again."
+        "written, then resume or start again.",
+        error,
     )

@@ -1,29 +1,38 @@
 """Reading a run log: of a finished run, a running one, or one that was killed in the middle of a line."""
 
-import json
-import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from dorylus.errors import DataError
-from dorylus.observe.jsonl import is_record
+from dorylus.observe import jsonl
+from dorylus.observe.jsonl import record_of
 from dorylus.observe.sink import Record
+
+_PIECE_BYTES = 1 << 20
+_MOST_SECONDS = 1e15  # more, or what is not finite, is not a time of a run
 
 
 def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Every whole record of a log, in order; a last line without its end is left out."""
+    records = []
     try:
-        content = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            for number, line in enumerate(_lines(file), 1):
+                if line is None:
+                    raise _no_record(path, number, f"is longer than {jsonl.MOST_LINE_BYTES:,} bytes")
+                text = line.strip(b"\0\n")  # a hole in the file reads as zero bytes
+                record = record_of(text)
+                if record is not None:
+                    records.append(record)
+                elif text and line.endswith(b"\n"):
+                    raise _no_record(path, number, "is not a record")
     except OSError as error:
         raise DataError(
             f"cannot read the run log {path}: {error.strerror or error}. Give the log.jsonl of a run folder."
         ) from error
-    lines = [text.strip(b"\0") for text in content.split(b"\n")]  # a hole in the file reads as zero bytes
-    if not is_record(lines[-1]):
-        lines.pop()
-    return [_parsed(path, number, text) for number, text in enumerate(lines, 1) if text]
+    return records
 
 
 def current(records: Iterable[Record]) -> list[Record]:
@@ -42,16 +51,33 @@ def last_time(path: str | os.PathLike[str]) -> float:
 
     Lines that are no records are passed over: a damaged log is no reason not to go on.
     """
-    lines = Path(path).read_bytes().split(b"\n") if Path(path).exists() else []
-    times = [json.loads(text.strip(b"\0")).get("t") for text in lines if is_record(text.strip(b"\0"))]
-    return max((float(t) for t in times if isinstance(t, int | float) and math.isfinite(t)), default=0.0)
+    if not Path(path).exists():
+        return 0.0
+    with open(path, "rb") as file:
+        records = (record_of(line.strip(b"\0\n")) for line in _lines(file) if line is not None)
+        times = [record.get("t") for record in records if record is not None]
+    return max((float(t) for t in times if isinstance(t, int | float) and abs(t) < _MOST_SECONDS), default=0.0)
 
 
-def _parsed(path: str | os.PathLike[str], number: int, text: bytes) -> dict[str, Any]:
-    if not is_record(text):
-        raise DataError(
-            f"line {number} of the run log {path} is not a record: the file was changed by something else. Remove that "
-            "line to read the rest."
-        )
-    record: dict[str, Any] = json.loads(text)
-    return record
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """The lines of a log with their newlines; None for one that is longer than a line may be, as soon as it is."""
+    line, too_long = bytearray(), False
+    while piece := file.readline(_PIECE_BYTES):
+        if not too_long:
+            line += piece
+        if len(line) > jsonl.MOST_LINE_BYTES:
+            yield None
+            line, too_long = bytearray(), True
+        if piece.endswith(b"\n"):
+            if not too_long:
+                yield bytes(line)
+            line, too_long = bytearray(), False
+    if line:
+        yield bytes(line)
+
+
+def _no_record(path: str | os.PathLike[str], number: int, what: str) -> DataError:
+    return DataError(
+        f"line {number} of the run log {path} {what}: the file was changed by something else. Remove that line to read "
+        "the rest."
+    )

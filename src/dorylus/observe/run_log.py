@@ -13,6 +13,7 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
     spans        epoch, spans [[kind, step, interval, thread, start_s, end_s, server, epoch], ...], seconds counted
                  from the first of them
     checkpoint   epoch, path
+    left_out     record (its kind), epoch, bytes: a record longer than a line of the file may be
     unlocked     run_dir: its file system has no locks
     synchronous  epoch (the last asynchronous one), score
     stop         reason ("epochs", "patience", "target_accuracy", "interrupted", "budget", "diverged"), epoch

@@ -15,7 +15,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, WriteError, cannot_write
 from dorylus.kernels import crc32
 from dorylus.paging.block_sums import BlockSums
 from dorylus.paging.file_state import FileState, changed
@@ -71,9 +71,9 @@ class BlockFile:
             except OSError as error:
                 if direct and self._leave_direct(error):
                     continue
-                raise DataError(f"cannot write to {self.name}: {error.strerror}. Make room there.") from error
+                raise WriteError(f"cannot write to {self.name}: {error.strerror}. Make room there.") from error
             if not count:
-                raise DataError(f"cannot write to {self.name}: it takes no more bytes. Make room there.")
+                raise WriteError(f"cannot write to {self.name}: it takes no more bytes. Make room there.")
             if not self._direct:
                 os.fdatasync(self._descriptor)  # a dirty page cannot be forgotten
             self._forget(offset + done, count)
@@ -190,9 +190,10 @@ class ScratchFile(BlockFile):
         try:
             descriptor, direct = _open(folder, os.O_TMPFILE | os.O_RDWR)
         except OSError as error:
-            raise DataError(
+            raise cannot_write(
                 f"no scratch file can be made in {os.fspath(folder)}: {error.strerror}. Name another folder as "
-                "scratch_dir, on a disk of this machine."
+                "scratch_dir, on a disk of this machine.",
+                error,
             ) from error
         super().__init__(descriptor, f"a scratch file in {os.fspath(folder)}", size, direct=direct)
         self.set_aside = False
@@ -216,9 +217,10 @@ class ScratchFile(BlockFile):
             os.posix_fallocate(self._descriptor, 0, max(1, self.size))
         except OSError as error:
             os.ftruncate(self._descriptor, 0)  # some of it may have been had
-            raise DataError(
+            raise cannot_write(
                 f"{self.name} cannot have {self.size / 2**30:.2f} GiB: {error.strerror}. Make room there, or name "
-                "another folder as scratch_dir."
+                "another folder as scratch_dir.",
+                error,
             ) from error
         self.set_aside = True
 

@@ -5,6 +5,7 @@ and for every server k the arrays of its :class:`~dorylus.partition.Shard`, name
 and masks stay in the graph's own store.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
 from dorylus.graph.array_folder import check_target, checksum, compare_checksums, files_of, map_arrays, new_folder
+from dorylus.graph.draft import writing_alone
 from dorylus.graph.folder_files import FolderFiles
 from dorylus.graph.ingest.progress import Tell, silent
 from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, Kind, read_manifest, whole_number
@@ -136,6 +138,23 @@ def save_shards(
             write_shards(folder, edges, partitioning.parts, partitioning.num_parts, tell)
             folder.facts.update(facts)
             graph.check_files()
+
+
+def save_shards_once(path: Address, graph: Graph, partitioning: Partitioning) -> None:
+    """Write the shards of a cut unless they are there. ``path`` is made from the graph and the cut: no other has it.
+
+    A process that is writing them is waited for. Where it cannot be seen (a file system without locks, an address),
+    both write the same, and those of the first to end stay: no run replaces shards that are there.
+    """
+    if SHARDS.is_at(path):
+        return
+    with nullcontext() if is_elsewhere(path) else writing_alone(Path(path)):
+        try:
+            if not SHARDS.is_at(path):
+                save_shards(path, graph, partitioning)
+        except DataError:
+            if not SHARDS.is_at(path):
+                raise
 
 
 def open_shards(path: Address, *, verify: bool = False) -> Shards:

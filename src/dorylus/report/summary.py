@@ -111,12 +111,22 @@ class Summary:
         return statistics.median(self.epoch_seconds) if self.epoch_seconds else None
 
     @property
-    def seconds_left(self) -> float | None:
-        """Seconds to the last epoch at the recent pace, evaluations and checkpoints included; None when unknown."""
-        if self.num_epochs is None or len(self.recent) < 2:
+    def recent_epoch_seconds(self) -> float | None:
+        """Seconds from the end of an epoch to that of the next, recently, evaluations and checkpoints included.
+
+        None before the second epoch: the first may set up and export programs, and says nothing of the others.
+        """
+        if len(self.recent) < 2:
             return None
         (first, since), (last, now) = self.recent[0], self.recent[-1]
-        return (self.num_epochs - last) * (now - since) / max(1, last - first)
+        return (now - since) / max(1, last - first)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds to the last epoch at the pace of ``recent_epoch_seconds``; None when that is unknown."""
+        if self.num_epochs is None or self.recent_epoch_seconds is None:
+            return None
+        return (self.num_epochs - self.epoch) * self.recent_epoch_seconds
 
     @property
     def shares(self) -> dict[str, float]:

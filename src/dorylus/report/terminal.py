@@ -5,7 +5,6 @@ pipe it prints a line now and then.
 """
 
 import errno
-import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ from dorylus.report import units
 from dorylus.report.closing_table import closing_table
 from dorylus.report.cluster_rows import cluster
 from dorylus.report.notices import notice, set_up_line
-from dorylus.report.summary import RECENT_EPOCHS, Summary
+from dorylus.report.summary import Summary
 
 LINES_PER_RUN = 10
 LINE_EVERY_S = 30.0
@@ -176,8 +175,8 @@ def _how_far(summary: Summary) -> str:
 
 def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:
     """The figures of the moment, by name, in the order they are shown; ``dated`` tells the epoch of an older score."""
-    recent = summary.epoch_seconds[-RECENT_EPOCHS:]
-    epoch_s = statistics.median(recent) if recent else 0.0  # a first epoch that exports programs says nothing
+    # Rate and time left are of one figure, or they contradict each other where epochs are short.
+    epoch_s = summary.recent_epoch_seconds or summary.median_epoch_seconds
     shown = {"loss": f"loss {units.number(summary.loss)}"}
     if (score := _validation_score(summary)) is not None:
         shown["val"] = score + (_age(summary) if dated else "")

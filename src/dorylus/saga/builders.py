@@ -10,7 +10,7 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
 from dorylus.saga.layer import Layer
-from dorylus.saga.options import WHOLE, checked
+from dorylus.saga.options import WIDTH, checked
 from dorylus.saga.program import Program, Recipe
 from dorylus.saga.sage import SAGE
 
@@ -49,16 +49,12 @@ def _depth(hidden: int | Sequence[int], num_layers: int | None) -> int:
 
 
 def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int, int], list[tuple[int, int]]]:
-    if num_layers < 1:
-        raise ConfigError(f"num_layers={num_layers}: a program has at least one layer.")
     inner = list(hidden) if isinstance(hidden, Sequence) else [hidden] * (num_layers - 1)
     if len(inner) != num_layers - 1:
         raise ConfigError(
             f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them: "
             f"use num_layers={len(inner) + 1}, or leave it out."
         )
-    if any(width < 1 for width in inner):
-        raise ConfigError(f"hidden={hidden}: every width must be at least 1.")
 
     def widths(num_features: int, num_classes: int) -> list[tuple[int, int]]:
         sizes = [num_features, *inner, num_classes]
@@ -143,9 +139,7 @@ def gat(
 
     ``attention_dropout`` is that of the attention coefficients; it is ``dropout`` unless given.
     """
-    options = checked(dict(locals()), hidden=WHOLE)
-    if min(hidden, heads, output_heads) < 1:
-        raise ConfigError(f"hidden={hidden}, heads={heads}, output_heads={output_heads}: each must be at least 1.")
+    options = checked(dict(locals()), hidden=WIDTH)
     depth = _depth(hidden, num_layers)
     widths = _plain_widths(hidden * heads, depth)
     on_attention = dropout if attention_dropout is None else attention_dropout

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dorylus.errors import ConfigError
 from dorylus.saga.layer import Layer
+from dorylus.saga.options import checked
 from dorylus.saga.sparse import linear
 
 
@@ -36,12 +37,9 @@ class GAT(Layer):
         **finish: Any,
     ) -> None:
         super().__init__(in_columns, out_columns, **finish)
-        if heads < 1 or (concat and out_columns % heads):
+        checked({"heads": heads, "slope": slope, "attention_dropout": attention_dropout})
+        if concat and out_columns % heads:
             raise ConfigError(f"{heads} heads cannot share {out_columns} columns equally: use a multiple of the heads.")
-        if not 0.0 <= attention_dropout < 1.0:
-            raise ConfigError(f"attention_dropout={attention_dropout}: use a value in [0, 1).")
-        if not 0.0 <= slope < float("inf"):
-            raise ConfigError(f"slope={slope}: that of the leaky ReLU is 0 or more.")
         self.heads = heads
         self.concat = concat
         self.slope = slope

@@ -1,13 +1,12 @@
 """Graph isomorphism network (Xu et al., 2019): y_v = MLP((1 + eps) x_v + Σ_u x_u) over in-neighbours u."""
 
-import math
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from dorylus.errors import ConfigError
 from dorylus.saga.layer import Layer
+from dorylus.saga.options import WIDTH, checked
 from dorylus.saga.sparse import linear
 
 
@@ -34,8 +33,7 @@ class GIN(Layer):
         **finish: Any,
     ) -> None:
         super().__init__(in_columns, out_columns, **finish)
-        if not math.isfinite(eps) or (hidden is not None and hidden < 1):
-            raise ConfigError(f"eps={eps}, hidden={hidden}: eps must be finite, and the hidden width at least 1.")
+        checked({"eps": eps, "hidden": hidden}, hidden=WIDTH.or_left_out())
         hidden = hidden or out_columns
         self.first_eps, self.train_eps = eps, train_eps  # plain, so that describe() tells them
         self.nn = nn.Sequential(nn.Linear(in_columns, hidden), nn.ReLU(), nn.Linear(hidden, out_columns))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph.degrees import Norm
+from dorylus.saga.options import checked
 from dorylus.saga.sparse import SparseRows
 
 Rows = Tensor | SparseRows
@@ -73,8 +74,7 @@ class Layer(nn.Module):
         super().__init__()
         if in_columns < 1 or out_columns < 1:
             raise ConfigError(f"a layer of {in_columns} -> {out_columns} columns: both must be at least 1.")
-        if not 0.0 <= dropout < 1.0:
-            raise ConfigError(f"dropout={dropout}: it is the share of entries dropped, so use a value in [0, 1).")
+        checked({"dropout": dropout})
         if activation is not None and activation not in ACTIVATIONS:
             raise ConfigError(unknown_name("activation", activation, ACTIVATIONS))
         self.in_columns = in_columns

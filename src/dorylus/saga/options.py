@@ -2,63 +2,76 @@
 
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, shown
+
+MOST_LAYERS = 100  # how deep a row is needed is kept in a byte
+MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
+MOST_HEADS = 1 << 12
+LARGEST = 1e30  # of any number that is no count: more cannot be reckoned with in float32
+
+
+class Rule(NamedTuple):
+    """What an option may be, in words and as a test, and a value that is usual."""
+
+    told: str
+    holds: Callable[[Any], bool]
+    usual: str
+
+    def or_left_out(self) -> "Rule":
+        """The same rule, with None let through."""
+        return Rule(f"{self.told}, or left out", lambda value: value is None or self.holds(value), self.usual)
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _whole(most: int, usual: int) -> Rule:
+    def holds(value: Any) -> bool:
+        return _is_whole(value) and 1 <= value <= most
+
+    return Rule(f"a whole number, at least 1 and at most {most:,}", holds, str(usual))
 
 
-def _is_widths(value: object) -> bool:
-    return _is_whole(value) or (isinstance(value, list | tuple) and all(map(_is_whole, value)))
+def _real(told: str, fits: Callable[[Any], bool], usual: str) -> Rule:
+    return Rule(told, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual)
 
 
-MOST_LAYERS = 100  # how deep a row is needed is kept in a byte
-MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
-MOST_HEADS = 1 << 12
-_MOST: Mapping[str, int] = {
-    "hidden": MOST_COLUMNS, "num_layers": MOST_LAYERS, "heads": MOST_HEADS, "output_heads": MOST_HEADS,
+def _widths(usual: int) -> Rule:
+    one = _whole(MOST_COLUMNS, usual)
+
+    def holds(value: Any) -> bool:
+        return all(map(one.holds, value)) if isinstance(value, list | tuple) else one.holds(value)
+
+    return Rule(f"{one.told}, or a list of them, one for each hidden layer", holds, one.usual)
+
+
+WIDTH = _whole(MOST_COLUMNS, 8)
+_HEADS = _whole(MOST_HEADS, 8)
+_SHARE = _real("the share of entries that are dropped, at least 0 and less than 1", lambda value: 0 <= value < 1, "0.5")
+_SLOPE = _real(f"a number, at least 0 and at most {LARGEST:g}", lambda value: 0 <= value <= LARGEST, "0.2")
+_EPS = _real(
+    f"a finite number, at least -{LARGEST:g} and at most {LARGEST:g}", lambda value: abs(value) <= LARGEST, "0"
+)
+_SWITCH = Rule("true or false", lambda value: isinstance(value, bool), "true")
+_ACTIVATION = Rule("a name", lambda value: isinstance(value, str), "relu")
+_AGGREGATOR = Rule("a name", lambda value: isinstance(value, str), "mean")
+_RULES: Mapping[str, Rule] = {
+    "hidden": _widths(16), "num_layers": _whole(MOST_LAYERS, 2).or_left_out(), "heads": _HEADS, "output_heads": _HEADS,
+    "dropout": _SHARE, "input_dropout": _SHARE.or_left_out(), "attention_dropout": _SHARE.or_left_out(),
+    "slope": _SLOPE, "eps": _EPS, "residual": _SWITCH, "layer_norm": _SWITCH, "train_eps": _SWITCH,
+    "activation": _ACTIVATION, "aggregator": _AGGREGATOR,
 }  # fmt: skip
 
-Kind = tuple[str, Callable[[Any], bool]]
-WHOLE: Kind = ("a whole number", _is_whole)
-LARGEST = 1e30  # of any number that is no count: more cannot be reckoned with in float32
-_NUMBER: Kind = ("a number", _is_number)
-_OPTIONAL: Kind = ("a number, or left out", lambda value: value is None or _is_number(value))
-_SWITCH: Kind = ("true or false", lambda value: isinstance(value, bool))
-_NAME: Kind = ("a name", lambda value: isinstance(value, str))
-_KINDS: Mapping[str, Kind] = {
-    "hidden": ("a whole number, or a list of them", _is_widths),
-    "num_layers": ("a whole number, or left out", lambda value: value is None or _is_whole(value)),
-    "heads": WHOLE, "output_heads": WHOLE,
-    "dropout": _NUMBER, "input_dropout": _OPTIONAL, "attention_dropout": _OPTIONAL, "slope": _NUMBER, "eps": _NUMBER,
-    "residual": _SWITCH, "layer_norm": _SWITCH, "train_eps": _SWITCH,
-    "activation": _NAME, "aggregator": _NAME,
-}  # fmt: skip
 
-
-def checked(options: dict[str, Any], **kinds: Kind) -> dict[str, Any]:
-    """The options, each of the kind it must be: they may come from a file or a command line."""
+def checked(options: dict[str, Any], **rules: Rule) -> dict[str, Any]:
+    """The options, each as its rule in ``rules``, or else the usual one, has it; refused with a usual value if not."""
     for name, value in options.items():
-        kind, fits = kinds.get(name, _KINDS[name])
-        if not fits(value):
-            raise ConfigError(f"{name}={value!r}, but {name} is {kind}: give it as that.")
-        if name in _MOST:
-            _check_size(name, value, _MOST[name])
-        elif _is_number(value) and not abs(value) <= LARGEST:
+        rule = rules.get(name, _RULES[name])
+        if not rule.holds(value):
             raise ConfigError(
-                f"{name}={value!r}, but {name} is a finite number of at most {LARGEST:g}: choose another."
+                f"{name}={shown(value)}, but {name} is {rule.told}: use {name}={rule.usual}, for instance."
             )
     return options
-
-
-def _check_size(name: str, value: Any, most: int) -> None:
-    for each in value if isinstance(value, list | tuple) else (value,):
-        if each is not None and each > most:
-            raise ConfigError(f"{name}={each}, but {name} is at most {most:,}: use a smaller one.")

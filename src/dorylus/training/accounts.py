@@ -22,11 +22,14 @@ from dorylus.training.pooling import service_of
 class Accounts:
     """Meters the machine a run is on, as if it were an instance of the type named, or of the nearest there is.
 
-    It begins with the set-up; :meth:`enter` says what comes next, :meth:`run_on` on how many machines it is.
+    It begins with the set-up, now or at ``since_s`` of the clock; :meth:`enter` says what comes next, :meth:`run_on` on
+    how many machines it is.
     """
 
-    def __init__(self, config: RunConfig, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock, self._since_s = clock, clock()
+    def __init__(
+        self, config: RunConfig, clock: Callable[[], float] = time.perf_counter, since_s: float | None = None
+    ) -> None:
+        self._clock, self._since_s = clock, clock() if since_s is None else since_s
         self._book = book = PriceBook.load(config.price_book)
         self.rates = Rates.of(book, config.instance or _this_machine(book), function=service_of(config))
         self.meter = self._meter()

@@ -59,7 +59,9 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
     """The program a model becomes on this graph, a copy where it was one already; refuses one that does not fit."""
     if isinstance(model, Recipe):
         if graph.num_features == 0:
-            raise GraphError(f"graph {graph.name!r} has no features: a model needs at least one column of them.")
+            raise GraphError(
+                f"graph {graph.name!r} has no features: a model needs at least one column of them. {_how_to_add(graph)}"
+            )
         check_weights_fit(model, graph)
         return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
     if not isinstance(model, Program):
@@ -112,11 +114,15 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
     if not isinstance(graph, Graph):
         raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
     if graph.labels is None or graph.num_classes == 0:
-        raise GraphError(f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask.")
+        raise GraphError(
+            f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask. "
+            f"{_how_to_add(graph)}"
+        )
     check_classes(graph)
     if not graph.train_mask.any():
         raise GraphError(
-            f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training."
+            f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training. "
+            f"{_how_to_add(graph)}"
         )
     if graph.val_mask.any():
         return
@@ -125,8 +131,21 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
         if value not in (None, "last"):
             raise ConfigError(
                 f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
-                f"vertices for validation, or leave {name} out."
+                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {name} out."
             )
+
+
+def _how_to_add(graph: Graph) -> str:
+    """The cure for a graph that cannot be trained on: how it gets all that it lacks."""
+    is_there = {
+        "features": graph.num_features > 0,
+        "labels": graph.labels is not None and graph.num_classes > 0,
+        "train": bool(graph.train_mask.any()),
+    }
+    lacks = [name for name, there in is_there.items() if not there]
+    flags = " ".join(f"--{name} FILE" for name in lacks)
+    arguments = ", ".join("train_mask=" if name == "train" else f"{name}=" for name in lacks)
+    return f"Ingest its edges with dorylus ingest EDGES STORE {flags}, or give {arguments} to Graph.from_edges."
 
 
 def check_classes(graph: Graph) -> None:

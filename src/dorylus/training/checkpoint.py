@@ -12,7 +12,6 @@ new one is in place, and counts as long as that is not there. The best model of 
 of its own.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -22,18 +21,20 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as tensors_of
-from safetensors.torch import save as bytes_of
 
 from dorylus import durable
 from dorylus.errors import CheckpointError
+from dorylus.small_files import read_small
 from dorylus.training.fingerprint import Fingerprint, fingerprint
 from dorylus.training.tagged_json import decode, encode
+from dorylus.training.tensor_file import checksum as _checksum
+from dorylus.training.tensor_file import packed, read_tensors
 
 FORMAT = 2  # since 2 the optimiser's state is by parameter name
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+MOST_STATE_BYTES, MOST_EPOCH_BYTES = 64 << 20, 1 << 10  # of state.json, and more for the losses of every epoch
 _NAME = re.compile(r"epoch-(\d{6,})(" + re.escape(durable.OLD) + ")?")
 
 
@@ -70,7 +71,7 @@ def save(folder: Path, state: Checkpoint) -> Path:
         "lr_schedule": encode(state.lr_schedule, "lr_schedule", tensors),
         "progress": encode(state.progress, "progress", tensors),
     }
-    files = {WEIGHTS: _packed(state.weights), OPTIMIZER: _packed(tensors)}
+    files = {WEIGHTS: packed(state.weights), OPTIMIZER: packed(tensors)}
     content["checksums"] = {name: _checksum(data) for name, data in files.items()}
     path = folder / f"epoch-{state.epoch:06d}"
     try:
@@ -195,7 +196,7 @@ def _checkpoint_at(path: Path) -> Path:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """The checked content of a checkpoint's three files."""
-    stored = json.loads((path / STATE).read_bytes())
+    stored = json.loads(read_small(path / STATE, MOST_STATE_BYTES + MOST_EPOCH_BYTES * epoch_of(path)))
     if stored["format"] != FORMAT:
         raise CheckpointError(
             f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: go on "
@@ -204,16 +205,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str
     content = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:
         raise ValueError(f"{STATE} does not have the checksum it was written with")
-    files = {name: (path / name).read_bytes() for name in (WEIGHTS, OPTIMIZER)}
-    for name, data in files.items():
-        if _checksum(data) != content["checksums"][name]:
-            raise ValueError(f"{name} does not have the checksum it was written with")
-    return content, tensors_of(files[WEIGHTS]), tensors_of(files[OPTIMIZER])
-
-
-def _packed(tensors: dict[str, torch.Tensor]) -> bytes:
-    # Cloned one by one: parameters that share memory, or views of a larger buffer, are refused otherwise.
-    return bytes_of({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
+    weights, optimizer = (read_tensors(path / name, content["checksums"][name]) for name in (WEIGHTS, OPTIMIZER))
+    return content, weights, optimizer
 
 
 def _state_file(content: dict[str, Any]) -> bytes:
@@ -223,10 +216,6 @@ def _state_file(content: dict[str, Any]) -> bytes:
 
 def _canonical(content: dict[str, Any]) -> bytes:
     return json.dumps(content, allow_nan=False, sort_keys=True).encode()
-
-
-def _checksum(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
 def _what(error: Exception) -> str:

@@ -16,9 +16,9 @@ from dorylus.graph import Graph
 from dorylus.graph.places import full_address
 from dorylus.paging import Tell
 from dorylus.paging.stage import silent
-from dorylus.partition import METHODS, save_shards
+from dorylus.partition import METHODS
 from dorylus.partition.partitioning import Partitioning
-from dorylus.partition.shard_store import SHARDS, structure_of
+from dorylus.partition.shard_store import save_shards_once, structure_of
 from dorylus.pools import Made, ray
 from dorylus.pools.remote.invocations import Invoked
 from dorylus.training.config import RunConfig
@@ -117,13 +117,15 @@ def _stored(graph: Graph, folder: Path) -> str:
 
 
 def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
-    """Where every node opens its shard: the folder named, or one beside the store, written once for all runs."""
+    """Where every node opens its shard: the folder named, or one beside the store, written once for all runs.
+
+    Its name is made from what was cut and how: runs of the same cut share it, and no run touches that of another cut.
+    """
     if config.partition not in METHODS:
         return full_address(config.partition)
     name = hashlib.sha256(job.cut.parts.tobytes() + structure_of(graph).to_bytes(8, "little")).hexdigest()[:16]
     path = f"{store}.shards-{config.partition}-{job.cut.num_servers}-{name}"
-    if not SHARDS.is_at(path):
-        save_shards(path, graph, Partitioning(job.cut.parts, job.cut.num_servers, config.partition))
+    save_shards_once(path, graph, Partitioning(job.cut.parts, job.cut.num_servers, config.partition))
     return path
 
 

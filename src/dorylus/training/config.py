@@ -14,6 +14,7 @@ from dorylus.errors import ConfigError, unknown_name
 from dorylus.training.settings import (
     LARGEST,
     MANY,
+    MOST_USD,
     YEARS_S,
     amount,
     choice,
@@ -35,7 +36,7 @@ class RunConfig:
     """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
 
     epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY))
-    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True))
+    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01))
     weight_decay: float | dict[str, float] = setting(
         0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
     )
@@ -58,7 +59,7 @@ class RunConfig:
     revive_s: float = setting(
         300.0,
         "ray: how long lost servers are waited for, in seconds: a cloud needs minutes.",
-        real(0, YEARS_S, above=True),
+        real(0, YEARS_S, above=True, usual=300),
     )
     elastic: bool = setting(False, "ray: go on with fewer servers when lost ones do not come back in time.", flag)
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096))
@@ -83,7 +84,7 @@ class RunConfig:
     sync_margin: float | None = setting(
         None,
         "async: go on synchronously once validation accuracy is this close to target_accuracy.",
-        optional(real(0, 1)),
+        optional(real(0, 1, usual=0.02)),
     )
     ghost_precision: str = choice(
         "float32", ("float32", "bf16"), "Number format in which rows travel between servers; bf16 is an approximation."
@@ -152,7 +153,9 @@ class RunConfig:
         None, "Stop after this many evaluations without a better validation score.", optional(whole(1, MANY))
     )
     target_accuracy: float | None = setting(
-        None, "Stop as soon as validation accuracy reaches this, as a fraction.", optional(real(0, 1, above=True))
+        None,
+        "Stop as soon as validation accuracy reaches this, as a fraction.",
+        optional(real(0, 1, above=True, usual=0.8)),
     )
     keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
     checkpoint_every: int = setting(
@@ -163,14 +166,18 @@ class RunConfig:
     )
     price_book: str | None = setting(None, "TOML file of prices of your own, put over ours.", optional(file))
     budget_usd: float | None = setting(
-        None, "Stop, with a checkpoint, before the bill passes this many dollars.", optional(real(0, above=True))
+        None,
+        "Stop, with a checkpoint, before the bill passes this many dollars.",
+        optional(real(0, MOST_USD, above=True, usual=5)),
     )
     trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0, MANY))
-    deadline_s: float = setting(600.0, "Longest wait for one task, in seconds.", real(0, YEARS_S, above=True))
+    deadline_s: float = setting(
+        600.0, "Longest wait for one task, in seconds.", real(0, YEARS_S, above=True, usual=600)
+    )
     grace_s: float = setting(
         20.0,
         "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",
-        real(0, YEARS_S, above=True),
+        real(0, YEARS_S, above=True, usual=20),
     )
     run_dir: str | None = setting(
         None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)

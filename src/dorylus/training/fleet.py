@@ -1,12 +1,14 @@
 """The servers of a run: made when they are first needed, and made anew, fewer, where some are lost for good."""
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from dorylus.cluster import Cluster, ServersLostError
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import Made
@@ -44,6 +46,7 @@ class Fleet:
         self._ran: Running | None = None
         self._began_after = 0  # so many epochs
         self._start: PSState | None = None
+        self._in_use = threading.Lock()
         self._cut(config)
 
     def _cut(self, config: RunConfig) -> None:
@@ -51,6 +54,19 @@ class Fleet:
         # Every setting as it came out: the bits of a run depend on its intervals, so a resumed run must cut the same.
         intervals = self.assembly.cut.layouts[0].num_intervals
         self.config = replace(config, intervals=intervals, threads=threads_of(config))
+
+    @contextmanager
+    def in_one_thread(self) -> Iterator[None]:
+        """While it is open, another thread that wants to train with these servers is refused."""
+        if not self._in_use.acquire(blocking=False):
+            raise TrainingError(
+                "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
+                "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
+            )
+        try:
+            yield
+        finally:
+            self._in_use.release()
 
     def go_on_from(self, state: PSState) -> None:
         """Have servers that are not made yet begin with such a state."""

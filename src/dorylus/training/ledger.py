@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DataError
+from dorylus.errors import DorylusError, cannot_write
 
 EVERY_S = 0.05
 _ENTRY_BYTES = 4096
@@ -47,8 +47,14 @@ class Ledger:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def take_back(self, used: Mapping[str, Any]) -> None:
-        """Write down what was used before this process began, and nothing more: it was refused, and costs nothing."""
+    def take_back(self, used: Mapping[str, Any] | None) -> None:
+        """Write down what was used before this process began, and nothing more: it was refused, and costs nothing.
+
+        None: nothing was written down before, and the file goes.
+        """
+        if used is None:
+            self._path.unlink(missing_ok=True)
+            return
         self._used = lambda ahead_s: used
         for _ in range(2):  # both entries: the one of the larger amount counts
             self.write()
@@ -74,17 +80,19 @@ class Ledger:
             os.pwrite(self._file, _entry(self._used(ahead_s)), (self._number % 2) * _ENTRY_BYTES)
             self._number += 1
 
-    def _cannot_write(self, error: OSError) -> DataError:
-        return DataError(
+    def _cannot_write(self, error: OSError) -> DorylusError:
+        return cannot_write(
             f"cannot write down what the run uses, in {self._path}: {error.strerror or error}. Make room, or choose a "
-            "run_dir that can be written, then resume or start again."
+            "run_dir that can be written, then resume or start again.",
+            error,
         )
 
 
 def read_ledger(path: Path) -> dict[str, Any] | None:
     """The last whole entry; None where there is none."""
     try:
-        content = path.read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(2 * _ENTRY_BYTES)
     except FileNotFoundError:
         return None
     entries = [_read(content[begin : begin + _ENTRY_BYTES]) for begin in (0, _ENTRY_BYTES)]

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError, DataError, cannot_write
 from dorylus.graph.sizes import format_bytes
 from dorylus.training.original_ids import Ids, TextIds
 from dorylus.training.slabs import SLAB_ROWS, Form, Rows, slabs
@@ -114,9 +114,10 @@ class PredictionFile:
         try:
             yield
         except OSError as error:
-            raise DataError(
+            raise cannot_write(
                 f"predictions cannot be written to {self._target}: {error.strerror or error}. Make room, or name "
-                "another file."
+                "another file.",
+                error,
             ) from error
 
 

@@ -16,9 +16,9 @@ A folder is a run from the moment ``run.toml`` stands in it, which is put there 
 import json
 import os
 import stat
+import time
 import tomllib
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, Self
 import tomli_w
 
 from dorylus import durable
-from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, unknown_name
 from dorylus.observe.jsonl import plain_data
+from dorylus.small_files import FileTooLargeError, read_small
 from dorylus.training.config import RunConfig
 from dorylus.training.ledger import is_entry, newest, read_ledger
 from dorylus.training.run_lock import NAME as LOCK
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from dorylus.saga.program import Recipe
 
 FORMAT = 1
+LEDGER = "used.ledger"
 _SECTIONS = ("graph", "model", "training")
 
 
@@ -51,9 +53,19 @@ class RunSpec:
 
     graph: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
+    _loading_since_s: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def take_loading_since_s(self) -> float | None:
+        """When the graph was first loaded from here, by ``time.perf_counter``: the set-up of a run began then.
+
+        Once: a second run made from the same graph does not pay for loading it.
+        """
+        return self._loading_since_s.pop() if self._loading_since_s else None
 
     def load_graph(self, *, download: bool = True) -> "Graph":
         """The graph, loaded again; without ``download``, a data set whose files are not there is refused."""
+        if not self._loading_since_s:
+            self._loading_since_s.append(time.perf_counter())
         from dorylus.graph.datasets import load
 
         options = dict(self.graph)
@@ -147,7 +159,7 @@ class RunFolder:
     @property
     def ledger(self) -> Path:
         """What the run has used until now: also what came after it was last saved."""
-        return self.path / "used.ledger"
+        return self.path / LEDGER
 
     def sweep(self) -> None:
         """Remove what a crash left half-written. For the process that holds the folder's lock."""
@@ -180,11 +192,9 @@ class RunFolder:
         return newest(used for used in (saved, read_ledger(self.ledger)) if used is not None)
 
     def discard(self) -> None:
-        """Remove a run that never began; what others put into the folder stays."""
-        for path in (self.log, self.used, self.ledger, self.path / "run.toml", self.path / LOCK):
+        """Remove a run that never began; its ledger stays, and so does what others put into the folder."""
+        for path in (self.log, self.used, self.path / "run.toml", self.path / LOCK):
             path.unlink(missing_ok=True)
-        with suppress(OSError):
-            self.path.rmdir()
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -192,8 +202,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     try:
         durable.write_file(path, text.encode() + b"\n")
     except OSError as error:
-        raise DataError(
-            f"cannot write {path}: {error.strerror or error}. Make room there, then resume the run."
+        raise cannot_write(
+            f"cannot write {path}: {error.strerror or error}. Make room there, then resume the run.", error
         ) from error
 
 
@@ -201,7 +211,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_small(path))
         if not isinstance(content, dict):
             raise ValueError("it does not hold an object")
     except (ValueError, RecursionError) as error:
@@ -236,28 +246,34 @@ def _check_entries(folder: Path) -> None:
                 )
 
 
-def make_folder(path: str | PathLike[str]) -> None:
-    """Makes the folder of a new run, if it may have it; nothing is in it yet."""
+def make_folder(path: str | PathLike[str]) -> list[Path]:
+    """Makes the folder of a new run, if it may have it; gives those that were not there, the innermost first."""
     check_free(path)
+    folder = Path(path)
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_make(path, error) from error
+    return missing
 
 
-def _cannot_make(path: str | PathLike[str], error: OSError) -> ConfigError:
-    return ConfigError(
-        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be written."
+def _cannot_make(path: str | PathLike[str], error: OSError) -> DorylusError:
+    return cannot_write(
+        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be written.",
+        error,
+        refused=ConfigError,
     )
 
 
 def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
     """What a ``run.toml`` asks for: graph and model, and the settings it gives, unchecked as yet."""
     try:
-        content = tomllib.loads(Path(path).read_text())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}. Give the path of a run.toml.") from error
-    except ValueError as error:
+        content = tomllib.loads(read_small(path).decode())
+    except (OSError, FileTooLargeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(f"cannot read {path}: {why}. Give the path of a run.toml.") from error
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not TOML: {error}. Mend that line.") from error
     found = content.pop("format", FORMAT)
     if found != FORMAT:

@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.durable import is_at
+from dorylus.errors import ConfigError, DorylusError, TrainingError, WriteError, cannot_write
 
 NAME = "lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
@@ -58,11 +59,11 @@ class RunLock:
                 f"the run folder {self._path.parent} is held by another process than this one, a parent that was "
                 "forked: train in one of the two."
             )
-        if not _is_at(self._file, self._path):
+        if not is_at(self._file, self._path):
             self._forget()
             try:
                 self._take()
-            except ConfigError as error:
+            except (ConfigError, WriteError) as error:
                 raise TrainingError(f"the file {self._path} was removed under this run, and {error}") from error
 
     def release(self) -> None:
@@ -70,7 +71,7 @@ class RunLock:
         if self._file >= 0:
             # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
             with suppress(OSError):  # one that stays is locked by nobody
-                if _is_at(self._file, self._path):
+                if is_at(self._file, self._path):
                     self._path.unlink()
             self._forget()
 
@@ -92,7 +93,7 @@ class RunLock:
                 raise _cannot_lock(self._path.parent, error) from error
             try:
                 self._flock(descriptor)
-                if _is_at(descriptor, self._path):
+                if is_at(descriptor, self._path):
                     return descriptor
             except BaseException:
                 os.close(descriptor)
@@ -134,13 +135,6 @@ def _owner(descriptor: int) -> dict[str, Any]:
     return {}
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the file that is open is the one that stands there."""
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    return False
-
-
 def _is_alive(owner: dict[str, Any]) -> bool:
     """Whether a process of this machine that is named there still runs; a number that is used again does not count."""
     pid = owner.get("pid")
@@ -156,9 +150,11 @@ def _ticks(pid: Any) -> int | None:
     return None
 
 
-def _cannot_lock(folder: Path, error: OSError) -> ConfigError:
-    return ConfigError(
-        f"the run folder {folder} cannot be locked: {error.strerror or error}. Choose a run_dir that can be written."
+def _cannot_lock(folder: Path, error: OSError) -> DorylusError:
+    return cannot_write(
+        f"the run folder {folder} cannot be locked: {error.strerror or error}. Choose a run_dir that can be written.",
+        error,
+        refused=ConfigError,
     )
 
 

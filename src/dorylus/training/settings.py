@@ -19,6 +19,7 @@ Check = Callable[[str, object], object]
 
 MANY = 10**9  # epochs, or whatever is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
+MOST_USD = 1e12
 YEARS_S = 1e8  # no wait is longer, and no clock takes much more
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
@@ -47,30 +48,33 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {minimum} or more.")
+            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {name}={minimum} or more.")
         number = int(value)
         if number < minimum:
-            raise ConfigError(f"{name}={number}, but {name} is at least {minimum}: use {name}={minimum} or more.")
+            raise ConfigError(
+                f"{name}={shown(number)}, but {name} is at least {minimum}: use {name}={minimum} or more."
+            )
         if number > maximum:
-            raise ConfigError(f"{name}={number}, but {name} is at most {maximum}: use {name}={maximum} or less.")
+            raise ConfigError(f"{name}={shown(number)}, but {name} is at most {maximum}: use {name}={maximum} or less.")
         return number
 
     return check
 
 
-def real(minimum: float, maximum: float = math.inf, *, above: bool = False) -> Check:
-    """A check that lets finite numbers from ``minimum`` (or strictly ``above`` it) to ``maximum`` through."""
-    low = f"above {minimum:g}" if above else f"at least {minimum:g}"
-    span = low if maximum == math.inf else f"{low} and at most {maximum:g}"
+def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
+    """A check that lets numbers from ``minimum`` (or strictly ``above`` it) to ``maximum`` through, both finite.
+
+    ``usual`` is the value that the refusal of another names.
+    """
+    span = f"{f'above {minimum:g}' if above else f'at least {minimum:g}'} and at most {maximum:g}"
 
     def check(name: str, value: object) -> object:
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise ConfigError(f"{name}={shown(value)}, but {name} is a number: use one {span}.")
-        number = float(value)
-        too_low = number <= minimum if above else number < minimum
-        if too_low or number > maximum or not math.isfinite(number):
-            raise ConfigError(f"{name}={number:g}, but {name} is a finite number {span}: choose one in that range.")
-        return number
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
+            raise ConfigError(
+                f"{name}={shown(value)}, but {name} is a finite number {span}: use {name}={usual:g}, for instance."
+            )
+        return float(value)  # type: ignore[arg-type]
 
     return check
 
@@ -152,8 +156,11 @@ def _plain(where: str, value: object) -> object:
     )
 
 
+_decay = real(0, LARGEST, usual=5e-4)
+
+
 def decay(name: str, value: object) -> object:
     """Lets one weight decay through, or a table from patterns of parameter names to their decay."""
     if isinstance(value, Mapping):
-        return {str(pattern): real(0, LARGEST)(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
-    return real(0, LARGEST)(name, value)
+        return {str(pattern): _decay(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
+    return _decay(name, value)

@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
@@ -40,7 +40,7 @@ from dorylus.training.fingerprint import graph_identity
 from dorylus.training.fleet import Fleet
 from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
 from dorylus.training.keeper import Keeper
-from dorylus.training.ledger import Ledger, newest
+from dorylus.training.ledger import Ledger, newest, read_ledger
 from dorylus.training.optim import OptimizerFactory, ScheduleFactory
 from dorylus.training.permit import permitted
 from dorylus.training.pooling import check_pool
@@ -48,7 +48,7 @@ from dorylus.training.progress import Progress
 from dorylus.training.records import epoch_record, memory_record, run_record
 from dorylus.training.restoring import restore
 from dorylus.training.result import Result
-from dorylus.training.run_folder import RunFolder, RunSpec, make_folder
+from dorylus.training.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder
 from dorylus.training.run_lock import RunLock
 from dorylus.training.setting_up import SettingUp
 from dorylus.training.verdict import judge
@@ -61,8 +61,10 @@ T = TypeVar("T")
 class Trainer:
     """One run, epoch by epoch. :func:`train` is this from beginning to end."""
 
-    _folder: RunFolder | None  # and what the run has used, written down there
-    _ledger: Ledger | None
+    _folder: RunFolder | None
+    _ledger: Ledger | None  # what the run has used, written down in its folder
+    _used_before: dict[str, Any] | None  # of that, before this process began
+    _made: list[Path]  # folders, for a new run
 
     def __init__(
         self,
@@ -81,13 +83,16 @@ class Trainer:
         config = RunConfig.of(**settings)
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
-        self._set_up(graph, model, config, optimizer_factory, schedule_factory, None if isinstance(pool, str) else pool)
+        given_pool = None if isinstance(pool, str) else pool
+        self._accounts = Accounts(config, since_s=None if spec is None else spec.take_loading_since_s())
         self._is_new = True
         with self._holding():
             if config.run_dir is not None:
-                make_folder(config.run_dir)
-                self._hold(Path(config.run_dir))
-                self._write_to(RunFolder.create(config.run_dir, spec, self.config))
+                self._begin_in(Path(config.run_dir))
+            self._set_up(graph, model, config, optimizer_factory, schedule_factory, given_pool)
+            if config.run_dir is not None:
+                self._folder = RunFolder.create(config.run_dir, spec, self.config)
+                self._folder.sweep()
                 self._progress.graph = graph_identity(graph)
             self._start_log(sinks, resumed_from=None)
 
@@ -108,16 +113,20 @@ class Trainer:
         Graph and model are made again from the run folder unless they are given. ``settings`` may say anew how the
         work is cut (servers, intervals and so on), which leaves the result the same to rounding; not what it is.
         """
+        began_s = time.perf_counter()
         RunFolder.open(run_dir)  # a folder that holds no run is refused, and nothing is written to it
         trainer = cls.__new__(cls)
+        trainer._is_new = False
         with trainer._holding():
             trainer._hold(Path(run_dir))
             folder = RunFolder.open(run_dir)
-            folder = folder.with_config(recut(folder.config, settings))
+            trainer._folder = folder = folder.with_config(recut(folder.config, settings))
+            trainer._accounts = Accounts(folder.config, since_s=began_s)
+            trainer._keep_ledger(folder.ledger, folder.read_used())
+            folder.sweep()
             graph = folder.load_graph() if graph is None else graph
             model = folder.spec.build_model() if model is None else model
-            trainer._set_up(graph, model, folder.config, optimizer, lr_schedule, folder=folder)
-            trainer._is_new = False
+            trainer._set_up(graph, model, folder.config, optimizer, lr_schedule)
             restored = restore(folder, trainer.program, graph_identity(graph), best=trainer.config.keep == "best")
             trainer._progress, trainer._best = restored.progress, restored.best
             if restored.state is not None:
@@ -130,12 +139,19 @@ class Trainer:
 
     @contextmanager
     def _holding(self) -> Iterator[None]:
-        """While a trainer is made: when it cannot be, it lets go of what it holds already."""
-        self._holds = ExitStack()
+        """While a trainer is made: when it cannot be, it lets go of what it holds already.
+
+        A new run that is refused leaves nothing. One that a signal ends leaves what it used, as a killed one does.
+        """
+        self._holds, self._made = ExitStack(), []
+        self._folder, self._ledger, self._used_before = None, None, None
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if self._is_new and isinstance(error, Exception | KeyboardInterrupt):
+                self._charge_nothing()
             self._holds.close()
+            self._remove_made()
             raise
 
     def _hold(self, run_dir: Path) -> None:
@@ -143,12 +159,34 @@ class Trainer:
         self._lock = RunLock(run_dir)
         self._holds.callback(self._lock.release)
 
-    def _write_to(self, folder: RunFolder) -> None:
-        """Have the run in a folder, and write down there what it uses, from this moment on."""
-        self._folder = folder
-        folder.sweep()
-        self._ledger = Ledger(folder.ledger, self._accounts.up_to_now)
+    def _begin_in(self, run_dir: Path) -> None:
+        """Take the folder of a new run. What one that was killed there during its set-up has used is on its bill."""
+        self._made = make_folder(run_dir)
+        self._hold(run_dir)
+        check_free(run_dir)  # another process may have made a run there, and ended it, just now
+        ledger = run_dir / LEDGER
+        self._keep_ledger(ledger, read_ledger(ledger) if ledger.is_file() else None)
+
+    def _keep_ledger(self, path: Path, used_before: dict[str, Any] | None) -> None:
+        """Write down what the run uses, from this moment on, on top of what it had used before."""
+        self._used_before = used_before
+        if used_before:
+            self._accounts.go_on_from(used_before)
+        self._ledger = Ledger(path, self._accounts.up_to_now)
         self._holds.callback(self._ledger.close)
+        self._ledger.write()
+
+    def _charge_nothing(self) -> None:
+        """What this process has used is on no bill: it was refused."""
+        if self._ledger is not None:
+            with suppress(OSError, DorylusError):  # it is being refused already, for another reason
+                self._ledger.take_back(self._used_before)
+
+    def _remove_made(self) -> None:
+        """Remove the folders that were made for a new run, unless something is in them."""
+        for folder in self._made:
+            with suppress(OSError):
+                folder.rmdir()
 
     def _set_up(
         self,
@@ -158,20 +196,9 @@ class Trainer:
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
         pool: TensorPool | Made | None = None,
-        folder: RunFolder | None = None,
     ) -> None:
-        """Everything that can be refused is refused here, before anything is written or computed.
-
-        ``folder``: of a run that goes on. What is used from now on is written down there.
-        """
+        """Everything that can be refused is refused here, before a run is written or computed."""
         memory.reset_peak()
-        self._accounts = Accounts(config)
-        self._folder, self._ledger = None, None
-        if folder is not None:
-            self._used_before = folder.read_used()
-            if self._used_before:
-                self._accounts.go_on_from(self._used_before)
-            self._write_to(folder)
         check_trainable(graph, config)
         check_pool(config)
         config = check_cluster(config, pool)
@@ -220,7 +247,11 @@ class Trainer:
         return len(self._progress.losses)
 
     def run(self, epochs: int | None = None) -> Self:
-        """Train until the settings say stop, or for so many epochs more."""
+        """Train until the settings say stop, or for so many epochs more. One thread at a time runs a trainer."""
+        with self._fleet.in_one_thread():
+            return self._run(epochs)
+
+    def _run(self, epochs: int | None) -> Self:
         until = self.config.epochs if epochs is None else min(self.config.epochs, self.epoch + epochs)
         try:
             with Interrupt(self.config.grace_s, self._fleet.drop) as interrupt:
@@ -244,6 +275,7 @@ class Trainer:
         while (self.epoch < until or self._progress.unevaluated) and self._progress.stopped is None:
             if not self._accounts.allow_epoch():
                 if self.epoch == 0:
+                    self._charge_nothing()
                     raise ConfigError(self._accounts.why_not())
                 self._stop("budget")
                 self._save()
@@ -306,8 +338,10 @@ class Trainer:
         """A run that could not even begin leaves no folder: it would be in the way of the next attempt."""
         if self._folder is not None and self._is_new and self.epoch == 0:
             self._fleet.close()
+            self._charge_nothing()
             self._folder.discard()
             self.close()
+            self._remove_made()
 
     def _interrupted(self, interrupt: Interrupt) -> None:
         """Let intervals in flight finish what they began, save, and raise what the signal stands for."""
@@ -494,11 +528,11 @@ class Trainer:
     def _check_budget(self) -> None:
         """Refuse to go on with a run that its budget leaves no epoch for."""
         if newest(used for used in (self._used_before, self._progress.used) if used) is not self._used_before:
-            self._accounts.go_on_from(self._progress.used)  # of a run that had no ledger
+            self._used_before = dict(self._progress.used)  # of a run that had no ledger
+            self._accounts.go_on_from(self._used_before)
         self._accounts.expect_epochs(self.epoch)
         if self._progress.stopped is None and self.epoch < self.config.epochs and not self._accounts.allow_epoch():
-            if self._ledger is not None and self._used_before:
-                self._ledger.take_back(self._used_before)
+            self._charge_nothing()
             raise ConfigError(self._accounts.why_not())
 
 

@@ -1,3 +1,6 @@
+import errno
+import io
+import os
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -6,6 +9,7 @@ import pytest
 import tomli_w
 
 import dorylus
+from dorylus import durable
 from dorylus.cli.train import default_run_dir
 from dorylus.errors import GraphError
 from dorylus.training.config import RunConfig
@@ -211,3 +215,62 @@ def test_the_terminal_reads_the_run_log(dorylus_program, trained, monkeypatch, f
     _, out, _ = dorylus_program("train", "cora", *flags)
     assert "80.00 %" in out
     assert ("epoch 1/1" in out) == (not flags)
+
+
+def test_a_store_without_labels_is_refused_with_the_flags_that_add_them(dorylus_program, tmp_path):
+    dorylus.Graph.from_edges([0, 1], [1, 2]).save(tmp_path / "store")
+    code, _, err = dorylus_program("train", "store")
+    assert code == 2
+    assert "has no labels" in err
+    assert "dorylus ingest EDGES STORE --features FILE --labels FILE --train FILE" in err
+
+
+def full_log(monkeypatch):
+    """Has the run log's disk full once three records are written."""
+    left = [3]
+
+    class Full(io.FileIO):
+        def write(self, data):
+            left[0] -= 1
+            return super().write(data) if left[0] >= 0 else no_space()
+
+    def open_full(descriptor, *_, **__):
+        return Full(descriptor, "wb")
+
+    monkeypatch.setattr("dorylus.observe.jsonl.open", open_full, raising=False)
+
+
+def full_files(monkeypatch, name):
+    """Has the disk full where a file of this name is written."""
+    write_new = durable._write_new
+
+    def write(path, content):
+        return no_space() if path.name.endswith(name) else write_new(path, content)
+
+    monkeypatch.setattr(durable, "_write_new", write)
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+FULL_DISKS = {
+    "run log": full_log,
+    "checkpoint": lambda patch: full_files(patch, "weights.safetensors"),
+    "use": lambda patch: full_files(patch, "used.json"),
+    "result": lambda patch: full_files(patch, "metrics.json"),
+    "settings": lambda patch: full_files(patch, "run.toml"),
+    "ledger": lambda patch: patch.setattr("dorylus.training.ledger.Ledger._write", no_space),
+    "lock": lambda patch: patch.setattr(os, "pwrite", no_space),
+}
+
+
+@pytest.mark.parametrize("full", FULL_DISKS.values(), ids=FULL_DISKS.keys())
+def test_a_full_disk_is_a_failure_whatever_did_not_fit(dorylus_program, monkeypatch, full):
+    with monkeypatch.context() as patch:
+        full(patch)
+        code, _, err = dorylus_program("train", "ring:num_vertices=30", "--epochs", 3, "--threads", 1, "--quiet")
+    assert code == 1
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert "No space left on device" in err

@@ -145,3 +145,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "own.toml").write_bytes(bytes([255]))
     with pytest.raises(DataError, match="it is not text in UTF-8"):
         PriceBook.load(tmp_path / "own.toml")
+
+
+def test_a_price_book_of_zeros_is_refused_before_it_is_in_memory(tmp_path, fill_with_zeros, little_memory):
+    fill_with_zeros(tmp_path / "mine.toml")
+    with little_memory(), pytest.raises(DataError, match=r"cannot be read: mine\.toml has more than 4,194,304 bytes"):
+        PriceBook.load(tmp_path / "mine.toml")

@@ -109,3 +109,10 @@ def test_a_whole_file_that_does_not_say_what_it_should_is_made_again(cache, chan
     rest = b"\n".join([json.dumps(about).encode(), *content])
     only_file(cache).write_bytes(hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest)
     assert cache.get("key") is None
+
+
+def test_a_file_larger_than_all_programs_together_is_no_program(tmp_path, fill_with_zeros, little_memory):
+    cache = ProgramCache(tmp_path, max_bytes=1 << 20)
+    fill_with_zeros(tmp_path / "key.program")
+    with little_memory():
+        assert cache.get("key") is None

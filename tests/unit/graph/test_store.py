@@ -351,3 +351,23 @@ def test_checksums_of_blocks_that_are_damaged_themselves_are_named(spoil: Any, s
     spoil(tmp_path / "store" / "blocks.crc32")
     with pytest.raises(DataError, match=rf"the store .* is damaged: {said}\. Copy or ingest it again\."):
         Graph.open(tmp_path / "store", verify=True)
+
+
+def test_a_manifest_of_zeros_is_refused_before_it_is_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill_with_zeros: Any, little_memory: Any
+) -> None:
+    monkeypatch.setattr("dorylus.graph.manifest.MOST_BYTES", 1 << 20)
+    some_graph().save(tmp_path / "store")
+    fill_with_zeros(tmp_path / "store" / "manifest.json")
+    said = r"the store .* is damaged: manifest\.json has more than 1,048,576 bytes.* Copy or ingest it again\."
+    with little_memory(), pytest.raises(DataError, match=said):
+        Graph.open(tmp_path / "store")
+
+
+def test_checksums_of_another_size_are_refused_before_they_are_in_memory(
+    tmp_path: Path, fill_with_zeros: Any, little_memory: Any
+) -> None:
+    some_graph().save(tmp_path / "store")
+    fill_with_zeros(tmp_path / "store" / "blocks.crc32")
+    with little_memory(), pytest.raises(DataError, match=r"blocks\.crc32 has 268,435,456 bytes instead of 28"):
+        Graph.open(tmp_path / "store", verify=True)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.observe import JsonlSink, read_log
+from dorylus.observe import JsonlSink, jsonl, read_log
 
 
 def write(path, *records, append=False):
@@ -82,15 +82,17 @@ def test_a_log_killed_at_any_byte_reads_and_goes_on(tmp_path, cut):
 
 
 def test_a_log_that_cannot_be_opened_is_an_error_with_the_cure(tmp_path):
-    with pytest.raises(DataError, match=r"cannot write the run log .*choose a run_dir that can be written"):
+    with pytest.raises(DataError, match=r"cannot write the run log .*choose a run_dir that can be written") as refused:
         JsonlSink(tmp_path / "nowhere" / "log.jsonl")
+    assert refused.value.exit_code == 2, "another run_dir can be asked for"
 
 
 def test_a_full_disk_is_an_error_with_the_cure():
     sink = JsonlSink("/dev/full")
-    with pytest.raises(DataError, match="No space left"):
+    with pytest.raises(DataError, match="No space left") as failed:
         sink.write(FIRST)
     sink.close()
+    assert failed.value.exit_code == 1, "the run failed: nothing was asked wrongly"
 
 
 def test_a_record_that_did_not_fit_leaves_no_part_of_itself(tmp_path):
@@ -122,3 +124,26 @@ def test_a_log_that_something_else_cuts_short_has_no_hole(tmp_path):
     sink.write(SECOND)
     sink.close()
     assert (tmp_path / "log.jsonl").read_bytes() == lines(SECOND)
+
+
+def test_a_log_of_zeros_is_mended_and_takes_no_memory(tmp_path, fill_with_zeros, little_memory):
+    fill_with_zeros(tmp_path / "log.jsonl")
+    with little_memory():
+        write(tmp_path / "log.jsonl", FIRST, append=True)
+    assert (tmp_path / "log.jsonl").read_bytes() == lines(FIRST)
+
+
+@pytest.mark.parametrize("torn", [b"x" * (3 << 20), b"\0" * (3 << 20), b'{"kind": "ep'])
+def test_a_torn_line_of_any_length_is_cut_off(tmp_path, torn):
+    (tmp_path / "log.jsonl").write_bytes(lines(FIRST) + torn)
+    write(tmp_path / "log.jsonl", SECOND, append=True)
+    assert (tmp_path / "log.jsonl").read_bytes() == lines(FIRST, SECOND)
+
+
+def test_a_record_that_is_longer_than_a_line_may_be_is_left_out_and_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(jsonl, "MOST_LINE_BYTES", 200)
+    spans = {"kind": "spans", "t": 1.5, "epoch": 1, "spans": [[0] * 100]}
+    write(tmp_path / "log.jsonl", FIRST, spans, SECOND)
+    size = len(lines(spans))
+    left_out = {"kind": "left_out", "t": 1.5, "epoch": 1, "record": "spans", "bytes": size}
+    assert read_log(tmp_path / "log.jsonl") == [FIRST, left_out, SECOND]

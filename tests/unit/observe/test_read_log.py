@@ -1,7 +1,9 @@
+import json
+
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.observe import current, last_time, read_log
+from dorylus.observe import current, jsonl, last_time, read_log
 
 
 def test_a_missing_log_is_an_error_with_the_cure(tmp_path):
@@ -76,3 +78,43 @@ def test_a_log_with_lines_that_are_no_records_goes_on_all_the_same(tmp_path):
 def test_a_log_goes_on_from_its_latest_time_also_when_that_is_not_the_last(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"kind": "run", "t": 7.5}\n{"kind": "epoch", "t": 2.5}\n')
     assert last_time(tmp_path / "log.jsonl") == 7.5
+
+
+@pytest.fixture
+def short_lines(monkeypatch):
+    """A line of a log has at most 3 MiB."""
+    monkeypatch.setattr(jsonl, "MOST_LINE_BYTES", 3 << 20)
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_a_log_of_zeros_is_refused_before_it_is_in_memory(tmp_path, fill_with_zeros, little_memory):
+    fill_with_zeros(tmp_path / "log.jsonl")
+    with little_memory(), pytest.raises(DataError, match=r"line 1 of the run log .* is longer than 3,145,728 bytes"):
+        read_log(tmp_path / "log.jsonl")
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_a_run_goes_on_with_a_log_of_zeros_and_takes_no_memory_for_it(tmp_path, fill_with_zeros, little_memory):
+    fill_with_zeros(tmp_path / "log.jsonl")
+    with little_memory():
+        assert last_time(tmp_path / "log.jsonl") == 0.0
+
+
+@pytest.mark.usefixtures("short_lines")
+def test_a_line_that_is_too_long_is_named_and_no_reason_not_to_go_on(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"kind": "run", "t": 0.5}\n' + b"x" * (4 << 20) + b'\n{"kind": "epoch", "t": 2.5}\n')
+    with pytest.raises(DataError, match=r"line 2 of the run log .* is longer than .* Remove that line"):
+        read_log(path)
+    assert last_time(path) == 2.5
+
+
+def test_a_record_longer_than_what_is_read_at_once_is_read_whole(tmp_path):
+    record = {"kind": "spans", "text": "x" * (5 << 19)}
+    (tmp_path / "log.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(record))
+    assert read_log(tmp_path / "log.jsonl") == [record, record]
+
+
+def test_a_time_that_no_clock_has_is_passed_over(tmp_path):
+    (tmp_path / "log.jsonl").write_text(f'{{"t": 2.5}}\n{{"t": {10**400}}}\n')
+    assert last_time(tmp_path / "log.jsonl") == 2.5

@@ -1,4 +1,8 @@
+import errno
+import fcntl
 import json
+import threading
+import uuid
 
 import numpy as np
 import pytest
@@ -9,8 +13,10 @@ from random_graphs import graphs, random_parts
 import dorylus
 from dorylus.errors import DataError
 from dorylus.graph import array_folder
-from dorylus.partition import Partitioning, cut_shard, make_partitioning, open_shards, recut, save_shards
+from dorylus.partition import Partitioning, cut_shard, make_partitioning, open_shards, recut, save_shards, shard_store
+from dorylus.partition.shard_store import save_shards_once
 
+SOON_S = 30.0
 ARRAYS = ("ids", "in_ghosts", "out_ghosts", "in_owners", "out_owners")
 
 
@@ -211,3 +217,106 @@ def test_arrays_that_do_not_fit_together_are_damaged(saved):
     (saved / "shards.json").write_text(json.dumps(manifest))
     with pytest.raises(DataError, match="have other sizes"):
         open_shards(saved).shard(1)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The cuts whose shards were written, by their number of servers."""
+    cuts, write = [], shard_store.write_shards
+
+    def writing(folder, edges, parts, num_servers, tell):
+        cuts.append(num_servers)
+        write(folder, edges, parts, num_servers, tell)
+
+    monkeypatch.setattr(shard_store, "write_shards", writing)
+    return cuts
+
+
+def during_the_write(monkeypatch, what):
+    """Has something done once, by the first process that writes shards, before it gives them their place."""
+    write, first = shard_store.write_shards, []
+
+    def writing(*arguments):
+        write(*arguments)
+        if not first:
+            first.append(True)
+            what()
+
+    monkeypatch.setattr(shard_store, "write_shards", writing)
+
+
+def inodes(folder):
+    return {each.name: each.stat().st_ino for each in folder.iterdir()}
+
+
+def test_a_second_run_of_the_same_cut_waits_for_the_first_and_uses_its_shards(tmp_path, monkeypatch, counted):
+    graph, path = some_graph(), tmp_path / "shards"
+    waits, flock = threading.Event(), fcntl.flock
+    second = threading.Thread(target=save_shards_once, args=(path, graph, parted(graph, 2)))
+
+    def noting(descriptor, operation):
+        if threading.current_thread() is second:
+            waits.set()
+        return flock(descriptor, operation)
+
+    def start_the_second():
+        second.start()
+        assert waits.wait(SOON_S)
+
+    monkeypatch.setattr(fcntl, "flock", noting)
+    during_the_write(monkeypatch, start_the_second)
+    save_shards_once(path, graph, parted(graph, 2))
+    first = inodes(path)
+    second.join(SOON_S)
+    assert counted == [2]
+    assert inodes(path) == first
+    assert [each.name for each in tmp_path.iterdir()] == ["shards"]
+
+
+def without_locks(monkeypatch):
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+
+
+@pytest.mark.parametrize("place", ["a folder", "an address"])
+def test_of_two_runs_that_cannot_see_each_other_the_shards_of_the_first_to_end_stay(
+    tmp_path, monkeypatch, counted, place
+):
+    graph = some_graph()
+    path = tmp_path / "shards" if place == "a folder" else f"memory://{uuid.uuid4().hex}/shards"
+    without_locks(monkeypatch)
+    found = []
+
+    def the_second():
+        save_shards_once(path, graph, parted(graph, 2))
+        found.append(open_shards(path))
+
+    during_the_write(monkeypatch, the_second)
+    save_shards_once(path, graph, parted(graph, 2))
+    assert counted == [2, 2]
+    if place == "a folder":
+        found[0].shard(1)  # refused where the files are not those that were opened
+        assert [each.name for each in tmp_path.iterdir()] == ["shards"]
+    open_shards(path, verify=True).check(graph)
+
+
+def test_shards_that_came_while_others_were_written_are_not_replaced_unless_asked(tmp_path, monkeypatch):
+    graph, path = some_graph(), tmp_path / "shards"
+    during_the_write(monkeypatch, lambda: save_shards(path, graph, parted(graph, 3)))
+    with pytest.raises(DataError, match=r"the store of shards .* exists already.*overwrite=True"):
+        save_shards(path, graph, parted(graph, 2))
+    assert open_shards(path).num_servers == 3
+    assert [each.name for each in tmp_path.iterdir()] == ["shards"]
+
+
+def test_a_failure_of_the_only_writer_is_reported(tmp_path, monkeypatch):
+    def full_disk(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shard_store, "write_shards", full_disk)
+    graph = some_graph()
+    with pytest.raises(DataError, match=r"could not write the store of shards .*No space left on device"):
+        save_shards_once(tmp_path / "shards", graph, parted(graph, 2))
+    assert list(tmp_path.iterdir()) == []

@@ -4,9 +4,10 @@ import pytest
 from log_of_a_run import GRAPH, cluster_run_record, epoch_record, evaluation_record, result_record, run_record
 from rich.console import Console
 
+from dorylus.report import units
 from dorylus.report.closing_table import closing_table, rows
 from dorylus.report.summary import summarise
-from dorylus.report.terminal import TerminalProgress
+from dorylus.report.terminal import TerminalProgress, figures
 
 MANY_LABELS = GRAPH | {"multilabel": True}
 
@@ -39,7 +40,7 @@ def test_a_line_tells_loss_accuracy_rate_time_left_and_memory():
     records = [run_record(100), evaluation_record(2, val=0.625), epoch_record(2, 0.25, t=2.0)]
     assert lines_of(records)[0] == "epoch 2/100  loss 0.5  val 62.5 %  4 epochs/s  2.0 MiB"
     assert shown([*records, epoch_record(12, 0.25, t=7.0)]).splitlines()[-1] == (
-        "epoch 12/100  loss 0.08333  val 62.5 % (epoch 2)  4 epochs/s  44 s left  12.0 MiB"
+        "epoch 12/100  loss 0.08333  val 62.5 % (epoch 2)  2 epochs/s  44 s left  12.0 MiB"
     )
 
 
@@ -58,6 +59,18 @@ def test_a_run_of_several_labels_a_vertex_is_told_in_f1():
 def test_less_than_a_second_left_is_not_told_in_fractions():
     records = [run_record(100), epoch_record(88, 0.01), epoch_record(99, 0.01)]
     assert "<1 s left" in lines_of(records)[-1]
+
+
+@pytest.mark.parametrize("between_s", [0.0, 0.001, 0.25, 3.0])
+def test_the_rate_and_the_time_left_agree_whatever_happens_between_epochs(between_s):
+    """Evaluations, checkpoints and the log itself take longer than a very short epoch."""
+    epochs = [epoch_record(n, 0.001, t=n * (0.001 + between_s)) for n in range(1, 101)]
+    summary = summarise([run_record(5100), *epochs])
+    shown = figures(summary)
+    rate, unit = shown["rate"].split(" ", 1)
+    epoch_s = 1 / float(rate) if unit == "epochs/s" else float(rate)
+    assert summary.seconds_left == pytest.approx(5000 * epoch_s, rel=0.01)
+    assert shown["left"] == f"{units.seconds(summary.seconds_left)} left"
 
 
 def test_slow_epochs_are_told_in_seconds_an_epoch():

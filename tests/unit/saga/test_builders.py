@@ -1,3 +1,4 @@
+import inspect
 import math
 
 import pytest
@@ -79,14 +80,20 @@ def test_options_are_remembered_by_name():
         ("gcnn", {}, r"unknown model 'gcnn': the known ones are gat, gcn, gin, sage\. Did you mean 'gcn'"),
         ("gcn", {"heads": 3}, "unknown option of gcn 'heads'"),
         ("gcn", {"hiden": 3}, "Did you mean 'hidden'"),
-        ("gcn", {"num_layers": 0}, "at least one layer"),
+        (
+            "gcn",
+            {"num_layers": 0},
+            "num_layers is a whole number, at least 1 and at most 100, or left out: use num_layers=2",
+        ),
         (
             "gcn",
             {"hidden": [4, 4], "num_layers": 2},
             "names 2 widths, but num_layers=2 has 1 between them: use num_layers=3",
         ),
-        ("gcn", {"hidden": 0}, "every width must be at least 1"),
-        ("gat", {"heads": 0}, "each must be at least 1"),
+        ("gcn", {"hidden": 0}, "hidden=0, but hidden is a whole number, at least 1 .* list of them.*: use hidden=16"),
+        ("gcn", {"hidden": [8, 0]}, r"hidden=\[8, 0\], but hidden is a whole number, at least 1"),
+        ("gcn", {"dropout": math.nan}, "dropout=nan, but dropout is the share of entries .*: use dropout=0.5"),
+        ("gat", {"heads": 0}, "heads=0, but heads is a whole number, at least 1 and at most 4,096: use heads=8"),
     ],
 )
 def test_what_cannot_be_built_is_refused_with_the_cure(name, options, says):
@@ -136,10 +143,33 @@ def test_a_list_of_widths_sets_the_depth():
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
-        ("gat", {"slope": -0.3}, "slope=-0.3: that of the leaky ReLU"),
+        ("gat", {"slope": -0.3}, "slope=-0.3, but slope is a number, at least 0"),
         ("gin", {"eps": math.inf}, "eps=inf, but eps is a finite number"),
     ],
 )
 def test_values_no_layer_can_have_are_refused_when_it_is_made(name, options, says):
     with pytest.raises(ConfigError, match=says):
         build(name, **options).build(6, 3)
+
+
+NUMBERS = {
+    name: [
+        each.name
+        for each in inspect.signature(builder).parameters.values()
+        if "int" in str(each.annotation) or "float" in str(each.annotation)
+    ]
+    for name, builder in BUILDERS.items()
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "many"], ids=lambda value: str(value)[:4])
+@pytest.mark.parametrize(("name", "option"), [(name, option) for name in BUILDERS for option in NUMBERS[name]])
+def test_a_number_that_cannot_be_is_refused_by_name_with_the_rule_and_a_usual_value(name, option, value):
+    with pytest.raises(ConfigError, match=rf"^{option}=\S+, but {option} is .+: use {option}=\S+, for instance\.$"):
+        build(name, **{option: value})
+
+
+@pytest.mark.parametrize("layer", [GAT, GCN, GIN, SAGE])
+def test_a_layer_that_is_made_by_hand_refuses_the_same_numbers(layer):
+    with pytest.raises(ConfigError, match=r"^dropout=nan, but dropout is the share of entries .*: use dropout="):
+        layer(4, 2, dropout=math.nan)

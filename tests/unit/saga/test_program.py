@@ -55,8 +55,8 @@ def test_a_program_knows_its_shape():
     [
         ({"in_columns": 0}, "both must be at least 1"),
         ({"out_columns": 0}, "both must be at least 1"),
-        ({"dropout": 1.0}, r"use a value in \[0, 1\)"),
-        ({"dropout": -0.1}, r"use a value in \[0, 1\)"),
+        ({"dropout": 1.0}, "at least 0 and less than 1: use dropout=0.5"),
+        ({"dropout": -0.1}, "at least 0 and less than 1: use dropout=0.5"),
         ({"activation": "rleu"}, "Did you mean 'relu'"),
     ],
 )

@@ -159,3 +159,9 @@ def test_invocations_under_way_count_as_average_ones_until_they_end():
         books.invoked(Invoked("AV", 20.0, False, 1, 1))
     assert books.up_to_now()["functions"]["training"] == books.to_dict()["functions"]["training"]
     assert books.to_dict()["functions"]["training"]["mb_ms"] == 80_000
+
+
+def test_the_set_up_may_have_begun_before_the_accounts_were_opened():
+    accounts = Accounts(RunConfig.of(instance="c5.large"), clock=lambda: 100.0, since_s=40.0)
+    accounts.enter(Phase.TRAINING)
+    assert accounts.to_dict()["server_ns"] == {"graph": {"setup": 60 * 10**9}}

@@ -297,6 +297,42 @@ def test_weights_of_another_shape_than_the_state_says_are_damaged_though_every_c
         load(wide)
 
 
+@pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_file_of_zeros_is_refused_before_it_is_in_memory(tmp_path, monkeypatch, file, fill_with_zeros, little_memory):
+    monkeypatch.setattr("dorylus.training.checkpoint.MOST_STATE_BYTES", 1 << 20)
+    fill_with_zeros(save(tmp_path, plain(1)) / file)
+    with little_memory(), pytest.raises(CheckpointError, match=f"is damaged: {file} has "):
+        load(tmp_path)
+
+
+def test_tensors_of_another_checkpoint_are_refused_before_they_are_in_memory(tmp_path, little_memory):
+    """Their header is right: the checksum tells."""
+    header = json.dumps({"w": {"dtype": "U8", "shape": [200 << 20], "data_offsets": [0, 200 << 20]}}).encode()
+    with open(save(tmp_path, plain(1)) / "optimizer.safetensors", "wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + (200 << 20))
+    with little_memory(), pytest.raises(CheckpointError, match=r"optimizer\.safetensors does not have the checksum"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "has 0 bytes and says that 0 of them are its header"),
+        ((1 << 40).to_bytes(8, "little") + b"{}", "has 10 bytes and says that 1,099,511,627,776 of them are"),
+        ((99).to_bytes(8, "little") + b"{}", "has 10 bytes and says that 99 of them are"),
+        ((2).to_bytes(8, "little") + b"\0\0", "the header of weights.safetensors is damaged"),
+        ((2).to_bytes(8, "little") + b"[]", "the header of weights.safetensors is damaged"),
+        ((7).to_bytes(8, "little") + b'{"w":1}', "the header of weights.safetensors is damaged"),
+        ((2).to_bytes(8, "little") + b"{}" + b"\0" * 9, "has 9 bytes of tensors, and its header says 0"),
+    ],
+)
+def test_a_header_that_cannot_be_right_is_named(tmp_path, content, says):
+    (save(tmp_path, plain(1)) / "weights.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=f"is damaged: .*{says}"):
+        load(tmp_path)
+
+
 def test_a_state_of_endless_depth_is_damaged(tmp_path):
     (save(tmp_path, plain(1)) / "state.json").write_text("[" * 100_000)
     with pytest.raises(CheckpointError, match=r"is damaged: state\.json is not whole"):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import math
 import subprocess
@@ -29,7 +30,7 @@ def test_the_defaults_are_those_of_a_planetoid_run():
         ({"seed": 2**64}, "at most 9223372036854775807"),
         ({"lr": 0}, "lr is a finite number above 0"),
         ({"lr": math.nan}, "lr is a finite number"),
-        ({"lr": "fast"}, "lr='fast', but lr is a number"),
+        ({"lr": "fast"}, "lr='fast', but lr is a finite number"),
         ({"weight_decay": -1.0}, "weight_decay is a finite number at least 0"),
         ({"weight_decay": {"*.bias": -1.0}}, r"weight_decay\['\*.bias'\]"),
         ({"mode": "pipes"}, "Did you mean 'pipe'"),
@@ -64,6 +65,18 @@ def test_the_defaults_are_those_of_a_planetoid_run():
 def test_a_bad_value_is_refused_with_the_cure(settings, cure):
     with pytest.raises(ConfigError, match=cure):
         RunConfig(**settings)
+
+
+COUNTS = [each.name for each in dataclasses.fields(RunConfig) if "int" in str(each.type)]
+AMOUNTS = [each.name for each in dataclasses.fields(RunConfig) if "float" in str(each.type)]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1, 10**400], ids=lambda value: str(value)[:4])
+@pytest.mark.parametrize("name", [*COUNTS, *AMOUNTS])
+def test_a_number_that_cannot_be_is_refused_with_what_was_asked_the_rule_and_the_cure(name, value):
+    cure = f"use {name}=\\S+, for instance" if name in AMOUNTS else f"use {name}=\\d+ or (more|less)"
+    with pytest.raises(ConfigError, match=rf"^{name}=\S+, but {name} is .*: {cure}\.$"):
+        RunConfig(**{name: value})
 
 
 @pytest.mark.parametrize("mode", ["pipe", "no_pipe"])

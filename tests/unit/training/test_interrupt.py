@@ -125,11 +125,15 @@ def test_a_handler_that_somebody_has_set_is_left_alone(handler, guard):
 @pytest.mark.parametrize("guard", [Interrupt, terminable])
 def test_a_library_that_makes_its_own_exit_of_a_signal_does_not_hide_it(guard):
     """Ray does, where a signal comes while it waits for an actor."""
-    with pytest.raises(Terminated) as ended, guard():
+
+    def wait_as_ray_does():
         try:
             signal.raise_signal(signal.SIGTERM)
         except SystemExit:
             raise SystemExit(1) from None
+
+    with pytest.raises(Terminated) as ended, guard():
+        wait_as_ray_does()
     assert ended.value.signal == signal.SIGTERM
 
 

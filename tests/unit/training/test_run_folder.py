@@ -1,5 +1,6 @@
 import json
 import os
+import time
 import tomllib
 
 import pytest
@@ -125,9 +126,9 @@ def test_a_run_of_python_objects_says_to_give_them_again(make):
 
 
 def test_a_data_set_is_not_fetched_where_that_is_not_wanted(tmp_path):
-    with pytest.raises(DataError, match="is missing and download=False"):
+    with pytest.raises(DataError, match="with download=False, cora lacks 8 of its 8 files"):
         RunSpec({"source": "cora", "root": str(tmp_path)}).load_graph(download=False)
-    with pytest.raises(DataError, match="is missing and download=False"):
+    with pytest.raises(DataError, match="with download=False, cora lacks 8 of its 8 files"):
         RunSpec({"source": "cora", "root": str(tmp_path), "download": False}).load_graph()
 
 
@@ -202,3 +203,38 @@ def test_a_use_that_cannot_be_is_refused_with_the_cure(change, tmp_path):
     run.used.write_text(json.dumps(used | change))
     with pytest.raises(DataError, match=r"used\.json is damaged .*: remove it"):
         run.read_used()
+
+
+def test_a_run_toml_of_zeros_is_refused_before_it_is_in_memory(tmp_path, fill_with_zeros, little_memory):
+    fill_with_zeros(tmp_path / "run.toml")
+    with little_memory(), pytest.raises(DataError, match=r"cannot read .*run\.toml has more than 4,194,304 bytes"):
+        RunFolder.open(tmp_path)
+
+
+def test_a_run_toml_of_endless_depth_is_one_sentence(tmp_path):
+    (tmp_path / "run.toml").write_text(f"a = {'[' * 100_000}")
+    with pytest.raises(DataError, match="is not TOML"):
+        RunFolder.open(tmp_path)
+
+
+def test_results_and_uses_of_zeros_are_refused_before_they_are_in_memory(tmp_path, fill_with_zeros, little_memory):
+    run = RunFolder.create(tmp_path, SPEC, CONFIG)
+    fill_with_zeros(run.ledger)
+    with little_memory():
+        assert run.read_used() is None, "a ledger that a crash damaged is passed over"
+    for path, read in ((run.metrics, run.read_metrics), (run.used, run.read_used)):
+        fill_with_zeros(path)
+        with little_memory(), pytest.raises(DataError, match=f"{path} is damaged .*has more than .*: remove it"):
+            read()
+
+
+def test_the_moment_a_graph_was_first_loaded_is_told_once():
+    spec = RunSpec({"source": "ring:num_vertices=10"})
+    assert spec.take_loading_since_s() is None
+    before_s = time.perf_counter()
+    spec.load_graph()
+    between_s = time.perf_counter()
+    spec.load_graph()
+    assert before_s <= spec.take_loading_since_s() <= between_s
+    assert spec.take_loading_since_s() is None
+    assert spec == RunSpec({"source": "ring:num_vertices=10"})

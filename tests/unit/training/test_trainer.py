@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -24,6 +25,37 @@ def test_a_run_can_be_taken_in_parts(trainer):
     assert parts.epoch == 12
     assert parts.result().losses == whole.result().losses
     assert same(state(parts.result()), state(whole.result()))
+
+
+def test_a_second_thread_that_runs_a_trainer_is_refused_and_the_first_goes_on(trainer, monkeypatch):
+    run, left_alone = trainer(eval_every=4), trainer(eval_every=4).run()
+    refusals = []
+
+    def from_another_thread():
+        with pytest.raises(TrainingError, match="is training already, and one thread at a time trains a run: wait"):
+            run.run()
+        refusals.append(run.epoch)
+
+    def evaluate(graph, logits):
+        other = threading.Thread(target=from_another_thread)
+        other.start()
+        other.join()
+        return {}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dorylus.training.trainer.evaluate", evaluate)
+        run.run()
+    assert refusals == [4, 8, 12]
+    assert run.result().losses == left_alone.result().losses
+    assert same(state(run.result()), state(left_alone.result()))
+
+
+def test_a_trainer_whose_run_was_interrupted_can_be_run_again(trainer, monkeypatch):
+    run = trainer()
+    ctrl_c(monkeypatch, at=5)
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert run.run().result().stopped == "interrupted"
 
 
 def test_a_result_in_the_middle_does_not_touch_the_run(trainer):
@@ -266,9 +298,18 @@ def test_ctrl_c_in_the_epoch_in_which_the_run_stops_does_not_undo_that(trainer, 
 @pytest.mark.parametrize(
     ("change", "error", "says"),
     [
-        ({"train_mask": None}, GraphError, "empty train_mask: mark at least one labelled vertex"),
-        ({"labels": None, "train_mask": None, "val_mask": None, "test_mask": None}, GraphError, "has no labels"),
-        ({"features": None}, GraphError, "has no features"),
+        (
+            {"train_mask": None},
+            GraphError,
+            "empty train_mask: mark at least one labelled vertex for training. Ingest .* STORE --train FILE, or give "
+            "train_mask= to",
+        ),
+        (
+            {"labels": None, "train_mask": None, "val_mask": None, "test_mask": None},
+            GraphError,
+            "has no labels: .* dorylus ingest EDGES STORE --labels FILE --train FILE, or give labels=, train_mask= to",
+        ),
+        ({"features": None}, GraphError, "has no features: .* dorylus ingest EDGES STORE --features FILE, or give"),
     ],
 )
 def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, change, error, says):

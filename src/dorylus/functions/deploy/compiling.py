@@ -24,7 +24,10 @@ def compiled(place: str, source: bytes) -> "tuple[str, bytes] | None":
     path = PurePosixPath(place)
     name = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"
     head = importlib.util.MAGIC_NUMBER + _NEVER_CHECKED + importlib.util.source_hash(source)
-    return str(name), head + marshal.dumps(code, _WITHOUT_REFERENCES)
+    try:
+        return str(name), head + marshal.dumps(code, _WITHOUT_REFERENCES)
+    except ValueError:  # it has slices among its constants, from Python 3.14 on, which that version cannot write
+        return str(name), head + marshal.dumps(code)
 
 
 def main() -> None:

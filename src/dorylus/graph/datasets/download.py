@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 
 from dorylus.durable import new_file
-from dorylus.errors import DataError
+from dorylus.errors import DISK_FAULTS, DataError, WriteError
 
 TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 20
@@ -46,6 +46,8 @@ def fetch(
                 file.flush()
                 check(Path(file.name))
     except (OSError, HTTPException) as error:
+        if isinstance(error, OSError) and error.errno in DISK_FAULTS:
+            raise WriteError(f"cannot write {target}: {error.strerror}. Make room, or pass another root=.") from error
         raise DataError(
             f"cannot download {url} ({_reason(error)}). Without a network, put the file at {target} by hand, "
             "or pass root= with the folder that has it."

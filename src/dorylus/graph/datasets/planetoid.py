@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, WriteError
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.canonical import mask_of
 from dorylus.graph.datasets import unpickle
@@ -35,22 +35,33 @@ def load(
 ) -> Graph:
     """The set called ``name``, from ``root`` (or its planetoid/ or PyG's NAME/raw/ folder), fetched there if absent."""
     folder = _folder(name, cache_folder(root))
-    for part in PARTS:
-        path = folder / f"ind.{name}.{part}"
-        if path.is_file():
-            continue
-        if not download:
-            raise DataError(f"{path} is missing and download=False. Put the file there, or allow the download.")
-        fetch(f"{base_url}/{path.name}", path, sha256=sums.get(path.name))
+    if not download and (missing := _missing(name, folder)):
+        raise DataError(f"with download=False, {_lacks(name, folder, missing)}. Put them there, or allow the download.")
+    for path in _missing(name, folder):
+        try:
+            fetch(f"{base_url}/{path.name}", path, sha256=sums.get(path.name))
+        except WriteError:
+            raise
+        except DataError as error:
+            raise DataError(f"{error} In all, {_lacks(name, folder, _missing(name, folder))}.") from error
     return _assemble(name, {part: _read(folder / f"ind.{name}.{part}") for part in PARTS})
 
 
 def _folder(name: str, root: Path) -> Path:
-    candidates = [root, root / "planetoid", root / name / "raw", root / name.capitalize() / "raw"]
-    for folder in candidates:
-        if (folder / f"ind.{name}.graph").is_file():
-            return folder
-    return root / "planetoid"
+    """The folder that has most of the files; the one that they are fetched to where none has any."""
+    fetched = root / "planetoid"
+    candidates = [root, fetched, root / name / "raw", root / name.capitalize() / "raw"]
+    fullest = min(candidates, key=lambda folder: len(_missing(name, folder)))
+    return fullest if len(_missing(name, fullest)) < len(PARTS) else fetched
+
+
+def _missing(name: str, folder: Path) -> list[Path]:
+    return [path for part in PARTS if not (path := folder / f"ind.{name}.{part}").is_file()]
+
+
+def _lacks(name: str, folder: Path, missing: list[Path]) -> str:
+    names = ", ".join(path.name for path in missing)
+    return f"{name} lacks {len(missing)} of its {len(PARTS)} files in {folder}: {names}"
 
 
 def _read(path: Path) -> Any:

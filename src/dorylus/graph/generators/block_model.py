@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from dorylus.errors import ConfigError
 from dorylus.graph.arrays import AnyArray, IdArray, OffsetArray
 from dorylus.graph.generators.distinct import both_directions, distinct_edges
-from dorylus.graph.generators.vertices import random_features, random_masks
+from dorylus.graph.generators.vertices import check_vertices, random_features, random_masks
 from dorylus.graph.graph import Graph
 
 LEAST, MOST = 2.0, 100.0  # span of the propensity to have edges, before rounding down
@@ -35,6 +36,7 @@ def communities(
     ``multilabel`` puts about half of the vertices into a second community. Exactly
     round(num_vertices * average_degree / 2) edges are made, each stored in both directions.
     """
+    check_vertices(num_vertices, num_classes, num_features, signal, seed)
     _check(num_vertices, num_classes, average_degree, homophily, degree_exponent)
     rng = np.random.default_rng(seed)
     first, second = _memberships(rng, num_vertices, num_classes, multilabel)
@@ -118,16 +120,19 @@ def _label_matrix(first: IdArray, second: IdArray, num_classes: int) -> AnyArray
 def _check(
     num_vertices: int, num_classes: int, average_degree: float, homophily: float, degree_exponent: float
 ) -> None:
-    if not 1 <= num_classes <= num_vertices:
+    if num_classes > num_vertices:
         raise ConfigError(
-            f"num_classes={num_classes} with {num_vertices} vertices: use at least 1 and at most one a vertex."
+            f"num_classes={num_classes} with num_vertices={num_vertices}, but every class has a vertex: use fewer "
+            "classes or more vertices."
         )
     if not 0 <= homophily <= 1:
         raise ConfigError(f"homophily={homophily} is a share of the edges: use a number from 0 to 1.")
-    if degree_exponent <= 1:
-        raise ConfigError(f"degree_exponent={degree_exponent}: use more than 1; 2 to 3 is usual.")
+    if not 1 < degree_exponent < math.inf:
+        raise ConfigError(
+            f"degree_exponent={degree_exponent}, but degree_exponent is a finite number above 1: use 2 to 3, as usual."
+        )
     room = (num_vertices / num_classes - 1) / 2
-    if average_degree < 0 or homophily * average_degree > room:
+    if not (average_degree >= 0 and homophily * average_degree <= room):
         raise ConfigError(
             f"average_degree={average_degree} does not fit: with communities of {num_vertices // num_classes} vertices "
             f"and homophily {homophily} use from 0 to {room / max(homophily, 1e-9):.0f}, or more vertices."

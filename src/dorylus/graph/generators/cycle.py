@@ -3,7 +3,7 @@
 import numpy as np
 
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.vertices import random_features, random_masks
+from dorylus.graph.generators.vertices import check_vertices, random_features, random_masks
 from dorylus.graph.graph import Graph
 
 
@@ -18,10 +18,11 @@ def ring(
     seed: int = 0,
 ) -> Graph:
     """A cycle 0 - 1 - ... - 0 (``directed``: v -> v + 1), cut into ``num_classes`` arcs that are the labels."""
-    if num_vertices < 3 or not 1 <= num_classes <= num_vertices:
+    check_vertices(num_vertices, num_classes, num_features, signal, seed)
+    if num_vertices < 3 or num_classes > num_vertices:
         raise ConfigError(
-            f"ring(num_vertices={num_vertices}, num_classes={num_classes}): a ring has at least 3 vertices and at most "
-            "one class a vertex."
+            f"num_vertices={num_vertices} with num_classes={num_classes}, but a ring has at least 3 vertices and at "
+            "most one class a vertex: use more vertices, or fewer classes."
         )
     rng = np.random.default_rng(seed)
     vertex = np.arange(num_vertices)

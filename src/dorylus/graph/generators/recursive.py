@@ -5,7 +5,7 @@ import numpy as np
 from dorylus.errors import ConfigError
 from dorylus.graph.arrays import IdArray
 from dorylus.graph.generators.distinct import both_directions, distinct_edges, one_direction
-from dorylus.graph.generators.vertices import random_features, random_masks
+from dorylus.graph.generators.vertices import check_count, check_vertices, random_features, random_masks
 from dorylus.graph.graph import Graph
 
 Quadrants = tuple[float, float, float]
@@ -34,6 +34,7 @@ def rmat(
     the busiest come first. Labels are random; features hint at them.
     """
     num_vertices = _size(num_vertices, scale)
+    check_vertices(num_vertices, num_classes, num_features, signal, seed)
     num_edges = 16 * num_vertices if num_edges is None else num_edges
     _check(num_vertices, num_edges, quadrants, directed)
     rng = np.random.default_rng(seed)
@@ -88,13 +89,20 @@ class Recursion:
 def _size(num_vertices: int | None, scale: int | None) -> int:
     if num_vertices is not None and scale is not None:
         raise ConfigError(f"num_vertices={num_vertices} and scale={scale} both give the size: use one of them.")
-    return num_vertices if num_vertices is not None else 2 ** (14 if scale is None else scale)
+    if num_vertices is not None:
+        return num_vertices
+    scale = 14 if scale is None else scale
+    check_count("scale", scale, 0, 14)
+    if scale > 30:
+        raise ConfigError(f"scale={scale}, but a graph of rmat has less than 2**31 vertices: use scale=30 or less.")
+    return int(2**scale)
 
 
 def _check(num_vertices: int, num_edges: int, quadrants: Quadrants, directed: bool) -> None:
-    if min(quadrants) < 0 or sum(quadrants) > 1:
+    if not (min(quadrants) >= 0 and sum(quadrants) <= 1):
         raise ConfigError(
-            f"quadrants={quadrants}: three probabilities that add up to at most 1; the fourth is the rest."
+            f"quadrants={quadrants}, but quadrants are three probabilities that add up to at most 1, and the fourth is "
+            f"the rest: use {QUADRANTS}, for instance."
         )
     room = num_vertices * (num_vertices - 1) // 2
     if not 0 <= num_edges <= room:

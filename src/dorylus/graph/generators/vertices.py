@@ -1,15 +1,34 @@
-"""What generated vertices carry: labels, features that hint at them, and masks."""
+"""What generated vertices carry: labels, features that hint at them, and masks; and what may be asked for."""
 
+import math
 from typing import Any
 
 import numpy as np
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, shown
 from dorylus.graph.arrays import AnyArray, FloatArray
 
 STEP = 1 << 21  # feature entries made together
 
 Split = tuple[float, float]
+
+
+def check_count(name: str, value: float, least: int, usual: int) -> None:
+    """Refuse a count that is not a whole number of at least so many."""
+    if not value >= least or value % 1:
+        raise ConfigError(
+            f"{name}={shown(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for instance."
+        )
+
+
+def check_vertices(num_vertices: int, num_classes: int, num_features: int, signal: float, seed: int) -> None:
+    """Refuse vertices that no generator can make."""
+    check_count("num_vertices", num_vertices, 0, 10_000)
+    check_count("num_classes", num_classes, 1, 8)
+    check_count("num_features", num_features, 0, 32)
+    check_count("seed", seed, 0, 0)
+    if not math.isfinite(signal):
+        raise ConfigError(f"signal={signal}, but signal is a finite number: use signal=1, for instance.")
 
 
 def random_features(
@@ -35,8 +54,11 @@ def random_features(
 def random_masks(rng: np.random.Generator, num_vertices: int, split: Split) -> dict[str, Any]:
     """train, validation and test masks: ``split`` gives the shares of the first two, the third takes the rest."""
     train, val = split
-    if min(train, val) < 0 or train + val > 1:
-        raise ConfigError(f"split={split}: the shares of train and validation are at least 0 and add up to at most 1.")
+    if not (train >= 0 and val >= 0 and train + val <= 1):
+        raise ConfigError(
+            f"split={split}, but the shares of train and validation are at least 0 and add up to at most 1: use "
+            "split=(0.6, 0.2), for instance."
+        )
     num_train, num_val = round(train * num_vertices), round(val * num_vertices)
     order = rng.permutation(num_vertices)
     parts = np.split(order, [num_train, min(num_train + num_val, num_vertices)])

@@ -54,7 +54,8 @@ class IngestSettings:
             raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
         if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
             raise ConfigError(
-                f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices."
+                f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices. Give "
+                "their number, or leave it out to have as many as the files name."
             )
 
     @property

@@ -1,7 +1,9 @@
 """Downloads, from a server on this machine: whole and right, or not there at all."""
 
+import errno
 import hashlib
 import io
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +144,13 @@ def test_what_is_no_graph_archive_is_not_kept(content: bytes, sentence: str, tmp
 def test_a_missing_archive_is_named_when_it_may_not_be_fetched(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ms_academic_phy.npz is missing and download=False"):
         npz.load_named("coauthor-physics", root=tmp_path, download=False)
+
+
+def test_a_full_disk_is_no_failed_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(*_: Any) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dorylus.graph.datasets.download._receive", receive)
+    with pytest.raises(DataError, match=r"^cannot write .*file: No space left on device\. Make room") as failed:
+        fetch("https://nowhere/file", tmp_path / "file")
+    assert failed.value.exit_code == 1

@@ -68,9 +68,45 @@ def test_the_files_are_found_where_people_keep_them(place: str, tmp_path: Path) 
     assert load("citeseer", root=tmp_path, download=False).num_vertices == 7
 
 
-def test_a_missing_file_is_named_when_it_may_not_be_fetched(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"ind\.cora\.x is missing and download=False"):
-        load("cora", root=tmp_path, download=False)
+def names_of(*parts: str) -> str:
+    return ", ".join(f"ind.citeseer.{part}" for part in parts)
+
+
+def test_all_files_that_are_missing_are_named_when_they_may_not_be_fetched(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as refused:
+        load("citeseer", root=tmp_path, download=False)
+    assert str(refused.value) == (
+        f"with download=False, citeseer lacks 8 of its 8 files in {tmp_path / 'planetoid'}: "
+        f"{names_of(*planetoid.PARTS)}. Put them there, or allow the download."
+    )
+
+
+@pytest.mark.parametrize("place", [".", "planetoid", "Citeseer/raw"])
+def test_files_that_are_missing_are_looked_for_where_the_others_are(place: str, tmp_path: Path) -> None:
+    write_small_set(tmp_path / place)
+    for part in ("graph", "y", "test.index"):
+        (tmp_path / place / f"ind.citeseer.{part}").unlink()
+    with pytest.raises(DataError) as refused:
+        load("citeseer", root=tmp_path, download=False)
+    missing = f"lacks 3 of its 8 files in {tmp_path / place}: {names_of('y', 'graph', 'test.index')}. Put them there"
+    assert missing in str(refused.value)
+
+
+def test_a_failed_download_names_all_files_that_are_still_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(url: str, target: Path, **_: object) -> None:
+        if target.name.endswith(".graph"):
+            raise DataError(f"cannot download {url}.")
+        target.touch()
+
+    write_small_set(tmp_path)
+    for part in ("y", "graph", "test.index"):
+        (tmp_path / f"ind.citeseer.{part}").unlink()
+    monkeypatch.setattr(planetoid, "fetch", fetch)
+    with pytest.raises(DataError, match=r"^cannot download .*ind\.citeseer\.graph\. In all, ") as failed:
+        load("citeseer", root=tmp_path)
+    assert str(failed.value).endswith(f"lacks 2 of its 8 files in {tmp_path}: {names_of('graph', 'test.index')}.")
 
 
 def test_files_that_do_not_fit_together_are_one_sentence(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_features() -> None:
     assert np.array_equal(np.asarray(ring(seed=3).features), np.asarray(ring(seed=3).features))
 
 
-@pytest.mark.parametrize(("num_vertices", "num_classes"), [(2, 1), (5, 6), (5, 0)])
+@pytest.mark.parametrize(("num_vertices", "num_classes"), [(0, 4), (2, 1), (5, 6)])
 def test_what_is_no_ring_is_refused(num_vertices: int, num_classes: int) -> None:
     with pytest.raises(ConfigError, match="at least 3 vertices"):
         ring(num_vertices, num_classes)

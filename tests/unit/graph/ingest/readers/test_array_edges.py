@@ -144,8 +144,8 @@ def test_an_archive_takes_no_more_memory_to_read_than_its_batches(
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    # The batch before, the rows as they lie in the file, and both of their ends.
-    assert peak < 3.2 * pairs.nbytes / 2
+    # The batch before, the rows as they lie in the file, both of their ends, and buffers: larger ones from 3.14 on.
+    assert peak < 3.4 * pairs.nbytes / 2
 
 
 def test_the_page_cache_keeps_no_member_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
