@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from dorylus.cluster.lease import LEASE_S
 from dorylus.observe import read_log
 from ray_bench.isolated import python_path, settle_in
 from ray_bench.leaks import SERVERS, left_by_nodes
@@ -36,7 +37,7 @@ EPOCHS = 20
 NUM_NODES = 3
 RUN_LIMIT_S = 300.0  # of one program, whatever was done to it
 SETTLE_S = 20.0  # in which what a program started has to end after it
-CUT_OFF_S = 90.0  # the same on Ray: a node that was cut off hears late that it was given up
+CUT_OFF_S = LEASE_S + 30.0  # the same on Ray, where a node may be cut off at the end of a run
 LATER_S = 6.0  # within which a fault comes to a process that was not there at its moment
 REPLACED_S = 4.0  # after which a killed node is started again, as a cloud would
 MOST_RESUMES = 3

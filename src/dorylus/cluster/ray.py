@@ -7,7 +7,7 @@ Graph servers are spread over the nodes, one each where there are enough; every 
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from dorylus.cluster.actors import Actor, NodeJob, graph_node, parameter_node
 from dorylus.cluster.cluster import NotRevivedError, ServersLostError
 from dorylus.cluster.fence import PeerLostError
 from dorylus.cluster.job import Job
+from dorylus.cluster.lease import Lease, Renewal
 from dorylus.cluster.node_pool import PoolNews
 from dorylus.cluster.remote import Note, RemoteCluster
 from dorylus.errors import ConfigError, DorylusError
@@ -126,6 +127,8 @@ class _RayActor:
         self._actor: Actor | None = None
         self._settling = threading.Lock()
         self._lock, self._calls = threading.Lock(), 0
+        self._lease = Lease()
+        self._lease.watch()
 
     def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
         """Become a server, which listens on the address its node is known by."""
@@ -151,10 +154,12 @@ class _RayActor:
 
     def pulse(self) -> int:
         """How many calls it is at work on."""
+        self._lease.renew()
         return self._calls
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
+        self._lease.renew()
         with self._lock:
             self._calls += 1
         try:
@@ -210,6 +215,7 @@ class RayServers:
         ]
         self._settled = False
         self._settle()  # all at once, whoever is called first
+        self._renewal = Renewal(self._renew)
 
     def __len__(self) -> int:
         return len(self._actors)
@@ -244,10 +250,17 @@ class RayServers:
 
     def close(self) -> None:
         """End all of them."""
+        self._renewal.close()
         self._ray.wait([actor.call.remote("close") for actor in self._actors], num_returns=len(self), timeout=END_S)
         for actor in self._actors:
             self._ray.kill(actor)
         self._end()
+
+    def _renew(self) -> None:
+        """Have all of them know that this process lives."""
+        with suppress(Exception):  # Ray may be going down: then there is nothing to renew
+            for actor in self._actors:
+                actor.pulse.remote()
 
     def _settle(self) -> list[Any]:
         """Tell all of them what they are; those that are it already do nothing."""
