@@ -23,7 +23,7 @@ $(VENV)/.locked: $(LOCKS)
 	$(PIP) download --no-deps --only-binary :all: --dest $(VENV)/torch $$(sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements-torch.lock)
 	$(PIP) $(LOCKED) --no-index --find-links $(VENV)/torch -r requirements-torch.lock
 	rm -r $(VENV)/torch
-	if $(BIN)/python -m pip show torch | grep -q '^Requires:.*nvidia'; then $(PIP) $(LOCKED) -r requirements-cuda.lock; fi
+	if $(BIN)/python -m pip show torch | grep '^Requires:.*nvidia' > /dev/null; then $(PIP) $(LOCKED) -r requirements-cuda.lock; fi
 	$(BIN)/python -m pip check
 	touch $@
 

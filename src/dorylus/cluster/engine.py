@@ -154,6 +154,8 @@ class Engine:
             torch.set_num_threads(intra_op)
         if work.failure is not None:
             raise work.failure
+        if work.epoch < epoch:
+            raise TrainingError("the servers were closed while an epoch was under way: let it end before closing them.")
         return spans
 
     def tell(self, work: Pass, server: int, event: Event) -> None:

@@ -70,19 +70,15 @@ class FolderFiles:
             self._states[name].compare(now, self._path(name))
             if now.ctime_ns != self._states[name].ctime_ns:  # its times may have been set back
                 self._compare_content(name, descriptor)
+                if not self._states[name].explains(now):
+                    raise changed(self._path(name), "was written to and back, or renamed,")
                 self._states[name] = now
 
     def _compare_content(self, name: str, descriptor: int) -> None:
         """Refuse a file whose content is not what was written, by its checksums where the folder has them.
 
-        A file that was replaced or removed is kept as it was while it is open, and its checksums are gone with it.
+        A file that was replaced or removed is kept as it was while it is open.
         """
-        try:
-            in_place = os.path.samestat(os.fstat(descriptor), os.stat(self._path(name)))
-        except FileNotFoundError:
-            in_place = False
-        if not in_place:
-            return
         sums, begin = self.sums.get(name), 0
         if sums is None:
             return

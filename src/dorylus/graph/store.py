@@ -97,6 +97,8 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
         graph = _graph(manifest, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
+    if files is not None:
+        _ = files.sums  # read while they are there: the store may be replaced or removed
     object.__setattr__(graph, "store", full_address(path))
     object.__setattr__(graph, "files", files)
     return graph

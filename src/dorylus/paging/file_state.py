@@ -18,8 +18,9 @@ CURE = (
 class FileState(NamedTuple):
     """Which file it is, how long, and when it was last written to.
 
-    ``ctime_ns`` moves when the file gets another name or owner too, and cannot be set back: where it alone has moved,
-    the content may be the same, and has to be looked at.
+    ``ctime_ns`` cannot be set back. It also moves when the number of names (``links``), the owner or the permissions
+    change (``owned``): where one of those explains it, the content has to be looked at; where none does, it may have
+    been another in between.
     """
 
     device: int
@@ -27,12 +28,21 @@ class FileState(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
+    links: int
+    owned: tuple[int, int, int]
 
     @classmethod
     def of(cls, file: int | str | os.PathLike[str]) -> "FileState":
         """As it is now; ``file``: a descriptor, or a path."""
         found = os.stat(file)
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        owned = found.st_uid, found.st_gid, found.st_mode
+        return cls(
+            found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_nlink, owned
+        )
+
+    def explains(self, now: "FileState") -> bool:
+        """Whether something else than its content has changed, which moves ``ctime_ns`` too."""
+        return (now.links, now.owned) != (self.links, self.owned)
 
     def compare(self, now: "FileState", path: str) -> None:
         """Refuse a file that is another, or has changed since.

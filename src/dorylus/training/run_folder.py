@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 LEDGER = "used.ledger"
+WRITTEN = (LOCK, LEDGER, "log.jsonl", "metrics.json", "used.json", "checkpoints", "best")  # beside run.toml
 _SECTIONS = ("graph", "model", "training")
 
 
@@ -220,7 +221,9 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 
 
 def check_free(path: str | PathLike[str]) -> None:
-    """Refuses a path that a new run cannot have: it holds another run, or is no folder."""
+    """Refuses a path that a new run cannot have: it is empty, holds another run, or is no folder."""
+    if not str(path):
+        raise ConfigError("run_dir is empty, which would be this very folder: name one, or leave run_dir out.")
     if (Path(path) / "run.toml").exists():
         raise ConfigError(
             f"the folder {path} already holds a run: go on with it by `dorylus resume {path}`, or choose another "
@@ -228,22 +231,27 @@ def check_free(path: str | PathLike[str]) -> None:
         )
     if Path(path).exists() and not Path(path).is_dir():
         raise ConfigError(f"run_dir={path} is a file, but a run is a folder: choose another run_dir.")
+    for name in WRITTEN:  # what else lies in the folder is not ours
+        _check_entry(Path(path, name))
 
 
 def _check_entries(folder: Path) -> None:
-    """Refuse a run folder that holds anything but files: a link would be written through, a pipe waited for."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            entry = Path(parent, name)
-            try:
-                is_file = stat.S_ISREG(entry.lstat().st_mode)
-            except FileNotFoundError:  # another process removed it meanwhile
-                continue
-            if not is_file:
-                raise ConfigError(
-                    f"{entry} is a link or no regular file, and a run folder holds files of its own: put a copy of the "
-                    "file in its place, or remove it."
-                )
+    """Refuse a run folder that holds anything but files and folders: a link would be followed, a pipe waited for."""
+    for parent, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            _check_entry(Path(parent, name))
+
+
+def _check_entry(entry: Path) -> None:
+    try:
+        mode = entry.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):  # another process removed it meanwhile
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ConfigError(
+            f"{entry} is a link or no regular file, and a run folder holds files of its own: put a copy of it in its "
+            "place, or remove it."
+        )
 
 
 def make_folder(path: str | PathLike[str]) -> list[Path]:

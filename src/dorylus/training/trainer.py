@@ -65,6 +65,7 @@ class Trainer:
     _ledger: Ledger | None  # what the run has used, written down in its folder
     _used_before: dict[str, Any] | None  # of that, before this process began
     _made: list[Path]  # folders, for a new run
+    _has_begun = False  # there were servers: from then on a run is not refused any more, it fails
 
     def __init__(
         self,
@@ -265,7 +266,8 @@ class Trainer:
         except DivergedError as found:
             raise self._diverged(found) from found
         except (ConfigError, DataError):
-            self._leave_nothing()
+            if not self._has_begun:
+                self._leave_nothing()
             raise
         if self.epoch >= self.config.epochs and self._progress.stopped is None:
             self._stop("epochs")
@@ -283,6 +285,7 @@ class Trainer:
             if not interrupt.deferring:
                 self._elastically(self._running)
                 interrupt.defer()  # until now there was nothing to save
+                self._has_begun = True
             if self._progress.unevaluated:
                 self._elastically(self._look_at_epoch)
             else:
@@ -307,7 +310,10 @@ class Trainer:
     def _diverged(self, found: DivergedError) -> DivergedError:
         """Numbers have left the range of float32: keep the last checkpoint that is sound, and say which that is."""
         self.log.write("stop", reason="diverged", epoch=self.epoch)
-        cure = f"Train again with an lr well below {self.config.lr:g} (0.01 is usual), or with row-normalised features"
+        where = "" if self._folder is None else ", in another run_dir,"
+        cure = (
+            f"Train again{where} with an lr well below {self.config.lr:g} (0.01 is usual), or row-normalised features"
+        )
         if self._folder is None:
             return DivergedError(f"training diverged: {found}. {cure}.")
         keeper = Keeper(self._folder)

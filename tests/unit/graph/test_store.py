@@ -1,6 +1,7 @@
 """The store: what is saved comes back, and nothing half-written or damaged passes for a store."""
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -371,3 +372,49 @@ def test_checksums_of_another_size_are_refused_before_they_are_in_memory(
     fill_with_zeros(tmp_path / "store" / "blocks.crc32")
     with little_memory(), pytest.raises(DataError, match=r"blocks\.crc32 has 268,435,456 bytes instead of 28"):
         Graph.open(tmp_path / "store", verify=True)
+
+
+@pytest.fixture
+def opened(tmp_path):
+    communities(num_vertices=300, num_classes=3).save(tmp_path / "watched")
+    graph = Graph.open(tmp_path / "watched")
+    graph.check_files()
+    return graph, tmp_path / "watched" / "features.bin"
+
+
+def rewritten(path, content):
+    """Other bytes in the same file, its time set back."""
+    times = path.stat()
+    with path.open("r+b") as file:
+        file.write(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_file_that_was_changed_and_changed_back_is_refused(opened):
+    graph, path = opened
+    before = path.read_bytes()
+    rewritten(path, bytes(64))
+    rewritten(path, before)
+    with pytest.raises(DataError, match=r"features\.bin was written to and back, or renamed, while it was in use"):
+        graph.check_files()
+
+
+def test_a_file_with_another_name_or_other_permissions_is_the_same_file(opened):
+    graph, path = opened
+    os.link(path, path.with_name("other"))
+    graph.check_files()
+    path.chmod(0o600)
+    graph.check_files()
+    path.unlink()
+    graph.check_files()
+
+
+def test_a_file_that_is_written_to_after_it_was_moved_away_is_refused(opened):
+    graph, path = opened
+    other = path.with_name("other")
+    os.link(path, other)
+    path.unlink()
+    rewritten(other, bytes(64))
+    os.link(other, path.with_name("third"))  # which explains the change of its time
+    with pytest.raises(DataError, match=r"features\.bin was written to while it was in use"):
+        graph.check_files()

@@ -8,7 +8,7 @@ import pytest
 from dorylus.errors import ConfigError, DataError
 from dorylus.graph import Graph
 from dorylus.training.config import RunConfig
-from dorylus.training.run_folder import RunFolder, RunSpec, check_free, read_run_toml
+from dorylus.training.run_folder import RunFolder, RunSpec, check_free, make_folder, read_run_toml
 
 SPEC = RunSpec(
     graph={"source": "cora", "root": "/data", "row_normalise": True}, model={"name": "gcn", "hidden": [16, 8]}
@@ -238,3 +238,26 @@ def test_the_moment_a_graph_was_first_loaded_is_told_once():
     assert before_s <= spec.take_loading_since_s() <= between_s
     assert spec.take_loading_since_s() is None
     assert spec == RunSpec({"source": "ring:num_vertices=10"})
+
+
+@pytest.mark.parametrize("name", ["lock", "used.ledger", "log.jsonl", "checkpoints", "best"])
+def test_a_new_run_does_not_write_through_links_that_lie_in_its_folder(name, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "precious").write_text("precious")
+    (tmp_path / "run" / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(ConfigError, match=f"{name} is a link or no regular file"):
+        make_folder(tmp_path / "run")
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_a_run_whose_checkpoints_are_a_link_to_a_folder_is_refused(tmp_path):
+    RunFolder.create(tmp_path / "run", SPEC, CONFIG)
+    (tmp_path / "others").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "others")
+    with pytest.raises(ConfigError, match="checkpoints is a link or no regular file"):
+        RunFolder.open(tmp_path / "run")
+
+
+def test_an_empty_name_is_not_taken_for_this_folder():
+    with pytest.raises(ConfigError, match="run_dir is empty"):
+        make_folder("")

@@ -12,6 +12,7 @@ import dorylus
 from dorylus.cluster.cluster import EpochDroppedError
 from dorylus.errors import CheckpointError, ConfigError, GraphError, Terminated, TrainingError
 from dorylus.observe import MemorySink
+from dorylus.pools.threads import ThreadsPool
 from dorylus.training import checkpoint
 from dorylus.training.run_folder import RunFolder
 
@@ -455,3 +456,18 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_when_it_goes_on(traine
     assert [record["epoch"] for record in sink.records if record["kind"] == "evaluation"] == [6, 9, 12]
     assert result.losses == whole.losses
     assert same(state(result), state(whole))
+
+
+def test_a_trainer_that_is_closed_while_it_runs_says_so(graph):
+    class Closing(ThreadsPool):
+        calls = 0
+
+        def submit(self, call, done, failed):
+            self.calls += 1
+            if self.calls == 5:
+                trainer.close()
+            super().submit(call, done, failed)
+
+    trainer = dorylus.Trainer(graph, dorylus.gcn(hidden=4), pool=Closing(), epochs=20, threads=1)
+    with pytest.raises(TrainingError, match="closed while an epoch was under way"):
+        trainer.run()
