@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import os
 import threading
 
 import numpy as np
@@ -10,7 +11,7 @@ from small_runs import ctrl_c, same, scores, state
 
 import dorylus
 from dorylus.cluster.cluster import EpochDroppedError
-from dorylus.errors import CheckpointError, ConfigError, GraphError, Terminated, TrainingError
+from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
 from dorylus.observe import MemorySink
 from dorylus.pools.threads import ThreadsPool
 from dorylus.training import checkpoint
@@ -471,3 +472,22 @@ def test_a_trainer_that_is_closed_while_it_runs_says_so(graph):
     trainer = dorylus.Trainer(graph, dorylus.gcn(hidden=4), pool=Closing(), epochs=20, threads=1)
     with pytest.raises(TrainingError, match="closed while an epoch was under way"):
         trainer.run()
+
+
+def test_a_run_whose_files_change_in_its_first_epoch_keeps_its_folder_and_its_bill(graph, tmp_path):
+    """It is a failure, not a refusal: the epoch was paid for, and resume begins again."""
+    graph.save(tmp_path / "store")
+
+    class Touching(ThreadsPool):
+        def submit(self, call, done, failed):
+            os.utime(tmp_path / "store" / "features.bin")
+            super().submit(call, done, failed)
+
+    stored, settings = dorylus.Graph.open(tmp_path / "store"), {"run_dir": str(tmp_path / "run"), "epochs": 3}
+    with (
+        dorylus.Trainer(stored, dorylus.gcn(hidden=4), pool=Touching(), threads=1, **settings) as run,
+        pytest.raises(DataError, match=r"features\.bin was written to"),
+    ):
+        run.run()
+    left = {each.name for each in (tmp_path / "run").iterdir()}
+    assert {"run.toml", "log.jsonl", "used.ledger"} <= left
