@@ -67,6 +67,7 @@ class Outcome:
     left: list[str] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
+    disturbed: bool = False  # by at least one of its faults: the others came after its end
 
     @property
     def passed(self) -> bool:
@@ -123,8 +124,8 @@ class Place(ABC):
 
     @property
     @abstractmethod
-    def faults(self) -> Mapping[str, Callable[["Disturbed"], str]]:
-        """What can be done to a run: each says to whom it was done."""
+    def faults(self) -> Mapping[str, Callable[["Disturbed"], str | None]]:
+        """What can be done to a run: each says to whom it was done, None if there was nobody before its end."""
 
     def start(self, *words: str) -> Program:
         """The program with these arguments."""
@@ -233,19 +234,19 @@ class Disturbed:
         timer.start()
         return f"{name} for {seconds:.0f} s"
 
-    def kill_one(self, find: Callable[[], Sequence[int]], name: str) -> str:
+    def kill_one(self, find: Callable[[], Sequence[int]], name: str) -> str | None:
         """Kill one of the processes that are found."""
         pid = self._pick(find)
         if pid is None:
-            return f"no {name} before the end"
+            return None
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         return name
 
-    def stop_one(self, find: Callable[[], Sequence[int]], name: str) -> str:
+    def stop_one(self, find: Callable[[], Sequence[int]], name: str) -> str | None:
         """Stop one of the processes that are found, for a while."""
         pid = self._pick(find)
-        return f"no {name} before the end" if pid is None else self.stop(pid, name)
+        return None if pid is None else self.stop(pid, name)
 
     def _pick(self, find: Callable[[], Sequence[int]]) -> int | None:
         """One of the processes; where none is there yet, a random moment after there is."""
@@ -272,7 +273,7 @@ class Functions(Place):
     settings: Mapping[str, object] = {"pool": "processes", "functions": 2, "threads": 1, "intervals": 3, "servers": 2}
 
     @property
-    def faults(self) -> Mapping[str, Callable[[Disturbed], str]]:
+    def faults(self) -> Mapping[str, Callable[[Disturbed], str | None]]:
         return {
             **OF_THE_DRIVER,
             "kill -9 of a function": lambda run: run.kill_one(self._workers, "function"),
@@ -303,7 +304,7 @@ class Limited(Place):
         self._whole: dict[Path, bytes] = {}
 
     @property
-    def faults(self) -> Mapping[str, Callable[[Disturbed], str]]:
+    def faults(self) -> Mapping[str, Callable[[Disturbed], str | None]]:
         return {
             **OF_THE_DRIVER,
             "truncated store file": self._truncate,
@@ -373,7 +374,7 @@ class Ray(Place):
         self._nodes = RayNodes(NUM_NODES, cpus=2.0)
 
     @property
-    def faults(self) -> Mapping[str, Callable[[Disturbed], str]]:
+    def faults(self) -> Mapping[str, Callable[[Disturbed], str | None]]:
         return {
             **OF_THE_DRIVER,
             "kill -9 of a graph server": lambda run: run.kill_one(self._graphs, "graph server"),
@@ -471,9 +472,18 @@ class Soak:
                 share = self._options.runs - number if last else round(self._options.runs * SHARES[name] / whole)
                 for _ in range(share):
                     number += 1
-                    yield self._run(place, number)
+                    yield self._disturbed(place, number)
             finally:
                 place.close()
+
+    def _disturbed(self, place: Place, number: int) -> Outcome:
+        """A run that a fault met; one that ended before its faults came says how long runs take, and is made again."""
+        while True:
+            outcome = self._run(place, number)
+            if outcome.disturbed or not outcome.passed:
+                return outcome
+            place.undisturbed_s = min(place.undisturbed_s, outcome.seconds)
+            shutil.rmtree(place.run_folder(number))
 
     def _run(self, place: Place, number: int) -> Outcome:
         chance = random.Random(self._chance.random())
@@ -499,8 +509,9 @@ class Soak:
         for name, moment in zip(outcome.faults, moments, strict=True):
             with suppress(subprocess.TimeoutExpired):
                 program.process.wait(max(0.0, begun + moment - time.monotonic()))
-            victim = place.faults[name](run) if program.process.poll() is None else "ended before"
-            done.append(f"{name} ({victim}) at {moment:.1f} s")
+            victim = place.faults[name](run) if program.process.poll() is None else None
+            outcome.disturbed |= victim is not None
+            done.append(f"{name} ({victim or 'ended before'}) at {moment:.1f} s")
         outcome.faults = done
         outcome.codes.append(program.wait())
         self._judge(place, outcome, program)
