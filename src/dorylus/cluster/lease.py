@@ -59,6 +59,7 @@ class Renewal:
         """Renew no longer."""
         self._closed.set()
         self._thread.join(RENEW_S)
+        self._renew = lambda: None  # it holds the servers, which hold this: what they hold is free at once
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._every_s):

@@ -58,8 +58,16 @@ class Made:
     settle: Callable[[], None] = lambda: None
 
 
-def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], None]) -> Made:
-    """The pool of these settings; ``note`` hears what it decides, ``invoked`` of every invocation."""
+def make_pool(
+    settings: PoolSettings,
+    note: Note,
+    invoked: Callable[[Invoked], None],
+    begins: Callable[[], None] = lambda: None,
+) -> Made:
+    """The pool of these settings; ``note`` hears what it decides, ``invoked`` of every invocation.
+
+    ``begins`` is called before each of them.
+    """
     if settings.name == "threads":
         return Made(ThreadsPool())
     if settings.name == "ray":
@@ -67,7 +75,9 @@ def make_pool(settings: PoolSettings, note: Note, invoked: Callable[[Invoked], N
     if settings.name not in INVOKERS:
         raise ConfigError(unknown_name("pool", settings.name, POOLS))
     invoker = INVOKERS[settings.name](settings)
-    functions = functions_pool(invoker, settings.travel, note=note, invoked=invoked, at_once=lambda: pool.limit)
+    functions = functions_pool(
+        invoker, settings.travel, note=note, invoked=invoked, at_once=lambda: pool.limit, begins=begins
+    )
     tried = Relaunching(functions, settings.policy)
     pool = _kept_to_number(tried, settings, note)
 

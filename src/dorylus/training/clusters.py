@@ -29,12 +29,16 @@ Note = Callable[..., None]
 
 @dataclass(frozen=True)
 class Ears:
-    """Who hears what: what becomes of servers, what pools note, every invocation, and how far set-up is."""
+    """Who hears what: what becomes of servers, what pools note, every invocation, and how far set-up is.
+
+    ``begins`` is called before every invocation of a pool in this process.
+    """
 
     cluster: Note
     pool: Note
     invoked: Callable[[Invoked], None]
     set_up: Tell = silent
+    begins: Callable[[], None] = lambda: None
 
     def news(self, news: PoolNews) -> None:
         """Hear what the pool of a server elsewhere has to tell."""
@@ -82,7 +86,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
 def make_cluster(job: Job, config: RunConfig, given: Made | None, ears: Ears) -> Running:
     """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
     if config.cluster == "local":
-        made = run_pool(config, ears.pool, ears.invoked) if given is None else given
+        made = run_pool(config, ears.pool, ears.invoked, ears.begins) if given is None else given
         local = LocalCluster(job, made.pool, ears.set_up)
         return Running(local, made.figures, made.settle, drop=local.drop_epoch)
     from dorylus.cluster.actors import NodeJob

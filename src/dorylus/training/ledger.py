@@ -66,7 +66,9 @@ class Ledger:
         with suppress(OSError):
             for _ in range(2):  # no entry says what would have come
                 self._write(0.0)
-        os.close(self._file)
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
 
     def _keep_writing(self) -> None:
         while not self._stopped.wait(EVERY_S):
@@ -77,6 +79,8 @@ class Ledger:
         if self._process != os.getpid():  # a forked child: its time is not the run's
             return
         with self._lock:
+            if self._file < 0:  # an invocation that was given up began late
+                return
             os.pwrite(self._file, _entry(self._used(ahead_s)), (self._number % 2) * _ENTRY_BYTES)
             self._number += 1
 

@@ -54,9 +54,14 @@ def _data_ports(config: RunConfig) -> tuple[int, int]:
     return (config.data_port, config.data_port + 1) if config.data_port else (0, 0)
 
 
-def run_pool(config: RunConfig, note: Callable[..., None], invoked: Callable[[Invoked], None]) -> Made:
+def run_pool(
+    config: RunConfig,
+    note: Callable[..., None],
+    invoked: Callable[[Invoked], None],
+    begins: Callable[[], None] = lambda: None,
+) -> Made:
     """The pool that these settings ask for, of a run whose ``intervals`` and ``threads`` are known."""
-    return make_pool(_settings(config), note, invoked)
+    return make_pool(_settings(config), note, invoked, begins)
 
 
 def _settings(config: RunConfig) -> PoolSettings:

@@ -420,10 +420,18 @@ class Trainer:
             raise TrainingError(
                 "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
             )
-        ears = Ears(self._note_cluster, self._note_pool, self._accounts.invoked, self._setting_up)
+        ears = Ears(
+            self._note_cluster, self._note_pool, self._accounts.invoked, self._setting_up, self._invocation_begins
+        )
         cluster = self._fleet.running(self.epoch, ears)
         self._setting_up.finished()
         return cluster
+
+    def _invocation_begins(self) -> None:
+        """A service bills it whatever becomes of this process: it is written down before."""
+        if self._ledger is not None:
+            with suppress(OSError, DorylusError):  # the next checkpoint reports it
+                self._ledger.write()
 
     def _note_cluster(self, what: str, **details: Any) -> None:
         if what == "session":

@@ -87,3 +87,15 @@ def test_what_is_no_ledger_is_passed_over(tmp_path, content):
 def test_a_ledger_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match=r"cannot write down what the run uses.*No such file"):
         Ledger(tmp_path / "nowhere" / "ledger", lambda ahead_s: used(1))
+
+
+def test_what_comes_after_the_end_is_not_written(tmp_path):
+    """The number of the closed file may be another file's by then."""
+    ledger = Ledger(tmp_path / "used.ledger", lambda ahead_s: {"service": None})
+    ledger.close()
+    with open(tmp_path / "other", "w+b") as other:
+        other.write(b"not ours")
+        other.flush()
+        ledger.write()
+        other.seek(0)
+        assert other.read() == b"not ours"

@@ -24,6 +24,7 @@ def functions_pool(
     note: Note = lambda what, **details: None,
     invoked: Callable[[Invoked], None] = lambda invocation: None,
     at_once: Callable[[], float] = lambda: inf,
+    begins: Callable[[], None] = lambda: None,
 ) -> FunctionsPool:
     """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given.
 
@@ -42,4 +43,4 @@ def functions_pool(
         return program
 
     programs = Programs(lambda call: signature(asked(call)), export)
-    return FunctionsPool(invoker, programs, config, note, invoked, at_once=at_once)
+    return FunctionsPool(invoker, programs, config, note, invoked, at_once=at_once, begins=begins)

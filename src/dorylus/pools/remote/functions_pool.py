@@ -57,6 +57,7 @@ class FunctionsPool:
     (``kept``): it cannot travel.
     What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
     ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
+    ``begins`` is called before each of them.
     """
 
     def __init__(
@@ -69,11 +70,12 @@ class FunctionsPool:
         open_ports: OpenPortsOf = open_ports,
         at_once: Callable[[], float] = lambda: inf,
         clock: Callable[[], float] = time.monotonic,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
         config = config or FunctionsConfig()
         self._invoker, self._programs, self._note = invoker, programs, note
         self._usage = UsageCounter()
-        self._invocations = invocations = Invocations(invoker, self._usage, config.timeout_s, invoked)
+        self._invocations = invocations = Invocations(invoker, self._usage, config.timeout_s, invoked, begins=begins)
         self._choice = PathChoice(config, invocations, self._usage, self._completed, open_ports)
         self._run, self._serial = secrets.token_hex(8), count()
         self._lock = threading.Lock()

@@ -39,7 +39,7 @@ class Invoked:
 class Invocations:
     """Invokes the function for calls; each invocation is counted, and what the function could not do is raised.
 
-    ``invoked`` hears of every invocation, in the thread that made it.
+    ``begins`` is called before every invocation, ``invoked`` hears of it at its end: in the thread that makes it.
     """
 
     def __init__(
@@ -49,9 +49,10 @@ class Invocations:
         timeout_s: float,
         invoked: Callable[[Invoked], None] = lambda invocation: None,
         clock: Callable[[], float] = time.perf_counter,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
         self.invoker, self._usage, self._timeout_s = invoker, usage, timeout_s
-        self._invoked, self._clock = invoked, clock
+        self._invoked, self._clock, self._begins = invoked, clock, begins
         self._ended, self._under_way = threading.Condition(), 0
 
     def wait_for_all(self, timeout_s: float) -> bool:
@@ -89,6 +90,7 @@ class Invocations:
 
     def _ask(self, kind: str, request: bytes) -> Frame:
         self._usage.add(kind, invocations=1, bytes_in=len(request))
+        self._begins()
         start_s = self._clock()
         try:
             answer = self.invoker.invoke(request, self._timeout_s)
