@@ -9,7 +9,9 @@ from dorylus.training.config import RunConfig
 def settings_of(monkeypatch, **settings):
     """What the pool of a run is made from."""
     asked = []
-    monkeypatch.setattr(pooling, "make_pool", lambda settings, note, invoked: asked.append(settings) or Made(None))
+    monkeypatch.setattr(
+        pooling, "make_pool", lambda settings, note, invoked, begins: asked.append(settings) or Made(None)
+    )
     pooling.run_pool(RunConfig.of(**settings), note=print, invoked=print)
     return asked[0]
 
