@@ -79,7 +79,8 @@ def test_a_read_only_output_is_refused_and_a_read_only_input_is_not() -> None:
 def test_no_rows_and_no_columns_are_fine() -> None:
     call(begin=1, end=1)
     call(x=np.ones((2, 0), np.float32), out=np.zeros((2, 0), np.float32))
-    kernels.csr_build(np.zeros(0, np.int32), np.zeros(0, np.int32), 0, 0)
+    indptr, indices, *_ = kernels.csr_build(np.zeros(0, np.int32), np.zeros(0, np.int32), 0, 0)
+    assert (indptr.tolist(), indices.tolist()) == ([0], [])
 
 
 def test_an_unknown_instruction_set_lists_the_known_ones(isa: str) -> None:
