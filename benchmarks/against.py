@@ -1,137 +1,286 @@
-"""This checkout against another one: whether an epoch of a graph that fits in memory has become slower.
+"""Two checkouts side by side: do the same seeded runs give the same bits, and does an epoch take the same time?
 
-    python -m benchmarks.against OTHER_PYTHON [--models gcn sage gin gat] [--turns 30] [--placements 3]
-    python -m benchmarks.against OTHER_PYTHON --models reddit     # 46,000 vertices, 11.5M edges, GCN 602-128-41
+    python -m benchmarks.against BEFORE AFTER [--runs gcn,gat] [--turns 20] [--placements 1]
+    python -m benchmarks.against BEFORE AFTER --losses-only     # no timing
+    python -m benchmarks.against BEFORE                         # AFTER is the interpreter that runs this module
 
-OTHER_PYTHON is the interpreter of an environment in which the other checkout is installed. Both train the same graph,
-each in a process of its own, and take turns epoch by epoch, so that what else the machine does meets both. A process
-has its memory where it happens to lie: the pair is made anew for every placement, and each has its own ratio.
+BEFORE and AFTER are the Python interpreters of two environments, each with one checkout of dorylus installed. Every run
+is made by both, each in a process of its own, with the public names alone. Compared bit by bit: the loss of every
+epoch, the final weights, the predictions and scores. Then both train on in turns, one epoch at a time (before, after,
+after, before, ...), so that the load of the machine affects both. Where the memory of a process lies changes its speed
+by some percent: every placement is a new pair of processes. The exit code is 1 if any run differs or fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import secrets
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from benchmarks.table import machine, markdown, show
 
 RESULTS = Path(__file__).parent / "results"
 WORKER = Path(__file__).parent / "against_worker.py"
-MODELS: dict[str, tuple[str, dict[str, object]]] = {
-    "gcn": ("gcn", {"hidden": 64}),
-    "sage": ("sage", {"hidden": 64}),
-    "gin": ("gin", {"hidden": 64}),
-    "gat": ("gat", {"hidden": 8, "heads": 4}),
-    "reddit": ("gcn", {"hidden": 128, "dropout": 0.0}),
-}
-REDDIT = {"vertices": 46_000, "degree": 250, "features": 602, "classes": 41}
-HEADINGS = ("model", "the other, s/epoch", "this one, s/epoch", "ratio", "ratio of each placement")
-WARM_UP = 3  # epochs that do not count
-DEADLINE_S = 600.0
+HEADINGS = ("run", "losses identical", "weights", "predictions", "before, ms", "after, ms", "ratio")
+WARM_UP = 2  # epochs that do not count
+DEADLINE_S = 60.0  # for a worker to end
 
 
-class Contender:
-    """A process that trains when it is told to."""
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A seeded run of the table. Intervals are fixed where the choice depends on the memory of the process."""
 
-    def __init__(self, python: str, store: Path, model: str, options: argparse.Namespace) -> None:
-        name, its = MODELS[model]
-        sizes = {"vertices": options.vertices, "degree": options.degree, "features": 64, "classes": 16}
-        graph = REDDIT if model == "reddit" else sizes
-        order = {"store": str(store), "model": name, "options": its, "threads": options.threads, **graph}
-        # -P: beside the worker lie modules of benchmarks, which are not the other checkout's.
-        command = [python, "-P", str(WORKER), json.dumps(order)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    model: str  # a builder of dorylus, or "edge" or "mixed" of the worker
+    options: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    vertices: int = 60_000
+    resumed: bool = False  # stopped half way, and continued from its checkpoint
+
+
+FOUR = {"servers": 4, "parameter_servers": 2}
+RUNS = {
+    "gcn": Run(model="gcn", options={"hidden": 64}),
+    "gcn-4-servers": Run(model="gcn", options={"hidden": 64}, settings=FOUR),
+    # With one thread the order of events, and so what is read, is the same every time.
+    "gcn-async": Run(
+        model="gcn", options={"hidden": 64},
+        settings=FOUR | {"mode": "async", "staleness": 1, "weight_update": "async", "intervals": 3, "threads": 1},
+    ),
+    "gat": Run(model="gat", options={"hidden": 8, "heads": 4}),
+    "gat-no-pipe": Run(model="gat", options={"hidden": 8, "heads": 4}, settings=FOUR | {"mode": "no_pipe"}),
+    "sage-mean": Run(model="sage", options={"hidden": 64}, settings={"weight_decay": 5e-4, "keep": "best"}),
+    "sage-max": Run(model="sage", options={"hidden": 32, "aggregator": "max"}, settings=FOUR),
+    "gin": Run(model="gin", options={"hidden": 64, "train_eps": True}, settings={"reorder": "degree"}),
+    "edge-layer": Run(model="edge", settings=FOUR, vertices=20_000),
+    "mixed": Run(model="mixed", settings=FOUR | {"intervals": 3}),
+    # A run that fits into 640 MiB and needs at least 460: part of it is in files.
+    "memory": Run(
+        model="gcn", options={"hidden": 64}, settings={"memory": "500MiB", "intervals": 8}, vertices=150_000
+    ),
+    "processes": Run(
+        model="gcn", options={"hidden": 64},
+        settings={"pool": "processes", "functions": 2, "data_path": "direct", "servers": 2, "intervals": 2},
+    ),
+    "ray": Run(model="gcn", options={"hidden": 64}, settings={"cluster": "ray", "servers": 2, "threads": 1}),
+    "resumed": Run(
+        model="sage", options={"hidden": 64}, resumed=True,
+        settings={
+            "servers": 2, "checkpoint_every": 3, "lr_schedule": "StepLR", "lr_schedule_options": {"step_size": 2},
+        },
+    ),
+}  # fmt: skip
+
+
+class WorkerError(Exception):
+    """A worker has ended without a reply."""
+
+
+class Worker:
+    """A process of one checkout that makes a run, and then an epoch for every line it reads."""
+
+    def __init__(self, side: str, run: Run, options: argparse.Namespace, parent: Path) -> None:
+        self._side, folder = side, parent / side[0]  # a short name: Ray creates sockets below it
+        folder.mkdir()
+        settings = {"threads": options.threads, **run.settings}
+        request = asdict(run) | {"settings": settings, "folder": str(folder)}
+        environment = worker_environment() | (ray_environment(folder) if settings.get("cluster") == "ray" else {})
+        self._process = subprocess.Popen(
+            [getattr(options, side), str(WORKER), json.dumps(request)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder,
+        )  # fmt: skip
+
+    def reply(self) -> dict[str, Any]:
+        """The next line of JSON; libraries may print other lines."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise WorkerError(f"{self._side}: exit status {self._process.wait(DEADLINE_S)}")
 
     def epoch(self) -> float:
-        """Seconds of an epoch, now."""
+        """Seconds of one more epoch."""
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("epoch\n")
-        self._process.stdin.flush()
-        told = self._process.stdout.readline()
-        if not told:
-            raise SystemExit(f"a contender ended with exit status {self._process.wait(DEADLINE_S)}.")
-        return float(told)
+        with suppress(BrokenPipeError):  # reply reports a process that has ended
+            self._process.stdin.write("epoch\n")
+            self._process.stdin.flush()
+        return self.reply()["seconds"]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(DEADLINE_S)
+        try:
+            self._process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+
+
+def worker_environment() -> dict[str, str]:
+    """One thread per library, and no module path that would let one checkout import the other."""
+    # Safe path: the folder of the worker holds modules of benchmarks, which do not belong to either checkout.
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    return kept | threads | {"PYTHONSAFEPATH": "1"}
+
+
+def ray_environment(folder: Path) -> dict[str, str]:
+    """Settings that keep Ray on this machine: no usage report, no request to a cloud's metadata service."""
+    (folder / "ray_bootstrap_config.yaml").write_text("provider: {type: local}\n")
+    return {
+        "HOME": str(folder),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_USAGE_STATS_REPORT_URL": "http://127.0.0.1:9/",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # or Ray listens on the address of the machine, not on loopback
+        "RAY_enable_metrics_collection": "0",
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    rows = []
-    with tempfile.TemporaryDirectory(prefix="dorylus-against-") as folder:
-        for model in options.models:
-            pairs = [
-                placement(Path(folder) / ("reddit" if model == "reddit" else "store"), model, options)
-                for _ in range(options.placements)
-            ]
-            rows.append({"model": model, "placements": pairs})
+    rows = [measure(name, options) for name in options.runs]
     lines = [line(row) for row in rows]
-    show(HEADINGS, lines, f"{options.turns} turns in each of {options.placements} placements")
-    write(options.results, rows, lines)
-    return 0
+    conclusion = summary(rows)
+    show(HEADINGS, lines, f"before: {options.before}, after: {options.after}")
+    print(conclusion)
+    write(options.results, rows, lines, conclusion)
+    return 0 if all(identical(row) for row in rows) else 1
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.against")
-    parser.add_argument("other", help="the interpreter of the other checkout")
-    parser.add_argument("--models", nargs="+", choices=tuple(MODELS), default=["gcn", "sage", "gin", "gat"])
-    parser.add_argument("--vertices", type=int, default=200_000)
-    parser.add_argument("--degree", type=int, default=30)
-    parser.add_argument("--turns", type=int, default=30)
-    parser.add_argument("--placements", type=int, default=3)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.against", description=__doc__.splitlines()[0])
+    parser.add_argument("before", help="the interpreter of the checkout to compare with")
+    parser.add_argument("after", nargs="?", default=sys.executable, help="that of the other one; default: this one")
+    parser.add_argument("--runs", type=chosen, default=list(RUNS), help=f"names with commas between: {','.join(RUNS)}")
+    parser.add_argument("--turns", type=int, default=20, help="timed epochs of each placement")
+    parser.add_argument("--placements", type=int, default=1, help="pairs of processes of each run")
+    parser.add_argument("--losses-only", action="store_true", help="compare bits, and do not time epochs")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser.parse_args(arguments)
 
 
-def placement(store: Path, model: str, options: argparse.Namespace) -> list[tuple[float, float]]:
-    """Seconds of the other's epoch and of ours, turn by turn."""
-    # The other comes first: it writes the graph, in a format that the newer one can read.
-    with Contender(options.other, store, model, options) as other:
-        other.epoch()
-        with Contender(sys.executable, store, model, options) as ours:
-            for contender in (other, ours):
-                for _ in range(WARM_UP):
-                    contender.epoch()
-            turns = []
-            for turn in range(options.turns):
-                if turn % 2:
-                    turns.append((other.epoch(), ours.epoch()))
-                else:
-                    own = ours.epoch()
-                    turns.append((other.epoch(), own))
-            return turns
+def chosen(names: str) -> list[str]:
+    """The runs of a list with commas."""
+    if unknown := set(names.split(",")) - set(RUNS):
+        raise argparse.ArgumentTypeError(f"no run {', '.join(sorted(unknown))}; there are {', '.join(RUNS)}")
+    return names.split(",")
 
 
-def line(row: dict[str, object]) -> tuple[str, ...]:
-    """The text of a model's row."""
-    placements: list[list[tuple[float, float]]] = row["placements"]  # type: ignore[assignment]
-    ratios = [statistics.median(own / other for other, own in turns) for turns in placements]
-    seconds = [statistics.median(turn[side] for turn in chain(*placements)) for side in (0, 1)]
-    each = ", ".join(f"{ratio:.3f}" for ratio in ratios)
-    return (str(row["model"]), *(f"{each_s:.4f}" for each_s in seconds), f"{statistics.median(ratios):.3f}x", each)
+def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """A row: what both checkouts report of a run, and the seconds of their epochs in turns, for each placement."""
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    row: dict[str, Any] = {"run": name, "pairs": [], "turns": []}
+    try:
+        for _ in range(options.placements):
+            pair, turns = placement(RUNS[name], options)
+            row["pairs"].append(pair)
+            row["turns"].append(turns)
+    except WorkerError as error:
+        row["failed"] = str(error)
+    return row
 
 
-def write(folder: Path, rows: list[dict[str, object]], lines: list[tuple[str, ...]]) -> None:
-    """Leave against.json and against.md in a folder."""
+def placement(run: Run, options: argparse.Namespace) -> tuple[list[dict[str, Any]], list[tuple[float, float]]]:
+    """The reports of a new pair of processes, and the seconds of their epochs before and after."""
+    # Not in /tmp, which may be memory: files of a run with a memory limit belong on a disk.
+    with (
+        tempfile.TemporaryDirectory(prefix="vs-", dir="/var/tmp") as folder,
+        Worker("before", run, options, Path(folder)) as before,
+    ):
+        reports = [before.reply()]
+        with Worker("after", run, options, Path(folder)) as after:
+            reports.append(after.reply())
+            check_apart(options, *(each["loaded"] for each in reports))
+            return reports, [] if options.losses_only else take_turns(before, after, options.turns)
+
+
+def check_apart(options: argparse.Namespace, before: Sequence[str], after: Sequence[str]) -> None:
+    """Refuse two environments that load the same files: a comparison of a checkout with itself is always equal."""
+    if (shared := sorted({*before} & {*after})) and options.before != options.after:
+        raise SystemExit(
+            f"{options.before} and {options.after} both load {', '.join(shared)}: install one checkout in each."
+        )
+
+
+def take_turns(before: Worker, after: Worker, num_turns: int) -> list[tuple[float, float]]:
+    """Seconds of an epoch of each, turn by turn; the order alternates."""
+    for worker in (before, after):
+        for _ in range(WARM_UP):
+            worker.epoch()
+    turns = []
+    for turn in range(num_turns):
+        if turn % 2:
+            after_s = after.epoch()
+            turns.append((before.epoch(), after_s))
+        else:
+            turns.append((before.epoch(), after.epoch()))
+    return turns
+
+
+def first_difference(before: Sequence[str], after: Sequence[str]) -> int | None:
+    """The first epoch, counted from 1, whose loss is not the same; None if there is none."""
+    if len(before) != len(after):
+        return min(len(before), len(after)) + 1
+    return next((epoch for epoch, (one, other) in enumerate(zip(before, after, strict=True), 1) if one != other), None)
+
+
+def agreement(row: dict[str, Any]) -> tuple[str, str, str]:
+    """Whether losses, weights and predictions are identical in all pairs of a row: "yes", "no" or where not."""
+    if "failed" in row:
+        return row["failed"], "-", "-"
+    epochs = [first_difference(before["losses"], after["losses"]) for before, after in row["pairs"]]
+    first = min((epoch for epoch in epochs if epoch is not None), default=None)
+    same = [all(before[what] == after[what] for before, after in row["pairs"]) for what in ("weights", "predictions")]
+    losses = "yes" if first is None else f"no, from epoch {first}"
+    return losses, *("yes" if each else "no" for each in same)  # type: ignore[return-value]
+
+
+def identical(row: dict[str, Any]) -> bool:
+    return agreement(row) == ("yes", "yes", "yes")
+
+
+def ratio(row: dict[str, Any]) -> float | None:
+    """Time of an epoch after, as a multiple of that before: the median over turns, then over placements."""
+    medians = [statistics.median(after / before for before, after in turns) for turns in row["turns"] if turns]
+    return statistics.median(medians) if medians else None
+
+
+def line(row: dict[str, Any]) -> tuple[str, ...]:
+    """The text of a row."""
+    start, its_ratio = (row["run"], *agreement(row)), ratio(row)
+    if its_ratio is None:
+        return (*start, "-", "-", "-")
+    medians = [statistics.median(turn[side] for turn in chain(*row["turns"])) for side in (0, 1)]
+    return (*start, *(f"{seconds * 1e3:.1f}" for seconds in medians), f"{its_ratio:.3f}")
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> str:
+    """The last line: how many runs are identical, and the median of all ratios."""
+    ratios = [each for row in rows if (each := ratio(row)) is not None]
+    timing = f"median {statistics.median(ratios):.3f}" if ratios else "not measured"
+    return f"{sum(map(identical, rows))} of {len(rows)} runs bit-identical; epoch time ratio {timing}"
+
+
+def write(folder: Path, rows: Sequence[dict[str, Any]], lines: Sequence[tuple[str, ...]], conclusion: str) -> None:
+    """Write against.json and against.md to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "against.json").write_text(json.dumps({"machine": machine(), "rows": rows}) + "\n")
-    text = "`python -m benchmarks.against OTHER_PYTHON`\n\n" + markdown(HEADINGS, lines)
+    content = {"machine": machine(), "conclusion": conclusion, "rows": list(rows)}
+    (folder / "against.json").write_text(json.dumps(content, indent=1) + "\n")
+    text = "`python -m benchmarks.against BEFORE AFTER`\n\n" + markdown(HEADINGS, lines) + f"\n{conclusion}\n"
     (folder / "against.md").write_text(text)
 
 
