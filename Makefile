@@ -45,6 +45,7 @@ test: check
 # FUZZ_CASES=20000 FUZZ_SEED=mine makes the hostile inputs fewer, and others.
 soak: setup
 	$(BIN)/pytest -s tests/soak
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 1800 -m "soak or hypothesis" --hypothesis-profile soak
 	$(BIN)/python -m benchmarks.faults
 
 # Each Python that is found, in an environment of its own: with torch for CUDA, 5 GB of disk and some minutes each.

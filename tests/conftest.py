@@ -5,17 +5,30 @@ Also what several folders of tests need: an embedded cluster, assembled as the t
 
 import os
 import signal
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import hypothesis
 import pytest
 
 # Examples are timed by nobody: the machine may be busy.
-hypothesis.settings.register_profile("dorylus", deadline=None)
+hypothesis.settings.register_profile("dorylus", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("soak", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("dorylus")
+
+# The longest first: workers that end with short files end at about the same time.
+_LONG = (
+    "integration/test_ray_nodes.py",
+    "numerics/test_exported_programs.py",
+    "numerics/test_saved_activations.py",
+    "integration/test_sabotaged_functions.py",
+    "integration/test_lambda_local.py",
+    "integration/test_processes_pool.py",
+)
 
 _NOT_OURS = {".hypothesis", ".pytest_cache", "__pycache__"}
 _NOT_OUR_VARIABLES = {"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"}
@@ -28,6 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "Failing to pass a value to the 'type_params' parameter of 'typing._eval_type'",
     ):
         config.addinivalue_line("filterwarnings", f"ignore:{message}:DeprecationWarning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files come first, all others as they were."""
+    rank = {name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: rank.get("/".join(item.path.parts[-2:]), len(rank)))
 
 
 def engine_threads() -> list[str]:
@@ -79,6 +98,16 @@ def workers_share_the_cores() -> None:
         import torch
 
         torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def torch_lists_its_operations_once() -> None:
+    """Has torch keep the table of all that it can export, which it makes anew, in half a second, for every program."""
+    module = sys.modules.get("torch.onnx._internal.exporter._registration")  # once something was exported here
+    registry = getattr(module, "ONNXRegistry", None)
+    if registry is not None and "from_torchlib" in vars(registry) and not hasattr(registry, "kept_by_tests"):
+        registry.kept_by_tests = True
+        registry.from_torchlib = staticmethod(cache(registry.from_torchlib))
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,7 @@
 """What every pool of dense tasks promises: those that ship, one that answers late and out of order, and wrappers.
 
 A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``. Where this process is connected
-to a Ray cluster, as it is when ``tests/integration/test_ray_pool_nodes.py`` runs these tests, the pool there is one of
+to a Ray cluster, as it is when ``tests/soak/test_ray_pool_nodes.py`` runs these tests, the pool there is one of
 them.
 """
 
@@ -331,7 +331,10 @@ def by_threads():
 
 
 @pytest.mark.parametrize("settings", [{}, {"rematerialize": True}, {"servers": 3, "parameter_servers": 2}], ids=str)
-@pytest.mark.parametrize("model", ["gcn", "gat", "sage", "gates"])
+@pytest.mark.parametrize(
+    "model",
+    ["gcn", "gates", pytest.param("gat", marks=pytest.mark.soak), pytest.param("sage", marks=pytest.mark.soak)],
+)
 def test_training_through_the_pool_gives_the_same_to_the_last_bit(
     pool, graph, make_cluster, by_threads, model, settings
 ):

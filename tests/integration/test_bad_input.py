@@ -276,7 +276,7 @@ def test_predictions_have_a_known_form(refused, run_dir, capsys):
     ("arguments", "says"),
     [
         (["train", "coraa"], "Did you mean 'cora'"),
-        (["train", "ring:num_vertices=20", "--intervals", "21"], "use at most 20"),
+        pytest.param(["train", "ring:num_vertices=20", "--intervals", "21"], "use at most 20", marks=pytest.mark.soak),
     ],
 )
 def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments, says):

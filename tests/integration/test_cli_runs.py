@@ -104,7 +104,7 @@ def heed_ctrl_c():
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_the_rest_is_the_same(run, tmp_path):
-    epochs = 600
+    epochs = 250
     flags = [GRAPH, "--epochs", str(epochs), "--eval-every", "0", "--threads", "1", "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "dorylus.cli", "train", *flags, "--run-dir", "cut"]
     # The tests may run where Ctrl-C is ignored (a background job), and children inherit that.

@@ -26,8 +26,8 @@ assert not [file for file in files if "site-packages" in file]
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory):
-    return build(on_this_machine(), tmp_path_factory.mktemp("packages"))
+def package():
+    return build(on_this_machine())
 
 
 @pytest.fixture(scope="module")

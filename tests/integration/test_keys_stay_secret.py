@@ -14,6 +14,7 @@ from dorylus.wire import sockets
 TOKEN = "token-9f8e7d6c5b4a"
 AWS = {"AWS_ACCESS_KEY_ID": "AKIANOTAREALKEY00000", "AWS_SECRET_ACCESS_KEY": "not+a/real+secret+0123456789"}
 SETTINGS = {"epochs": 3, "servers": 2, "intervals": 2, "eval_every": 1, "checkpoint_every": 1, "deadline_s": 60}
+SETTINGS["rematerialize"] = True  # as other tests do, which have exported the same programs
 
 
 @pytest.fixture

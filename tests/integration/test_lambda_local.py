@@ -52,14 +52,9 @@ def handler(event, context):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """A user's cache folder."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
-def package(cache):
-    return build(on_this_machine(), cache / "dorylus" / "functions")
+def package():
+    """Packed once for all tests of this session, in its cache folder."""
+    return build(on_this_machine())
 
 
 @pytest.fixture(scope="module")
@@ -157,8 +152,7 @@ def test_an_answer_says_what_is_billed_and_whether_it_was_a_cold_start(local):
     assert cold.billed_ms > warm.billed_ms >= 1
 
 
-def test_the_command_line_deploys_looks_and_destroys(local, cache, monkeypatch, capsys):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+def test_the_command_line_deploys_looks_and_destroys(local, capsys):
     service = ("--target", "local", "--endpoint-url", local.access.endpoint_url, "--name", "by-hand")
 
     def run(command):
@@ -285,8 +279,7 @@ def alive(group):
     return False
 
 
-def test_closing_ends_the_service_its_functions_and_their_files(package, cache, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+def test_closing_ends_the_service_its_functions_and_their_files():
     invoker = local_functions_invoker()
     invoker.invoke(request(), TIMEOUT_S)
     pid, folder = invoker._local.pid, invoker._local._folder

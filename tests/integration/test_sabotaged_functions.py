@@ -11,6 +11,8 @@ from functools import cache
 
 import pytest
 from dense_tasks import assert_equal, fused_task
+from function_runs import graph as small
+from function_runs import model
 
 import dorylus
 from dorylus.functions.deploy.access import Access
@@ -30,7 +32,7 @@ from dorylus.saga import dense
 from functions_bench.inside import NUM_GARBAGE
 from functions_bench.misdeeds import Misdeed
 from functions_bench.plans import Script, Share
-from functions_bench.runs import model, small, weights_apart
+from functions_bench.runs import weights_apart
 from functions_bench.saboteur import Saboteur
 from functions_bench.services import http_server, invoked_by, made_with, sabotaged_lambda, sabotaged_processes
 
@@ -43,6 +45,7 @@ SHARE = 0.3  # of all invocations
 TOLERANCE = 1e-5
 FUNCTIONS = 4
 RUN = {"servers": 2, "intervals": 2, "epochs": 2, "eval_every": 0, "lr": 0.02, "seed": 5, "deadline_s": 100}
+RUN["rematerialize"] = True  # as other tests do, which have exported the same programs
 DEADLINE_S = 30.0
 # A function gets a second or two for what takes milliseconds: enough on a busy machine, and soon over when it hangs.
 TRAVEL = {"timeout_s": 2.0, "part_rows": 40}
@@ -83,9 +86,9 @@ def on_lambda(stand_in):
     ("service", "name", "path"),
     [
         ("on_processes", "gcn", "direct"),
-        ("on_processes", "a user's edge layer", "inline"),
-        ("on_lambda", "gcn", "inline"),
-        ("on_lambda", "a user's edge layer", "direct"),
+        pytest.param("on_processes", "a user's edge layer", "inline", marks=pytest.mark.soak),
+        pytest.param("on_lambda", "gcn", "inline", marks=pytest.mark.soak),
+        pytest.param("on_lambda", "a user's edge layer", "direct", marks=pytest.mark.soak),
     ],
 )
 def test_functions_that_misbehave_train_the_weights_of_functions_that_do_not(faultless, request, service, name, path):

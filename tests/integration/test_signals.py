@@ -18,6 +18,8 @@ import dorylus
 from dorylus.training import checkpoint
 
 SMALL = "communities:num_vertices=600"
+# As wide as the runs of function_runs.py: their programs serve it, too.
+ON_FUNCTIONS = ["communities:num_vertices=300,num_classes=3,num_features=12", "--hidden", "8", "--rematerialize"]
 SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
 ENDLESS = ["--epochs", "100000", "--threads", "1", "--eval-every", "0", "--checkpoint-every", "0"]
 
@@ -124,7 +126,7 @@ class Stalling(ThreadsPool):
 graph = dorylus.communities(num_vertices=300, num_classes=3, seed=0)
 try:
     dorylus.train(graph, dorylus.gcn(), epochs=10, threads=1, pool=Stalling(), run_dir="run", checkpoint_every=0,
-                  grace_s=4)
+                  grace_s=2)
 except SystemExit as end:
     print(type(end).__name__, end.code, end.signal.name, flush=True)
     raise
@@ -147,7 +149,7 @@ def test_an_epoch_that_does_not_end_in_time_is_dropped_and_those_before_are_save
 
 
 def test_processes_of_a_pool_end_with_the_run(start, tmp_path):
-    process = start(*train(SMALL, *ENDLESS, "--pool", "processes", "--functions", "1", "--intervals", "1"))
+    process = start(*train(*ON_FUNCTIONS, *ENDLESS, "--pool", "processes", "--functions", "1", "--intervals", "1"))
     wait_for(lambda: len(epochs_of(tmp_path / "run")) >= 2)
     workers = children_of(process.pid)
     assert workers
@@ -183,7 +185,7 @@ def shown_until(condition, terminal, deadline_s=100.0):
 def test_a_second_signal_does_not_wait_and_the_terminal_has_its_cursor_back(start, tmp_path, terminal):
     ours, theirs = terminal
     said = "open('said', 'w').write('');"
-    script = PYTHON.replace("grace_s=4", "grace_s=500, sinks=[TerminalProgress()]").replace("print(", f"{said} str(")
+    script = PYTHON.replace("grace_s=2", "grace_s=500, sinks=[TerminalProgress()]").replace("print(", f"{said} str(")
     script = "from dorylus.report.terminal import TerminalProgress\n" + script.replace(", flush=True)", ")")
     process = start("-c", script.replace("str(type(end).__name__, end.code, end.signal.name)", ""), **io_of(theirs))
     os.close(theirs)

@@ -33,7 +33,7 @@ print(json.dumps({"predicted": told["peak_bytes"], "files": sum(told["on_disk"].
 
 def test_a_run_lives_in_the_least_limit_under_which_all_is_in_memory(group: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
-    dorylus.rmat(num_vertices=200_000, num_edges=2_400_000, num_features=64, num_classes=40).save(store)
+    dorylus.rmat(num_vertices=100_000, num_edges=1_200_000, num_features=64, num_classes=40).save(store)
     for path in store.iterdir():
         with open(path, "rb") as file:  # pages that are in memory already would not count
             os.fsync(file.fileno())

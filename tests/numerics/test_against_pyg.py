@@ -28,8 +28,8 @@ def our_run(made: dorylus.Program, on: Sample, **settings: object) -> dorylus.Re
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["symmetric", "directed"])
-@pytest.mark.parametrize("intervals", [1, 3, 17])
-@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("intervals", [1, 3, pytest.param(17, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_layers", [pytest.param(2, marks=pytest.mark.soak), 3])
 @pytest.mark.parametrize("model", ["gcn", "gat", "sage", "gin"])
 def test_losses_and_logits_are_those_of_pyg(model: str, num_layers: int, intervals: int, directed: bool) -> None:
     result = our_run(program(model, num_layers), sample(directed=directed), intervals=intervals)

@@ -24,8 +24,8 @@ def reference(model: str, num_layers: int, directed: bool) -> object:
 
 
 @pytest.mark.parametrize("directed", [False, True], ids=["symmetric", "directed"])
-@pytest.mark.parametrize("intervals", [1, 3, 17])
-@pytest.mark.parametrize("num_layers", [2, 3])
+@pytest.mark.parametrize("intervals", [1, 3, pytest.param(17, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("num_layers", [pytest.param(2, marks=pytest.mark.soak), 3])
 @pytest.mark.parametrize("model", ["gcn", "gat", "sage", "gin"])
 def test_losses_and_logits_are_those_of_the_reference(
     model: str, num_layers: int, intervals: int, directed: bool

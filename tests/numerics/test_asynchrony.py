@@ -26,9 +26,9 @@ def assert_within_the_bound(ages: Any, staleness: int) -> None:
     assert min(ages) >= -staleness
 
 
-@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.soak), 3])
 @pytest.mark.parametrize("servers", [1, 3])
-@pytest.mark.parametrize("staleness", [0, 1, 4])
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.soak), 4])
 def test_no_value_is_older_than_the_bound_however_late_answers_come(staleness: int, servers: int, threads: int) -> None:
     problem = Problem("gcn", dropout=0.4, optimizer="adam", epochs=8)
     result = problem.train(
@@ -48,7 +48,7 @@ def test_no_value_is_older_than_the_bound_in_any_model(model: str) -> None:
 
 @pytest.mark.parametrize("straggler", [0, 3])
 @pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("staleness", [0, 1, 4])
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.soak), 4])
 def test_a_straggler_lets_the_others_go_to_the_bound_and_no_further(
     staleness: int, servers: int, straggler: int
 ) -> None:
@@ -194,7 +194,8 @@ def accuracies(graph: dorylus.Graph, made: dorylus.Program, **rates: Any) -> tup
 
 
 @pytest.mark.parametrize(
-    "model", ["gcn", "gat", "sage", "edges mean"]
+    "model",
+    ["gcn", "gat", pytest.param("sage", marks=pytest.mark.soak), pytest.param("edges mean", marks=pytest.mark.soak)],
 )  # sums that nothing scales (gin) suffer: docs/limits
 def test_asynchronous_training_learns_as_much_as_synchronous_training(model: str, communities: dorylus.Graph) -> None:
     made = make_program(model, dropout=DROPOUT.get(model, 0.2), num_features=8)

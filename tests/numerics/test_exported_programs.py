@@ -112,6 +112,14 @@ def _graph(like: dorylus.Graph, features: object, labels: object) -> dorylus.Gra
 
 
 CASES = {
+    "gin with a norm and a residual": lambda: (
+        sample(directed=True).graph,
+        program("gin", train_eps=True, residual=True, layer_norm=True, dropout=0.3),
+    ),
+    "sage by maximum with dropout": lambda: (
+        sample(directed=True).graph,
+        program("sage", aggregator="max", dropout=0.3),
+    ),
     "gcn": lambda: (sample(directed=True).graph, program("gcn")),
     "gcn with a norm and a residual": lambda: (
         sample(directed=True).graph,
@@ -126,6 +134,8 @@ CASES = {
     "sparse features": lambda: (sparse_graph(), program("gcn")),
     "many labels": lambda: (many_labels_graph(), program("gcn")),
 }
+# Each of these differs from a case that is always tried by what is no part of a program.
+ALIKE = {"gcn", "gcn with a norm and a residual", "sage", "sage by maximum", "gin"}
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +157,9 @@ def calls(case: str) -> tuple[Call, ...]:
     return tuple(pool.calls.values())
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(
+    params=[pytest.param(case, marks=[pytest.mark.soak] if case in ALIKE else []) for case in CASES],
+)
 def tasks(request: pytest.FixtureRequest, exports: Exports, runner: Runner) -> list[tuple[Call, Program]]:
     """Each call of a run with its program, which is ready to run."""
     found = [(call, exports.program(call)) for call in calls(request.param)]

@@ -70,7 +70,7 @@ def test_in_memory_every_bit_is_the_same(asked: str, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("asked", MODELS)
-@pytest.mark.parametrize("holding", [Holding(), NOTHING], ids=["files", "memory"])
+@pytest.mark.parametrize("holding", [Holding(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"])
 def test_under_a_limit(asked: str, holding: Holding, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[asked]
     what = model(name, dropout, of_input)

@@ -19,7 +19,7 @@ from cut_runs import (
     cut_by_hand,
     make_program,
 )
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from programs import program
 from pyg_oracle import ACTIVATION, Stack, train_pyg
@@ -29,6 +29,7 @@ import dorylus
 from dorylus.saga.reference import train_reference
 from dorylus.saga.stages import ApplyEdge, Gather, Scatter
 from dorylus.servers.ghosts import GhostExchange
+from draws import draws
 
 SWITCH = st.booleans()
 DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is plain enough as it is, and shrinking takes minutes
@@ -65,7 +66,7 @@ CUTS = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("model", MODELS)
-@settings(max_examples=3, phases=DRAWN)
+@draws(1, phases=DRAWN)
 @given(data=st.data())
 def test_any_cut_of_any_run_ends_with_the_losses_and_weights_of_the_reference(model: str, data: st.DataObject) -> None:
     problem, cut = data.draw(problems(model), label="problem"), data.draw(CUTS, label="cut")

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from limited_runs import (
     EDGE_LAYERS,
@@ -27,6 +27,7 @@ from limited_runs import (
 import dorylus
 from dorylus.errors import DataError
 from dorylus.servers import Holding
+from draws import draws
 
 Stores = dict[str, dorylus.Graph]
 
@@ -40,7 +41,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return {kind: dorylus.Graph.open(root / kind) for kind in GRAPHS}
 
 
-@pytest.mark.parametrize("kind", ["undirected", "weighted"])
+@pytest.mark.parametrize("kind", [pytest.param("undirected", marks=pytest.mark.soak), "weighted"])
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_model_trains_to_the_same_numbers(name: str, kind: str, stores: Stores, tmp_path: Path) -> None:
     found = under_limit(stores[kind], model(name, 0.5), tmp_path, Cut())
@@ -65,13 +66,17 @@ def _letters(holding: Holding) -> str:
     return "".join("mf"[paged] for paged in vars(holding).values())
 
 
+NOTHING, *SOME, ALL = all_holdings()
+ALL_OR_NOTHING = [NOTHING, *(pytest.param(each, marks=pytest.mark.soak) for each in SOME), ALL]
+
+
 @pytest.mark.parametrize("holding", all_holdings(), ids=_letters)
 def test_whatever_lies_in_files(holding: Holding, stores: Stores, tmp_path: Path) -> None:
     found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, Cut(holding=holding))
     assert_equal_runs(found, in_memory("undirected", "sage max", 0.5))
 
 
-@pytest.mark.parametrize("holding", all_holdings(), ids=_letters)
+@pytest.mark.parametrize("holding", ALL_OR_NOTHING, ids=_letters)
 @pytest.mark.parametrize("name", EDGE_LAYERS)
 def test_layers_of_a_user_that_work_on_edges(name: str, holding: Holding, stores: Stores, tmp_path: Path) -> None:
     found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, Cut(holding=holding))
@@ -101,7 +106,7 @@ cuts = st.builds(
 )
 
 
-@settings(max_examples=20)
+@draws(6)
 @given(
     name=st.sampled_from(sorted((*RECIPES, *EDGE_LAYERS))),
     kind=st.sampled_from(GRAPHS[:4]),

@@ -27,6 +27,8 @@ PATHS = ("inline", "direct")
 def model(name: str) -> dorylus.Program:
     if name == "norm and residual":
         return program("gcn", layer_norm=True, residual=True, dropout=0.3)
+    if name == "one layer of edges":
+        return make_program("edges sum", num_layers=1, num_features=NUM_FEATURES, num_classes=NUM_CLASSES)
     return make_program(name, num_features=NUM_FEATURES, num_classes=NUM_CLASSES)
 
 
@@ -40,14 +42,22 @@ def losses_here(name: str, **settings: Any) -> list[float]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", ["gcn", "gat", "edges sum", "norm and residual"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "norm and residual",
+        pytest.param("gat", marks=pytest.mark.soak),
+        pytest.param("gcn", marks=pytest.mark.soak),
+        pytest.param("edges sum", marks=pytest.mark.soak),
+    ],
+)
 def test_losses_are_those_of_threads(name, path):
     result = train(name, pool="processes", data_path=path, rematerialize=False)
     assert result.losses == pytest.approx(losses_here(name), abs=TOLERANCE)
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("fuse", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
     settings = {"pool": "processes", "data_path": path, "fuse": fuse, "functions": 1}  # programs travel to one, once
     kept, again = (train("norm and residual", **settings, rematerialize=given) for given in (False, None))
@@ -57,9 +67,10 @@ def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
 
 
 def test_edges_hand_over_too_where_their_rows_may_be_overwritten_and_are_kept_for_those_that_do_not():
-    kept, again = (train("edges sum", pool="processes", rematerialize=given, **ALONE) for given in (False, None))
+    name = "one layer of edges"
+    kept, again = (train(name, pool="processes", rematerialize=given, **ALONE) for given in (False, None))
     for result in (kept, again):
-        assert result.losses == pytest.approx(losses_here("edges sum", **ALONE), abs=TOLERANCE)
+        assert result.losses == pytest.approx(losses_here(name, **ALONE), abs=TOLERANCE)
     assert kept.pool["bytes_out"] > 1.1 * again.pool["bytes_out"]
 
 

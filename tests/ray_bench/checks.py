@@ -1,6 +1,6 @@
 """A driver on Ray's nodes: trains there in several ways, and tells what came of it as JSON in its last line.
 
-    python -m ray_bench.checks FOLDER
+    python -m ray_bench.checks FOLDER CHECK...
 
 Every run is told with its losses, scores and weights; whoever started this compares them with embedded runs.
 """
@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,21 @@ from dorylus.errors import DorylusError
 from dorylus.observe.sink import MemorySink
 from ray_bench.leaks import left_by_runs
 from ray_bench.network import alive, namespace, title
-from ray_bench.runs import ASYNC, FUNCTIONS, PIPE, model, stored, told
+from ray_bench.runs import ASYNC, FUNCTIONS, KILLED, PIPE, model, told
+
+CHECKS: dict[str, Callable[[dorylus.Graph], dict[str, Any]]] = {
+    "gcn": lambda graph: on_ray(graph, "gcn", PIPE),
+    "async": lambda graph: on_ray(graph, "gcn", ASYNC),
+    "functions": lambda graph: on_ray(graph, "gcn", FUNCTIONS),
+    "killed": lambda graph: killed(graph),
+    "too_big": lambda graph: refused(graph, servers=50),
+}
 
 
-def main(folder: Path) -> dict[str, Any]:
-    """All checks, on one cluster."""
-    graph = stored(folder)
-    return {
-        "gcn": on_ray(graph, "gcn", PIPE),
-        "async": on_ray(graph, "gcn", ASYNC),
-        "functions": on_ray(graph, "gcn", FUNCTIONS),
-        "killed": killed(graph),
-        "too_big": refused(graph, servers=50),
-        "left": left_by_runs(),
-    }
+def main(folder: Path, checks: list[str]) -> dict[str, Any]:
+    """Some checks, on one cluster, and what they left."""
+    graph = dorylus.Graph.open(folder / "graph")
+    return {**{name: CHECKS[name](graph) for name in checks}, "left": left_by_runs()}
 
 
 def on_ray(graph: dorylus.Graph, name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def on_ray(graph: dorylus.Graph, name: str, settings: dict[str, Any]) -> dict[st
 def killed(graph: dorylus.Graph) -> dict[str, Any]:
     """A run in the middle of which the process of one of its graph servers is killed."""
     log = MemorySink()
-    with dorylus.Trainer(graph, model("gat"), cluster="ray", sinks=[log], **PIPE) as trainer:
+    with dorylus.Trainer(graph, model("gat"), cluster="ray", sinks=[log], **KILLED) as trainer:
         trainer.run(3)
         saboteur = threading.Timer(0.02, os.kill, (graph_servers()[1], signal.SIGKILL))
         saboteur.start()
@@ -79,4 +81,4 @@ def graph_servers() -> list[int]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]))))
+    print(json.dumps(main(Path(sys.argv[1]), sys.argv[2:])))

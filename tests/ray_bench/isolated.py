@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ TESTS = Path(__file__).parents[1]
 _OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
 
 
+@cache
 def why_not() -> str | None:
     """Why this machine cannot have such a place with Ray in it, if it cannot."""
     if importlib.util.find_spec("ray") is None:

@@ -33,7 +33,10 @@ def main(folder: Path, what: str) -> dict[str, Any]:
         ) as trainer:
             begun_with = trainer.epoch
             return {**told(trainer.run().result()), "resumed_after": begun_with}
-    more = {"run_dir": str(run)} if what == "begin" else {"elastic": True, "revive_s": 6.0, "threads": 2}
+    if what == "begin":
+        more: dict[str, Any] = {"run_dir": str(run), "servers": 2}
+    else:
+        more = {"elastic": True, "revive_s": 6.0, "threads": 2}
     settings = LOST | more
     graph = dorylus.Graph.open(folder / "graph")
     with dorylus.Trainer(graph, model("gcn"), cluster="ray", sinks=[Epochs()], **settings) as trainer:

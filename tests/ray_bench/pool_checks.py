@@ -1,6 +1,7 @@
 """A driver whose dense tasks run on Ray's nodes, and what came of that as JSON in its last line.
 
-    python -m ray_bench.pool_checks FOLDER
+    python -m ray_bench.pool_checks FOLDER                  all checks, on two nodes that are made for them
+    python -m ray_bench.pool_checks FOLDER drive CHECK...   some, on the nodes that this driver is among
 
 It runs in an isolated place; files in the folder tell on which nodes tasks were, and who has died already.
 """
@@ -164,22 +165,25 @@ def nodes_used(folder: Path) -> int:
     return len(list(folder.glob("node-*")))
 
 
-def checks(folder: Path) -> dict[str, Any]:
-    """All of them on one cluster."""
+CHECKS: dict[str, Callable[[Any, Path], Any]] = {
+    "gcn": lambda ray, folder: both(gcn),
+    "gat": lambda ray, folder: both(lambda: dorylus.gat(hidden=4, heads=2, dropout=0.5)),
+    "edges": lambda ray, folder: both(lambda: edges(folder, "tells")),
+    "unfused": lambda ray, folder: both(gcn, fuse=False),
+    "refuses": lambda ray, folder: refused(edges(folder, "refuses")),
+    "contract": lambda ray, folder: contract(),
+    "dies": lambda ray, folder: both(lambda: edges(folder, "dies")),
+    "servers": lambda ray, folder: both(gcn, cluster="ray", servers=2, intervals=2),
+    "without_room": lambda ray, folder: without_room(ray),
+    "while_others_work": while_others_work,
+    "nodes": lambda ray, folder: nodes_used(folder),
+}
+
+
+def checks(folder: Path, names: list[str]) -> dict[str, Any]:
+    """Some of them, or all, on one cluster."""
     ray = connected(None)
-    return {
-        "gcn": both(gcn),
-        "gat": both(lambda: dorylus.gat(hidden=4, heads=2, dropout=0.5)),
-        "edges": both(lambda: edges(folder, "tells")),
-        "unfused": both(gcn, fuse=False),
-        "refuses": refused(edges(folder, "refuses")),
-        "contract": contract(),
-        "dies": both(lambda: edges(folder, "dies")),
-        "servers": both(gcn, cluster="ray", servers=2, intervals=2),
-        "without_room": without_room(ray),
-        "while_others_work": while_others_work(ray, folder),
-        "nodes": nodes_used(folder),
-    }
+    return {name: CHECKS[name](ray, folder) for name in names or CHECKS}
 
 
 def main(folder: str) -> str:
@@ -194,4 +198,4 @@ def main(folder: str) -> str:
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1]) if len(sys.argv) == 2 else json.dumps(checks(Path(sys.argv[1]))))
+    print(main(sys.argv[1]) if len(sys.argv) == 2 else json.dumps(checks(Path(sys.argv[1]), sys.argv[3:])))

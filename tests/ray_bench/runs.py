@@ -7,7 +7,8 @@ import dorylus
 
 _CUT = {"servers": 3, "parameter_servers": 2, "intervals": 3, "threads": 1, "eval_every": 0, "deadline_s": 60}
 PIPE = {**_CUT, "epochs": 10}
-LOST = {**_CUT, "epochs": 14, "checkpoint_every": 1}
+KILLED = PIPE | {"servers": 2, "parameter_servers": 1}  # few: a new process of Ray's takes seconds to begin
+LOST = {**_CUT, "epochs": 14, "checkpoint_every": 1, "parameter_servers": 1}
 FUNCTIONS = {**_CUT, "epochs": 3, "servers": 2, "intervals": 1, "pool": "processes", "functions": 1}
 ASYNC = {**_CUT, "epochs": 30, "mode": "async", "staleness": 1}
 

@@ -8,13 +8,19 @@ import pytest
 import torch
 
 import dorylus
-from dorylus.cluster import LocalCluster, ServersLostError, remote
+from dorylus.cluster import LocalCluster, ServersLostError, parameter_line, remote
 from dorylus.errors import DivergedError
 from dorylus.pools import ThreadsPool
 from in_process_servers import remote_cluster
 
 CUT = {"servers": 3, "intervals": 2, "parameter_servers": 2, "threads": 1}
 EPOCHS = 6
+
+
+@pytest.fixture(autouse=True)
+def nobody_waits_long_for_the_dead(monkeypatch):
+    monkeypatch.setattr(remote, "BACK_OFF_S", 0.1)
+    monkeypatch.setattr(parameter_line, "CONNECT_S", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +154,8 @@ def test_rows_that_travel_in_bf16_are_those_of_embedded_servers(graph, make_clus
 
 
 def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_the_end(
-    graph, make_cluster, undisturbed, monkeypatch
+    graph, make_cluster, undisturbed
 ):
-    monkeypatch.setattr(remote, "BACK_OFF_S", 0.0)
     cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
     losses = [cluster.train_epoch().loss for _ in range(2)]
     revive, lost = cluster._graphs.revive, [ServersLostError("killed again.")] * 2

@@ -22,7 +22,7 @@ def compared(call):
     return {name: (torch.from_numpy(made[name]), each) for name, each in zip(pure.outputs, right, strict=True)}
 
 
-@pytest.mark.parametrize("scale", [1.0, 20.0, 1000.0])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.soak), 20.0, 1000.0])
 def test_the_loss_of_several_labels_and_its_gradient(scale):
     call = call_of(Runs(lambda module, y: y * scale), (6,), Mode.LOSS, loss="bce")
     assert isinstance(call.targets, Targets)
@@ -31,7 +31,7 @@ def test_the_loss_of_several_labels_and_its_gradient(scale):
         torch.testing.assert_close(ours, right, rtol=1e-4, atol=1e-4 * scale)
 
 
-@pytest.mark.parametrize("scale", [1.0, 100.0])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.soak), 100.0])
 def test_the_logarithm_of_a_sigmoid_in_a_body(scale):
     call = call_of(Runs(lambda module, y: f.logsigmoid(y * scale)), (6,))
     ours, right = compared(call)["output.0"]

@@ -5,13 +5,14 @@ from itertools import pairwise
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 from dorylus import kernels
 from dorylus.kernels import TextEdges, TextForm, reference
+from draws import draws
 
 PLAIN = TextForm(0, 1, None, 2)
-many = settings(max_examples=300, deadline=None)
+many = draws(60)
 
 
 def read(text: bytes, form: TextForm = PLAIN, *, names: bool = False) -> TextEdges:

@@ -51,7 +51,9 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-@pytest.mark.parametrize("servers", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "servers", [1, pytest.param(2, marks=pytest.mark.soak), 3, pytest.param(4, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("method", ["hash", "range", "stream"])
 def test_shards_under_a_limit_are_those_without_one(graph, in_small_blocks, tmp_path, method, servers):
     free = make_partitioning(graph, servers, method, seed=2)
@@ -80,10 +82,10 @@ def test_out_edges_of_an_ingested_store_are_read_from_it(in_small_blocks, tmp_pa
 
 def test_more_parts_than_are_looked_at_together(in_small_blocks, tmp_path):
     graph = some_graph(directed=True, weighted=False)
-    made = make_partitioning(graph, 70, "hash")
+    made = make_partitioning(graph, 40, "hash")
     save_shards(tmp_path / "bound", graph, made, memory="1GiB")
     shards = open_shards(tmp_path / "bound", verify=True)
-    ghosts = sum(shards.shard(server).in_ghosts.size for server in range(70))
+    ghosts = sum(shards.shard(server).in_ghosts.size for server in range(40))
     assert made.quality(graph).ghosts_per_vertex == ghosts / SIZE
     np.testing.assert_array_equal(shards.graph().indices, graph.indices)
 

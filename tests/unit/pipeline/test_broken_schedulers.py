@@ -3,8 +3,8 @@
 import broken_schedulers as broken
 import pipeline_properties as properties
 import pytest
-from clusters import cases
-from hypothesis import Phase, given, settings
+from clusters import EXACT_AFTER_RELAXED, LATE_ROWS, cases
+from hypothesis import Phase, example, given, settings
 
 from dorylus.pipeline import Scheduler
 from dorylus.servers.stash import Stash
@@ -46,7 +46,15 @@ def test_is_caught_by(wrong, holds):
     classes = (wrong, Stash) if issubclass(wrong, Scheduler) else (Scheduler, wrong)
 
     # The same examples every time, and no search for the smallest: whether it is caught is not left to chance.
-    @settings(max_examples=400, derandomize=True, database=None, phases=[Phase.generate])
+    @settings(
+        max_examples=400,
+        derandomize=True,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        report_multiple_bugs=False,
+    )
+    @example(case=LATE_ROWS)
+    @example(case=EXACT_AFTER_RELAXED)
     @given(case=cases())
     def property_holds(case):
         holds(case, *classes)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from clusters import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pipeline_properties import (
     PROPERTIES,
@@ -19,6 +19,7 @@ from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.saga.table import steps_of
 from dorylus.servers.stash import Stash
+from draws import draws
 
 
 class Edgy(dorylus.Layer):
@@ -63,7 +64,7 @@ FORWARD = {name: table_of(name, backward=False) for name in PROGRAMS}
 
 
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
-@settings(max_examples=30)
+@draws(6)
 @given(case=cases(tables=st.sampled_from(list(TRAINING.values()))))
 def test_of_training(holds, case):
     holds(case, Scheduler, Stash)
@@ -74,7 +75,7 @@ def test_of_training(holds, case):
     [every_task_runs_exactly_once, nothing_hangs, exact_epochs_read_values_of_their_own],
     ids=lambda holds: holds.__name__,
 )
-@settings(max_examples=20)
+@draws(5)
 @given(case=cases(tables=st.sampled_from(list(FORWARD.values())), staleness=st.none()))
 def test_of_forward_passes(holds, case):
     holds(case, Scheduler, Stash)
@@ -86,14 +87,14 @@ EXACT = [every_task_runs_exactly_once, nothing_hangs, exact_epochs_read_values_o
 
 
 @pytest.mark.parametrize("holds", PROPERTIES, ids=lambda holds: holds.__name__)
-@settings(max_examples=15)
+@draws(4)
 @given(case=cases(tables=st.sampled_from(list(BLOCKS.values())), staleness=st.none()))
 def test_of_training_in_blocks_of_columns(holds, case):
     holds(case, Scheduler, Stash)
 
 
 @pytest.mark.parametrize("holds", EXACT, ids=lambda holds: holds.__name__)
-@settings(max_examples=10)
+@draws(4)
 @given(case=cases(tables=st.sampled_from(list(FORWARD_BLOCKS.values())), staleness=st.none()))
 def test_of_forward_passes_in_blocks_of_columns(holds, case):
     holds(case, Scheduler, Stash)

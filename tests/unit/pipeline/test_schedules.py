@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 from clusters import cases
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from simulated_cluster import SimulatedCluster
 from task_tables import any_tables, program_table
@@ -11,6 +11,7 @@ from task_tables import any_tables, program_table
 from dorylus.errors import ConfigError
 from dorylus.pipeline import MODES, Need, Scheduler, Scope, bounded, make_schedule, no_pipe, pipe
 from dorylus.servers.stash import Stash
+from draws import draws
 
 
 @given(any_tables())
@@ -28,7 +29,7 @@ def test_no_pipe_adds_to_every_step_that_the_one_before_is_finished_everywhere(t
         assert set(step.needs) == set(plain.needs) | before
 
 
-@settings(max_examples=50)
+@draws(15)
 @given(cases(staleness=st.none()).map(lambda case: replace(case, piped=False)))
 def test_without_piping_no_task_starts_before_all_earlier_steps_are_finished_on_every_server(case):
     finished: Counter[tuple[int, int]] = Counter()
