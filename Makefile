@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/dorylus/kernels/native/*)
+NATIVE := CMakeLists.txt pyproject.toml $(wildcard src/dorylus/backends/native/cpp/*)
 
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := install --require-hashes --no-deps --only-binary :all:

@@ -24,7 +24,7 @@ from typing import Any
 import dorylus
 from benchmarks import plot, table
 from benchmarks.late_pool import LatePool
-from dorylus.observe import MemorySink
+from dorylus.runs import MemorySink
 
 DATA = Path(__file__).parents[2] / "shared" / "data"
 RESULTS = Path(__file__).parent / "results"

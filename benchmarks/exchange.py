@@ -97,9 +97,9 @@ def raw_sender(options: argparse.Namespace) -> None:
 
 
 def mail_receiver(options: argparse.Namespace) -> None:
-    from dorylus.wire.mail import MailRoom
+    from dorylus.wire.peer_transport import PeerTransport
 
-    room = MailRoom(own_address(), SECRET, 0)
+    room = PeerTransport(own_address(), SECRET, 0)
     came = threading.Semaphore(0)
     room.open(1, lambda peer, frame: came.release(), lambda peer, why: None)
     say(room.address)
@@ -108,10 +108,10 @@ def mail_receiver(options: argparse.Namespace) -> None:
 
 
 def mail_sender(options: argparse.Namespace) -> None:
-    from dorylus.wire.mail import MailRoom
+    from dorylus.wire.peer_transport import PeerTransport
 
     rows = np.ones((int(options.mib * 2**20) // 512, 128), np.float32)
-    room = MailRoom(own_address(), SECRET, 1)
+    room = PeerTransport(own_address(), SECRET, 1)
     over = threading.Event()
     room.open(1, lambda peer, frame: None, lambda peer, why: over.set())
     room.connect({0: tuple(options.to)})

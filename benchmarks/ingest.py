@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.edge_files import SUFFIXES, write_edges
-from dorylus.graph.sizes import format_bytes, parse_bytes
+from dorylus.sizes import format_bytes, parse_bytes
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = Path("/sys/fs/cgroup/memory")
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def ingest(options: argparse.Namespace) -> dict[str, float]:
     """Does it, in this process, and says what it took."""
-    from dorylus.graph.ingest import ingest_edges
+    from dorylus.ingest.opening import ingest_edges
 
     start = time.perf_counter()
     count = None if options.format == "names" else options.vertices

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from benchmarks import table
 from benchmarks.quiet import Watch
 from benchmarks.shapes import SHAPES, power_law_edges
-from dorylus import kernels
-from dorylus.graph.generators import rmat
+from dorylus.backends import native
+from dorylus.graph.generators.recursive import rmat
 
 WIDTHS = (16, 41, 64, 128, 256)
 HEADINGS = ("shape", "width", "limit GB/s", "spmm GB/s", "of limit", "spmm ms", "torch ms", "torch / ours", "note")
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"preparing {shape} ...", file=sys.stderr)
         csr = makers[shape]()
         lines += [line(shape, csr, width, options) for width in options.widths]
-    title = f"{options.threads} threads, {kernels.isa()}, median of {options.rounds}"
+    title = f"{options.threads} threads, {native.isa()}, median of {options.rounds}"
     table.show(HEADINGS, lines, title)
     options.results.mkdir(parents=True, exist_ok=True)
     (options.results / "spmm.md").write_text(
@@ -96,7 +96,7 @@ def reddit() -> Csr:
     shape, rng = SHAPES["reddit"], np.random.default_rng(0)
     labels = rng.integers(0, shape.num_classes, shape.num_vertices)
     source, destination = power_law_edges(rng, labels, shape.num_edges // 2)
-    return Csr(*kernels.csr_build(destination, source, shape.num_vertices, shape.num_vertices)[:2])
+    return Csr(*native.csr_build(destination, source, shape.num_vertices, shape.num_vertices)[:2])
 
 
 def recursive() -> Csr:
@@ -129,10 +129,10 @@ def contenders(csr: Csr, width: int, options: argparse.Namespace) -> dict[str, C
     pool, cuts = ThreadPoolExecutor(options.threads), csr.cuts(options.threads)
 
     def limit() -> object:
-        return list(pool.map(lambda cut: kernels.gather_limit(csr.indptr, csr.indices, x, *cut), cuts))
+        return list(pool.map(lambda cut: native.gather_limit(csr.indptr, csr.indices, x, *cut), cuts))
 
     def spmm() -> object:
-        return list(pool.map(lambda cut: kernels.spmm(csr.indptr, csr.indices, x, out, *cut), cuts))
+        return list(pool.map(lambda cut: native.spmm(csr.indptr, csr.indices, x, out, *cut), cuts))
 
     found = {"limit": limit, "spmm": spmm}
     return found if options.without_torch else found | {"torch": torch_product(csr, x, options.threads)}

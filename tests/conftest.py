@@ -72,11 +72,11 @@ def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 @pytest.fixture
 def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has every run with a memory limit keep in files what can be kept there."""
-    from dorylus.cluster import memory
-    from dorylus.training import limits
-    from dorylus.training.memory_figures import Figures
+    from dorylus import process_memory
+    from dorylus.memory import limit as limits
+    from dorylus.memory.layout import Figures
 
-    monkeypatch.setattr(memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
+    monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
     monkeypatch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
     monkeypatch.setattr(limits, "FEWEST_ROWS", 50)
@@ -86,7 +86,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 def plans_count_a_process_of_their_own() -> Iterator[None]:
     """Has plans count a process as large as a user's: that of the tests holds what earlier ones have left."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("graph.ingest.pipeline", "graph.ingest.opening", "partition.limit", "partition.plan"):
+        for module in ("ingest.pipeline", "ingest.opening", "ingest.budget", "partition.limit", "partition.needs"):
             patch.setattr(f"dorylus.{module}.resident_bytes", lambda: 120 << 20)
         yield
 
@@ -149,11 +149,11 @@ def make_cluster() -> Iterator[Callable[..., Any]]:
     """
     import torch
 
-    from dorylus.cluster import LocalCluster
+    from dorylus.config import RunConfig
     from dorylus.pools import ThreadsPool
+    from dorylus.runtime import LocalCluster
     from dorylus.training.assembly import assemble, bind
-    from dorylus.training.config import RunConfig
-    from dorylus.training.jobs import training_job
+    from dorylus.training.elastic import training_job
 
     made = []
 

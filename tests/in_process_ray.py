@@ -16,8 +16,8 @@ from weakref import WeakValueDictionary
 
 import ray
 
+from dorylus.pools.pacing import Policy
 from dorylus.pools.ray import RayPool, Room
-from dorylus.pools.relaunching.policy import Policy
 
 _numbers = itertools.count()
 _refs: WeakValueDictionary[int, Any] = WeakValueDictionary()

@@ -6,16 +6,16 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from dorylus.cluster import ServersLostError
-from dorylus.cluster.fence import PeerLostError
-from dorylus.cluster.graph_node import GraphNode
-from dorylus.cluster.job import Job
-from dorylus.cluster.local import arranged
-from dorylus.cluster.parameter_node import ParameterNode
-from dorylus.cluster.remote import RemoteCluster
-from dorylus.pools import Made, TensorPool
+from dorylus.pools import PoolHandle, TensorPool
+from dorylus.runtime import ServersLostError
+from dorylus.runtime.fence import PeerLostError
+from dorylus.runtime.graph_node import GraphNode
+from dorylus.runtime.job import Job
+from dorylus.runtime.local import arranged
+from dorylus.runtime.parameter_node import ParameterNode
+from dorylus.runtime.remote import RemoteCluster
 from dorylus.wire import WireError
-from dorylus.wire.line import new_secret
+from dorylus.wire.connection import new_secret
 
 DEADLINE_S = 60.0
 
@@ -78,7 +78,9 @@ def remote_cluster(job: Job, pool: TensorPool, threads: int = 1) -> RemoteCluste
 
     def graph_node(server: int) -> GraphNode:
         own = replace(job, threads=threads)
-        return GraphNode(own, arranged(job.graph, job.cut, job.saved, server), lambda *_: Made(pool), host, secret)
+        return GraphNode(
+            own, arranged(job.graph, job.cut, job.saved, server), lambda *_: PoolHandle(pool), host, secret
+        )
 
     def parameter_node(server: int) -> ParameterNode:
         return ParameterNode(replace(job, program=deepcopy(job.program)), server, host)

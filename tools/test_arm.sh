@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tests=${*:-tests/unit/kernels}
+tests=${*:-tests/unit/backends}
 packages="hypothesis iniconfig numpy packaging pluggy pygments pytest pytest-timeout scipy sortedcontainers"
 
 for tool in aarch64-linux-gnu-g++ qemu-aarch64 apt-get dpkg-deb; do
@@ -69,7 +69,7 @@ rm -rf "$arm/package"
 mkdir -p "$arm/package"
 cp -r src/dorylus "$arm/package/dorylus"
 find "$arm/package" -name '*.so' -delete
-cp "$arm"/build/_native*.so "$arm/package/dorylus/kernels/_native.so"
+cp "$arm"/build/_native*.so "$arm/package/dorylus/backends/native/_native.so"
 
 # What starts that Python, also for tests that start another: it takes this script for itself.
 cat > "$arm/python" << SCRIPT
@@ -78,5 +78,5 @@ export PYTHONHOME="$root/usr" PYTHONPATH="$arm/package:$site" PYTHONDONTWRITEBYT
 exec qemu-aarch64 -L "$root" -0 "$arm/python" "$root/usr/bin/$python" -S "\$@"
 SCRIPT
 chmod +x "$arm/python"
-"$arm/python" -c "import platform; from dorylus import kernels; print(platform.machine(), platform.python_version(), kernels.isa())"
+"$arm/python" -c "import platform; from dorylus.backends import native; print(platform.machine(), platform.python_version(), native.isa())"
 "$arm/python" -m pytest -p no:cacheprovider --timeout 3600 $tests

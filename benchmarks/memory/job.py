@@ -42,7 +42,7 @@ def main() -> None:
 def train(order: Mapping[str, Any]) -> dict[str, Any]:
     """Open a store, say what training is to take, and train."""
     import dorylus
-    from dorylus.observe import MemorySink
+    from dorylus.runs import MemorySink
 
     stages = Stages(order.get("group"))
     graph = dorylus.Graph.open(order["store"])
@@ -167,7 +167,7 @@ def pyg(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest(order: Mapping[str, Any]) -> dict[str, Any]:
     """Edges, features and labels in files as a store."""
-    from dorylus.graph.ingest import ingest_edges
+    from dorylus.ingest.opening import ingest_edges
 
     start = time.perf_counter()
     made = ingest_edges([Path(order["edges"])], order["store"], **order["settings"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.group import Group, Ran, drop_pages, run_outside
-from dorylus.graph.sizes import format_bytes
+from dorylus.sizes import format_bytes
 
 HEADINGS = (
     "shape", "model", "limit", "verdict", "predicted", "measured", "predicted / measured", "worst stage",

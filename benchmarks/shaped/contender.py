@@ -16,15 +16,14 @@ import dorylus
 from benchmarks.shaped.place import Functions
 from benchmarks.shaped.watch import Cores, quiet
 from dorylus.cost import Meter, Phase, PriceBook, Rates, Role, make_bill
-from dorylus.pools.making import Made
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.functions.invocations import FunctionUsage, Invoked
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.making import PoolHandle
 from dorylus.pools.pool import TensorPool
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.remote.invocations import Invoked
-from dorylus.pools.remote.unfused import Unfused
-from dorylus.pools.remote.usage import Usage
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
-from dorylus.pools.tuning.tuner import Decision
+from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.tuner import TunerDecision
 from dorylus.saga import Recipe
 from dorylus.saga.dense import Call, Reply
 
@@ -51,7 +50,7 @@ class Turn:
     epochs: int
     epoch_s: float
     cores: Mapping[str, float]
-    used: Usage = field(default_factory=Usage)
+    used: FunctionUsage = field(default_factory=FunctionUsage)
     functions_usd: float = 0.0
     usd: float = 0.0
 
@@ -71,10 +70,10 @@ class Contender:
     keep: bool = False  # where tasks are not fused: without rematerialisation
     turns: list[Turn] = field(default_factory=list)
     noisy_turns: list[Turn] = field(default_factory=list)
-    decisions: list[tuple[int, Decision]] = field(default_factory=list)
+    decisions: list[tuple[int, TunerDecision]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        made = None if self.functions is None else Made(self._stack(self.functions))
+        made = None if self.functions is None else PoolHandle(self._stack(self.functions))
         self.trainer = dorylus.Trainer(
             self.graph, self.model, pool=made, epochs=10**9, **{"eval_every": 0, "trace_epochs": 0, **self.settings}
         )
@@ -83,18 +82,18 @@ class Contender:
         """As a run puts it together, but for who makes and closes the functions."""
         self.tried = Relaunching(Shared(functions.pool))
         if self.limit is not None:
-            self.pool: Limited | Autotuned = Limited(self.tried, self.limit)
+            self.pool: LimitedPool | Autotuned = LimitedPool(self.tried, self.limit)
         else:
             self.pool = Autotuned(self.tried, self.start, decided=self._decided, at_most=functions.number)
         return self.pool if self.fuse else Unfused(self.pool, keep=self.keep)
 
-    def _decided(self, decision: Decision) -> None:
+    def _decided(self, decision: TunerDecision) -> None:
         self.decisions.append((self.trainer.epoch, decision))
 
     def turn(self, epochs: int) -> Turn:
         """Train some epochs, from drained to drained."""
         functions = self.functions
-        before = functions.used() if functions else Usage()
+        before = functions.used() if functions else FunctionUsage()
         invoked_before = len(functions.invoked) if functions else 0
         cores, start = Cores(functions.pids if functions else ()), time.perf_counter()
         self.trainer.run(epochs)
@@ -159,9 +158,9 @@ def _warm(contender: Contender, turn_s: float, settle: int) -> int:
     return max(1, min(20, round(turn_s / epoch_s)))
 
 
-def _minus(after: Usage, before: Usage) -> Usage:
+def _minus(after: FunctionUsage, before: FunctionUsage) -> FunctionUsage:
     earlier = asdict(before)
-    return Usage(**{name: value - earlier[name] for name, value in asdict(after).items()})
+    return FunctionUsage(**{name: value - earlier[name] for name, value in asdict(after).items()})
 
 
 def _dollars(invoked: Sequence[Invoked], seconds: float) -> tuple[float, float]:

@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.services.invoker import Answer
+from dorylus.pools.pool import Lost, Throttled
+from dorylus.pools.services.invoker import InvocationResponse
 from dorylus.pools.services.processes import ONE_THREAD, Worker
 
 
@@ -50,7 +50,7 @@ class FunctionsInvoker:
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self._workers]
 
-    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         deadline_s = time.monotonic() + timeout_s
         time.sleep(self._delay_s)
         try:
@@ -64,7 +64,7 @@ class FunctionsInvoker:
             raise Lost(f"function {worker.process.pid} died or did not answer within {timeout_s:g} s.") from error
         self._idle.put(worker)
         time.sleep(self._delay_s)
-        return Answer(content)
+        return InvocationResponse(content)
 
     def close(self) -> None:
         """Stays open: several pools use the same functions. :meth:`stop` ends them."""

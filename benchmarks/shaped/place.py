@@ -9,11 +9,9 @@ from typing import Any
 from benchmarks.shaped import probe
 from benchmarks.shaped.functions import FunctionsInvoker, RelayProcess
 from benchmarks.shaped.network import Network
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.functions_pool import FunctionsPool
-from dorylus.pools.remote.invocations import Invoked
-from dorylus.pools.remote.usage import Usage
+from dorylus.pools.functions.functions_pool import FunctionsPool, functions_pool
+from dorylus.pools.functions.invocations import FunctionUsage, Invoked
+from dorylus.pools.functions.settings import FunctionsConfig
 
 PORTS = range(7000, 7040)  # of a namespace that is ours alone: none is ever taken by others
 PROBE_PORT = 7099
@@ -36,9 +34,9 @@ class Functions:
     def number(self) -> int:
         return self.place.num_functions
 
-    def used(self) -> Usage:
+    def used(self) -> FunctionUsage:
         """What they were used for so far."""
-        return sum(self.pool.usage().values(), Usage())
+        return sum(self.pool.usage().values(), FunctionUsage())
 
 
 class Place:

@@ -9,18 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dorylus.errors import (
-        CheckpointError,
-        ConfigError,
-        DataError,
-        DorylusError,
-        GraphError,
-        TrainingError,
-    )
+    from dorylus.config import RunConfig
+    from dorylus.errors import CheckpointError, ConfigError, DataError, DorylusError, GraphError, TrainingError
     from dorylus.graph import Graph, SparseFeatures, communities, load, ring, rmat
-    from dorylus.saga import GAT, GCN, GIN, SAGE, Layer, Program
-    from dorylus.saga.builders import gat, gcn, gin, sage
-    from dorylus.training import Result, RunConfig, Trainer, plan_memory, predict, predict_from, resume, train
+    from dorylus.inference import predict, predict_from
+    from dorylus.saga import GAT, GCN, GIN, SAGE, Layer, Program, gat, gcn, gin, sage
+    from dorylus.training import Result, Trainer, plan_memory, resume, train
 
 __version__ = "0.1.0"
 
@@ -29,9 +23,10 @@ _HOMES = {
         "CheckpointError", "ConfigError", "DataError", "DorylusError", "GraphError", "TrainingError",
     ),
     "dorylus.graph": ("Graph", "SparseFeatures", "communities", "load", "ring", "rmat"),
-    "dorylus.saga": ("GAT", "GCN", "GIN", "SAGE", "Layer", "Program"),
-    "dorylus.saga.builders": ("gat", "gcn", "gin", "sage"),
-    "dorylus.training": ("Result", "RunConfig", "Trainer", "plan_memory", "predict", "predict_from", "resume", "train"),
+    "dorylus.saga": ("GAT", "GCN", "GIN", "SAGE", "Layer", "Program", "gat", "gcn", "gin", "sage"),
+    "dorylus.config": ("RunConfig",),
+    "dorylus.training": ("Result", "Trainer", "plan_memory", "resume", "train"),
+    "dorylus.inference": ("predict", "predict_from"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

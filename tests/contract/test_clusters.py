@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import dorylus
-from dorylus.cluster import LocalCluster
 from dorylus.errors import TrainingError
 from dorylus.pools import ThreadsPool
+from dorylus.runtime import LocalCluster
 from dorylus.saga import GCN, reference
 from in_process_servers import remote_cluster
 

@@ -19,12 +19,12 @@ import dorylus
 from dorylus.errors import TrainingError
 from dorylus.pipeline import Kind, Task
 from dorylus.pools import ThreadsPool
-from dorylus.pools.faults import Lost, Throttled
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Lost, Throttled
 from dorylus.pools.ray import ray_pool
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body
@@ -109,15 +109,15 @@ def sabotaged():
 IMPLEMENTATIONS = {
     "threads": ThreadsPool,
     "late": LatePool,
-    "limited": lambda: Limited(LatePool(), 2),
-    "limited threads": lambda: Limited(ThreadsPool(), 1),
+    "limited": lambda: LimitedPool(LatePool(), 2),
+    "limited threads": lambda: LimitedPool(ThreadsPool(), 1),
     "relaunching": lambda: Relaunching(LatePool()),
     "relaunching threads": lambda: Relaunching(ThreadsPool()),
     "sabotaged": sabotaged,
     "ray in this process": PoolOnTwin,
 }
 if ray.is_initialized():
-    IMPLEMENTATIONS = {"a ray cluster": lambda: Limited(ray_pool(None, Policy()), 2)}
+    IMPLEMENTATIONS = {"a ray cluster": lambda: LimitedPool(ray_pool(None, Policy()), 2)}
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its processes do not find this file
 
 

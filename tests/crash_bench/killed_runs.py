@@ -18,8 +18,8 @@ from pathlib import Path
 import torch._dynamo  # torch loads it with the first optimiser, which takes a second
 
 import dorylus
-from dorylus.observe import read_log
-from dorylus.pools import Made, ThreadsPool
+from dorylus.pools import PoolHandle, ThreadsPool
+from dorylus.runs import read_log
 from dorylus.training.trainer import Trainer
 
 INSTANCE = "c5.large"
@@ -44,7 +44,7 @@ def run(run_dir: Path, graph: dorylus.Graph, task_s: float, epochs: int, url: st
     if (run_dir / "run.toml").exists():
         # A pool of Python's own is not asked for anew: the resumed trainer is given it.
         trainer = Trainer.resume(run_dir, graph, model)
-        trainer._fleet._pool = None if url else Made(pool)
+        trainer._fleet._pool = None if url else PoolHandle(pool)
     elif url:
         settings |= {"pool": "http", "function_url": url, "function_service": "lambda-x86", "functions": 4}
         trainer = Trainer(graph, model, epochs=epochs, run_dir=run_dir, data_path="inline", **settings)

@@ -8,23 +8,21 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from dorylus.config import RunConfig
 from dorylus.functions.deploy import package
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.graph import Graph
-from dorylus.graph.ingest import ingest_edges
-from dorylus.observe import JsonlSink, read_log
+from dorylus.inference.prediction_file import PredictionFile, StoredNumberIds
+from dorylus.inference.prediction_pass import Form
+from dorylus.ingest.opening import ingest_edges
 from dorylus.partition import make_partitioning, open_shards, save_shards
-from dorylus.training import checkpoint
-from dorylus.training.checkpoint import Checkpoint
-from dorylus.training.config import RunConfig
-from dorylus.training.keeper import Keeper
-from dorylus.training.ledger import Ledger
-from dorylus.training.original_ids import NumberIds
-from dorylus.training.prediction_file import PredictionFile
-from dorylus.training.run_folder import RunFolder, RunSpec, make_folder
-from dorylus.training.run_lock import RunLock
-from dorylus.training.slabs import Form
+from dorylus.runs import JsonlSink, checkpoint, read_log
+from dorylus.runs.checkpoint import Checkpoint
+from dorylus.runs.checkpoint_store import CheckpointStore
+from dorylus.runs.ledger import UsageLedger
+from dorylus.runs.run_folder import RunFolder, RunSpec, make_folder
+from dorylus.runs.run_lock import RunLock
 
 
 class Writer(Protocol):
@@ -50,7 +48,7 @@ class NewCheckpoint:
             checkpoint.save(place / "checkpoints", _state(epoch, 1.0))
 
     def write(self, place: Path) -> None:
-        Keeper(_run(place)).save(_state(30, 2.0))
+        CheckpointStore(_run(place)).save(_state(30, 2.0))
 
     def found(self, place: Path) -> str:
         state = checkpoint.load(place / "checkpoints")
@@ -76,13 +74,13 @@ class SameBest:
     """The best model, saved once more for the same epoch: a resumed run trains it again."""
 
     def prepare(self, place: Path) -> None:
-        Keeper(_run(place)).save_best(_state(7, 1.0))
+        CheckpointStore(_run(place)).save_best(_state(7, 1.0))
 
     def write(self, place: Path) -> None:
-        Keeper(_run(place)).save_best(_state(7, 2.0))
+        CheckpointStore(_run(place)).save_best(_state(7, 2.0))
 
     def found(self, place: Path) -> str:
-        (value,) = Keeper(_run(place)).best_weights(7)["w"].unique().tolist()
+        (value,) = CheckpointStore(_run(place)).best_weights(7)["w"].unique().tolist()
         return {1.0: "old", 2.0: "new"}[value]
 
 
@@ -165,7 +163,7 @@ class Used:
         return {1: "old", 2: "old", 3: "new"}[used]
 
     def _note(self, place: Path, amount: int) -> None:
-        ledger = Ledger(_run(place).ledger, lambda ahead_s: _used(amount))
+        ledger = UsageLedger(_run(place).ledger, lambda ahead_s: _used(amount))
         ledger.write()
         ledger.close()
 
@@ -264,7 +262,7 @@ class Predictions:
         return {1: "old", 2: "new"}[int(value)]
 
     def _save(self, place: Path, value: int) -> None:
-        ids = NumberIds(np.arange(50) + 7)
+        ids = StoredNumberIds(np.arange(50) + 7)
         file = PredictionFile(place / "classes.npy", Form(50, None, np.dtype(np.int64)), "class", ids)
         try:
             file.write([np.full(50, value)])
@@ -281,7 +279,7 @@ class Programs:
         pass
 
     def write(self, place: Path) -> None:
-        ProgramCache(place).put(self.key, Program.of(b"content", ("rows.0",), ("output.0",)))
+        ProgramCache(place).put(self.key, ExportedProgram.of(b"content", ("rows.0",), ("output.0",)))
 
     def found(self, place: Path) -> str:
         found = ProgramCache(place).get(self.key)

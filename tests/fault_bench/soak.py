@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from dorylus.cluster.lease import LEASE_S
-from dorylus.observe import read_log
+from dorylus.runs import read_log
+from dorylus.runtime.fence import LEASE_S
 from ray_bench.isolated import python_path, settle_in
 from ray_bench.leaks import SERVERS, left_by_nodes
 from ray_bench.network import alive, title

@@ -24,11 +24,10 @@ import dorylus
 from dorylus.errors import DorylusError
 from dorylus.functions.deploy.access import LOCAL_REGION, local_access
 from dorylus.functions.deploy.aws import Deployment
-from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
+from dorylus.functions.deploy.desired_state import DesiredState
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.platforms import on_this_machine
-from dorylus.functions.deploy.wanted import Wanted
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.pacing import Policy
 from dorylus.pools.services.aws_lambda import LambdaInvoker
 from functions_bench.limits import FunctionLimits
 from functions_bench.runs import model, small
@@ -61,7 +60,7 @@ def main(package_path: str, options: Options) -> dict[str, Any]:
         access = local_access(f"http://127.0.0.1:{forwarded()}")  # a stand-in is reached by loopback only
         package = limits.around(Package(Path(package_path), "", 0, 0), folder / "limited.zip")
         config = FunctionConfig(platform=on_this_machine())
-        Deployment(Wanted(config, package, LOCAL_REGION), access).deploy()
+        Deployment(DesiredState(config, package, LOCAL_REGION), access).deploy()
         ends.enter_context(invoked_by("lambda", lambda: LambdaInvoker(access)))
         ends.enter_context(made_with(Policy(attempts=options.attempts, backoff_s=0.05)))
         told = train(options)

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.functions.direct_path import Link, Links, connect
 from dorylus.functions.handler import Handler
 from dorylus.functions.runner import Runner
-from dorylus.functions.warm import Link, Links, connect
-from dorylus.wire.errors import FrameError, WireError
-from dorylus.wire.frames import Buffer, Frame, pack, unpack
+from dorylus.wire.frames import Buffer, Frame, FrameError, WireError, pack, unpack
 from functions_bench.misdeeds import Misdeed, Note
 
 FOREVER_S = 3600.0  # somebody ends it before

@@ -5,8 +5,8 @@ from collections import Counter
 from contextlib import suppress
 from itertools import count
 
-from dorylus.pools.faults import PoolFault, Throttled
-from dorylus.pools.services.invoker import Answer, Invoker
+from dorylus.pools.pool import PoolFault, Throttled
+from dorylus.pools.services.invoker import InvocationResponse, Invoker
 from functions_bench.misdeeds import NOTE_BYTES, Misdeed, Note
 from functions_bench.plans import Plan
 
@@ -39,7 +39,7 @@ class Saboteur:
         with self._lock:
             return self._done.copy()
 
-    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         deed = self._plan.next()
         with self._lock:
             self._invocations += 1
@@ -60,7 +60,7 @@ class Saboteur:
         for copy in self._copies:
             copy.join()
 
-    def _twice(self, request: bytes, timeout_s: float, *, gives_second: bool) -> Answer:
+    def _twice(self, request: bytes, timeout_s: float, *, gives_second: bool) -> InvocationResponse:
         """The same invocation again, later. The answer is one or the other's, as a service may have it."""
         if gives_second:
             first = self._inner.invoke(request, timeout_s)

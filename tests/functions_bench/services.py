@@ -15,15 +15,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.platforms import on_this_machine
 from dorylus.pools import PoolSettings, making
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools import run_pool as pooling
+from dorylus.pools.pacing import Policy
 from dorylus.pools.services import processes
 from dorylus.pools.services.invoker import Invoker
-from dorylus.training import pooling
 
 HERE = Path(__file__).parent
 SHIPPED = ("__init__.py", "misdeeds.py", "inside.py", "sabotaged_lambda.py")

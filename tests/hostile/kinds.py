@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dorylus.wire.frames import DTYPES, HEAD, Limits, pack, unpack
+from dorylus.wire.frames import DTYPES, HEAD, FrameLimits, pack, unpack
 from hostile.mutate import changed_array, changed_arrays, changed_bytes, changed_tree, values
 
 sys.path.append(str(Path(__file__).parent.parent / "unit" / "pools"))  # where linear_functions lies
@@ -33,7 +33,7 @@ NAMES = [
 ]  # fmt: skip
 
 
-class Kind(Protocol):
+class MessageKind(Protocol):
     """A kind of input."""
 
     def samples(self) -> list[Any]: ...
@@ -132,16 +132,16 @@ class Pieces:
     """Messages of a port: requests in pieces, from several connections, in any order."""
 
     def __init__(self, folder: Path) -> None:
-        from dorylus.wire.pieces import Kind, Piece, messages
+        from dorylus.wire.pieces import MessageKind, Piece, messages
 
         self._cut: list[list[tuple[bytes, bytes]]] = []
         for number, (header, arrays) in enumerate(some_frames() * 2):
             parts = pack(header, arrays)
             size = sum(memoryview(part).nbytes for part in parts)
-            first = Piece(Kind.REQUEST, 0, number % 2, number + 1, size)
+            first = Piece(MessageKind.REQUEST, 0, number % 2, number + 1, size)
             self._cut.append([(head, bytes(content)) for head, content in messages(first, parts)])
         content = self._cut[1][0][1]
-        first = Piece(Kind.REQUEST, 0, 5, 1, len(content))
+        first = Piece(MessageKind.REQUEST, 0, 5, 1, len(content))
         cut = [content[i : i + 40] for i in range(0, len(content), 40)]
         self._cut.append(
             [(Piece(first.kind, i, 5, 1, first.total_bytes).to_bytes(), each) for i, each in enumerate(cut)]
@@ -180,13 +180,13 @@ class Pieces:
         return sent
 
     def take(self, given: Any) -> None:
-        from dorylus.wire.intake import Intake, Refusal
+        from dorylus.wire.port import FrameReceiver, Refusal
 
         class Everyone:
             def is_welcome(self, name: str) -> bool:
                 return True
 
-        intake = Intake(Everyone(), Limits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
+        intake = FrameReceiver(Everyone(), FrameLimits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
         for connection, head, content in given:
 
             def receive(room: memoryview, content: bytes = content) -> int:
@@ -216,20 +216,18 @@ class Answers:
 
         from dorylus.functions.payload import narrow
         from dorylus.functions.program import is_summed
-        from dorylus.pools.remote.arrays import Inputs
-        from dorylus.pools.remote.cutting import even
-        from dorylus.pools.remote.open_task import Work
-        from dorylus.pools.remote.outcome import output_shapes
+        from dorylus.pools.functions.arrays import Inputs, even
+        from dorylus.pools.functions.open_task import TaskWork, output_shapes
         from dorylus.saga.dense import Mode
 
-        self._works: list[tuple[Any, Callable[[], Work], list[dict[str, np.ndarray]]]] = []
+        self._works: list[tuple[Any, Callable[[], TaskWork], list[dict[str, np.ndarray]]]] = []
         for mode in Mode:
             for precision in ("float32", "bf16", "int8"):
                 call, program = a_call(mode, num_rows=50), PROGRAMS[mode]
                 inputs, parts = Inputs(call, program), even(50, 20)
                 shapes = output_shapes(call, program.outputs, program.kept)
 
-                work = partial(Work, call, program, inputs, parts, precision, sums_apart=True)
+                work = partial(TaskWork, call, program, inputs, parts, precision, sums_apart=True)
                 made = []
                 for begin, end in parts:
                     rows = {name: () if is_summed(name) else (end - begin,) for name in shapes}
@@ -263,11 +261,10 @@ class Answers:
 
     def take(self, given: Any) -> None:
         from dorylus.functions.program import ProgramError
-        from dorylus.pools.faults import Lost
-        from dorylus.pools.remote.arrays import reply_of
-        from dorylus.pools.remote.invocations import Invocations
-        from dorylus.pools.remote.usage import UsageCounter
-        from dorylus.pools.services.invoker import Answer
+        from dorylus.pools.functions.arrays import reply_of
+        from dorylus.pools.functions.invocations import Invocations, UsageCounter
+        from dorylus.pools.pool import Lost
+        from dorylus.pools.services.invoker import InvocationResponse
 
         which, part, content = given
         call, work, made = self._works[which]
@@ -275,8 +272,8 @@ class Answers:
         class Canned:
             payload_limit_bytes = None
 
-            def invoke(self, request: bytes, timeout_s: float) -> Answer:
-                return Answer(content)
+            def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
+                return InvocationResponse(content)
 
             def close(self) -> None: ...
 
@@ -337,12 +334,10 @@ class Pushes:
         return port, header if isinstance(header, dict) else {}, arrays, rng.choice(["float32", "bf16", "int8"])
 
     def take(self, given: Any) -> None:
-        from dorylus.pools.remote.arrays import Inputs
-        from dorylus.pools.remote.cutting import even
-        from dorylus.pools.remote.data_service import DataService
-        from dorylus.pools.remote.open_task import OpenTask, Work
-        from dorylus.pools.remote.usage import UsageCounter
-        from dorylus.pools.remote.weight_versions import WeightVersions
+        from dorylus.pools.functions.arrays import Inputs, even
+        from dorylus.pools.functions.data_service import DataService, WeightVersions
+        from dorylus.pools.functions.invocations import UsageCounter
+        from dorylus.pools.functions.open_task import OpenTask, TaskWork
         from dorylus.wire.frames import Frame
 
         port, header, arrays, precision = given
@@ -350,7 +345,7 @@ class Pushes:
         service = DataService(versions, UsageCounter(), precision, lambda task: None)
         task = OpenTask("task-1", self._call)
         inputs = Inputs(self._call, self._program)
-        task.work = Work(self._call, self._program, inputs, even(10, 4), precision, sums_apart=False)
+        task.work = TaskWork(self._call, self._program, inputs, even(10, 4), precision, sums_apart=False)
         versions.use(self._weights)
         service.open(task, self._program)
         answer = service.answer_rows if port == "rows" else service.answer_weights
@@ -421,12 +416,12 @@ class Requests:
 def small_program() -> Any:
     from onnx import TensorProto, helper
 
-    from dorylus.functions.program import Program
+    from dorylus.functions.program import ExportedProgram
 
     nodes = [helper.make_node("MatMul", ["rows.0", "weight.w"], ["output.0"])]
     inputs = {"rows.0": ["num_rows", 3], "weight.w": [3, 2]}
     model = onnx_model(nodes, inputs, {"output.0": ["num_rows", 2]}, helper, TensorProto)
-    return Program.of(model.SerializeToString(), tuple(inputs), ("output.0",))
+    return ExportedProgram.of(model.SerializeToString(), tuple(inputs), ("output.0",))
 
 
 def onnx_model(nodes: Any, inputs: Any, outputs: Any, helper: Any, proto: Any, constants: Any = ()) -> Any:
@@ -441,12 +436,12 @@ class Invocations:
     """Headers of invocations, the keys and ports in them included."""
 
     def __init__(self, folder: Path) -> None:
-        from dorylus.functions.invocation import Errand, Invocation, Ports
+        from dorylus.functions.invocation import DirectTask, Invocation, Ports
         from dorylus.wire.keys import ClientKeys
 
         keys = ClientKeys("a" * 40, "b" * 40, "c" * 40, 1e9).to_header()
         ports = Ports("tcp://127.0.0.1:1", "tcp://127.0.0.1:2", keys)
-        errand = Errand(ports, 100, 40, "v", True, 5.0)
+        errand = DirectTask(ports, 100, 40, "v", True, 5.0)
         self._headers = [
             Invocation("t", "h", {"rows.0": 7}, "bf16", errand).to_header(),
             Invocation("t", "h").to_header(),
@@ -630,8 +625,8 @@ class RunFolders:
     def __init__(self, folder: Path) -> None:
         import tomli_w
 
-        from dorylus.training.config import RunConfig
-        from dorylus.training.run_folder import RunFolder, RunSpec
+        from dorylus.config import RunConfig
+        from dorylus.runs.run_folder import RunFolder, RunSpec
 
         self._dumps, self._path = tomli_w.dumps, folder / "run"
         spec = RunSpec({"source": "communities"}, {"name": "gcn", "hidden": [16, 8], "dropout": 0.5})
@@ -661,7 +656,7 @@ class RunFolders:
         return changed_bytes(rng, text) if rng.random() < 0.15 else text
 
     def take(self, given: bytes) -> None:
-        from dorylus.training.run_folder import RunFolder
+        from dorylus.runs.run_folder import RunFolder
 
         (self._path / "run.toml").write_bytes(given)
         run = RunFolder.open(self._path)
@@ -683,7 +678,7 @@ class Checkpoints:
     def __init__(self, folder: Path) -> None:
         import torch
 
-        from dorylus.training import checkpoint
+        from dorylus.runs import checkpoint
 
         self._checkpoint, folder = checkpoint, folder / "checkpoints"
         shutil.rmtree(folder, ignore_errors=True)
@@ -759,7 +754,7 @@ class Logs:
         return changed_bytes(rng, text) if rng.random() < 0.3 else text
 
     def take(self, given: bytes) -> None:
-        from dorylus.observe.read_log import read_log
+        from dorylus.runs.run_log import read_log
 
         self._path.write_bytes(given)
         list(read_log(self._path))
@@ -840,7 +835,7 @@ class _Edges:
         return changed_bytes(rng, rng.choice(self._good))
 
     def take(self, given: bytes) -> None:
-        from dorylus.graph.ingest import ingest_edges
+        from dorylus.ingest.opening import ingest_edges
 
         self._file.write_bytes(given)
         shutil.rmtree(self._store, ignore_errors=True)
@@ -982,7 +977,7 @@ class ParquetEdges(ArrowEdges):
         return bytes(sink.getvalue())
 
 
-KINDS: dict[str, Callable[[Path], Kind]] = {
+KINDS: dict[str, Callable[[Path], MessageKind]] = {
     "frames": Frames,
     "pieces": Pieces,
     "answers": Answers,
@@ -1042,4 +1037,9 @@ class _Hangs(_Breaks):
         time.sleep(1000)
 
 
-BREAKERS: dict[str, Callable[[Path], Kind]] = {"raises": _Breaks, "grows": _Grows, "dies": _Dies, "hangs": _Hangs}
+BREAKERS: dict[str, Callable[[Path], MessageKind]] = {
+    "raises": _Breaks,
+    "grows": _Grows,
+    "dies": _Dies,
+    "hangs": _Hangs,
+}

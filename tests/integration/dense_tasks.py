@@ -9,9 +9,9 @@ from torch import nn
 
 from dorylus.functions.export import export
 from dorylus.functions.invocation import CONTENT, Invocation
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.pipeline import Kind, Task
-from dorylus.pools.remote.arrays import Inputs, reply_of
+from dorylus.pools.functions.arrays import Inputs, reply_of
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode, Reply, Targets
 from dorylus.saga.stages import Body
@@ -22,7 +22,7 @@ TASK = Task(epoch=0, phase=0, interval=0, step=0, kind=Kind.APPLY_VERTEX)
 
 
 @cache
-def fused_task() -> tuple[Call, Program]:
+def fused_task() -> tuple[Call, ExportedProgram]:
     """A last layer with loss and gradients in one, as it ends every epoch; and its program."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)

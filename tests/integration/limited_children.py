@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 import dorylus
-from dorylus.cluster import Limited
+from dorylus.memory import SpillSettings
+from dorylus.memory.layout import Figures
+from dorylus.memory.limit import RunLimits, RunRequest
 from dorylus.saga.columns import in_blocks
-from dorylus.servers import Holding
+from dorylus.servers import SpillPolicy
 from dorylus.training import assembly
-from dorylus.training.limits import Asked, Limits
-from dorylus.training.memory_figures import Figures
 
 EPOCHS = 16
 # What a server imports once that forks such processes; torch imports the last with the first optimiser: all in all
@@ -49,9 +49,9 @@ def train(store: Path, run_dir: Path, scratch: Path) -> None:
 
 
 def _keep_a_limit(scratch: Path) -> None:
-    def limits(asked: Asked) -> Limits:
+    def limits(asked: RunRequest) -> RunLimits:
         plans = [in_blocks(plan, 2) for plan in (asked.training, asked.evaluation)]
-        how = Limited(scratch=str(scratch), holding=Holding(), static_blocks=2)
-        return Limits(plans[0], plans[1], 5, how, Figures(), 0)
+        how = SpillSettings(scratch=str(scratch), holding=SpillPolicy(), static_blocks=2)
+        return RunLimits(plans[0], plans[1], 5, how, Figures(), 0)
 
     assembly.limits = limits  # the process is this run's alone

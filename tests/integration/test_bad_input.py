@@ -346,7 +346,7 @@ def test_settings_out_of_range_are_refused_in_python_and_in_files_too(refused, t
 
 
 def test_weights_that_have_no_room_are_refused_before_they_are_made(monkeypatch, tmp_path):
-    monkeypatch.setattr("dorylus.cluster.memory.free_bytes", lambda: 100_000)
+    monkeypatch.setattr("dorylus.process_memory.free_bytes", lambda: 100_000)
     with pytest.raises(dorylus.ConfigError, match=r"has 5,[\d,]+ weights for 16 features and 4 classes, which take"):
         dorylus.train(dorylus.ring(num_vertices=20), dorylus.gcn(hidden=256), epochs=1, run_dir=tmp_path / "run")
     assert list(tmp_path.iterdir()) == []

@@ -29,7 +29,7 @@ def hours(monkeypatch):
         wanted(books, config, clock=lambda: float(next(looks)))
 
     monkeypatch.setattr(Accounts, "__init__", made)
-    monkeypatch.setattr("dorylus.training.ledger.EVERY_S", 1e6)  # it would look, too, whenever it writes
+    monkeypatch.setattr("dorylus.runs.ledger.EVERY_S", 1e6)  # it would look, too, whenever it writes
 
 
 EPOCH_USD = 3 * 0.085

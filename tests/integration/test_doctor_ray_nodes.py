@@ -10,9 +10,9 @@ from contextlib import closing
 
 import pytest
 
-from dorylus.cli.cluster import taking
+from dorylus.cli.cluster import survey as taking
 from dorylus.cli.cluster.probe import Probe
-from dorylus.wire.line import new_secret
+from dorylus.wire.connection import new_secret
 from ray_bench.isolated import why_not
 
 HOST = "127.0.0.1"
@@ -64,7 +64,7 @@ def child(tmp_path, monkeypatch):
 
     def run(program):
         (tmp_path / "asks.py").write_text(program)
-        return taking.taken("", "", module="asks")
+        return taking.collect("", "", module="asks")
 
     return run
 

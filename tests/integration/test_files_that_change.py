@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.cluster import LocalCluster
 from dorylus.errors import DataError
 from dorylus.graph.store import open_vertices
 from dorylus.partition import make_partitioning, save_shards
 from dorylus.pools import ThreadsPool
-from dorylus.training.checkpoint import latest
-from dorylus.training.clusters import Running
+from dorylus.runs.checkpoint import latest
+from dorylus.runtime import LocalCluster
+from dorylus.training.elastic import ClusterHandle
 from dorylus.training.trainer import Trainer
 from in_process_servers import remote_cluster
 
@@ -307,9 +307,9 @@ def test_a_bus_error_of_another_mapping_is_not_ours(store, tmp_path):
 def test_a_shard_that_is_cut_short_stops_a_run_on_servers_elsewhere(store, tmp_path, monkeypatch):
     def make(job, config, given, ears):
         cluster = remote_cluster(job, ThreadsPool())
-        return Running(cluster, cluster.figures, cluster.settle)
+        return ClusterHandle(cluster, cluster.figures, cluster.settle)
 
-    monkeypatch.setattr("dorylus.training.fleet.make_cluster", make)
+    monkeypatch.setattr("dorylus.training.elastic.make_cluster", make)
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     graph = dorylus.Graph.open(store)
     save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "range"))

@@ -7,8 +7,8 @@ import zipfile
 
 import pytest
 
+from dorylus.functions.deploy.config import on_this_machine
 from dorylus.functions.deploy.package import build
-from dorylus.functions.deploy.platforms import on_this_machine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the function is packed for Linux")
 

@@ -6,7 +6,7 @@ import torch
 import dorylus
 from dorylus.errors import DeadlineError
 from dorylus.pools import ThreadsPool
-from dorylus.pools.faults import PoolFault, Unavailable
+from dorylus.pools.pool import PoolFault, Unavailable
 
 
 class Dying:

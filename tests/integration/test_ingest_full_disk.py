@@ -17,10 +17,10 @@ SMALL_DISK = """
 import json, os, subprocess, sys
 from pathlib import Path
 import numpy as np
-import dorylus.graph.ingest.budget as budget
+import dorylus.ingest.budget as budget
 from dorylus.errors import DataError
 from dorylus.graph import array_writer
-from dorylus.graph.ingest import ingest_edges, memory, pipeline
+from dorylus.ingest import ingest_edges, memory, pipeline
 PAGES = 160 << 10  # files take whole pages
 # What is in memory is as little, beside the rest, as in large stores.
 array_writer.BUFFER_BYTES, pipeline.BLOCK_EDGES = 1 << 16, 1 << 12

@@ -18,11 +18,11 @@ TOUCHED = "open os.mkdir os.rename os.truncate os.remove os.rmdir os.listdir os.
 KILLED = """
 import os, signal, sys
 import numpy as np
-import dorylus.graph.ingest.budget as budget
-import dorylus.graph.ingest.memory as memory
-import dorylus.graph.ingest.pipeline as pipeline
+import dorylus.ingest.budget as budget
+import dorylus.ingest.budget as memory
+import dorylus.ingest.pipeline as pipeline
 from dorylus import durable
-from dorylus.graph.ingest import ingest_edges
+from dorylus.ingest import ingest_edges
 budget.shares_of = lambda *_, **__: memory.Shares(spool=36864, merge=1 << 20, transpose=36864)
 pipeline.BLOCK_EDGES = 2000
 edges, store, last, overwrite, events = sys.argv[1:]

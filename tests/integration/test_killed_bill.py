@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dorylus.cost import PriceBook
-from dorylus.observe import read_log
+from dorylus.runs import read_log
 
 TESTS = Path(__file__).parents[1]
 

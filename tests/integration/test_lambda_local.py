@@ -17,15 +17,14 @@ from dorylus.cli import main
 from dorylus.errors import ConfigError
 from dorylus.functions.deploy.access import Access
 from dorylus.functions.deploy.aws import Deployment
-from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import build
 from dorylus.functions.deploy.plan import deploy_calls
-from dorylus.functions.deploy.platforms import on_this_machine
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.pools.faults import Lost, Throttled, Unavailable
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.functions.functions_pool import functions_pool
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pool import Lost, Throttled, Unavailable
 from dorylus.pools.services.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.wire.frames import pack, unpack
 

@@ -11,8 +11,8 @@ import os, resource, signal, sys
 from contextlib import closing
 import numpy as np
 from dorylus.errors import DataError
-from dorylus.training.original_ids import NumberIds
-from dorylus.training.prediction_file import Form, PredictionFile
+from dorylus.inference.prediction_file import NumberIds
+from dorylus.inference.prediction_file import Form, PredictionFile
 
 target, how = sys.argv[1:]
 size = 400_000

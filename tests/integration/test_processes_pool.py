@@ -12,11 +12,11 @@ import pytest
 from function_runs import TOLERANCE, losses_here, losses_on
 
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.pools.faults import Lost, Throttled, Unavailable
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.functions.functions_pool import functions_pool
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.pool import Lost, Throttled, Unavailable
+from dorylus.pools.relaunch import Relaunching
 from dorylus.pools.services.processes import ProcessesInvoker
 from dorylus.wire.frames import pack, unpack
 

@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 import dorylus
 from dorylus.cli import main
 from dorylus.errors import ConfigError
+from dorylus.runs import checkpoint
 from dorylus.saga import Recipe, dense
-from dorylus.training import checkpoint
 from dorylus.training import trainer as trainer_module
 from dorylus.training.trainer import Trainer
 

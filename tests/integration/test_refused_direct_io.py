@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.cluster import memory
+from dorylus import process_memory
+from dorylus.memory import limit as limits
+from dorylus.memory.layout import Figures
 from dorylus.partition import make_partitioning, save_shards
-from dorylus.training import limits
-from dorylus.training.memory_figures import Figures
 
 LAYER = r"""
 #define _GNU_SOURCE
@@ -107,7 +107,7 @@ def test_a_run_goes_through_the_page_cache_where_moves_past_it_are_refused(layer
 def main() -> None:
     """A run whose files are all in files, as in the tests; how many moves were refused."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "private_bytes", lambda: 0)
+        patch.setattr(process_memory, "private_bytes", lambda: 0)
         patch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
         patch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
         patch.setattr(limits, "FEWEST_ROWS", 50)

@@ -15,8 +15,8 @@ from base64 import b64decode, b64encode
 import pytest
 from dense_tasks import answered
 
+from dorylus.functions.deploy.config import architecture_here, on_this_machine
 from dorylus.functions.deploy.package import HANDLER, build
-from dorylus.functions.deploy.platforms import architecture_here, on_this_machine
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="AWS's emulator is a Linux program")
 

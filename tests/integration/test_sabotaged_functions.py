@@ -16,15 +16,15 @@ from function_runs import model
 
 import dorylus
 from dorylus.functions.deploy.access import Access
+from dorylus.functions.deploy.config import on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import build
-from dorylus.functions.deploy.platforms import on_this_machine
 from dorylus.pools import ThreadsPool
-from dorylus.pools.faults import PoolFault
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
+from dorylus.pools.functions.functions_pool import functions_pool
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import PoolFault
+from dorylus.pools.relaunch import Relaunching
 from dorylus.pools.services.aws_lambda import LambdaInvoker
 from dorylus.pools.services.http import HttpInvoker
 from dorylus.pools.services.processes import ProcessesInvoker

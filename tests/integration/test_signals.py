@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.training import checkpoint
+from dorylus.runs import checkpoint
 
 SMALL = "communities:num_vertices=600"
 # As wide as the runs of function_runs.py: their programs serve it, too.

@@ -14,7 +14,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 import dorylus
-from dorylus.observe import MemorySink
+from dorylus.runs import MemorySink
 
 group, graph = Path(sys.argv[1]), dorylus.Graph.open(sys.argv[2])
 model, settings = dorylus.gcn(hidden=128), {"threads": 2, "eval_every": 1, "epochs": 2}

@@ -12,8 +12,8 @@ import pytest
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.observe import read_log
-from dorylus.training.inference import predict_from
+from dorylus.inference.predictions import predict_from
+from dorylus.runs import read_log
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_resuming_a_run_that_another_process_trains_is_refused_and_leaves_it_alone(store: Path, tmp_path: Path) -> None:
     """Also in its first epochs, before any checkpoint, where resuming means to begin anew."""
     graph, run_dir = dorylus.Graph.open(store), tmp_path / "run"
-    spec = dorylus.training.run_folder.RunSpec({"source": str(store)}, {"name": "gcn", "hidden": 4})
+    spec = dorylus.runs.run_folder.RunSpec({"source": str(store)}, {"name": "gcn", "hidden": 4})
     with dorylus.Trainer(graph, dorylus.gcn(hidden=4), epochs=6, run_dir=run_dir, spec=spec, threads=1) as trainer:
         trainer.run(3)
         half_written = run_dir / ".partial-0123456789abcdef-metrics.json"

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import zmq
 
-from dorylus.wire import Client, DataPort, Frame, Limits, RunKeys, pack, unpack
-from dorylus.wire.pieces import MAX_PIECE_BYTES, Kind, Piece
+from dorylus.wire import Client, DataPort, Frame, FrameLimits, RunKeys, pack, unpack
+from dorylus.wire.pieces import MAX_PIECE_BYTES, MessageKind, Piece
 from dorylus.wire.sockets import client_socket
 
 DEADLINE_S = 20.0
-LIMITS = Limits(max_frame_bytes=4 << 20)
+LIMITS = FrameLimits(max_frame_bytes=4 << 20)
 HELLO = b"".join(pack({"hello": True}, {"x": np.arange(3)}))
 NUM_HELLO = len(HELLO)
 
@@ -59,7 +59,7 @@ def dealer(port, dial):
     return dial(port)
 
 
-def head(request=1, index=0, total=NUM_HELLO, session=1, kind=Kind.REQUEST):
+def head(request=1, index=0, total=NUM_HELLO, session=1, kind=MessageKind.REQUEST):
     return Piece(kind, index, session, request, total).to_bytes()
 
 
@@ -96,7 +96,7 @@ def served(dealer, request):
         [head(), HELLO] * 30,
         [b"x" * 32, HELLO],
         [HELLO, head()],
-        [head(kind=Kind.REPLY), HELLO],
+        [head(kind=MessageKind.REPLY), HELLO],
         [head(index=1), HELLO],
         [head(), HELLO + b"x"],
         [head(total=1000), b"x" * 1000],
@@ -115,7 +115,7 @@ def test_garbage_is_refused_and_counted(dealer, port, answered, message):
 def test_the_reason_is_told_where_there_is_a_request_to_tell_it_to(dealer):
     dealer.send_multipart([head(total=100), b"x" * 100])
     piece, header = answer_to(dealer)
-    assert (piece.kind, piece.request) == (Kind.ERROR, 1)
+    assert (piece.kind, piece.request) == (MessageKind.ERROR, 1)
     assert header == {"error": "this is no frame: it does not begin as one.", "kind": "garbage"}
 
 
@@ -163,7 +163,7 @@ def test_clients_that_begin_and_never_finish_do_not_take_all_memory(port, dial):
 
 def test_a_client_that_never_reads_loses_its_answers_and_nobody_elses(keys, dial):
     rows = np.zeros(1 << 20, np.uint8)
-    limits = Limits(max_frame_bytes=2 << 20)
+    limits = FrameLimits(max_frame_bytes=2 << 20)
     with DataPort(keys, lambda frame: Frame({}, {"x": rows}), limits=limits) as port:
         dealer = dial(port, RCVHWM=1, RCVBUF=4096)
         for number in range(1, 300):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DorylusError
-from dorylus.wire import Client, ClientKeys, DataPort, Frame, FrameError, Limits, Refused, RunKeys, WireError, pack
+from dorylus.wire import Client, ClientKeys, DataPort, Frame, FrameError, FrameLimits, Refused, RunKeys, WireError, pack
 from dorylus.wire.client import MAX_UNDER_WAY
 
 DEADLINE_S = 20.0
@@ -168,14 +168,14 @@ def test_a_reason_that_is_no_text_still_travels(client):
 
 
 def test_an_answer_longer_than_a_frame_may_be_fails(keys, service):
-    with DataPort(keys, service, limits=Limits(max_frame_bytes=1000)) as port, Client(
+    with DataPort(keys, service, limits=FrameLimits(max_frame_bytes=1000)) as port, Client(
         port.address, keys.client(60)
     ) as client, pytest.raises(Refused, match="at most 1000"):  # fmt: skip
         ask(client, "big")
 
 
 def test_a_request_beyond_the_limits_is_not_even_sent(port, keys):
-    with Client(port.address, keys.client(60), limits=Limits(max_frame_bytes=1000)) as client:
+    with Client(port.address, keys.client(60), limits=FrameLimits(max_frame_bytes=1000)) as client:
         with pytest.raises(FrameError, match="at most 1000"):
             ask(client, "echo", {"x": np.ones(1000)})
         with pytest.raises(FrameError, match="at most 1000"):
@@ -184,7 +184,7 @@ def test_a_request_beyond_the_limits_is_not_even_sent(port, keys):
 
 
 def test_a_request_longer_than_the_port_accepts_is_refused_and_counted(keys, service):
-    with DataPort(keys, service, limits=Limits(max_frame_bytes=1000)) as port, Client(
+    with DataPort(keys, service, limits=FrameLimits(max_frame_bytes=1000)) as port, Client(
         port.address, keys.client(60)
     ) as client:  # fmt: skip
         with pytest.raises(Refused, match="at most 1000 are accepted") as caught:

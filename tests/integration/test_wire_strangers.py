@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from dorylus.wire import Client, ClientKeys, DataPort, Frame, RunKeys, WireError, pack
-from dorylus.wire.pieces import Kind, Piece
+from dorylus.wire.pieces import MessageKind, Piece
 from dorylus.wire.sockets import client_socket
 
 DEADLINE_S = 30.0
@@ -86,7 +86,7 @@ def dial(context, run, keys):
     dealer.connect(run.port.address)
     content = b"".join(pack({"name": "stranger"}, {}))
     with suppress(zmq.Again):  # turned away before it could ask
-        dealer.send_multipart([Piece(Kind.REQUEST, 0, 1, 1, len(content)).to_bytes(), content], zmq.NOBLOCK)
+        dealer.send_multipart([Piece(MessageKind.REQUEST, 0, 1, 1, len(content)).to_bytes(), content], zmq.NOBLOCK)
     return dealer
 
 

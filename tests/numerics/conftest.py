@@ -2,7 +2,7 @@
 
 import pytest
 
-from dorylus.servers.matrices import Arena
+from dorylus.servers.graph.matrices import Arena
 
 
 @pytest.fixture(autouse=True)

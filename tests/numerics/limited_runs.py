@@ -13,14 +13,14 @@ import torch
 from test_user_layers import GatedEdges
 
 import dorylus
-from dorylus.cluster import Limited
 from dorylus.graph import SparseFeatures
-from dorylus.paging import Window
+from dorylus.memory import SpillSettings
+from dorylus.memory.layout import Figures
+from dorylus.memory.limit import RunLimits, RunRequest
+from dorylus.paging import ReservedMemory
 from dorylus.saga.columns import in_blocks
-from dorylus.servers import Holding
+from dorylus.servers import SpillPolicy
 from dorylus.training import assembly
-from dorylus.training.limits import Asked, Limits
-from dorylus.training.memory_figures import Figures
 
 NUM_VERTICES, NUM_FEATURES, NUM_CLASSES = 700, 40, 19
 GRAPHS = ("undirected", "directed", "weighted", "sparse", "multilabel")
@@ -33,7 +33,7 @@ class Cut:
     blocks: int = 2
     static_blocks: int = 2
     intervals: int = 5
-    holding: Holding = field(default_factory=Holding)
+    holding: SpillPolicy = field(default_factory=SpillPolicy)
 
 
 @cache
@@ -137,20 +137,20 @@ def in_memory(
 def limited(scratch: Path, cut: Cut) -> Iterator[None]:
     """Runs that are asked to keep a limit are cut like this, whatever the limit; memory given back is spoilt."""
 
-    def limits(asked: Asked) -> Limits | None:
+    def limits(asked: RunRequest) -> RunLimits | None:
         if asked.config.memory is None:
             return None
         plans = [in_blocks(plan, cut.blocks) for plan in (asked.training, asked.evaluation)]
-        how = Limited(scratch=str(scratch), holding=cut.holding, static_blocks=cut.static_blocks)
-        return Limits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
+        how = SpillSettings(scratch=str(scratch), holding=cut.holding, static_blocks=cut.static_blocks)
+        return RunLimits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "limits", limits)
-        patch.setattr(Window, "drop", _spoil)
+        patch.setattr(ReservedMemory, "drop", _spoil)
         yield
 
 
-def _spoil(window: Window, begin: int, end: int) -> None:
+def _spoil(window: ReservedMemory, begin: int, end: int) -> None:
     window.bytes[begin:end] = 0xFF  # NaN, as float32 and as bfloat16; -1 as a vertex
 
 
@@ -171,7 +171,7 @@ def assert_equal_runs(found: dorylus.Result, expected: dorylus.Result, *, within
         assert dict(found.metrics) == pytest.approx(dict(expected.metrics), abs=1e-12)
 
 
-def all_holdings() -> list[Holding]:
+def all_holdings() -> list[SpillPolicy]:
     """Every combination of what is paged."""
     flags = (False, True)
-    return [Holding(rows=r, gathered=g, published=p) for r in flags for g in flags for p in flags]
+    return [SpillPolicy(rows=r, gathered=g, published=p) for r in flags for g in flags for p in flags]

@@ -11,7 +11,7 @@ from late_pools import ShuffledPool, StragglerPool
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.observe import MemorySink
+from dorylus.runs import MemorySink
 from dorylus.saga import reference
 
 GRAPH = {"directed": True, "weighted": False, "few": False}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import dorylus
 from dorylus.functions.export import Exports
-from dorylus.functions.program import Program, is_summed
+from dorylus.functions.program import ExportedProgram, is_summed
 from dorylus.functions.pure import Pure, signature
 from dorylus.functions.runner import Runner
 from dorylus.pools import ThreadsPool
@@ -160,7 +160,7 @@ def calls(case: str) -> tuple[Call, ...]:
 @pytest.fixture(
     params=[pytest.param(case, marks=[pytest.mark.soak] if case in ALIKE else []) for case in CASES],
 )
-def tasks(request: pytest.FixtureRequest, exports: Exports, runner: Runner) -> list[tuple[Call, Program]]:
+def tasks(request: pytest.FixtureRequest, exports: Exports, runner: Runner) -> list[tuple[Call, ExportedProgram]]:
     """Each call of a run with its program, which is ready to run."""
     found = [(call, exports.program(call)) for call in calls(request.param)]
     for _, made in found:
@@ -173,7 +173,7 @@ def dense_rows(call: Call) -> Call:
     return replace(call, inputs=inputs, kept=None, keep=False)
 
 
-def arrays_of(call: Call, made: Program) -> Arrays:
+def arrays_of(call: Call, made: ExportedProgram) -> Arrays:
     pure = Pure(call)
     given = dict(zip(pure.inputs, pure.arguments(dense_rows(call)), strict=True))
     return {name: given[name].detach().numpy() for name in made.inputs}

@@ -11,10 +11,10 @@ from limited_runs import GRAPHS, SETTINGS, Cut, all_holdings, assert_equal_runs,
 
 import dorylus
 from dorylus.graph import SparseFeatures
-from dorylus.servers import Holding
+from dorylus.servers import SpillPolicy
 
 Stores = dict[str, dorylus.Graph]
-NOTHING = Holding(rows=False, gathered=False, published=False)
+NOTHING = SpillPolicy(rows=False, gathered=False, published=False)
 MODELS = {  # dropout, dropout of the input, and other settings: every way that features are read
     "gathered once": ("gcn", 0.0, None, {}),
     "gathered in every epoch": ("gcn", 0.0, None, {"cache_first_gather": False}),
@@ -70,8 +70,10 @@ def test_in_memory_every_bit_is_the_same(asked: str, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("asked", MODELS)
-@pytest.mark.parametrize("holding", [Holding(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"])
-def test_under_a_limit(asked: str, holding: Holding, stores: Stores, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "holding", [SpillPolicy(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"]
+)
+def test_under_a_limit(asked: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[asked]
     what = model(name, dropout, of_input)
     found = under_limit(stores["directed"], what, tmp_path, Cut(holding=holding), **more)
@@ -107,7 +109,7 @@ def test_over_two_servers(asked: str, stores: Stores) -> None:
 
 @pytest.mark.parametrize("asked", ["gathered once", "gathered in every epoch"])
 @pytest.mark.parametrize("holding", all_holdings()[::7], ids=["memory", "files"])
-def test_with_what_is_gathered_in_bf16(asked: str, holding: Holding, stores: Stores, tmp_path: Path) -> None:
+def test_with_what_is_gathered_in_bf16(asked: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[asked]
     what = model(name, dropout, of_input)
     found = under_limit(stores["directed"], what, tmp_path, Cut(holding=holding), precision="bf16", **more)

@@ -28,7 +28,7 @@ from small_graphs import sample
 import dorylus
 from dorylus.saga.reference import train_reference
 from dorylus.saga.stages import ApplyEdge, Gather, Scatter
-from dorylus.servers.ghosts import GhostExchange
+from dorylus.servers.graph.ghosts import GhostExchange
 from draws import draws
 
 SWITCH = st.booleans()

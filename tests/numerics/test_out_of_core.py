@@ -26,7 +26,7 @@ from limited_runs import (
 
 import dorylus
 from dorylus.errors import DataError
-from dorylus.servers import Holding
+from dorylus.servers import SpillPolicy
 from draws import draws
 
 Stores = dict[str, dorylus.Graph]
@@ -61,7 +61,7 @@ def test_dropout_of_the_features_does_not_see_blocks_of_columns(blocks: int, sto
     assert_equal_runs(found, in_memory("directed", "sage max", 0.0, 0.4))
 
 
-def _letters(holding: Holding) -> str:
+def _letters(holding: SpillPolicy) -> str:
     """m for what stays in memory, f for files."""
     return "".join("mf"[paged] for paged in vars(holding).values())
 
@@ -71,14 +71,14 @@ ALL_OR_NOTHING = [NOTHING, *(pytest.param(each, marks=pytest.mark.soak) for each
 
 
 @pytest.mark.parametrize("holding", all_holdings(), ids=_letters)
-def test_whatever_lies_in_files(holding: Holding, stores: Stores, tmp_path: Path) -> None:
+def test_whatever_lies_in_files(holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, Cut(holding=holding))
     assert_equal_runs(found, in_memory("undirected", "sage max", 0.5))
 
 
 @pytest.mark.parametrize("holding", ALL_OR_NOTHING, ids=_letters)
 @pytest.mark.parametrize("name", EDGE_LAYERS)
-def test_layers_of_a_user_that_work_on_edges(name: str, holding: Holding, stores: Stores, tmp_path: Path) -> None:
+def test_layers_of_a_user_that_work_on_edges(name: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, Cut(holding=holding))
     assert_equal_runs(found, in_memory("weighted", name, 0.5))
 

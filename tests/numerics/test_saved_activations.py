@@ -10,12 +10,12 @@ from programs import program
 from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
 
 import dorylus
-from dorylus.pools.faults import Lost
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.services.invoker import Answer
+from dorylus.pools.functions.functions_pool import functions_pool
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Lost
+from dorylus.pools.relaunch import Relaunching
+from dorylus.pools.services.invoker import InvocationResponse
 from dorylus.pools.services.processes import ProcessesInvoker
 
 TOLERANCE = 1e-5
@@ -81,7 +81,7 @@ class Lossy(ProcessesInvoker):
         super().__init__(num_workers)
         self._numbers = count(1)
 
-    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         number = next(self._numbers) % 4
         answer = None if number == 0 else super().invoke(request, timeout_s)
         if answer is None or number == 2:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from traffic_oracle import TrafficOracle
 
 import dorylus
-from dorylus.cluster import EpochReport
+from dorylus.config import RunConfig
+from dorylus.runtime import EpochReport
 from dorylus.training import assembly
-from dorylus.training.config import RunConfig
 from in_process_servers import remote_cluster
 
 SWITCH = st.booleans()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dorylus
-from dorylus.observe.sink import Record
+from dorylus.runs.jsonl import Record
 from ray_bench.runs import LOST, model, told
 
 

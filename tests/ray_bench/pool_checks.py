@@ -24,8 +24,8 @@ import dorylus
 from dorylus.errors import DorylusError
 from dorylus.pipeline import Kind, Task
 from dorylus.pools import TensorPool
+from dorylus.pools.pacing import Policy
 from dorylus.pools.ray import connected, ray_pool
-from dorylus.pools.relaunching.policy import Policy
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body
 from ray_bench.isolated import TESTS, settle_in

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import dorylus
+from dorylus.functions.deploy.config import on_this_machine
 from dorylus.functions.deploy.package import build
-from dorylus.functions.deploy.platforms import on_this_machine
 from functions_bench.limits import group_of_this_process
 from functions_bench.runs import model, small
 

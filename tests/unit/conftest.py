@@ -5,7 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import dorylus
+from dorylus import process_memory
 
 LARGE_BYTES = 256 << 20
 LITTLE_BYTES = 16 << 20
@@ -37,3 +41,65 @@ def little_memory() -> Callable[[], AbstractContextManager[None]]:
         assert peak < LITTLE_BYTES
 
     return watch
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A graph of some MiB, most of it in its features."""
+    rng = np.random.default_rng(0)
+    size = 16384
+    source, destination = np.unique(rng.integers(0, size, (2, 80_000)), axis=1)
+    return dorylus.Graph.from_edges(
+        source,
+        destination,
+        size,
+        undirected=False,
+        features=rng.standard_normal((size, 128), dtype=np.float32),
+        labels=rng.integers(0, 40, size),
+        train_mask=np.ones(size, np.bool_),
+    )
+
+
+@pytest.fixture
+def bare_process(monkeypatch):
+    """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
+    taken = ["memory.limit.SLACK", "memory.limit.SPARE", "memory.limit.LEAST_MARGIN", "training.assembly.TO_LOAD"]
+    for name in (*taken, "memory.model_pass.ARENA", "memory.room.ARENA"):
+        monkeypatch.setattr(f"dorylus.{name}", 0)
+    monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=0)
+
+
+@pytest.fixture
+def trainer(graph):
+    """Makes trainers and closes them."""
+    made = []
+
+    def make(model=None, graph=graph, **settings):
+        made.append(dorylus.Trainer(graph, model or dorylus.gcn(), **({"threads": 1, "epochs": 12} | settings)))
+        return made[-1]
+
+    make.made = made
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def resumed(graph, trainer):
+    """Goes on with runs, when those who had their folders before are closed, and closes them."""
+    made = []
+
+    def resume(folder, model=None, **more):
+        for each in [*trainer.made, *made]:
+            each.close()
+        made.append(dorylus.Trainer.resume(folder, graph, model or dorylus.gcn(), **more))
+        return made[-1]
+
+    yield resume
+    for each in made:
+        each.close()

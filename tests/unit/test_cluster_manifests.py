@@ -22,8 +22,8 @@ from botocore.validate import ParamValidator
 
 from dorylus.cli.app import app
 from dorylus.cli.flags import settings_of
+from dorylus.config import RunConfig
 from dorylus.cost.price_book import PriceBook
-from dorylus.training.config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "cluster"

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from dorylus import durable
+from dorylus import files as durable
 
 
 def test_a_file_is_replaced_whole(tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from dorylus.small_files import FileTooLargeError, read_small
+from dorylus.files import FileTooLargeError, read_small
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100])

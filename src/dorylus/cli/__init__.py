@@ -13,7 +13,7 @@ from dorylus.errors import ConfigError, DorylusError, Terminated
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command that the arguments, or those of the process, ask for; ends by SystemExit."""
-    from dorylus.training.interrupt import terminable
+    from dorylus.training import terminable
 
     try:
         _check_words(sys.argv[1:] if arguments is None else arguments)

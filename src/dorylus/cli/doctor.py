@@ -1,14 +1,32 @@
-"""``dorylus doctor``: whether this machine, or a cluster, is fit to train, line by line."""
+"""``dorylus doctor``: whether this machine, or a cluster, is fit to train, line by line.
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+Whether this processor can multiply bfloat16 matrices in torch, found out in a child process.
 
+What ``dorylus doctor`` looks at: each check tells what it found, and the cure where that is not well.
+"""
+
+import importlib.util
+import math
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
 import typer
 
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.extras import FUNCTION_EXTRAS
+from dorylus.report import units
 
 if TYPE_CHECKING:
-    from dorylus.cli.checks import Check
+    pass  # MERGED
 
 CLUSTERS = ("local", "ray")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -36,7 +54,7 @@ def doctor(
     for name, value in {"address": address, "threads": threads, "store": store}.items():
         if value is not None:
             raise ConfigError(f"--{name} is about a cluster: add --cluster ray.")
-    from dorylus.cli.checks import CHECKS
+    # MERGED
 
     raise typer.Exit(report(CHECKS))
 
@@ -45,19 +63,19 @@ def ray_checks(address: str | None, threads: int | None, store: str | None) -> "
     """What is found about a Ray cluster; takes as long as its nodes need to answer, and no longer than it may."""
     from importlib.util import find_spec
 
-    from dorylus.cli.checks import Check
-    from dorylus.cli.cluster.judging import judged
-    from dorylus.cli.cluster.taking import taken
-    from dorylus.graph.places import full_address
+    # MERGED
+    from dorylus.cli.cluster.checks import judged
+    from dorylus.cli.cluster.survey import collect
+    from dorylus.graph import full_address
 
     if find_spec("ray") is None:
         return [Check("ray", "fail", "not installed", 'pip install "dorylus[ray]", here and on every node')]
-    return judged(taken(address or "", full_address(store) if store else ""), threads)
+    return judged(collect(address or "", full_address(store) if store else ""), threads)
 
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:
     """Carries the checks out, printing a line for each as it is done; the exit code."""
-    from dorylus.cli.checks import carried_out
+    # MERGED
 
     return show(carried_out(each) for each in checks)
 
@@ -74,3 +92,221 @@ def show(checks: Iterable["Check"]) -> int:
         console.print(done.found + (f" – {done.cure}" if done.cure else ""), markup=False)
     console.print(f"{failed} failed" if failed else "fit to train", style="bold red" if failed else "green")
     return 1 if failed else 0
+
+
+PROGRAM = (
+    "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); raise SystemExit(0 if (a @ a).max() == 64 else 3)"
+)
+SAFER = {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
+DEADLINE_S = 120.0
+
+Run = Callable[[Mapping[str, str]], int | None]
+
+
+def probe(run: Run | None = None) -> tuple[str, str]:
+    """("ok" or "warn", what was found): as it is, then with oneDNN kept from the newest instructions."""
+    attempt = run or run_child
+    first = attempt({})
+    if first == 0:
+        return "ok", "works"
+    if attempt(SAFER) == 0:
+        name, value = next(iter(SAFER.items()))
+        return "warn", f"{_end(first)}, works with {name}={value}"
+    return "warn", _end(first)
+
+
+def run_child(extra: Mapping[str, str]) -> int | None:
+    """The child's exit code, negative for a signal; None when it did not end in time."""
+    environment = {**os.environ, **extra}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, timeout=DEADLINE_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode
+
+
+def _end(code: int | None) -> str:
+    if code is None:
+        return f"does not end within {DEADLINE_S:g} s"
+    if code < 0:
+        return f"dies of {signal.Signals(-code).name}"
+    return "gives a wrong product" if code == 3 else f"fails with exit code {code}"
+
+
+LOW_MEMORY_BYTES = 2**30
+TOLERANCE = 1e-5
+MODELS = ("gcn", "gat", "sage", "gin")
+EXTRAS = {  # the packages of each, as they are imported
+    "parquet": ("pyarrow",),
+    "pyg": ("torch_geometric",),
+    "networkx": ("networkx",),
+    "ogb": ("ogb",),
+    "metis": ("pymetis",),
+    **FUNCTION_EXTRAS,
+    "http": (*FUNCTION_EXTRAS["functions"], "uvicorn"),
+    "ray": ("ray", "zmq"),
+}
+PURPOSES = {
+    "parquet": "Parquet and Arrow files",
+    "pyg": "models and graphs of PyG",
+    "networkx": "graphs of NetworkX",
+    "ogb": "OGB's data sets",
+    "metis": "partition=metis",
+    "functions": "pool=processes and pool=http",
+    "lambda": "pool=lambda",
+    "local-functions": "pool=lambda-local",
+    "http": "functions behind HTTP, their server",
+    "ray": "cluster=ray and pool=ray",
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of the report; ``status`` is ok, warn or fail."""
+
+    name: str
+    status: str
+    found: str
+    cure: str = ""
+
+
+def check_python() -> Check:
+    """The interpreter and the system it runs on."""
+    return Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def check_torch() -> Check:
+    """The PyTorch that dense tasks run in."""
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return Check("torch", "fail", f"does not load: {error}", "reinstall it: pip install --force-reinstall torch")
+    maths = "with MKL" if torch.backends.mkl.is_available() else "without MKL"  # type: ignore[no-untyped-call]
+    return Check("torch", "ok", f"{torch.__version__} {maths}")
+
+
+def check_cores() -> Check:
+    """The cores this process may use."""
+    usable, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    limited = f" of {present}, the others are not for this process" if usable < present else ""
+    return Check("cores", "ok", f"{usable}{limited}")
+
+
+def check_memory(meminfo: str | None = None) -> Check:
+    """The memory of the machine, and what is left of it."""
+    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
+    sizes = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.endswith("kB")}
+    total, free = sizes["MemTotal"], sizes["MemAvailable"]
+    found = f"{units.size(total)}, {units.size(free)} available"
+    if free < LOW_MEMORY_BYTES:
+        return Check("memory", "warn", found, "end other programs before training on anything but a small graph")
+    return Check("memory", "ok", found)
+
+
+def check_native() -> Check:
+    """The compiled kernels, and the instructions they use on this processor."""
+    try:
+        from dorylus.backends import native
+
+        isa = native.isa()
+    except ImportError as error:
+        return Check(
+            "native", "fail", f"do not load: {error}", "build them again: pip install --force-reinstall dorylus"
+        )
+    if isa == "baseline":
+        return Check(
+            "native", "warn", "load, without vector instructions", "training works, slowly; use a newer processor"
+        )
+    return Check("native", "ok", f"load, and use {isa}")
+
+
+def check_agreement(native: Any = None) -> Check:
+    """The compiled kernels against their definition in NumPy, on a tiny graph."""
+    from dorylus.backends import native, reference
+
+    pairs = zip(_tiny(native or native), _tiny(reference), strict=True)
+    worst = float(np.max([np.abs(ours - theirs).max() for ours, theirs in pairs]))
+    if not worst <= TOLERANCE:
+        cure = "do not train with this build: build the package again on this machine, and tell us"
+        return Check("agreement", "fail", f"kernels differ from their definition by {worst:.2g}", cure)
+    return Check("agreement", "ok", f"kernels give what their definition gives, to {worst:.1g}")
+
+
+def check_bf16(run: Any = None) -> Check:
+    """Whether bfloat16 products can be computed."""
+    status, found = probe(run)
+    if status == "ok":
+        return Check("bf16", "ok", found)
+    name, value = next(iter(SAFER.items()))
+    again = f"set {name}={value} before torch is loaded for bfloat16 modules of your own; " if name in found else ""
+    return Check("bf16", "warn", found, again + "precision='float32' is not touched by it")
+
+
+def check_training() -> Check:
+    """Whether a run gets through: every model trains an epoch of a tiny graph, on two servers in this process."""
+    import dorylus
+
+    graph = dorylus.communities(num_vertices=100, num_classes=3, average_degree=4)
+    start_s, losses = time.perf_counter(), {}
+    for name in MODELS:
+        result = dorylus.train(graph, getattr(dorylus, name)(hidden=4), epochs=1, servers=2, intervals=2, seed=0)
+        losses[name] = result.losses[-1]
+    bad = [f"{name} (loss {loss})" for name, loss in losses.items() if not math.isfinite(loss)]
+    if bad:
+        return Check("training", "fail", f"not finite after an epoch: {', '.join(bad)}", "do not train with this build")
+    return Check("training", "ok", f"{', '.join(MODELS)}: an epoch each in {time.perf_counter() - start_s:.1f} s")
+
+
+def check_optional() -> Check:
+    """The packages that some pools, commands and converters need, and what each missing one is for."""
+    there = [extra for extra, packages in EXTRAS.items() if all(map(importlib.util.find_spec, packages))]
+    absent = [extra for extra in EXTRAS if extra not in there]
+    found = ", ".join(there) or "none"
+    if not absent:
+        return Check("extras", "ok", found)
+    missing = ", ".join(f"{extra} (for {PURPOSES[extra]})" for extra in absent)
+    return Check("extras", "ok", f"{found}; missing: {missing}", f'pip install "dorylus[{",".join(absent)}]"')
+
+
+CHECKS: tuple[Callable[[], Check], ...] = (
+    check_python,
+    check_torch,
+    check_cores,
+    check_memory,
+    check_native,
+    check_agreement,
+    check_training,
+    check_bf16,
+    check_optional,
+)
+
+
+def carried_out(check: Callable[[], Check]) -> Check:
+    """The check's outcome; a check that breaks off is a failure of its own."""
+    try:
+        return check()
+    except Exception as error:
+        name = check.__name__.removeprefix("check_")
+        return Check(name, "fail", f"{type(error).__name__}: {error}", "reinstall the package, and tell us")
+
+
+def _tiny(native: Any) -> list[np.ndarray[Any, Any]]:
+    """Results of the main kernels on a graph of five vertices, one of them alone; width 19 fills no vector."""
+    rng = np.random.default_rng(0)
+    indptr, indices = np.array([0, 2, 5, 5, 6, 8], np.int64), np.array([1, 4, 0, 2, 3, 1, 0, 4], np.int32)
+    x, ids = rng.standard_normal((5, 19), dtype=np.float32), np.arange(5, dtype=np.int32)
+    summed, dropped, attended = np.zeros_like(x), np.zeros_like(x), np.zeros((5, 18), np.float32)
+    native.spmm(indptr, indices, x, summed, 0, 5, mean=True)
+    native.dropout(x, dropped, ids, 0, 5, drop=_dropout())
+    scores = rng.standard_normal((2, 5, 2), dtype=np.float32)
+    z = np.ascontiguousarray(x[:, :18])
+    native.attention(indptr, indices, z, scores[0], scores[1], attended, 0, 5, heads=2)
+    return [summed, dropped, attended]
+
+
+def _dropout() -> Any:
+    from dorylus.backends import Dropout
+
+    return Dropout(p=0.5, seed=1, epoch=2, layer=0)

@@ -7,9 +7,7 @@ import typer
 from dorylus.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from dorylus.functions.deploy.access import Access
-    from dorylus.functions.deploy.plan import ApiCall
-    from dorylus.functions.deploy.wanted import Wanted
+    from dorylus.functions import Access, ApiCall, DesiredState
 
 TARGETS = ("aws", "local")
 HELP = "Deploy, look at or destroy the function that runs dense tasks on AWS Lambda."
@@ -58,16 +56,13 @@ def deploy(
     dry_run: DryRun = False,
 ) -> None:
     """Make the function and its role, or bring them up to date; again does nothing."""
-    from dorylus.functions.deploy.aws import Deployment
-    from dorylus.functions.deploy.plan import deploy_calls, looks
-    from dorylus.functions.deploy.shown import shown
-    from dorylus.functions.deploy.wanted import Found
+    from dorylus.functions import Deployment, Found, deploy_calls, format_plan, looks
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
     wanted = _wanted(access, name, architecture, python, settings, download=not dry_run)
     if dry_run:
-        typer.echo(shown([*looks(wanted), *deploy_calls(wanted, Found())]))
+        typer.echo(format_plan([*looks(wanted), *deploy_calls(wanted, Found())]))
         typer.echo(OFFLINE)
         return
     calls = Deployment(wanted, access, _tell).deploy()
@@ -92,9 +87,7 @@ def status(
     tag: Tag = None,
 ) -> None:
     """Show what is there, and how it differs from what deploy with the same options would make of it."""
-    from dorylus.functions.deploy.aws import Deployment
-    from dorylus.functions.deploy.plan import deploy_calls
-    from dorylus.functions.deploy.shown import state, title
+    from dorylus.functions import Deployment, deploy_calls, state, title
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
@@ -118,23 +111,28 @@ def destroy(
     dry_run: DryRun = False,
 ) -> None:
     """Delete the function and its role, if Dorylus made them; its log stays."""
-    from dorylus.functions.deploy.aws import Deployment
-    from dorylus.functions.deploy.config import FunctionConfig
-    from dorylus.functions.deploy.plan import destroy_calls, everything_of, looks
-    from dorylus.functions.deploy.shown import shown
-    from dorylus.functions.deploy.wanted import Unbuilt, Wanted
+    from dorylus.functions import (
+        Deployment,
+        DesiredState,
+        FunctionConfig,
+        Unbuilt,
+        destroy_calls,
+        everything_of,
+        format_plan,
+        looks,
+    )
 
     access = _access(target, region, profile, endpoint_url)
-    wanted = Wanted(FunctionConfig(name=name), Unbuilt("none is needed"), access.region)
+    wanted = DesiredState(FunctionConfig(name=name), Unbuilt("none is needed"), access.region)
     if dry_run:
-        typer.echo(shown([*looks(wanted), *destroy_calls(wanted, everything_of(wanted))]))
+        typer.echo(format_plan([*looks(wanted), *destroy_calls(wanted, everything_of(wanted))]))
         typer.echo("Nothing was called. What is not there, or was not made by Dorylus, is left alone.")
         return
     typer.echo(f"{name}: {_done(Deployment(wanted, access, _tell).destroy())}")
 
 
 def _access(target: str, region: str | None, profile: str | None, endpoint_url: str | None) -> "Access":
-    from dorylus.functions.deploy.access import aws_access, local_access
+    from dorylus.functions import aws_access, local_access
 
     if target not in TARGETS:
         raise ConfigError(unknown_name("target", target, TARGETS))
@@ -176,12 +174,9 @@ def _wanted(
     settings: dict[str, Any],
     *,
     download: bool,
-) -> "Wanted":
+) -> "DesiredState":
     """What is asked for, with its zip; without one where packages would have to be fetched for it and may not be."""
-    from dorylus.functions.deploy.config import FunctionConfig
-    from dorylus.functions.deploy.package import build, needs_download
-    from dorylus.functions.deploy.platforms import on_aws, on_this_machine
-    from dorylus.functions.deploy.wanted import Unbuilt, Wanted
+    from dorylus.functions import DesiredState, FunctionConfig, Unbuilt, build, needs_download, on_aws, on_this_machine
 
     if access.is_local and (architecture or python):
         raise ConfigError("--architecture and --python are for AWS: on this machine functions run with this Python.")
@@ -189,12 +184,12 @@ def _wanted(
     config = FunctionConfig(name=name, platform=platform, **settings)
     missing = [] if download else needs_download(platform)
     if missing:
-        return Wanted(config, Unbuilt(f"pip would fetch {', '.join(missing)} for {platform}"), access.region)
-    return Wanted(config, build(platform), access.region)
+        return DesiredState(config, Unbuilt(f"pip would fetch {', '.join(missing)} for {platform}"), access.region)
+    return DesiredState(config, build(platform), access.region)
 
 
 def _tell(call: "ApiCall") -> None:
-    from dorylus.functions.deploy.shown import title
+    from dorylus.functions import title
 
     typer.echo(title(call))
 

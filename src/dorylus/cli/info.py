@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
-from dorylus.cli.ingest_bars import rate_of
-from dorylus.cli.late_bar import late_bar
+from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
+from dorylus.cli.ingest import rate_of
+from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
 from dorylus.report import units
-from dorylus.training.run_folder import RunSpec
+from dorylus.runs import RunSpec
 
 if TYPE_CHECKING:
-    from dorylus.graph.graph import Graph
+    from dorylus.graph import Graph
 
 
 def info(
@@ -71,7 +71,7 @@ def _degrees(graph: "Graph") -> str:
 
 
 def _features(graph: "Graph") -> str:
-    from dorylus.graph.features import SparseFeatures
+    from dorylus.graph import SparseFeatures
 
     if isinstance(graph.features, SparseFeatures):
         return f"{graph.num_features:,} columns, sparse, {units.percent(graph.features.density)} filled"
@@ -101,7 +101,7 @@ def _split(graph: "Graph") -> str:
 
 def _store(address: str) -> str:
     """What a store holds beside the graph."""
-    from dorylus.graph.store import open_ids, open_out_edges
+    from dorylus.graph import open_ids, open_out_edges
 
     ids = open_ids(address)
     kept = "vertices have the input's numbers"
@@ -112,13 +112,12 @@ def _store(address: str) -> str:
 
 def _checksums(source: str) -> str:
     """What comes of comparing those of a store; a bar shows how far that is."""
-    from dorylus.graph.places import is_elsewhere
-    from dorylus.graph.store import has_block_sums, is_store, verify_store
+    from dorylus.graph import has_block_sums, is_elsewhere, is_store, verify_store
 
     is_path = is_elsewhere(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
     if not is_path or not is_store(source):
         raise DataError(f"{source} is not a store, and only stores have checksums: give a store, or no --verify.")
-    with late_bar("comparing checksums", lambda task: rate_of(task, "bytes")) as tell:
+    with progress_bar("comparing checksums", lambda task: rate_of(task, "bytes")) as tell:
         told = f"all {verify_store(source, tell)} arrays are as written"
     if has_block_sums(source):
         return told

@@ -1,45 +1,125 @@
-"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory."""
+"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory.
 
+The bars of an ingest: one a stage, with the rate and the time left.
+
+The flags of an ingest: how each is written, and what it says.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli import ingest_flags as flags
-from dorylus.cli.in_flags import in_flags
-from dorylus.cli.ingest_bars import bars
+from dorylus.cli.convert import check_new_store
+from dorylus.cli.error_flags import in_flags
 from dorylus.cli.interrupt import tell_nothing_written
-from dorylus.cli.new_store import check_new_store
 from dorylus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dorylus.graph.ingest import Ingested
+    from rich.console import Console
+    from rich.progress import Task, TaskID
+
+    from dorylus.ingest import Ingested, Tell
+    from dorylus.ingest import IngestProgress as Told
+
+
+@contextmanager
+def bars(console: "Console | None" = None) -> Iterator["Tell"]:
+    """Draws bars on stderr for what is told, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = console or Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as drawn:
+        stages: dict[str, TaskID] = {}
+
+        def tell(progress: "Told") -> None:
+            if progress.stage not in stages:
+                stages[progress.stage] = drawn.add_task(progress.stage, total=progress.total, rate="")
+            task = stages[progress.stage]
+            drawn.update(task, completed=progress.done, total=progress.total)
+            drawn.update(task, rate=rate_of(drawn.tasks[task], progress.unit))
+
+        yield tell
+
+
+def rate_of(task: "Task", unit: str) -> str:
+    """How much of it is done a second: 12.3 M edges/s."""
+    speed = task.finished_speed or task.speed
+    return "" if speed is None else f"{speed / 1e6:.1f} M{'B' if unit == 'bytes' else ' ' + unit}/s"
+
+
+def _text(metavar: str, help_text: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False)
+
+
+def _rows(help_text: str) -> Any:
+    return _text("FILE", help_text)
+
+
+# Required by the command, which says more than typer where only one path is given.
+Edges = Annotated[
+    list[str],  # a path that is empty is not the working folder
+    typer.Argument(
+        default_factory=list,
+        metavar="EDGES...",
+        help="Files or folders with the edges.  [required]",
+        show_default=False,
+    ),
+]
+Store = Annotated[Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)]
+Directed = Annotated[bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.")]
+Memory = Annotated[str, typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.")]
+Reorder = Annotated[str, typer.Option(metavar="HOW", help="none, or degree: vertices with most edges first.")]
+NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.")]
+Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
+Labels = Annotated[Path | None, _rows("Labels, one a vertex or a row of zeros and ones: .npy or .parquet.")]
+Train = Annotated[Path | None, _rows("Who is trained on: vertex numbers, or a bool a vertex (.npy).")]
+Val = Annotated[Path | None, _rows("Who is validated on.")]
+Test = Annotated[Path | None, _rows("Who is tested on.")]
+FeatureDtype = Annotated[
+    str, typer.Option(metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.")
+]
+DropSelfLoops = Annotated[bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.")]
+KeepDuplicates = Annotated[bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.")]
+Format = Annotated[str | None, _text("NAME", "The files' format, if names do not say it.", "--format")]
+Columns = Annotated[str | None, _text("A,B[,C]", "Columns of source, destination and weight.")]
+Delimiter = Annotated[str | None, _text("TEXT", "What is between columns of text.")]
+Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether text has a heading.")]
+Dtype = Annotated[str | None, _text("TYPE", "Of raw binary pairs: i4 or i8.")]
+Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.")]
+Vertices = Annotated[Path | None, _rows("All ids in the store's order: a file with one a line or row.")]
+Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")]
 
 
 def ingest(
-    edges: flags.Edges,
-    store: flags.Store,
-    directed: flags.Directed = False,
-    memory: flags.Memory = "2GiB",
-    reorder: flags.Reorder = "none",
-    num_vertices: flags.NumVertices = None,
-    features: flags.Features = None,
-    labels: flags.Labels = None,
-    train: flags.Train = None,
-    val: flags.Val = None,
-    test: flags.Test = None,
-    feature_dtype: flags.FeatureDtype = "float32",
-    drop_self_loops: flags.DropSelfLoops = False,
-    keep_duplicates: flags.KeepDuplicates = False,
-    file_format: flags.Format = None,
-    columns: flags.Columns = None,
-    delimiter: flags.Delimiter = None,
-    header: flags.Header = None,
-    dtype: flags.Dtype = None,
-    ids: flags.Ids = None,
-    vertices: flags.Vertices = None,
-    name: flags.Name = None,
-    overwrite: flags.Overwrite = False,
+    edges: Edges,
+    store: Store,
+    directed: Directed = False,
+    memory: Memory = "2GiB",
+    reorder: Reorder = "none",
+    num_vertices: NumVertices = None,
+    features: Features = None,
+    labels: Labels = None,
+    train: Train = None,
+    val: Val = None,
+    test: Test = None,
+    feature_dtype: FeatureDtype = "float32",
+    drop_self_loops: DropSelfLoops = False,
+    keep_duplicates: KeepDuplicates = False,
+    file_format: Format = None,
+    columns: Columns = None,
+    delimiter: Delimiter = None,
+    header: Header = None,
+    dtype: Dtype = None,
+    ids: Ids = None,
+    vertices: Vertices = None,
+    name: Name = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Write edge lists that need not fit into memory as a store folder."""
     if not edges:
@@ -59,7 +139,7 @@ def ingest(
 
 
 def _run(edges: list[str], store: Path, options: dict[str, Any]) -> "Ingested":
-    from dorylus.graph.ingest import ingest_edges
+    from dorylus.ingest import ingest_edges
 
     with in_flags(), tell_nothing_written(), bars() as tell:
         return ingest_edges(edges, store, tell=tell, **options)

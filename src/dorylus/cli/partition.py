@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dorylus.cli.asked import GRAPH_HELP, Root, graph_section
-from dorylus.cli.ingest_bars import bars
+from dorylus.cli.convert import check_parent
+from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
+from dorylus.cli.ingest import bars
 from dorylus.cli.interrupt import tell_nothing_written
-from dorylus.cli.new_store import check_parent
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.report import units
-from dorylus.training.run_folder import RunSpec
+from dorylus.runs import RunSpec
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from dorylus.graph.graph import Graph
-    from dorylus.graph.ingest.progress import Tell
+    from dorylus.graph import Graph
+    from dorylus.ingest import Tell
     from dorylus.partition import Partitioning, Quality
 
 ALL = "all"
@@ -59,7 +59,7 @@ def partition(
     console = Console(highlight=False)
     with tell_nothing_written(), bars() as tell:
         loaded = _loaded(graph, root, memory)
-        asked = Asked(loaded, servers, seed, passes, memory, out)
+        asked = PartitionRequest(loaded, servers, seed, passes, memory, out)
         if memory is not None:
             console.print(asked.plan(methods), markup=False, soft_wrap=True)
         table, remarks, made = _compare(asked, methods, tell)
@@ -83,7 +83,7 @@ def _methods(asked: str, new: Path | None, *, saves: bool) -> Sequence[str]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PartitionRequest:
     """What was asked for."""
 
     graph: "Graph"
@@ -95,15 +95,14 @@ class Asked:
 
     def plan(self, methods: Sequence[str]) -> str:
         """What it will take under the limit, in words; refused where it cannot be kept."""
-        from dorylus.partition.plan import plan_partitioning
+        from dorylus.partition import plan_partitioning
 
         plans = [plan_partitioning(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
         return "\n".join(map(str, plans))
 
     def make(self, method: str, passes: int | None, tell: "Tell") -> "tuple[Partitioning, float]":
         """The vertices divided by one method, and the seconds that took."""
-        from dorylus.partition import make_partitioning
-        from dorylus.partition.reading import scratch_beside
+        from dorylus.partition import make_partitioning, scratch_beside
 
         start = time.perf_counter()
         made = make_partitioning(
@@ -121,9 +120,7 @@ class Asked:
 
 def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
     """The graph; that of saved shards, its edges alone, where the source is a folder of such."""
-    from dorylus.partition import open_shards
-    from dorylus.partition.plan import check_reuniting
-    from dorylus.partition.shard_store import SHARDS
+    from dorylus.partition import SHARDS, check_reuniting, open_shards
 
     if (Path(source) / SHARDS.manifest).is_file():
         shards = open_shards(source)
@@ -133,7 +130,9 @@ def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
     return RunSpec(graph_section(source, root, None)).load_graph()
 
 
-def _compare(asked: Asked, methods: Sequence[str], tell: "Tell") -> "tuple[Table, list[str], Partitioning | None]":
+def _compare(
+    asked: PartitionRequest, methods: Sequence[str], tell: "Tell"
+) -> "tuple[Table, list[str], Partitioning | None]":
     """The table with a row a method, what is to be said beside it, and the last partitioning made.
 
     Among several methods, one whose package is absent is left out with a remark, and only stream gets the passes.

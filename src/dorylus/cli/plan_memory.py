@@ -4,17 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli import asked
-from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_section, model_section
-from dorylus.cli.asked import widths as widths_of
-from dorylus.cli.flags import with_settings
+from dorylus.cli import flags as asked
+from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, graph_section, model_section, with_settings
+from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.train import DEFAULT_MODEL
 from dorylus.report import units
-from dorylus.training.run_folder import RunSpec
+from dorylus.runs import RunSpec
 
 if TYPE_CHECKING:
-    from dorylus.training.limits import MemoryPlan
-    from dorylus.training.scratch import Scratch
+    from dorylus.memory import MemoryPlan, Scratch
 
 
 def plan_memory(

@@ -1,16 +1,54 @@
-"""``dorylus predict``: what a trained model says of every vertex, as a file."""
+"""``dorylus predict``: what a trained model says of every vertex, as a file.
 
+The bar of a prediction: a spinner while the model is at work, then rows written, their rate and the time left.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dorylus.cli.flags import with_settings
 from dorylus.cli.interrupt import tell_nothing_written
-from dorylus.cli.prediction_bar import prediction_bar
+from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.training.run_folder import RunFolder
+from dorylus.runs import RunFolder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Task
+
+    from dorylus.inference import Tell
+
+
+@contextmanager
+def prediction_bar(
+    what: str, console: "Console | None" = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator["Tell"]:
+    """Draws on stderr, where that is a terminal; the bar only if all has taken more than two seconds."""
+    from rich.console import Console
+
+    console = console or Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    with (
+        console.status(f"computing {what} of every vertex") as status,
+        # A terminal has room for one of them.
+        progress_bar(f"writing {what}", rate_of, console, clock, at_first=status.stop) as tell,
+    ):
+        yield tell
+
+
+def rate_of(task: "Task") -> str:
+    """How many rows are written a second: 1,234,567 rows/s."""
+    speed = task.finished_speed or task.speed
+    return "" if speed is None else f"{speed:,.0f} rows/s"
+
 
 KINDS = ("logits", "classes", "embeddings")
 
@@ -36,11 +74,11 @@ def predict(
     RunFolder.open(run_dir)
     target = output or run_dir / f"{what}.npy"
 
-    from dorylus.training.prediction_file import check_target
+    from dorylus.inference import check_target
 
     check_target(target)
     with tell_nothing_written(), prediction_bar(what) as tell:
-        from dorylus.training import predict_from
+        from dorylus.inference import predict_from
 
         written = predict_from(run_dir, what, layer, out=target, tell=tell, **settings)
     ids = "" if written.ids is None else f", their ids in {written.ids}"

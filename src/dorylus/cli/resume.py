@@ -9,9 +9,8 @@ import typer
 
 from dorylus.cli.flags import with_settings
 from dorylus.cli.interrupt import tell_how_to_go_on
-from dorylus.training.config import RECUT, recut
-from dorylus.training.run_folder import RunFolder
-from dorylus.training.run_lock import RunLock
+from dorylus.config import RECUT, recut
+from dorylus.runs import RunFolder, RunLock
 
 
 @partial(with_settings, only=RECUT)
@@ -29,7 +28,7 @@ def resume(
     RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
 
     import dorylus
-    from dorylus.report.terminal import TerminalProgress
+    from dorylus.report import TerminalProgress
 
     with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dorylus.errors import ConfigError
-from dorylus.training.run_folder import RunFolder
+from dorylus.runs import RunFolder
 
 
 def timeline(
@@ -17,8 +17,8 @@ def timeline(
     out: Annotated[Path | None, typer.Option(help="An .svg file. [RUN_DIR/timeline.svg]", metavar="FILE")] = None,
 ) -> None:
     """Draw when each task of the traced epochs ran, for which server and on which thread."""
-    from dorylus.observe import current, read_log
-    from dorylus.report.timeline import timeline as drawn
+    from dorylus.report import timeline as drawn
+    from dorylus.runs import current, read_log
 
     folder = RunFolder.open(run_dir)
     target = out or run_dir / "timeline.svg"

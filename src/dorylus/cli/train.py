@@ -7,14 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
-from dorylus.cli import asked
-from dorylus.cli.asked import GRAPH_HELP, Root, RowNormalise, graph_options, graph_section, model_section, short_name
-from dorylus.cli.asked import widths as widths_of
-from dorylus.cli.flags import with_settings
+from dorylus.cli import flags as asked
+from dorylus.cli.flags import (
+    GRAPH_HELP,
+    Root,
+    RowNormalise,
+    graph_options,
+    graph_section,
+    model_section,
+    short_name,
+    with_settings,
+)
+from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.training.config import RunConfig
-from dorylus.training.run_folder import RunSpec, check_free, read_run_toml
+from dorylus.runs import RunSpec, check_free, read_run_toml
 
 DEFAULT_MODEL = "gcn"
 
@@ -61,7 +69,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
     recipe = spec.build_model()
 
     import dorylus
-    from dorylus.report.terminal import TerminalProgress
+    from dorylus.report import TerminalProgress
 
     with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(config.run_dir):
         progress.wait(f"loading {spec.graph['source']}")

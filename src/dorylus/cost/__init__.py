@@ -4,33 +4,26 @@ Pure: no clock, no network, no torch. Whoever measures tells the :class:`Meter`;
 counted into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` says whether to go on.
 """
 
-from dorylus.cost.bill import Basis, Bill, Line, value
-from dorylus.cost.budget import Budget, Decision
-from dorylus.cost.dollars import dollars
-from dorylus.cost.meter import Meter
-from dorylus.cost.price_book import PriceBook
-from dorylus.cost.pricing import cluster_bill, make_bill
-from dorylus.cost.rates import Rates
-from dorylus.cost.rows import FunctionService, Instance, Rounding, TransferPath
-from dorylus.cost.usage import FunctionUse, Phase, Role, Usage
+from dorylus.cost.bill import Bill, value
+from dorylus.cost.budget import Budget, BudgetDecision
+from dorylus.cost.meter import FunctionUse, Meter, Phase, Role, Usage
+from dorylus.cost.money import amount_of, dollars
+from dorylus.cost.price_book import PriceBook, Rounding
+from dorylus.cost.pricing import Rates, cluster_bill, make_bill
 
 __all__ = [
-    "Basis",
     "Bill",
     "Budget",
-    "Decision",
-    "FunctionService",
+    "BudgetDecision",
     "FunctionUse",
-    "Instance",
-    "Line",
     "Meter",
     "Phase",
     "PriceBook",
     "Rates",
     "Role",
     "Rounding",
-    "TransferPath",
     "Usage",
+    "amount_of",
     "cluster_bill",
     "dollars",
     "make_bill",

@@ -11,9 +11,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Self
 
-from dorylus.cost.dollars import dollars, quantity
-from dorylus.cost.exact import amount_of, total
-from dorylus.cost.rows import Row
+from dorylus.cost.money import amount_of, dollars, quantity, total
+from dorylus.cost.price_book import Row
 from dorylus.errors import ConfigError, DataError, unknown_name
 
 
@@ -25,7 +24,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True)
-class Line:
+class BillLine:
     """One item: so much of something, at a price that was seen somewhere, is so many dollars."""
 
     what: str
@@ -62,9 +61,9 @@ class Line:
 class Bill:
     """What a run cost. ``items`` are all its lines; :meth:`lines` and :meth:`total` are those of a basis."""
 
-    items: tuple[Line, ...] = ()
+    items: tuple[BillLine, ...] = ()
 
-    def lines(self, basis: str = Basis.FULL) -> tuple[Line, ...]:
+    def lines(self, basis: str = Basis.FULL) -> tuple[BillLine, ...]:
         """The lines that count on a basis."""
         if basis not in tuple(Basis):
             raise ConfigError(unknown_name("basis", basis, [each.value for each in Basis]))
@@ -102,7 +101,7 @@ class Bill:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """What :meth:`to_dict` wrote down."""
         try:
-            return cls(tuple(Line.from_dict(line) for line in data["lines"]))
+            return cls(tuple(BillLine.from_dict(line) for line in data["lines"]))
         except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise DataError(f"a bill cannot be read: {error!r}. Give what Bill.to_dict wrote.") from error
 

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from dorylus.cost.dollars import dollars
+from dorylus.cost.money import dollars
 from dorylus.errors import ConfigError
 
 LOOK_BACK = 3  # epochs: one slow epoch is remembered for a while, one slow start is forgotten
 
 
 @dataclass(frozen=True)
-class Decision:
+class BudgetDecision:
     """Whether to go on, what the next epoch is expected to cost, and why, in words."""
 
     go_on: bool
@@ -42,7 +42,7 @@ class Budget:
         except ArithmeticError as error:
             raise ConfigError(f"budget_usd={budget_usd!r}: a budget is a positive number of dollars.") from error
 
-    def decide(self, spent: Decimal, epochs: Sequence[Decimal], closing: Decimal = Decimal(0)) -> Decision:
+    def decide(self, spent: Decimal, epochs: Sequence[Decimal], closing: Decimal = Decimal(0)) -> BudgetDecision:
         """Whether the next epoch fits: ``spent`` until now, what each epoch so far cost, and what closing will.
 
         Nothing is known of the first epoch's cost: it begins if anything is left.
@@ -52,4 +52,4 @@ class Budget:
         go_on = expected <= left if epochs else left > 0
         words = f"{dollars(spent)} of {dollars(self.limit_usd)} spent, the next epoch costs about {dollars(expected)}"
         words += f" and closing the run {dollars(closing)}" if closing else ""
-        return Decision(go_on, expected, words)
+        return BudgetDecision(go_on, expected, words)

@@ -1,21 +1,126 @@
 """Dense tasks as programs that run without torch: their export, and what runs inside a function."""
 
-from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING
 
-from dorylus.errors import ConfigError
+from dorylus.lazy import lazy_names
 
-_PROGRAMS: Final = ("onnx", "onnxruntime", "onnxscript", "zmq")
-EXTRAS: Final = {  # the packages of each extra that brings functions, as they are imported
-    "functions": _PROGRAMS,
-    "lambda": (*_PROGRAMS, "boto3"),
-    "local-functions": (*_PROGRAMS, "boto3", "awslambdaric", "ministack"),
-}
+if TYPE_CHECKING:
+    from dorylus.functions.aws_lambda import handler
+    from dorylus.functions.deploy.access import (
+        Access,
+        aws_access,
+        code_of,
+        cure,
+        is_about_credentials,
+        local_access,
+        said,
+        status_of,
+    )
+    from dorylus.functions.deploy.aws import Deployment
+    from dorylus.functions.deploy.config import DEFAULT_NAME, FunctionConfig, on_aws, on_this_machine
+    from dorylus.functions.deploy.desired_state import DesiredState, Found, Unbuilt
+    from dorylus.functions.deploy.local import LocalFunctions
+    from dorylus.functions.deploy.package import build, needs_download
+    from dorylus.functions.deploy.plan import (
+        ApiCall,
+        deploy_calls,
+        destroy_calls,
+        everything_of,
+        format_plan,
+        looks,
+        state,
+        title,
+    )
+    from dorylus.functions.export import Exports
+    from dorylus.functions.invocation import CONTENT, TOKEN_VARIABLE, DirectTask, Invocation, Ports
+    from dorylus.functions.payload import CSR, PRECISIONS, ROW_ROLES, Form, forms, narrow, widen
+    from dorylus.functions.program import (
+        ArrayRole,
+        ExportedProgram,
+        ProgramError,
+        called,
+        is_cut_by_row,
+        is_summed,
+        role,
+        which,
+    )
+    from dorylus.functions.program_cache import ProgramCache
+    from dorylus.functions.pure import signature
+    from dorylus.functions.worker import receive, send
 
+__all__ = [
+    "CONTENT",
+    "CSR",
+    "DEFAULT_NAME",
+    "PRECISIONS",
+    "ROW_ROLES",
+    "TOKEN_VARIABLE",
+    "Access",
+    "ApiCall",
+    "ArrayRole",
+    "Deployment",
+    "DesiredState",
+    "DirectTask",
+    "ExportedProgram",
+    "Exports",
+    "Form",
+    "Found",
+    "FunctionConfig",
+    "Invocation",
+    "LocalFunctions",
+    "Ports",
+    "ProgramCache",
+    "ProgramError",
+    "Unbuilt",
+    "aws_access",
+    "build",
+    "called",
+    "code_of",
+    "cure",
+    "deploy_calls",
+    "destroy_calls",
+    "everything_of",
+    "format_plan",
+    "forms",
+    "handler",
+    "is_about_credentials",
+    "is_cut_by_row",
+    "is_summed",
+    "local_access",
+    "looks",
+    "narrow",
+    "needs_download",
+    "on_aws",
+    "on_this_machine",
+    "receive",
+    "role",
+    "said",
+    "send",
+    "signature",
+    "state",
+    "status_of",
+    "title",
+    "which",
+    "widen",
+]
 
-def check_installed(asked: str, extra: str = "functions") -> None:
-    """Refuse what was asked for where packages of its extra are missing, before a model is blamed for it."""
-    missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
-    if missing:
-        absent = f"{', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
-        raise ConfigError(f'{asked} needs {absent}: pip install "dorylus[{extra}]".')
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "aws_lambda": "handler",
+        "deploy.access": "Access aws_access code_of cure is_about_credentials local_access said status_of",
+        "deploy.aws": "Deployment",
+        "deploy.config": "DEFAULT_NAME FunctionConfig on_aws on_this_machine",
+        "deploy.desired_state": "DesiredState Found Unbuilt",
+        "deploy.local": "LocalFunctions",
+        "deploy.package": "build needs_download",
+        "deploy.plan": "ApiCall deploy_calls destroy_calls everything_of format_plan looks state title",
+        "export": "Exports",
+        "invocation": "CONTENT DirectTask Invocation Ports TOKEN_VARIABLE",
+        "payload": "CSR Form PRECISIONS ROW_ROLES forms narrow widen",
+        "program": "ArrayRole ExportedProgram ProgramError called is_cut_by_row is_summed role which",
+        "program_cache": "ProgramCache",
+        "pure": "signature",
+        "worker": "receive send",
+    },
+)

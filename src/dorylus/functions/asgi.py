@@ -15,7 +15,7 @@ from typing import Any
 
 from dorylus.functions.handler import Handler, of_this_process
 from dorylus.functions.invocation import TOKEN_VARIABLE
-from dorylus.wire.frames import DEFAULT, MAGIC
+from dorylus.wire import DEFAULT, MAGIC
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -1,30 +1,106 @@
-"""Export of dense tasks: the program of a call, made once for all calls with its signature."""
+"""Export of dense tasks: the program of a call, made once for all calls with its signature.
+
+Whether a program computes what torch does: tried on random rows of several numbers, whole and in parts.
+"""
 
 import hashlib
 import threading
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.functions.agreement import disagreement
-from dorylus.functions.program import Program
+from dorylus.functions.program import ArrayRole, ExportedProgram, called
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.functions.pure import Pure, signature
-from dorylus.functions.recording import record
+from dorylus.functions.runner import Runner
 from dorylus.functions.translate import translate
-from dorylus.functions.unexportable import ExportError, UnexportableError, refusal
-from dorylus.saga.dense import Call
+from dorylus.functions.unexportable import UnexportableError, record, refusal
+from dorylus.saga import Call, Mode, dense
 
-__all__ = ["ExportError", "Exports", "export", "signature"]
+_ROW_COUNTS = (1, 37)
+_PART_ROWS = 16
+_OF_LARGEST = 1e-5
+_TIMES_OWN = 16  # how far outputs may be apart, in units of what the last bits of the rows make of them
+_LAST_BIT = 2.0**-23
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def disagreement(pure: Pure, program: ExportedProgram) -> str | None:
+    """In words, how the program and torch differ; None if they do not."""
+    runner = Runner()
+    runner.load(program.hash, program.content)
+    for seed, num_rows in enumerate(_ROW_COUNTS):
+        call = pure.example(num_rows, seed)
+        given = dict(zip(pure.inputs, pure.arguments(call), strict=True))
+        arrays = {name: given[name].numpy() for name in program.inputs}
+        expected, nearby = _by_torch(pure, call), _by_torch(pure, _moved(call))
+        found = runner.run(program.hash, arrays)
+        if (worst := _difference(found, expected, nearby)) is not None:
+            return f"its program does not do what torch does: with {num_rows} rows {worst}"
+        found = runner.run_in_parts(program.hash, arrays, _PART_ROWS)
+        if (worst := _difference(found, expected, nearby)) is not None:
+            return f"a row's output depends on which rows come with it: with {num_rows} rows in parts {worst}"
+    return None
+
+
+def _moved(call: Call) -> Call:
+    """The call with every entry of its rows moved by about its last bit."""
+    random = torch.Generator().manual_seed(0)
+
+    def moved(rows: Any) -> Tensor:
+        up: Tensor = torch.randint(2, rows.shape, generator=random) * 2 - 1
+        return rows * (1 + _LAST_BIT * up)  # type: ignore[no-any-return]
+
+    return replace(call, inputs=tuple(map(moved, call.inputs)))
+
+
+def _by_torch(pure: Pure, call: Call) -> Arrays:
+    """What torch gives for a call, by name."""
+    reply = dense.run(call)
+    made = {} if pure.kept is None else pure.handed_over(call)
+    made |= {called(ArrayRole.OUTPUT, index): output for index, output in enumerate(reply.outputs)}
+    made |= {
+        called(ArrayRole.INPUT_GRAD, index): grad for index, grad in enumerate(reply.input_grads) if grad is not None
+    }
+    made |= {called(ArrayRole.WEIGHT_GRAD, name): grad for name, grad in reply.weight_grads.items()}
+    arrays = {name: tensor.numpy() for name, tensor in made.items()}
+    return arrays | ({called(ArrayRole.LOSS): np.array(reply.loss, np.float32)} if call.mode is Mode.LOSS else {})
+
+
+def _difference(found: Arrays, expected: Arrays, nearby: Arrays) -> str | None:
+    if expected.keys() != found.keys():
+        return f"it gives {sorted(found)}, where torch gives {sorted(expected)}"
+    for name, want in expected.items():
+        got = found[name]
+        if got.shape != want.shape or got.dtype != want.dtype:
+            return f"{name} is {got.dtype}{list(got.shape)}, where torch gives {want.dtype}{list(want.shape)}"
+        slack = _OF_LARGEST * max(1.0, _largest(want)) + _TIMES_OWN * _largest(want - nearby[name])
+        if not np.allclose(got, want, rtol=_OF_LARGEST, atol=slack, equal_nan=True):
+            return f"{name} differs from torch's by up to {_largest(got - want):.2g}"
+    return None
+
+
+def _largest(array: NDArray[Any]) -> float:
+    """The largest entry that is finite, by size."""
+    return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
+
 
 _FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _DEADLINE_S = 300.0
-_NOTHING = Program.of(b"", (), ())
+_NOTHING = ExportedProgram.of(b"", (), ())
 
 
-def export(call: Call) -> Program:
+def export(call: Call) -> ExportedProgram:
     """The program of a call, made now and checked against torch. ExportError if there can be none."""
     return _explained(call, lambda: _made(Pure(call)))
 
@@ -38,20 +114,20 @@ class Exports:
     def __init__(self, cache: ProgramCache | None = None) -> None:
         self._cache = cache
         self._lock = threading.Lock()
-        self._programs: dict[Hashable, Future[Program]] = {}
+        self._programs: dict[Hashable, Future[ExportedProgram]] = {}
         self.num_made = 0
 
-    def program(self, call: Call) -> Program:
+    def program(self, call: Call) -> ExportedProgram:
         """The program for a call and for all like it. Without outputs, there is nothing to run."""
         return self._once(signature(call), lambda: _explained(call, lambda: self._found(call)))
 
-    def _found(self, call: Call) -> Program:
+    def _found(self, call: Call) -> ExportedProgram:
         pure = Pure(call)
         key = _key(pure)
         # Bodies of other plans (evaluation's, say) may run the same operations: one program serves them all.
         return self._once(key, lambda: self._from_disk(pure, key))
 
-    def _from_disk(self, pure: Pure, key: str) -> Program:
+    def _from_disk(self, pure: Pure, key: str) -> ExportedProgram:
         found = None if self._cache is None else self._cache.get(key)
         if found is not None:
             return found
@@ -62,7 +138,7 @@ class Exports:
             self._cache.put(key, program)
         return program
 
-    def _once(self, name: Hashable, make: Callable[[], Program]) -> Program:
+    def _once(self, name: Hashable, make: Callable[[], ExportedProgram]) -> ExportedProgram:
         with self._lock:
             first = name not in self._programs
             future = self._programs.setdefault(name, Future())
@@ -77,14 +153,14 @@ class Exports:
         return program
 
 
-def _waited(future: Future[Program]) -> Program:
+def _waited(future: Future[ExportedProgram]) -> ExportedProgram:
     try:
         return future.result(_DEADLINE_S)
     except TimeoutError:
         raise TrainingError(f"another thread's export has not ended within {_DEADLINE_S:.0f} s.") from None
 
 
-def _made(pure: Pure) -> Program:
+def _made(pure: Pure) -> ExportedProgram:
     if not pure.outputs:
         return _NOTHING
     program = translate(pure)
@@ -109,7 +185,7 @@ def _version(package: str) -> str:
         ) from error
 
 
-def _explained(call: Call, make: Callable[[], Program]) -> Program:
+def _explained(call: Call, make: Callable[[], ExportedProgram]) -> ExportedProgram:
     try:
         return make()
     except (ConfigError, TrainingError):

@@ -13,14 +13,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dorylus.errors import DorylusError
-from dorylus.functions.errand import Walk, run_errand
-from dorylus.functions.invocation import CONTENT, Errand, Invocation, ports_of
+from dorylus.functions.direct_path import DirectCall, Links, WarmWeights, run_direct_call
+from dorylus.functions.invocation import CONTENT, DirectTask, Invocation, Stopwatch, ports_of
 from dorylus.functions.payload import narrow, widen
 from dorylus.functions.runner import Runner
-from dorylus.functions.stopwatch import Stopwatch
-from dorylus.functions.warm import Links, WarmWeights
-from dorylus.wire.errors import FrameError, Refused, WireError
-from dorylus.wire.frames import DEFAULT, Buffer, Frame, pack, unpack
+from dorylus.wire import DEFAULT, Buffer, Frame, FrameError, Refused, WireError, pack, unpack
 
 Arrays = dict[str, NDArray[Any]]
 Answer = tuple[dict[str, Any], Arrays]
@@ -78,7 +75,7 @@ class Handler:
             made = self._runner.run(invocation.program, widen(arrays, invocation.columns, shapes))
             return {}, narrow(made, invocation.precision)
 
-    def _run_errand(self, invocation: Invocation, errand: Errand, arrays: Arrays, watch: Stopwatch) -> Answer:
+    def _run_errand(self, invocation: Invocation, errand: DirectTask, arrays: Arrays, watch: Stopwatch) -> Answer:
         """Walk to the ports and back; over connections from earlier, which may be dead, a second time if need be."""
         was_warm = self._links.is_warm
         try:
@@ -92,11 +89,11 @@ class Handler:
             self._walk(invocation, errand, arrays, watch)
         return {}, {}
 
-    def _walk(self, invocation: Invocation, errand: Errand, arrays: Arrays, watch: Stopwatch) -> None:
+    def _walk(self, invocation: Invocation, errand: DirectTask, arrays: Arrays, watch: Stopwatch) -> None:
         ports = errand.ports
         rows, weights = (self._links.to(address, ports.keys) for address in (ports.rows, ports.weights))
-        walk = Walk(invocation.task, errand, rows, weights, watch)
-        run_errand(invocation, arrays, walk, self._runner, self._weights)
+        walk = DirectCall(invocation.task, errand, rows, weights, watch)
+        run_direct_call(invocation, arrays, walk, self._runner, self._weights)
 
     def _probe(self, header: Mapping[str, Any]) -> Answer:
         """Whether both ports can be reached from here."""

@@ -1,14 +1,17 @@
 """What an invocation asks of a function, as its frame's header says it; both ends read and write it here.
 
 This file is shipped inside functions: numpy only.
+
+How long a function spent on what: standard library only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dorylus.functions.payload import PRECISIONS
-from dorylus.wire.errors import FrameError
+from dorylus.wire import FrameError
 
 CONTENT: Final = "program.content"  # the name under which a program travels in a frame
 MAX_PARTS: Final = 1 << 20  # of one task's rows
@@ -30,7 +33,7 @@ class Ports:
 
 
 @dataclass(frozen=True)
-class Errand:
+class DirectTask:
     """The direct path: what a function fetches and pushes itself. ``weights`` is the id of their version.
 
     ``stream``: a part of the rows is fetched while the one before is computed; else everything is fetched first.
@@ -62,7 +65,7 @@ class Invocation:
     program: str
     columns: Mapping[str, int] = field(default_factory=dict)
     precision: str = "float32"
-    errand: Errand | None = None
+    errand: DirectTask | None = None
 
     def to_header(self) -> dict[str, Any]:
         """The header of the frame."""
@@ -97,8 +100,8 @@ def ports_of(header: Mapping[str, Any]) -> Ports:
     return Ports(_get(ports, "rows", str), _get(ports, "weights", str), _get(header, "keys", dict))
 
 
-def _errand(header: Mapping[str, Any]) -> Errand:
-    errand = Errand(
+def _errand(header: Mapping[str, Any]) -> DirectTask:
+    errand = DirectTask(
         ports_of(header),
         _get(header, "rows", int),
         _get(header, "part_rows", int),
@@ -119,3 +122,28 @@ def _get(header: Mapping[str, Any], name: str, kind: type | tuple[type, ...], de
     if value is _NO_DEFAULT or not isinstance(value, kind):
         raise FrameError(f"an invocation's header has no {name!r} of the kind it needs. Deploy the same release.")
     return value
+
+
+SPENT_ON = ("init", "fetch", "compute", "push")
+
+
+class Stopwatch:
+    """Adds up what an invocation spends on each of its doings, by a clock in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._start_s = clock, clock()
+        self._spent_s = dict.fromkeys(SPENT_ON, 0.0)
+
+    @contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        """Counts the time within as spent on something; it must not be nested."""
+        start_s = self._clock()
+        try:
+            yield
+        finally:
+            self._spent_s[what] += self._clock() - start_s
+
+    def timings(self) -> dict[str, float]:
+        """Milliseconds so far, by what they were spent on, and in all."""
+        spent = {f"{what}_ms": round(1000 * spent_s, 3) for what, spent_s in self._spent_s.items()}
+        return {**spent, "total_ms": round(1000 * (self._clock() - self._start_s), 3)}

@@ -11,14 +11,14 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.functions.program import ProgramError, Role, role
+from dorylus.functions.program import ArrayRole, ProgramError, role
 
 Arrays = Mapping[str, NDArray[Any]]
 Form = tuple[np.dtype[Any], tuple[int, ...]]  # what an array is as it travels: its dtype and shape
 Precision = Literal["float32", "bf16", "int8"]
 
 PRECISIONS: Final = ("float32", "bf16", "int8")
-ROW_ROLES: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.OUTPUT, Role.INPUT_GRAD})
+ROW_ROLES: Final = frozenset({ArrayRole.ROWS, ArrayRole.COTANGENT, ArrayRole.OUTPUT, ArrayRole.INPUT_GRAD})
 SCALE: Final = ".scale"
 CSR: Final = (".indptr", ".indices", ".values")
 MAX_DENSE_BYTES: Final = 4 << 30

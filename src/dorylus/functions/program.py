@@ -21,7 +21,7 @@ class ProgramError(DorylusError):
     exit_code = 1
 
 
-class Role(Enum):
+class ArrayRole(Enum):
     """What an array is to a program; the value is the name's part before the first dot."""
 
     ROWS = "rows"
@@ -36,16 +36,18 @@ class Role(Enum):
     LOSS = "loss"
 
 
-CUT_BY_ROW: Final = frozenset({Role.ROWS, Role.COTANGENT, Role.LABELS, Role.OUTPUT, Role.SAVED, Role.INPUT_GRAD})
-SUMMED: Final = frozenset({Role.WEIGHT_GRAD, Role.LOSS})
+CUT_BY_ROW: Final = frozenset(
+    {ArrayRole.ROWS, ArrayRole.COTANGENT, ArrayRole.LABELS, ArrayRole.OUTPUT, ArrayRole.SAVED, ArrayRole.INPUT_GRAD}
+)
+SUMMED: Final = frozenset({ArrayRole.WEIGHT_GRAD, ArrayRole.LOSS})
 ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
 
-_ROLES = {role.value: role for role in Role}
-_ALONE = frozenset({Role.LABELS, Role.TOTAL, Role.LOSS})
+_ROLES = {role.value: role for role in ArrayRole}
+_ALONE = frozenset({ArrayRole.LABELS, ArrayRole.TOTAL, ArrayRole.LOSS})
 
 
 @dataclass(frozen=True)
-class Program:
+class ExportedProgram:
     """A dense task as ONNX, known by the SHA-256 of its content.
 
     ``inputs`` are only the arrays it needs: a gradient that does not depend on the rows does not ask for them. A
@@ -66,7 +68,7 @@ class Program:
         inputs: tuple[str, ...],
         outputs: tuple[str, ...],
         kept: Mapping[str, int] | None = None,
-    ) -> "Program":
+    ) -> "ExportedProgram":
         """The program with this content."""
         return cls(content, content_hash(content), inputs, outputs, kept)
 
@@ -77,7 +79,7 @@ def content_hash(content: bytes) -> str:
 
 
 @lru_cache(4096)  # asked a dozen times a task; names come from outside, so not all are kept
-def role(name: str) -> Role:
+def role(name: str) -> ArrayRole:
     """The role of an array with this name."""
     before, dot, after = name.partition(".")
     found = _ROLES.get(before)
@@ -86,7 +88,7 @@ def role(name: str) -> Role:
     return found
 
 
-def called(role: Role, which: int | str | None = None) -> str:
+def called(role: ArrayRole, which: int | str | None = None) -> str:
     """The name of an array: ``called(Role.ROWS, 0)`` is ``"rows.0"``."""
     return role.value if which is None else f"{role.value}.{which}"
 

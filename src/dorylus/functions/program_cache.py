@@ -12,9 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dorylus.durable import new_file
-from dorylus.functions.program import Program, ProgramError, role
-from dorylus.small_files import FileTooLargeError, read_small
+from dorylus.files import FileTooLargeError, new_file, read_small
+from dorylus.functions.program import ExportedProgram, ProgramError, role
 
 _SUFFIX = ".program"
 _MAX_BYTES = 128 << 20
@@ -36,7 +35,7 @@ class ProgramCache:
         self.folder = default_folder() if folder is None else folder
         self._max_bytes = max_bytes
 
-    def get(self, key: str) -> Program | None:
+    def get(self, key: str) -> ExportedProgram | None:
         """The program kept under a key; None if there is none, or if its file is damaged."""
         path = self._path(key)
         try:
@@ -46,7 +45,7 @@ class ProgramCache:
             return None
         return _read(key, found)
 
-    def put(self, key: str, program: Program) -> None:
+    def put(self, key: str, program: ExportedProgram) -> None:
         """Keep a program under a key; who reads meanwhile sees all of it, or nothing."""
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -71,13 +70,13 @@ class ProgramCache:
                 yield found.st_mtime_ns, found.st_size, path
 
 
-def _written(key: str, program: Program) -> bytes:
+def _written(key: str, program: ExportedProgram) -> bytes:
     about = {"key": key, "inputs": program.inputs, "outputs": program.outputs, "kept": program.kept}
     rest = json.dumps(about).encode() + b"\n" + program.content
     return hashlib.sha256(rest).hexdigest().encode() + b"\n" + rest
 
 
-def _read(key: str, found: bytes) -> Program | None:
+def _read(key: str, found: bytes) -> ExportedProgram | None:
     claimed, _, rest = found.partition(b"\n")
     if hashlib.sha256(rest).hexdigest().encode() != claimed:
         return None
@@ -93,7 +92,7 @@ def _read(key: str, found: bytes) -> Program | None:
         return None  # of another release, or of somebody else
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not _are_widths(kept):
         return None
-    return Program.of(content, tuple(inputs), tuple(outputs), kept)
+    return ExportedProgram.of(content, tuple(inputs), tuple(outputs), kept)
 
 
 def _are_widths(kept: Any) -> bool:

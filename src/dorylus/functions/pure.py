@@ -3,21 +3,118 @@
 The arithmetic is that of :mod:`dorylus.saga.dense`, written so that a tracer can follow it: no number leaves a tensor.
 Rows are dense here: bodies that take sparse rows give the same on dense ones. A gradient that was handed what it needs
 runs the body too, but takes what autograd has saved from there: no output depends on that run, so it is not translated.
+
+What a forward task hands to its gradient where that is not to run the body again: what autograd saves.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dorylus.functions.program import Role, called
-from dorylus.functions.saving import Heard, Listener, Source, sources
-from dorylus.saga.dense import IGNORED, Call, Mode, Saved, Targets, loss_sum
-from dorylus.saga.stages import Body
+from dorylus.functions.program import ArrayRole, called
+from dorylus.saga import IGNORED, Body, Call, Mode, Saved, Targets, loss_sum
+
+_TRAVELS = frozenset({torch.float32, torch.bool})
+
+
+class Listener:
+    """Hears what autograd saves under its ``hooks``, and gives back what stands ``instead`` of it, if anything does."""
+
+    def __init__(self, instead: Sequence[Tensor | None] = ()) -> None:
+        self.heard: list[Tensor] = []
+        self._instead = instead
+
+    def hooks(self) -> saved_tensors_hooks:
+        """To run a body under."""
+        return saved_tensors_hooks(self._hear, self._give)
+
+    def _hear(self, tensor: Tensor) -> int:
+        self.heard.append(tensor.detach())
+        return len(self.heard) - 1
+
+    def _give(self, number: int) -> Tensor:
+        instead = self._instead[number] if number < len(self._instead) else None
+        return self.heard[number] if instead is None else instead
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the gradient gets a saved tensor from: a matrix by name. ``axis`` is the tensor's axis of rows."""
+
+    name: str
+    axis: int
+    shape: tuple[int, ...]  # of the tensor without that axis
+    dtype: torch.dtype
+
+    def matrix(self, tensor: Tensor) -> Tensor:
+        """The matrix that holds a tensor."""
+        rows = tensor.movedim(self.axis, 0) if self.axis else tensor
+        return (rows.flatten(1) if self.shape else rows.unsqueeze(1)).to(torch.float32)
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        """The tensor that a matrix holds."""
+        rows = matrix.to(self.dtype)
+        if len(self.shape) != 1:
+            rows = rows.reshape(rows.shape[0], *self.shape)
+        return rows.movedim(0, self.axis) if self.axis else rows
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A run on some rows: what the body was given, what it gave, and what autograd saved."""
+
+    num_rows: int
+    given: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    saved: Sequence[Tensor]
+
+
+def sources(few: Heard, more: Heard) -> tuple[Source | None, ...]:
+    """Where the gradient gets each saved tensor from; None: it makes it. Found by two runs on different rows."""
+    at_hand = {_memory(tensor) for tensor in more.given}
+    names = {_content(output, 0): called(ArrayRole.OUTPUT, index) for index, output in enumerate(more.outputs)}
+    num_outputs = len(names)
+    found: list[Source | None] = []
+    for small, large in zip(few.saved, more.saved, strict=False):  # where they differ in number, so do the programs
+        axis = _rows_axis(small, few.num_rows, large, more.num_rows)
+        if axis is None or large.dtype not in _TRAVELS or _memory(large) in at_hand:
+            found.append(None)
+        else:
+            name = names.setdefault(_content(large, axis), called(ArrayRole.SAVED, len(names) - num_outputs))
+            found.append(Source(name, axis, tuple(large.movedim(axis, 0).shape[1:]), large.dtype))
+    return tuple(found)
+
+
+def place(tensor: Tensor) -> object:
+    """Where a tensor lies: what autograd has kept is another object over the same memory."""
+    return (_memory(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+
+
+def _memory(tensor: Tensor) -> Any:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _content(tensor: Tensor, axis: int) -> object:
+    """What is the same for tensors that are the same rows, whatever shape a row has."""
+    if axis == 0 and tensor.is_contiguous():
+        return (_memory(tensor), tensor.storage_offset(), tensor.dtype, tensor.numel())
+    return place(tensor)
+
+
+def _rows_axis(small: Tensor, few: int, large: Tensor, more: int) -> int | None:
+    """The one axis that follows the number of rows; None if there is none, or if more than that changes."""
+    if small.dim() != large.dim():
+        return None
+    sizes = enumerate(zip(small.shape, large.shape, strict=True))
+    changed = {axis: both for axis, both in sizes if both[0] != both[1]}
+    return next(iter(changed)) if list(changed.values()) == [(few, more)] else None
+
 
 _SHARE_IGNORED = 0.25  # of the labels of example rows
 _TOTAL = 1.5
@@ -80,15 +177,18 @@ class Pure:
     def arguments(self, call: Call) -> tuple[Tensor, ...]:
         """The tensors of a call like this one, in the order of ``inputs``."""
         of: dict[str, Any] = self._rows_and_weights(call)
-        of |= {called(Role.COTANGENT, index): given for index, given in enumerate(call.cotangents)}
+        of |= {called(ArrayRole.COTANGENT, index): given for index, given in enumerate(call.cotangents)}
         of |= call.kept.arrays if isinstance(call.kept, Saved) else {}
         if call.targets is not None:
-            of |= {called(Role.LABELS): call.targets.labels, called(Role.TOTAL): torch.tensor(call.targets.total)}
+            of |= {
+                called(ArrayRole.LABELS): call.targets.labels,
+                called(ArrayRole.TOTAL): torch.tensor(call.targets.total),
+            }
         return tuple(of[name] for name in self.inputs)
 
     def _rows_and_weights(self, call: Call) -> dict[str, Any]:
-        rows = {called(Role.ROWS, index): rows for index, rows in enumerate(call.inputs)}
-        return rows | {called(Role.WEIGHT, name): weight.detach() for name, weight in call.weights.items()}
+        rows = {called(ArrayRole.ROWS, index): rows for index, rows in enumerate(call.inputs)}
+        return rows | {called(ArrayRole.WEIGHT, name): weight.detach() for name, weight in call.weights.items()}
 
     def _drawn(self, num_rows: int, seed: int) -> Call:
         random = torch.Generator().manual_seed(seed)
@@ -126,7 +226,7 @@ class Pure:
                 outputs = self._run(given)
         else:
             outputs = self._traced({**given, **self._leaves(given)}, listener)
-        made = {called(Role.OUTPUT, index): output.detach() for index, output in enumerate(outputs)}
+        made = {called(ArrayRole.OUTPUT, index): output.detach() for index, output in enumerate(outputs)}
         return made | self._named(listener.heard)
 
     def _gradient(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -136,7 +236,7 @@ class Pure:
         if self.call.mode is Mode.LOSS:
             with torch.enable_grad():
                 loss = self._loss(outputs[0], given)
-            made[called(Role.LOSS)] = loss.detach()
+            made[called(ArrayRole.LOSS)] = loss.detach()
             tops = [loss]
         else:
             pairs = _pairs(outputs, given)
@@ -155,14 +255,16 @@ class Pure:
             return self._run(given)
 
     def _run(self, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        weights = {name: given[called(Role.WEIGHT, name)] for name in self.call.body.weight_names}
-        rows = tuple(given[called(Role.ROWS, index)] for index in range(len(self.call.inputs)))
+        weights = {name: given[called(ArrayRole.WEIGHT, name)] for name in self.call.body.weight_names}
+        rows = tuple(given[called(ArrayRole.ROWS, index)] for index in range(len(self.call.inputs)))
         with sdpa_kernel(SDPBackend.MATH):  # ONNX does not know the fused attention that torch would take
             return self._body(weights, rows)
 
     def _loss(self, logits: Tensor, given: Mapping[str, Tensor]) -> Tensor:
         assert self.call.targets is not None
-        return loss_sum(self.call.targets.loss, logits, given[called(Role.LABELS)]) / given[called(Role.TOTAL)]
+        return (
+            loss_sum(self.call.targets.loss, logits, given[called(ArrayRole.LABELS)]) / given[called(ArrayRole.TOTAL)]
+        )
 
     def _found_sources(self) -> tuple[Source | None, ...]:
         few, more = (self._heard(self._drawn(size, 0)) for size in _SIZES)
@@ -186,21 +288,23 @@ def _hands_over(call: Call) -> bool:
 
 
 def _input_names(call: Call) -> tuple[str, ...]:
-    names = [called(Role.ROWS, index) for index in range(len(call.inputs))]
-    names += [called(Role.COTANGENT, index) for index, given in enumerate(call.cotangents) if given is not None]
+    names = [called(ArrayRole.ROWS, index) for index in range(len(call.inputs))]
+    names += [called(ArrayRole.COTANGENT, index) for index, given in enumerate(call.cotangents) if given is not None]
     if call.targets is not None:
-        names += [called(Role.LABELS), called(Role.TOTAL)]
-    return (*names, *(called(Role.WEIGHT, name) for name in call.body.weight_names))
+        names += [called(ArrayRole.LABELS), called(ArrayRole.TOTAL)]
+    return (*names, *(called(ArrayRole.WEIGHT, name) for name in call.body.weight_names))
 
 
 def _differentiated(call: Call) -> dict[str, str]:
     """The inputs whose gradients are asked for, and what those are called."""
-    rows = {called(Role.ROWS, k): called(Role.INPUT_GRAD, k) for k, wanted in enumerate(call.wanted) if wanted}
+    rows = {
+        called(ArrayRole.ROWS, k): called(ArrayRole.INPUT_GRAD, k) for k, wanted in enumerate(call.wanted) if wanted
+    }
     trained = (name for name in call.body.weight_names if call.weights[name].requires_grad)
-    return rows | {called(Role.WEIGHT, name): called(Role.WEIGHT_GRAD, name) for name in trained}
+    return rows | {called(ArrayRole.WEIGHT, name): called(ArrayRole.WEIGHT_GRAD, name) for name in trained}
 
 
 def _pairs(outputs: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Each output that has a gradient to give back, with its cotangent."""
-    named = ((output, given.get(called(Role.COTANGENT, index))) for index, output in enumerate(outputs))
+    named = ((output, given.get(called(ArrayRole.COTANGENT, index))) for index, output in enumerate(outputs))
     return [(output, cotangent) for output, cotangent in named if cotangent is not None and output.requires_grad]

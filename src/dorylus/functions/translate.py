@@ -2,24 +2,116 @@
 
 The way is make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
 torch.onnx (which knows the operations). Tracers patch torch for the time they work: one export at a time.
+
+Operations that ONNX's own recipes get wrong far from zero, put together from ones that stay right.
+
+An exported model as the content of a program: small, and the same bytes whenever and wherever it is made.
 """
 
 import logging
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, fx
 
 from dorylus.errors import TrainingError
-from dorylus.functions.onnx_content import content_of
-from dorylus.functions.program import ROWS_AXIS, Program, is_cut_by_row
+from dorylus.functions.program import ROWS_AXIS, ExportedProgram, is_cut_by_row
 from dorylus.functions.pure import Pure
-from dorylus.functions.stable import STABLE
 from dorylus.functions.unexportable import check_pure
+
+_REDUCED: Final[Mapping[int, Callable[[Tensor], Tensor]]] = {0: lambda x: x, 1: torch.mean, 2: torch.sum}
+
+
+def _log_sigmoid(x: Tensor) -> Tensor:
+    return torch.clamp(x, max=0) - torch.log1p(torch.exp(-torch.abs(x)))
+
+
+def _log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
+    return _log_sigmoid(x), torch.exp(-torch.abs(x))  # the second is what the gradient is computed from
+
+
+def _binary_cross_entropy_with_logits(
+    x: Tensor, target: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = 1
+) -> Tensor:
+    positive = target if pos_weight is None else target * pos_weight
+    loss = -(positive * _log_sigmoid(x) + (1 - target) * _log_sigmoid(-x))
+    return _REDUCED[reduction](loss if weight is None else loss * weight)
+
+
+STABLE: Final[Mapping[Any, Any]] = {
+    torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid_forward,
+    torch.ops.aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
+}
+
+
+def content_of(model: Any, shapes: Sequence[Sequence[int]]) -> bytes:
+    """The bytes of an ONNX model; ``shapes`` are those that its outputs had for some number of rows."""
+    _strip(model)
+    _drop_identities(model.graph)
+    for array in model.graph.input:
+        _name_rows(array)
+    for array, shape in zip(model.graph.output, shapes, strict=True):
+        array.type.tensor_type.shape.Clear()
+        for size in shape:
+            array.type.tensor_type.shape.dim.add().dim_value = size
+        _name_rows(array)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _strip(message: Any) -> None:
+    """Take out what no runtime needs: where in whose code an operation stood, and shapes that can be inferred."""
+    for field, value in message.ListFields():
+        if field.name in ("metadata_props", "doc_string", "value_info"):
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            for part in [value] if hasattr(value, "ListFields") else value:
+                _strip(part)
+
+
+def _drop_identities(graph: Any) -> None:
+    """Let whoever makes a value give it its last name, where a node did nothing else.
+
+    ONNX Runtime's optimiser does so too, but where an output is also read it loses its readers and refuses the model.
+    """
+    given = {array.name for array in (*graph.input, *graph.initializer)}
+    outputs = {array.name for array in graph.output}
+    for node in [node for node in graph.node if node.op_type == "Identity"]:
+        before, after = node.input[0], node.output[0]
+        if after not in outputs:
+            graph.node.remove(node)
+            _rename(graph, after, before)
+        elif before not in given | outputs:
+            graph.node.remove(node)
+            _rename(graph, before, after)
+
+
+def _rename(graph: Any, old: str, new: str) -> None:
+    for node in _nodes(graph):
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if name == old:
+                    names[index] = new
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of the graphs inside them, which see its values too."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _nodes(inner)
+
+
+def _name_rows(array: Any) -> None:
+    """Say that the array's first axis are the rows, if it has one a row."""
+    if is_cut_by_row(array.name):
+        array.type.tensor_type.shape.dim[0].dim_param = ROWS_AXIS
+
 
 _ONE_AT_A_TIME = threading.Lock()
 _DEADLINE_S = 300.0
@@ -27,7 +119,7 @@ _NUM_ROWS = 101  # of the example that is traced
 _CHATTER = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
-def translate(pure: Pure) -> Program:
+def translate(pure: Pure) -> ExportedProgram:
     """The program of a pure function."""
     with _alone(), _silence():
         arguments = pure.arguments(pure.example(_NUM_ROWS))
@@ -43,7 +135,7 @@ def translate(pure: Pure) -> Program:
             output_names=pure.outputs,
         )  # fmt: skip
     assert made is not None
-    return Program.of(content_of(made.model_proto, shapes), tuple(names), pure.outputs, pure.kept)
+    return ExportedProgram.of(content_of(made.model_proto, shapes), tuple(names), pure.outputs, pure.kept)
 
 
 def _traced(pure: Pure, arguments: Sequence[Tensor]) -> fx.GraphModule:

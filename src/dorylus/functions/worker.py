@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dorylus.functions.handler import Handler
-from dorylus.wire.frames import DEFAULT, Buffer, pack
+from dorylus.wire import DEFAULT, Buffer, pack
 
 LENGTH: Final = struct.Struct("<Q")
 MAX_BYTES: Final = DEFAULT.max_frame_bytes

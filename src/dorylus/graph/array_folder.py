@@ -17,23 +17,22 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.durable import sync_folder
+from dorylus.backends import crc32
 from dorylus.errors import DataError, cannot_write
+from dorylus.files import sync_folder
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.draft import drafted, tidy
-from dorylus.graph.folder_files import SUMS_FILE, FolderFiles, file_name, read_sums
-from dorylus.graph.manifest import Kind
+from dorylus.graph.manifest import SUMS_FILE, FolderFiles, FolderKind, file_name, read_sums
 from dorylus.graph.places import Address, is_elsewhere, place_of, uploaded
 from dorylus.graph.stored_rows import StoredRows
-from dorylus.kernels import crc32
 
 BLOCK_BYTES = 1 << 24
 
 
 def save_folder(
     address: Address,
-    kind: Kind,
+    kind: FolderKind,
     facts: Mapping[str, Any],
     arrays: Iterable[tuple[str, AnyArray]],
     *,
@@ -81,7 +80,7 @@ class NewFolder:
 
 
 @contextmanager
-def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[NewFolder]:
+def new_folder(address: Address, kind: FolderKind, *, overwrite: bool) -> Iterator[NewFolder]:
     """A folder to write arrays and facts to; at the end it gets its manifest and its place, after an error neither."""
     try:
         if not is_elsewhere(address):
@@ -100,13 +99,13 @@ def new_folder(address: Address, kind: Kind, *, overwrite: bool) -> Iterator[New
         ) from error
 
 
-def _draft(address: Address, kind: Kind, overwrite: bool) -> AbstractContextManager[Path]:
+def _draft(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
     if is_elsewhere(address):
         return uploaded(str(address), last=kind.manifest, overwrite=overwrite)
     return drafted(Path(address), overwrite=overwrite)
 
 
-def files_of(folder: Address, kind: Kind, manifest: dict[str, Any]) -> FolderFiles | None:
+def files_of(folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> FolderFiles | None:
     """The files of a folder as they are now; None where it is not on this machine."""
     _forms(folder, kind, manifest)
     return None if is_elsewhere(folder) else FolderFiles(folder, kind, manifest)
@@ -114,7 +113,7 @@ def files_of(folder: Address, kind: Kind, manifest: dict[str, Any]) -> FolderFil
 
 def map_arrays(
     folder: Address,
-    kind: Kind,
+    kind: FolderKind,
     manifest: dict[str, Any],
     *,
     only: Callable[[str], bool] = lambda name: True,
@@ -131,7 +130,10 @@ def map_arrays(
 
 
 def compare_checksums(
-    folder: Address, kind: Kind, manifest: dict[str, Any], tell: Callable[[int, int], None] = lambda done, total: None
+    folder: Address,
+    kind: FolderKind,
+    manifest: dict[str, Any],
+    tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
     """How many arrays there are, all as they were written: every file is read, a block at a time.
 
@@ -156,7 +158,7 @@ def compare_checksums(
     return len(entries)
 
 
-def _file_blocks(folder: Address, kind: Kind, name: str, step: int) -> Iterator[bytes]:
+def _file_blocks(folder: Address, kind: FolderKind, name: str, step: int) -> Iterator[bytes]:
     """A file in blocks of so many bytes, the last perhaps shorter."""
     try:
         with place_of(folder).open(file_name(name)) as file:
@@ -169,7 +171,7 @@ def _file_blocks(folder: Address, kind: Kind, name: str, step: int) -> Iterator[
 
 
 def stored_rows(
-    folder: Address, kind: Kind, manifest: dict[str, Any], name: str, files: FolderFiles | None = None
+    folder: Address, kind: FolderKind, manifest: dict[str, Any], name: str, files: FolderFiles | None = None
 ) -> StoredRows:
     """The rows of one array, to be read as they are asked for, and compared with the checksums of their blocks.
 
@@ -191,7 +193,7 @@ def checksum(array: AnyArray, start: int = 0) -> int:
     return start
 
 
-def check_target(target: Address, kind: Kind, overwrite: bool) -> None:
+def check_target(target: Address, kind: FolderKind, overwrite: bool) -> None:
     """Refuses a place that is taken: by something else, or by a folder of this kind that is not to be replaced."""
     here = None if is_elsewhere(target) else Path(target)
     if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
@@ -202,7 +204,7 @@ def check_target(target: Address, kind: Kind, overwrite: bool) -> None:
         raise DataError(f"the {kind.noun} {target} exists already. Pass overwrite=True to replace it.")
 
 
-def _write_manifest(folder: Path, kind: Kind, facts: Mapping[str, Any]) -> None:
+def _write_manifest(folder: Path, kind: FolderKind, facts: Mapping[str, Any]) -> None:
     with open(folder / kind.manifest, "w", encoding="utf-8") as file:
         json.dump({"format": kind.format, "version": kind.version, **facts}, file, indent=2)
         file.write("\n")
@@ -217,14 +219,16 @@ def _blocks(array: AnyArray) -> list[AnyArray]:
     return [array[begin : begin + step] for begin in range(0, len(array), step)]
 
 
-def _forms(folder: Address, kind: Kind, manifest: dict[str, Any]) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+def _forms(
+    folder: Address, kind: FolderKind, manifest: dict[str, Any]
+) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
     """The type and shape of every array, whose file is as long as that makes it."""
     sizes = place_of(folder).sizes()
     return {name: _form(folder, kind, name, entry, sizes) for name, entry in manifest["arrays"].items()}
 
 
 def _form(
-    folder: Address, kind: Kind, name: str, entry: dict[str, Any], sizes: Mapping[str, int]
+    folder: Address, kind: FolderKind, name: str, entry: dict[str, Any], sizes: Mapping[str, int]
 ) -> tuple[np.dtype[Any], tuple[int, ...]]:
     dtype, shape, file = np.dtype(entry["dtype"]), tuple(entry["shape"]), file_name(name)
     expected = int(np.prod(shape, dtype=object)) * dtype.itemsize

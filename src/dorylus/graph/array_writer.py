@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from dorylus.backends import crc32, crc32_blocks
 from dorylus.graph.arrays import AnyArray
-from dorylus.kernels import crc32, crc32_blocks
 
 BUFFER_BYTES = 1 << 22
 SECTOR_BYTES = 4096

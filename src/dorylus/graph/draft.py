@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dorylus.durable import OLD, is_at, put_folder_in_place, sync_folder
 from dorylus.errors import DataError
+from dorylus.files import OLD, is_at, put_folder_in_place, sync_folder
 
 NEW = ".new"
 WAIT_S = 600.0  # for another process that writes the same, and may have been stopped

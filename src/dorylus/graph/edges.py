@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
@@ -25,9 +25,9 @@ def csr_from_edges(
     if undirected:
         rows, columns = np.concatenate([rows, columns]), np.concatenate([columns, rows])
         weight = None if weight is None else np.concatenate([weight, weight])
-    indptr, indices, weight = kernels.csr_build(rows, columns, num_vertices, num_vertices, weight)
+    indptr, indices, weight = native.csr_build(rows, columns, num_vertices, num_vertices, weight)
     if weight is None:
-        return kernels.csr_coalesce(indptr, indices)
+        return native.csr_coalesce(indptr, indices)
     return _drop_repeats(indptr, indices, weight)
 
 

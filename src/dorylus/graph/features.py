@@ -1,4 +1,7 @@
-"""Sparse feature matrices: bag-of-words rows that stay sparse through the first product of a model."""
+"""Sparse feature matrices: bag-of-words rows that stay sparse through the first product of a model.
+
+Features in two bytes a number: what fits into a float16, and stored rows as the float32 that is computed with.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dorylus import kernels
-from dorylus.errors import GraphError
+from dorylus.backends import native
+from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import AnyArray, FloatArray, HalfArray, IdArray, OffsetArray
+from dorylus.graph.validate import row_at
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
 # Pubmed, at 10.02 %, is the set that sits on the edge: sparse it is an eighth of its dense size.
@@ -60,8 +64,8 @@ class SparseFeatures:
         given.check_columns()
         rows = np.repeat(np.arange(given.num_rows, dtype=np.int32), np.diff(given.indptr))
         keep = given.values != 0
-        built = kernels.csr_build(rows[keep], given.indices[keep], given.num_rows, num_columns, given.values[keep])
-        offsets, columns, merged = kernels.csr_coalesce(built[0], built[1], values=built[2])
+        built = native.csr_build(rows[keep], given.indices[keep], given.num_rows, num_columns, given.values[keep])
+        offsets, columns, merged = native.csr_coalesce(built[0], built[1], values=built[2])
         assert merged is not None
         return cls(offsets, columns, merged, num_columns)
 
@@ -190,3 +194,50 @@ def reciprocal(sums: FloatArray) -> FloatArray:
 def sparse_if_it_pays(features: SparseFeatures) -> SparseFeatures | FloatArray:
     """The same matrix, dense when too few of its entries are zero for sparseness to pay."""
     return features if features.density < SPARSE_BELOW else features.to_dense()
+
+
+FEATURE_DTYPES = ("float16", "float32")
+LARGEST = float(np.finfo(np.float16).max)
+
+
+def feature_dtype(name: str) -> np.dtype[Any]:
+    """The type that features are stored in, by its name."""
+    if name not in FEATURE_DTYPES:
+        raise ConfigError(unknown_name("feature_dtype", name, FEATURE_DTYPES))
+    return np.dtype(name)
+
+
+def widened(rows: AnyArray) -> FloatArray:
+    """Rows as float32: themselves, or a copy of what is stored in two bytes."""
+    return np.asarray(rows, np.float32)
+
+
+def check_dense(rows: AnyArray, first: int = 0) -> None:
+    """Refuse rows, numbered from ``first`` on, that hold a number too large for a float16."""
+    bad = _first_too_large(rows)
+    if bad is not None:
+        row, column = divmod(bad, rows.shape[1])
+        raise _too_large(first + row, column, rows[row, column])
+
+
+def check_sparse(features: SparseFeatures) -> None:
+    """Likewise for sparse features."""
+    bad = _first_too_large(features.values)
+    if bad is not None:
+        raise _too_large(row_at(features.indptr, bad), int(features.indices[bad]), features.values[bad])
+
+
+def _first_too_large(values: AnyArray) -> int | None:
+    """Where the first number is that rounds to no finite float16."""
+    if not values.size or (values.max() <= LARGEST and values.min() >= -LARGEST):
+        return None
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(np.isinf(values.astype(np.float16)))
+    return int(bad[0]) if bad.size else None
+
+
+def _too_large(row: int, column: int, value: float) -> GraphError:
+    return GraphError(
+        f"features[{row}, {column}] is {value:.7g} (vertex {row}, column {column}), but a float16 reaches to "
+        f"{LARGEST:g}. Scale that column down, or store features as float32."
+    )

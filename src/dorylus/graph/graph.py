@@ -10,14 +10,13 @@ import numpy as np
 
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.features import SparseFeatures, in_form, reciprocal
-from dorylus.graph.half import widened
+from dorylus.graph.features import SparseFeatures, in_form, reciprocal, widened
 
 if TYPE_CHECKING:
     import networkx
     import scipy.sparse
 
-    from dorylus.graph.folder_files import FolderFiles
+    from dorylus.graph.manifest import FolderFiles
 
 Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
@@ -180,9 +179,9 @@ class Graph:
         - format, columns, delimiter, header, comments="#%", dtype, ids="auto": how files are read.
         - name, overwrite=False, and tell, which is called with every step of the progress.
 
-        :class:`dorylus.graph.ingest.IngestSettings` and ``open_edges`` say more, docs/cli.md most.
+        :class:`dorylus.ingest.IngestSettings` and ``open_edges`` say more, docs/cli.md most.
         """
-        from dorylus.graph.ingest import ingest_edges
+        from dorylus.ingest import ingest_edges
 
         ingest_edges(edges, store, **settings)
         return cls.open(store)

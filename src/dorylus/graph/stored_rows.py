@@ -11,8 +11,7 @@ import numpy as np
 
 from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.features import SparseFeatures
-from dorylus.paging import BlockSums, changed
-from dorylus.paging.block_sums import damaged
+from dorylus.paging import BlockSums, changed, damaged
 
 BLOCK_BYTES = 1 << 20
 

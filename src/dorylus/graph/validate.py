@@ -7,11 +7,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import canonical
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.mapped import let_go
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, let_go
 
 STEP = 1 << 22  # entries looked at together
 LARGE = 1 << 30  # bytes of an array that would push much else out of memory
@@ -125,7 +124,7 @@ def check_weights(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> 
 
 def check_symmetric(indptr: OffsetArray, indices: IdArray, weight: FloatArray | None) -> None:
     """An undirected graph holds both directions of every edge, with the same weight."""
-    if kernels.csr_is_symmetric(indptr, indices, values=weight):
+    if native.csr_is_symmetric(indptr, indices, values=weight):
         return
     cure = "Pass directed=True, or build it with Graph.from_edges(..., undirected=True), which adds the reverse edges."
     raise GraphError(f"the graph is called undirected, but {_first_one_way_edge(indptr, indices, weight)}. {cure}")
@@ -208,7 +207,7 @@ def _first_outside(numbers: AnyArray, limit: int) -> int:
 
 def _first_one_way_edge(indptr: OffsetArray, indices: IdArray, weight: FloatArray | None) -> str:
     num_vertices = indptr.size - 1
-    indptr_t, indices_t, weight_t = kernels.csr_transpose(indptr, indices, num_vertices, values=weight)
+    indptr_t, indices_t, weight_t = native.csr_transpose(indptr, indices, num_vertices, values=weight)
     row = first_where(num_vertices, lambda b, e: indptr[b + 1 : e + 1] != indptr_t[b + 1 : e + 1])
     entry = first_where(indices.size, lambda b, e: indices[b:e] != indices_t[b:e])
     rows = [row] if row is not None else []

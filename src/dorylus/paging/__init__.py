@@ -5,30 +5,27 @@ and which may go afterwards. Pages are moved by explicit reads and writes past t
 is what this package says it is, and not whatever the kernel has kept.
 """
 
-from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
-from dorylus.paging.block_sums import BlockSums
-from dorylus.paging.file_state import FileState, changed
-from dorylus.paging.mover import Moved, Mover
-from dorylus.paging.paged_array import PagedArray
-from dorylus.paging.pager import Pager
-from dorylus.paging.stage import Stage, Tell
-from dorylus.paging.widened_array import WidenedArray
-from dorylus.paging.window import PAGE, Window
+from dorylus.paging.block_file import BlockFile, BlockSums, FileState, ReadOnlyFile, ScratchFile, changed, damaged
+from dorylus.paging.io_threads import WRITES, IoThreads, Moved
+from dorylus.paging.paged_array import PagedArray, Pager, WidenedArray
+from dorylus.paging.reserved_memory import PAGE, ReservedMemory, down, up
 
 __all__ = [
     "PAGE",
+    "WRITES",
     "BlockFile",
     "BlockSums",
     "FileState",
+    "IoThreads",
     "Moved",
-    "Mover",
     "PagedArray",
     "Pager",
     "ReadOnlyFile",
+    "ReservedMemory",
     "ScratchFile",
-    "Stage",
-    "Tell",
     "WidenedArray",
-    "Window",
     "changed",
+    "damaged",
+    "down",
+    "up",
 ]

@@ -3,25 +3,146 @@
 Where there is no way past the cache, it is told to forget what went through it. A read gives as many bytes as the file
 has there. Its checksum is compared when a part is first read, after any change of the file, and at every eighth read:
 at each one it would cost more than two percent of an epoch (docs/decisions/0020-checked-reads.md).
+
+The checksums of a file's blocks, as they were when it was written.
+
+What a file was like when it was opened, and whether it still is.
 """
 
 import errno
 import fcntl
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.backends import crc32, crc32_blocks
 from dorylus.errors import DataError, WriteError, cannot_write
-from dorylus.kernels import crc32
-from dorylus.paging.block_sums import BlockSums
-from dorylus.paging.file_state import FileState, changed
-from dorylus.paging.window import Window, down, up
+from dorylus.paging.reserved_memory import ReservedMemory, down, up
 
 Bytes = NDArray[np.uint8]
+Buffer = bytes | memoryview | Bytes
+
+
+def damaged(name: str, wrong: tuple[int, int]) -> DataError:
+    """The sentence for a file that has a block which was not written so."""
+    return DataError(
+        f"{name} is damaged: its bytes from {wrong[0]:,} to {wrong[1]:,} are not those that were written, by their "
+        "checksum. Copy or ingest the store again, and check the disk it is on."
+    )
+
+
+class BlockSums:
+    """CRC-32 of every ``block_bytes`` of a file of so many bytes."""
+
+    def __init__(self, sums: NDArray[np.uint32], block_bytes: int, size: int) -> None:
+        self._sums, self._block, self._size = sums, block_bytes, size
+
+    @property
+    def block_bytes(self) -> int:
+        """The bytes of a block; the last may have fewer."""
+        return self._block
+
+    def first_wrong(self, found: Buffer, offset: int) -> tuple[int, int] | None:
+        """Where the first block begins and ends that was not written so; whole blocks, from an offset on."""
+        first = offset // self._block
+        sums = crc32_blocks(found, self._block)
+        differ = np.flatnonzero(sums != self._sums[first : first + sums.size])
+        return None if not differ.size else self._range(first + int(differ[0]))
+
+    def check(self, found: Bytes, offset: int, more: Callable[[int, int], Bytes], name: str) -> None:
+        """Refuse bytes, read from an offset on, that were not written so.
+
+        ``more(begin, end)`` reads others, where a block begins before them or ends behind them.
+        """
+        end = offset + found.size
+        begin = min(-(-offset // self._block) * self._block, end)  # of the first whole block
+        stop = max(begin, end if end == self._size else end // self._block * self._block)
+        wrong = self.first_wrong(found[begin - offset : stop - offset], begin) if begin < stop else None
+        parts = {part // self._block for part, is_part in ((offset, offset < begin), (end - 1, stop < end)) if is_part}
+        for block in parts:
+            if not self._is_right(found, offset, block, more):
+                wrong = wrong or self._range(block)
+        if wrong is not None:
+            raise damaged(name, wrong)
+
+    def _is_right(self, found: Bytes, offset: int, block: int, more: Callable[[int, int], Bytes]) -> bool:
+        """Whether a block of which some bytes were read is as it was written."""
+        begin, end = self._range(block)
+        near, far = max(begin, offset), min(end, offset + found.size)
+        total = crc32(more(begin, near)) if begin < near else 0
+        total = crc32(found[near - offset : far - offset], total)
+        if far < end:
+            total = crc32(more(far, end), total)
+        return total == int(self._sums[block])
+
+    def _range(self, block: int) -> tuple[int, int]:
+        return block * self._block, min((block + 1) * self._block, self._size)
+
+
+CURE = (
+    "Numbers read of it since then are not those of the graph: put the store back as it was (dorylus info STORE "
+    "--verify compares it with its checksums), and go on from the last checkpoint."
+)
+
+
+class FileState(NamedTuple):
+    """Which file it is, how long, and when it was last written to.
+
+    ``ctime_ns`` cannot be set back. It also moves when the number of names (``links``), the owner or the permissions
+    change (``owned``): where one of those explains it, the content has to be looked at; where none does, it may have
+    been another in between.
+    """
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    links: int
+    owned: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, file: int | str | os.PathLike[str]) -> "FileState":
+        """As it is now; ``file``: a descriptor, or a path."""
+        found = os.stat(file)
+        owned = found.st_uid, found.st_gid, found.st_mode
+        return cls(
+            found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_nlink, owned
+        )
+
+    def explains(self, now: "FileState") -> bool:
+        """Whether something else than its content has changed, which moves ``ctime_ns`` too."""
+        return (now.links, now.owned) != (self.links, self.owned)
+
+    def compare(self, now: "FileState", path: str) -> None:
+        """Refuse a file that is another, or has changed since.
+
+        Size and time decide: there are file systems (FUSE) that number the same file anew when it is opened again.
+        """
+        if (now.size, now.mtime_ns) == (self.size, self.mtime_ns):
+            return
+        if now.size < self.size:
+            what = f"was cut short from {self.size:,} to {now.size:,} bytes"
+        elif now.size > self.size:
+            what = f"grew from {self.size:,} to {now.size:,} bytes"
+        elif (now.device, now.inode) != (self.device, self.inode):
+            what = "was replaced by another file"
+        else:
+            what = "was written to"
+        raise changed(path, what)
+
+
+def changed(path: str, what: str) -> DataError:
+    """The sentence for a file that is not what it was."""
+    return DataError(f"{path} {what} while it was in use. {CURE}")
+
+
 MOST = 1 << 26  # moved by one call
 EVERY = 8  # of so many moves of a part, one is compared with its checksum
 
@@ -175,7 +296,7 @@ class ReadOnlyFile(BlockFile):
     def _more(self, begin: int, end: int) -> Bytes:
         """Other bytes of the file, which belong to the same block as some that were read."""
         first = down(begin)
-        page = Window(up(end) - first).bytes
+        page = ReservedMemory(up(end) - first).bytes
         self._fill(page, min(page.size, self.size - first), first)
         return page[begin - first : end - first]
 

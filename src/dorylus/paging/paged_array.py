@@ -2,20 +2,26 @@
 
 Neighbouring spans share a page where they meet. Such a page is never dropped and, in an array that is written to,
 never moved: two spans that wrote it at different moments would undo each other's work.
+
+A paged float32 array over a file of float16: half the bytes are read, and whoever works on it knows one type.
+
+The pager: makes paged arrays, over files that are there or over scratch that is used again and again.
 """
 
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from dorylus.paging.block_file import BlockFile
-from dorylus.paging.mover import Mover
-from dorylus.paging.window import Window, down, up
+from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
+from dorylus.paging.io_threads import IoThreads
+from dorylus.paging.reserved_memory import PAGE, ReservedMemory, down, up
+from dorylus.progress import ProgressStage, Tell, silent
 
 
 @dataclass
@@ -42,12 +48,12 @@ class PagedArray:
         dtype: DTypeLike,
         bounds: Sequence[int] | NDArray[np.int64],
         file: BlockFile,
-        mover: Mover,
+        mover: IoThreads,
         *,
         read_only: bool = False,
     ) -> None:
         row_bytes = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        self._window = Window(shape[0] * row_bytes)
+        self._window = ReservedMemory(shape[0] * row_bytes)
         self.array: NDArray[Any] = self._window.array(shape, dtype)
         self.file, self._mover, self.read_only = file, mover, read_only
         self._starts = [int(bound) * row_bytes for bound in bounds]
@@ -211,3 +217,80 @@ class PagedArray:
             return self._inner(number)
         begin, end = self._starts[number], self._starts[number + 1]
         return (down(begin), up(end)) if begin < end else (0, 0)
+
+
+PIECE = 1 << 23  # bytes widened together: what waits for that is half of it
+
+
+class WidenedArray(PagedArray):
+    """An array that is only read; its rows are widened as they come in."""
+
+    def __init__(
+        self, shape: tuple[int, ...], bounds: Sequence[int] | NDArray[np.int64], file: BlockFile, mover: IoThreads
+    ) -> None:
+        super().__init__(shape, np.float32, bounds, file, mover, read_only=True)
+
+    def _load(self, begin: int, end: int) -> int:
+        buffer = ReservedMemory(min(PIECE, end - begin) // 2 + 2 * PAGE).bytes
+        count = 0
+        for first in range(begin, end, PIECE):
+            last = min(first + PIECE, end)
+            start, stop = down(first // 2), up(last // 2)
+            self.file.read_into(buffer[: stop - start], start)
+            halves = buffer[first // 2 - start : last // 2 - start].view(np.float16)
+            self._window.bytes[first:last].view(np.float32)[:] = halves
+            count += stop - start
+        return count
+
+
+Bounds = NDArray[np.int64]
+
+
+class Pager:
+    """Everything that is paged in one run: its scratch folder, the threads that move pages, and how much they moved.
+
+    ``tell`` hears how far long passes over files are.
+    """
+
+    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0, tell: Tell = silent) -> None:
+        self._folder, self._tell = folder, tell
+        self.mover = IoThreads(deadline_s)
+        self._free: list[ScratchFile] = []
+        self._lock = threading.Lock()
+
+    def stored(self, file: ReadOnlyFile, array: NDArray[Any], bounds: Bounds) -> PagedArray:
+        """The array of a file, of the type and shape that ``array`` has, in spans of rows; float16 comes as float32."""
+        if array.dtype == np.float16:
+            return WidenedArray(array.shape, bounds, file, self.mover)
+        return PagedArray(array.shape, array.dtype, bounds, file, self.mover, read_only=True)
+
+    def scratch(self, shape: tuple[int, ...], dtype: DTypeLike, bounds: Bounds) -> PagedArray:
+        """A new array whose spans are written to scratch as they are left."""
+        size = max(1, up(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
+        return PagedArray(shape, dtype, bounds, self._take(size), self.mover)
+
+    def stage(self, name: str, total: int) -> ProgressStage:
+        """A pass over so many bytes that begins now."""
+        return ProgressStage(name, total, self._tell)
+
+    def give_back(self, array: PagedArray) -> None:
+        """An array's content is not needed any more: its scratch is free for another."""
+        array.forget_all()
+        assert isinstance(array.file, ScratchFile)
+        if array.file.set_aside:
+            with self._lock:
+                self._free.append(array.file)
+
+    def close(self) -> None:
+        """Stop the threads; the scratch goes with the last array."""
+        self.mover.close()
+
+    def _take(self, size: int) -> ScratchFile:
+        """The smallest free file that is large enough, else the largest that is not, else a new one."""
+        with self._lock:
+            if self._free:
+                chosen = min(self._free, key=lambda file: (file.size < size, abs(file.size - size)))
+                self._free.remove(chosen)
+                chosen.use_again(size)
+                return chosen
+        return ScratchFile(self._folder, size)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import ConfigError
 
 ROWS_PER_INTERVAL = 8192
@@ -77,7 +77,7 @@ def needed_levels(
     deepest = np.where(wanted, num_layers, -1).astype(np.int8)
     for level in range(num_layers - 1, -1, -1):
         readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # deeper ones had their turn
-        kernels.csr_reach(indptr, indices, readers, deepest)
+        native.csr_reach(indptr, indices, readers, deepest)
     return deepest
 
 

@@ -3,19 +3,23 @@
 Under a limit nothing is held that grows with the edges: they come in blocks, a tenth of the room each. Two are in
 memory while one is worked on, a third holds what is made of it; up to six are on their way to scratch, while a sort
 that hands them on has a fifth of the room.
+
+Disk space: what shards and the scratch of sorting take, compared with what is free before anything is written.
 """
 
 import ctypes
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, DataError
 from dorylus.graph import Graph
-from dorylus.graph.ingest.memory import resident_bytes
-from dorylus.graph.sizes import format_bytes, parse_bytes
+from dorylus.process_memory import resident_bytes
+from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
 SLACK = 32 * MIB  # buffers of files, and what the interpreter still loads
@@ -31,7 +35,7 @@ Step = Literal["divide", "look", "save"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shares:
+class PartitionShares:
     """What reading edges may take. ``in_any_order``: all of them may be in memory, for access in any order."""
 
     block_edges: int
@@ -42,7 +46,7 @@ class Shares:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Need:
+class MemoryNeed:
     """What one step takes beside what the process has: bytes a vertex, bytes an edge of a block, the largest block."""
 
     what: str
@@ -65,7 +69,7 @@ class Need:
         return self.held + self.num_vertices * self.vertex_bytes + self.buffers
 
 
-def need_of(graph: Graph, step: Step, servers: int, method: str) -> Need:
+def need_of(graph: Graph, step: Step, servers: int, method: str) -> MemoryNeed:
     """What a step takes: to divide the vertices, to look at the outcome, or to save the shards."""
     longest = int(np.diff(graph.indptr).max(initial=0))
     weighted = graph.edge_weight is not None
@@ -84,17 +88,17 @@ def need_of(graph: Graph, step: Step, servers: int, method: str) -> Need:
         what, vertex_bytes = "cutting the shards", (104 if graph.directed else 72) + 16 * weighted
         sorts = graph.directed
     edge_bytes = 8 if weighted and step == "save" else 4
-    return Need(
+    return MemoryNeed(
         what=what, num_vertices=graph.num_vertices, vertex_bytes=vertex_bytes, edge_bytes=edge_bytes,
         block_edges=block, sorts=sorts, held=held, cure=cure,
     )  # fmt: skip
 
 
-def shares_of(graph: Graph, need: Need, memory: int | str | None) -> Shares:
+def shares_of(graph: Graph, need: MemoryNeed, memory: int | str | None) -> PartitionShares:
     """How a limit is shared out, less what the process has now; a limit that cannot be kept is refused."""
     usual = max(USUAL, graph.num_vertices)
     if memory is None:
-        return Shares(block_edges=usual)
+        return PartitionShares(block_edges=usual)
     return_freed_memory()
     stored = 0 if graph.files is None else graph.files.bytes_in_memory
     limit, taken = parse_bytes(memory), resident_bytes() + SLACK + stored
@@ -102,7 +106,7 @@ def shares_of(graph: Graph, need: Need, memory: int | str | None) -> Shares:
     room = limit - taken - need.least + need.buffers
     block = max(need.block_edges, min(usual, room // (BLOCKS * need.edge_bytes)))
     in_any_order = need.sorts and room >= 4 * graph.num_edges + SORTING
-    return Shares(
+    return PartitionShares(
         block_edges=block, limited=True, in_any_order=in_any_order, sort_bytes=room // 3, merge_bytes=room // 5
     )
 
@@ -115,7 +119,7 @@ def return_freed_memory() -> None:
         library.malloc_trim(0)
 
 
-def check_limit(limit: int, taken: int, need: Need, stored: int = 0) -> None:
+def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> None:
     """Refuses a limit that a step cannot keep, with the one that it can; ``stored``: a store that lies in memory."""
     wanted = taken + need.least
     if wanted <= limit:
@@ -133,3 +137,32 @@ def check_limit(limit: int, taken: int, need: Need, stored: int = 0) -> None:
         f"memory={limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
         f"{', '.join(parts)}. Give at least {-(-wanted // MIB) + 4}MiB{need.cure}."
     )
+
+
+ENDS_BYTES = 8  # of an edge that is sorted
+
+
+def scratch_space(graph: Graph, *, weighted: bool) -> int:
+    """Bytes that sorting all edges takes: spooled, and then sorted."""
+    weight = 4 if weighted else 0
+    return graph.num_edges * (ENDS_BYTES + weight + 4 + weight)
+
+
+def shards_space(graph: Graph, servers: int, num_ghosts: int = 0) -> int:
+    """Bytes of a store of shards with so many ghosts in all, of both directions."""
+    weighted, sides = graph.edge_weight is not None, 2 if graph.directed else 1
+    of_edge, of_column = (8, 17) if weighted else (4, 9)
+    own = graph.num_vertices * (8 + sides * (8 + of_column)) + servers * 8 * sides * (servers + 2)
+    return own + sides * graph.num_edges * of_edge + num_ghosts * (4 + of_column)
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Refuses to begin where less is free than is needed."""
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DataError(
+            f"{what} takes {format_bytes(needed)} in {folder}, but {format_bytes(free)} are free. Make room, or choose "
+            "a place on a larger disk."
+        )

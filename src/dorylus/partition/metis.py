@@ -3,11 +3,9 @@
 import numpy as np
 
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph
-from dorylus.graph.arrays import IdArray, OffsetArray
-from dorylus.graph.edges import csr_from_edges
-from dorylus.graph.ingest.progress import Progress, Tell
-from dorylus.graph.interop.packages import optional
+from dorylus.extras import optional
+from dorylus.graph import Graph, IdArray, OffsetArray, csr_from_edges
+from dorylus.ingest import IngestProgress, Tell
 from dorylus.partition.reading import Reading
 
 INSTALL = 'pip install "dorylus[metis]"'
@@ -23,7 +21,7 @@ def metis_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArra
     pymetis = optional("pymetis", INSTALL)
     number = pymetis.zero_copy_dtype()
     _check_size(graph, np.iinfo(number).max)
-    tell(Progress("metis is at work", 0, None, "edges"))
+    tell(IngestProgress("metis is at work", 0, None, "edges"))
     indptr, indices = _links(graph)
     try:
         found = pymetis.part_graph(

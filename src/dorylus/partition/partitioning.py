@@ -1,25 +1,105 @@
-"""Which server owns each vertex: the methods that decide it, by name, and how good the outcome is."""
+"""Which server owns each vertex: the methods that decide it, by name, and how good the outcome is.
+
+What a partitioning costs: edges that cross servers, ghosts that must be sent, and how evenly the work lies.
+
+range: contiguous vertex numbers, cut where the edge work is even.
+
+hash: every vertex to the part that a fixed hash of its number names; no edge is looked at.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dorylus.backends import native
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.graph import Graph
-from dorylus.graph.arrays import IdArray, OffsetArray
-from dorylus.graph.ingest.progress import Tell, silent
-from dorylus.graph.places import Address
-from dorylus.partition.hashing import hash_parts
-from dorylus.partition.limit import need_of, shares_of
+from dorylus.graph import Address, AnyArray, Graph, IdArray, OffsetArray
+from dorylus.ingest import Tell, silent
+from dorylus.partition.layout import VERTEX_WORK
+from dorylus.partition.limit import check_space, need_of, scratch_space, shares_of
 from dorylus.partition.metis import metis_parts
-from dorylus.partition.quality import Quality
-from dorylus.partition.ranges import range_parts
-from dorylus.partition.reading import Reading, reading, scratch_beside
-from dorylus.partition.space import check_space, scratch_space
+from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
 from dorylus.partition.streaming import stream_parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """The figures of a partitioning.
+
+    - ``edge_cut``: share of the directed edges whose ends lie in different parts.
+    - ``ghosts_per_vertex``: distinct in-neighbours in other parts, summed over parts, a vertex: the rows that one
+      Scatter of the whole graph sends, over the number of vertices.
+    - ``vertex_balance``, ``edge_balance``: vertices and in-edges of the largest part over the mean; 1 is even.
+    """
+
+    edge_cut: float
+    ghosts_per_vertex: float
+    vertex_balance: float
+    edge_balance: float
+
+    @classmethod
+    def of(cls, reading: Reading, parts: IdArray, num_parts: int, tell: Tell = silent) -> Self:
+        """The figures of these parts; takes a pass over the edges for every 32 of them and O(vertices) memory."""
+        graph, cut, ghosts = reading.graph, 0, 0
+        for first in range(0, num_parts, TOGETHER):
+            seen = Across.of(reading, parts, first, tell)
+            cut, ghosts = seen.num_cut, ghosts + seen.num_read()
+        held = native.partition_held(graph.indptr, parts, num_parts)
+        return cls(
+            edge_cut=cut / max(graph.num_edges, 1),
+            ghosts_per_vertex=ghosts / max(graph.num_vertices, 1),
+            vertex_balance=_balance(held[:, 0]),
+            edge_balance=_balance(held[:, 1]),
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.edge_cut:.1%} of the edges cut, {self.ghosts_per_vertex:.2f} ghosts a vertex, "
+            f"vertex balance {self.vertex_balance:.2f}, edge balance {self.edge_balance:.2f}"
+        )
+
+
+def _balance(loads: AnyArray) -> float:
+    mean = float(loads.mean())
+    return float(loads.max()) / mean if mean else 1.0
+
+
+def range_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
+    """int32 [N], never falling; every part has a vertex. A vertex's work is its in-edges and a little of its own."""
+    graph = reading.graph
+    work = graph.in_degrees() + VERTEX_WORK
+    middle = np.cumsum(work) - work / 2
+    number = np.arange(servers)
+    starts = np.searchsorted(middle, work.sum() * number / servers)
+    starts = np.maximum.accumulate(starts - number) + number  # a vertex heavier than a share must not skip a part
+    starts = np.minimum(starts, graph.num_vertices - servers + number)
+    return np.repeat(number.astype(np.int32), np.diff(starts, append=graph.num_vertices))
+
+
+STEP = 1 << 20  # vertices hashed together
+
+
+def hash_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
+    """int32 [N]; the same for every graph and seed, so that anybody can tell a vertex's server from its number."""
+    parts = np.empty(reading.graph.num_vertices, np.int32)
+    for begin in range(0, parts.size, STEP):
+        end = min(begin + STEP, parts.size)
+        parts[begin:end] = _split_mix(np.arange(begin, end, dtype=np.uint64)) % np.uint64(servers)
+    return parts
+
+
+def _split_mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of SplitMix64 (Steele, Lea, Flood 2014)."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
 
 _MAKERS: dict[str, Callable[[Reading, int, int, Tell], IdArray]] = {
     "hash": hash_parts,

@@ -1,32 +1,134 @@
-"""How the edges of a graph are read: in blocks of rows, as they are at hand or, under a limit, from files."""
+"""How the edges of a graph are read: in blocks of rows, as they are at hand or, under a limit, from files.
+
+Edges brought into another order through scratch files: in the order of some vertices, or turned round.
+
+What crosses parts: for some parts together, who has which vertex as a ghost, found in one pass over the edges.
+"""
 
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
-from dorylus import kernels
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.backends import EdgeSort, native
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph
-from dorylus.graph.arrays import OffsetArray
-from dorylus.graph.folder_files import FolderFiles
-from dorylus.graph.mapped import bring_in, let_go
-from dorylus.graph.places import Address, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
-from dorylus.graph.store import OutEdges, open_out_edges
-from dorylus.graph.store_form import OUT_EDGES
-from dorylus.paging import Pager
-from dorylus.partition.limit import Shares
-from dorylus.partition.paged_edges import PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges
+from dorylus.graph import (
+    OUT_EDGES,
+    Address,
+    AnyArray,
+    BoolArray,
+    FolderFiles,
+    Graph,
+    IdArray,
+    OffsetArray,
+    OutEdges,
+    bring_in,
+    disk_folder,
+    file_system_in_memory,
+    inverse,
+    is_elsewhere,
+    let_go,
+    not_on_a_disk,
+    open_out_edges,
+)
+from dorylus.ingest import IngestProgress, Tell, silent
+from dorylus.paging import PagedArray, Pager
+from dorylus.partition.limit import PartitionShares
+from dorylus.partition.paged_shard import Bounds, PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges
 from dorylus.partition.shard import Ids
-from dorylus.partition.sorted_edges import Sorting
+
+SORTED = 1 << 18  # edges that the sort hands on together
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """Where edges are sorted, and what that may take. ``block_edges`` are in memory of the result at a time."""
+
+    folder: str | PathLike[str]
+    pager: Pager
+    sort_bytes: int
+    merge_bytes: int
+    block_edges: int
+
+    def in_order(self, edges: PagedCsr, members: Ids, starts: OffsetArray) -> PagedCsr:
+        """The rows of ``members``, one after the other, unweighted; those of a cluster stay in one block."""
+        with EdgeSort(self.folder, self.sort_bytes, coalesce=False) as sort:
+            place = inverse(members, members.size)
+            for _, begin, (near, indices, _) in edges.blocks():
+                sort.add(np.repeat(place[begin : begin + near.size - 1], np.diff(near)), indices)
+            del place
+            indptr = np.zeros(members.size + 1, np.int64)
+            np.cumsum((edges.csr[0][1:] - edges.csr[0][:-1])[members], out=indptr[1:])
+            bounds = starts[even_bounds(indptr[starts], self.block_edges)]
+            return self._written(sort, indptr, bounds, weighted=False)
+
+    def turned(self, edges: PagedCsr) -> PagedCsr:
+        """Row u lists the rows that have column u, ascending."""
+        size, weighted = edges.csr[0].size - 1, edges.csr[2] is not None
+        indptr = np.zeros(size + 1, np.int64)
+        with EdgeSort(self.folder, self.sort_bytes, weighted=weighted, coalesce=False) as sort:
+            for _, begin, (near, indices, weight) in edges.blocks():
+                rows = np.arange(begin, begin + near.size - 1, dtype=np.int32)
+                sort.add(indices, np.repeat(rows, np.diff(near)), weight)
+                indptr[1:] += np.bincount(indices, minlength=size)
+            np.cumsum(indptr, out=indptr)
+            return self._written(sort, indptr, even_bounds(indptr, self.block_edges), weighted=weighted)
+
+    def give_back(self, edges: PagedCsr) -> None:
+        """The scratch of sorted edges may be used again."""
+        for page in edges.pages:
+            self.pager.give_back(page)
+
+    def _written(self, sort: EdgeSort, indptr: OffsetArray, bounds: Bounds, *, weighted: bool) -> PagedCsr:
+        cuts, size = indptr[bounds], (int(indptr[-1]),)
+        pages: tuple[PagedArray, ...] = (self.pager.scratch(size, np.int32, cuts),)
+        if weighted:
+            pages = (*pages, self.pager.scratch(size, np.float32, cuts))
+        spans = _Spans(pages, cuts)
+        for _, columns, weight in sort.sorted(self.merge_bytes, SORTED):
+            spans.write((columns,) if weight is None else (columns, weight))
+        return PagedCsr((indptr, pages[0].array, pages[1].array if weighted else None), bounds, pages)
+
+
+@dataclass
+class _Spans:
+    """Arrays that are filled from the beginning; a span that is full goes to its file."""
+
+    pages: tuple[PagedArray, ...]
+    cuts: NDArray[np.int64]
+    done: int = 0
+
+    def write(self, contents: tuple[AnyArray, ...]) -> None:
+        """Append to each array."""
+        for begin, end, span in self._pieces(len(contents[0])):
+            for page, content in zip(self.pages, contents, strict=True):
+                if begin == self.cuts[span]:
+                    page.acquire(span)
+                page.array[begin:end] = content[begin - self.done : end - self.done]
+                page.wrote(span)
+                if end == self.cuts[span + 1]:
+                    page.release(span, leave=True)
+        self.done += len(contents[0])
+
+    def _pieces(self, count: int) -> Iterator[tuple[int, int, int]]:
+        begin, last = self.done, self.done + count
+        while begin < last:
+            span = int(np.searchsorted(self.cuts, begin, side="right")) - 1
+            end = min(last, int(self.cuts[span + 1]))
+            yield begin, end, span
+            begin = end
 
 
 class Reading:
     """A graph whose edges are read in blocks. ``sorting`` is there under a limit, and then nothing stays in memory."""
 
-    def __init__(self, graph: Graph, shares: Shares, sorting: Sorting | None = None) -> None:
+    def __init__(self, graph: Graph, shares: PartitionShares, sorting: Sorting | None = None) -> None:
         self.graph, self._shares, self._sorting = graph, shares, sorting
 
     @property
@@ -58,7 +160,7 @@ class Reading:
                 return self._stored_out_edges(graph.files, found)
         if self._sorting is not None:
             return self._sorting.turned(self.in_edges)
-        turned = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
+        turned = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
         return PagedCsr(turned, even_bounds(turned[0], self._shares.block_edges), ())
 
     def _stored_out_edges(self, files: FolderFiles, found: OutEdges) -> PagedCsr:
@@ -85,7 +187,7 @@ class Reading:
 
 
 @contextmanager
-def reading(graph: Graph, shares: Shares, scratch: str | PathLike[str]) -> Iterator[Reading]:
+def reading(graph: Graph, shares: PartitionShares, scratch: str | PathLike[str]) -> Iterator[Reading]:
     """The edges of a graph, to be read within what they may take; scratch files have no name and vanish at the end."""
     graph.check_files()
     if not shares.limited:
@@ -126,3 +228,62 @@ def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
                 folder = folder.parent
             beside.append(folder)
     return Path(disk_folder(*beside) or (beside[0] if beside else tempfile.gettempdir()))
+
+
+TOGETHER = 32  # parts looked at in one pass: a bit each
+STEP = 1 << 22  # vertices counted together
+
+
+@dataclass(frozen=True, eq=False)
+class Across:
+    """Of ``TOGETHER`` parts from ``first`` on: bits of the parts that have an in-edge from, an out-edge to a vertex.
+
+    Not those of the part that owns it. ``num_cut`` counts the edges between any two parts.
+    """
+
+    first: int
+    num_cut: int
+    readers: IdArray
+    writers: IdArray | None  # None: not asked for
+
+    @classmethod
+    def of(
+        cls, reading: Reading, parts: IdArray, first: int, tell: Tell = silent, *, writers: bool = False
+    ) -> "Across":
+        """Found by a pass over the in-edges, with 4 or 8 bytes a vertex."""
+        read_by = np.zeros(parts.size, np.int32)
+        written_by = np.zeros(parts.size, np.int32) if writers else None
+        num_cut = done = 0
+        for _, begin, (near, indices, _) in reading.links.blocks():
+            bits = read_by, written_by
+            num_cut += native.partition_across(near, indices, parts, *bits, first_part=first, first_row=begin)
+            done += indices.size
+            tell(IngestProgress("counting cut edges", done, reading.graph.num_edges, "edges"))
+        return cls(first, num_cut, read_by, written_by)
+
+    def num_read(self) -> int:
+        """How many in-ghosts these parts have."""
+        return _count(self.readers)
+
+    def num_written(self) -> int:
+        """How many out-ghosts these parts have."""
+        return 0 if self.writers is None else _count(self.writers)
+
+    def sources(self, part: int) -> BoolArray:
+        """Whose edges lead to a part, of other parts' vertices."""
+        return _has(self.readers, part - self.first)
+
+    def targets(self, part: int) -> BoolArray:
+        """To whom edges of a part lead, of other parts' vertices."""
+        assert self.writers is not None
+        return _has(self.writers, part - self.first)
+
+
+def _count(bits: IdArray) -> int:
+    blocks = (bits[begin : begin + STEP].view(np.uint32) for begin in range(0, bits.size, STEP))
+    return sum(int(np.bitwise_count(block).sum(dtype=np.int64)) for block in blocks)
+
+
+def _has(bits: IdArray, number: int) -> BoolArray:
+    found: BoolArray = (bits & np.uint32(1 << number).astype(np.int32)) != 0
+    return found

@@ -1,18 +1,21 @@
 """A shard: the vertices one graph server owns, their edges, and the remote vertices (ghosts) at the other ends.
 
 A shard depends on the graph and on who owns what, not on any model: it can be saved and used by every run.
+
+A shard as named arrays, and back: what a store of shards holds for each server.
+
+Shards put together again: the graph they were cut from.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus import kernels
-from dorylus.graph import Graph
-from dorylus.graph.adjacency import inverse
-from dorylus.graph.degrees import Degrees
+from dorylus.backends import native
+from dorylus.graph import AnyArray, Degrees, Graph, inverse
 
 Ids: TypeAlias = NDArray[np.int32]
 Csr: TypeAlias = tuple[NDArray[np.int64], Ids, NDArray[np.float32] | None]
@@ -97,11 +100,11 @@ def _edges_of(graph: Graph) -> Csr:
 def _edges(graph: Graph, ids: Ids, sources: Ids, targets: Ids) -> tuple[Csr, Csr | None]:
     size, arrays, weights = graph.num_vertices, (graph.indptr, graph.indices), graph.edge_weight
     columns = np.concatenate([ids, sources])
-    near = kernels.csr_select(*arrays, ids, inverse(columns, size), columns.size, values=weights)
+    near = native.csr_select(*arrays, ids, inverse(columns, size), columns.size, values=weights)
     if not graph.directed:
         return near, None
     rows = np.concatenate([ids, targets])
-    return near, kernels.csr_select_transpose(*arrays, rows, inverse(ids, size), ids.size, values=weights)
+    return near, native.csr_select_transpose(*arrays, rows, inverse(ids, size), ids.size, values=weights)
 
 
 def by_owner(found: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
@@ -114,7 +117,7 @@ def _sources(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
     """Who has an edge to one of the server's vertices."""
     own = np.where(parts == server, 1, -1).astype(np.int8)
     found = np.zeros(graph.num_vertices, np.int8)
-    kernels.csr_reach(graph.indptr, graph.indices, own, found)
+    native.csr_reach(graph.indptr, graph.indices, own, found)
     return found.astype(np.bool_)
 
 
@@ -122,5 +125,92 @@ def _targets(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
     """Who has an edge from one of the server's vertices."""
     size, everyone = graph.num_vertices, np.arange(graph.num_vertices, dtype=np.int32)
     own = np.where(parts == server, 0, -1).astype(np.int32)
-    counts = kernels.csr_count(graph.indptr, graph.indices, everyone, own, size, 1)
+    counts = native.csr_count(graph.indptr, graph.indices, everyone, own, size, 1)
     return counts.ravel().astype(np.bool_)
+
+
+_EDGES = ("indptr", "indices", "edge_weight")
+_PARTS = ("ghosts", "owners", "counts", "weights", "loops", *_EDGES)
+
+
+def side_arrays(shard: Shard, side: str) -> dict[str, AnyArray]:
+    """The arrays of a side, "in" or "out", without those of its edges."""
+    ghosts, owners = getattr(shard, f"{side}_ghosts"), getattr(shard, f"{side}_owners")
+    degrees = shard.degrees if side == "in" else shard.out_degrees
+    found = (ghosts, owners, degrees.counts, degrees.weights, degrees.loops)
+    return {name: array for name, array in zip(_names(side), found, strict=False) if array is not None}
+
+
+def edge_names(side: str) -> list[str]:
+    """The names of a side's offsets, columns and weights."""
+    return [f"{side}_{part}" for part in _EDGES]
+
+
+def from_arrays(
+    arrays: Mapping[str, AnyArray], server: int, num_servers: int, num_vertices: int, directed: bool
+) -> Shard:
+    """The shard made of these arrays; KeyError or ValueError where they do not fit together."""
+    ids = arrays["ids"]
+    ghosts, owners, degrees, edges = _side(arrays, "in", ids, num_servers)
+    out = _side(arrays, "out", ids, num_servers) if directed else (ghosts, owners, degrees, None)
+    return Shard(
+        server,
+        num_servers,
+        num_vertices,
+        directed,
+        ids,
+        in_ghosts=ghosts,
+        out_ghosts=out[0],
+        in_owners=owners,
+        out_owners=out[1],
+        degrees=degrees,
+        out_degrees=out[2],
+        edges=edges,
+        out=out[3],
+    )
+
+
+def _names(side: str) -> list[str]:
+    return [f"{side}_{part}" for part in _PARTS]
+
+
+def _side(arrays: Mapping[str, AnyArray], side: str, ids: Ids, num_servers: int) -> tuple[Ids, AnyArray, Degrees, Csr]:
+    found: list[Any] = [arrays[name] if "weight" not in name else arrays.get(name) for name in _names(side)]
+    ghosts, owners, counts, weights, loops, indptr, indices, edge_weight = found
+    columns = ids.size + ghosts.size
+    if (counts.size, loops.size, indptr.size, owners.size) != (columns, columns, ids.size + 1, num_servers + 1):
+        raise ValueError(f"arrays of a shard with {ids.size} vertices and {ghosts.size} ghosts have other sizes")
+    return ghosts, owners, Degrees(counts, weights, loops), (indptr, indices, edge_weight)
+
+
+def reunite(shard_of: Callable[[int], Shard], num_servers: int) -> Graph:
+    """The graph whose shards these are, its edges alone; takes the graph's size and that of one shard."""
+    first = shard_of(0)
+    indptr = _offsets(shard_of, num_servers, first.num_vertices)
+    indices = np.empty(indptr[-1], np.int32)
+    weighted = first.edges is not None and first.edges[2] is not None
+    weights = np.empty(indices.size, np.float32) if weighted else None
+    for server in range(num_servers):
+        entries, columns, values = _rows_in_graph(shard_of(server), indptr)
+        indices[entries] = columns
+        if weights is not None:
+            weights[entries] = values
+    return Graph(indptr, indices, edge_weight=weights, directed=first.directed, trust="everything")
+
+
+def _offsets(shard_of: Callable[[int], Shard], num_servers: int, num_vertices: int) -> AnyArray:
+    offsets = np.zeros(num_vertices + 1, np.int64)
+    for server in range(num_servers):
+        shard = shard_of(server)
+        offsets[1:][shard.ids] = shard.degrees.counts[: shard.ids.size]
+    return np.cumsum(offsets, out=offsets)
+
+
+def _rows_in_graph(shard: Shard, indptr: AnyArray) -> tuple[AnyArray, AnyArray, AnyArray | None]:
+    """(entries of the graph's CSR, columns in the graph's numbers, weights) of a shard's in-edges."""
+    assert shard.edges is not None
+    rows, names = np.arange(shard.ids.size, dtype=np.int32), np.concatenate([shard.ids, shard.in_ghosts])
+    held, indices, weight = shard.edges
+    offsets, columns, values = native.csr_select(held, indices, rows, names, shard.num_vertices, values=weight)
+    shift = np.repeat(indptr[shard.ids] - offsets[:-1], np.diff(offsets))
+    return shift + np.arange(columns.size), columns, values

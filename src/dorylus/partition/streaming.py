@@ -10,21 +10,101 @@ edges are those of its members.
 No part holds more than 1.05 times the mean of vertices or of in-edges. Only where that is impossible, because a few
 vertices have more in-edges than a part may hold, the limit on edges is what dealing vertices out by falling degree
 reaches, and with fewer than twenty vertices a part the one on vertices is the mean rounded up.
+
+Clusters: vertices that move together, and going through them with the in-edges of their members.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph
-from dorylus.graph.arrays import IdArray
-from dorylus.graph.ingest.progress import Progress, Tell
-from dorylus.partition.clusters import Clusters, Visiting, visiting
+from dorylus.graph import Graph, IdArray, OffsetArray
+from dorylus.ingest import IngestProgress, Tell
 from dorylus.partition.limit import LARGEST_CLUSTER
+from dorylus.partition.paged_shard import PagedCsr
 from dorylus.partition.reading import Reading
+
+
+class Clusters(NamedTuple):
+    """Vertices that move together: cluster c holds members[starts[c]:starts[c + 1]]; most in-edges first."""
+
+    starts: OffsetArray
+    members: IdArray
+
+    @classmethod
+    def of(cls, labels: IdArray, degrees: OffsetArray) -> "Clusters":
+        """The clusters of vertices that carry the same label, a number below N."""
+        number, count = _numbers(labels, degrees)
+        vertices = np.arange(len(labels), dtype=np.int32)
+        starts, members, _ = native.csr_build(number[labels], vertices, count, len(labels))
+        return cls(starts, members)
+
+    @property
+    def num_clusters(self) -> int:
+        """How many clusters there are."""
+        return len(self.starts) - 1
+
+
+def _numbers(labels: IdArray, degrees: OffsetArray) -> tuple[IdArray, int]:
+    """(the cluster of each label, by falling number of in-edges, how many there are)."""
+    used = np.flatnonzero(np.bincount(labels, minlength=len(labels)))
+    edges = np.bincount(labels, weights=degrees, minlength=len(labels))[used]
+    number = np.empty(len(labels), np.int32)
+    number[used[np.argsort(-edges, kind="stable")]] = np.arange(len(used), dtype=np.int32)
+    return number, len(used)
+
+
+class Visit(NamedTuple):
+    """Some clusters that follow one another, from number ``first`` on, and the in-edges of their members.
+
+    Row m of the edges is that of member m or, not ``in_order``, row v that of vertex v.
+    """
+
+    first: int
+    clusters: Clusters
+    indptr: OffsetArray
+    indices: IdArray
+    in_order: bool
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges are looked at."""
+        return self.indices.size
+
+
+class Visiting:
+    """Goes through clusters as often as is asked for: all at once, or as many as fit into a block."""
+
+    def __init__(self, clusters: Clusters, reading: Reading, edges: PagedCsr | None) -> None:
+        self.clusters, self._graph, self._edges = clusters, reading.graph, edges
+
+    def visits(self, *, backwards: bool = False) -> Iterator[Visit]:
+        """Every cluster once; ``backwards``, those of the last block first."""
+        if self._edges is None:
+            yield Visit(0, self.clusters, self._graph.indptr, self._graph.indices, in_order=False)
+            return
+        starts, members = self.clusters
+        for _, begin, (near, indices, _) in self._edges.blocks(backwards=backwards):
+            first, last = np.searchsorted(starts, [begin, begin + near.size - 1]).tolist()
+            some = Clusters(starts[first : last + 1] - begin, members[begin : begin + near.size - 1])
+            yield Visit(first, some, near, indices, in_order=True)
+
+
+@contextmanager
+def visiting(reading: Reading, clusters: Clusters) -> Iterator[Visiting]:
+    """The clusters, to be gone through; where rows cannot be asked for in any order, they are sorted first."""
+    if reading.in_any_order:
+        yield Visiting(clusters, reading, None)
+        return
+    with reading.in_order(clusters.members, clusters.starts) as edges:
+        yield Visiting(clusters, reading, edges)
+
 
 PASSES = 4
 SLACK = 0.05
@@ -44,7 +124,7 @@ def stream_parts(reading: Reading, servers: int, seed: int, tell: Tell, *, passe
     graph = reading.graph
     vertices = Clusters.of(np.arange(graph.num_vertices, dtype=np.int32), graph.in_degrees())
     levels = [] if passes == 1 else _merged(reading, servers, vertices, passes, seed, tell)
-    bar = _Bar("placing vertices", graph.num_edges * ((len(levels) + 2) * passes if passes > 1 else 1), tell)
+    bar = _PassProgress("placing vertices", graph.num_edges * ((len(levels) + 2) * passes if passes > 1 else 1), tell)
     placing = _Placing.start(graph, servers, vertices, bar)
     while levels:
         with visiting(reading, levels.pop()) as clusters:
@@ -65,7 +145,7 @@ def _merged(reading: Reading, servers: int, clusters: Clusters, passes: int, see
     """Ever larger clusters, one list a level; a level that merges nothing is left out."""
     graph, levels, draws = reading.graph, [], count(seed)
     labels = np.arange(graph.num_vertices, dtype=np.int32)
-    bar = _Bar("merging vertices into clusters", graph.num_edges * len(CLUSTER_SHARES) * passes, tell)
+    bar = _PassProgress("merging vertices into clusters", graph.num_edges * len(CLUSTER_SHARES) * passes, tell)
     for number, share in enumerate(CLUSTER_SHARES, start=1):
         rooms = int(share * graph.num_vertices / servers), int(share * graph.num_edges / servers)
         with visiting(reading, clusters) as some:
@@ -80,11 +160,13 @@ def _merged(reading: Reading, servers: int, clusters: Clusters, passes: int, see
     return levels
 
 
-def _merge(graph: Graph, clusters: Visiting, labels: IdArray, rooms: tuple[int, int], seed: int, bar: "_Bar") -> int:
+def _merge(
+    graph: Graph, clusters: Visiting, labels: IdArray, rooms: tuple[int, int], seed: int, bar: "_PassProgress"
+) -> int:
     """One pass; how many clusters took another label."""
-    held, moved = kernels.partition_held(graph.indptr, labels, graph.num_vertices), 0
+    held, moved = native.partition_held(graph.indptr, labels, graph.num_vertices), 0
     for visit in clusters.visits(backwards=True):
-        moved += kernels.partition_merge(
+        moved += native.partition_merge(
             visit.indptr,
             visit.indices,
             *visit.clusters,
@@ -101,7 +183,7 @@ def _merge(graph: Graph, clusters: Visiting, labels: IdArray, rooms: tuple[int, 
 
 
 @dataclass
-class _Bar:
+class _PassProgress:
     """How many edges were looked at, of those that will be at most."""
 
     stage: str
@@ -116,7 +198,7 @@ class _Bar:
     def to(self, done: int) -> None:
         """So many in all: passes may be left out."""
         self.done = min(done, self.total)
-        self.tell(Progress(self.stage, self.done, self.total, "edges"))
+        self.tell(IngestProgress(self.stage, self.done, self.total, "edges"))
 
 
 @dataclass
@@ -129,23 +211,23 @@ class _Placing:
     edge_limit: int
     dealt: IdArray  # within the limits, whatever the graph
     parts: IdArray
-    bar: _Bar
+    bar: _PassProgress
 
     @classmethod
-    def start(cls, graph: Graph, servers: int, vertices: Clusters, bar: _Bar) -> "_Placing":
+    def start(cls, graph: Graph, servers: int, vertices: Clusters, bar: _PassProgress) -> "_Placing":
         """No vertex placed yet."""
         vertex_limit = max(-(-graph.num_vertices // servers), int((1 + SLACK) * graph.num_vertices / servers))
-        dealt = kernels.partition_deal(graph.indptr, vertices.members, servers, vertex_limit=vertex_limit)
-        most = kernels.partition_held(graph.indptr, dealt, servers)[:, 1].max()
+        dealt = native.partition_deal(graph.indptr, vertices.members, servers, vertex_limit=vertex_limit)
+        most = native.partition_held(graph.indptr, dealt, servers)[:, 1].max()
         edge_limit = max(int((1 + SLACK) * graph.num_edges / servers), int(most))
         parts = np.full(graph.num_vertices, -1, np.int32)
         return cls(graph, servers, vertex_limit, edge_limit, dealt, parts, bar)
 
     def place(self, clusters: Visiting, steepness: int, *, strict: bool) -> int:
         """One pass; how many clusters moved."""
-        held, moved = kernels.partition_held(self.graph.indptr, self.parts, self.servers), 0
+        held, moved = native.partition_held(self.graph.indptr, self.parts, self.servers), 0
         for visit in clusters.visits():
-            moved += kernels.partition_place(
+            moved += native.partition_place(
                 visit.indptr,
                 visit.indices,
                 *visit.clusters,
@@ -179,5 +261,5 @@ class _Placing:
             self.parts = self.dealt
 
     def _is_even(self) -> bool:
-        most = kernels.partition_held(self.graph.indptr, self.parts, self.servers).max(axis=0)
+        most = native.partition_held(self.graph.indptr, self.parts, self.servers).max(axis=0)
         return bool((most <= [self.vertex_limit, self.edge_limit]).all())

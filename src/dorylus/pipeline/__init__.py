@@ -18,7 +18,7 @@ from dorylus.pipeline.messages import (
     Waiting,
 )
 from dorylus.pipeline.scheduler import Scheduler
-from dorylus.pipeline.schedules import MODES, MakeSchedule, Schedule, bounded, make_schedule, no_pipe, pipe
+from dorylus.pipeline.schedules import MODES, Schedule, bounded, make_schedule, no_pipe, pipe
 from dorylus.pipeline.tasks import DENSE, Kind, Need, Reads, Scope, Step, Task, TaskTable
 
 __all__ = [
@@ -30,7 +30,6 @@ __all__ = [
     "Event",
     "Finished",
     "Kind",
-    "MakeSchedule",
     "Need",
     "PeerFinished",
     "Permit",

@@ -1,9 +1,14 @@
-"""The pure scheduler: lets intervals into epochs as the bound permits, and starts tasks when nothing holds them."""
+"""The pure scheduler: lets intervals into epochs as the bound permits, and starts tasks when nothing holds them.
 
-from collections.abc import Iterable, Sequence
+One epoch that is open on this server: what each of its tasks still waits for.
+
+The frontier: up to which epoch everything is over everywhere, as far as one server has heard.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
 
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.pipeline.frontier import Frontier
+from dorylus.pipeline.dependents import Dependents
 from dorylus.pipeline.messages import (
     Action,
     Arrived,
@@ -17,10 +22,109 @@ from dorylus.pipeline.messages import (
     StepFinished,
     Waiting,
 )
-from dorylus.pipeline.plan import Plan
-from dorylus.pipeline.progress import Progress
 from dorylus.pipeline.schedules import Schedule
 from dorylus.pipeline.tasks import Reads, Task
+
+
+class OpenEpoch:
+    """Counts down what every task of one epoch waits for; tasks are numbered as the plan numbers them."""
+
+    def __init__(self, plan: Dependents) -> None:
+        self.plan = plan
+        self._unmet = plan.unmet.copy()
+        self._missing = plan.sizes.copy()
+        self._left = [len(plan.table.steps)] * plan.width
+        self._intervals = plan.width
+        self._running: set[int] = set()
+
+    def enter(self, interval: int) -> list[int]:
+        """An own interval enters the epoch; gives the tasks that may now run."""
+        return self._release(self.plan.gates[interval - self.plan.mine.start])
+
+    def finish(self, step: int, interval: int) -> list[int] | None:
+        """A task of this server is done; gives those that may now run, or None where it was not running."""
+        if interval not in self.plan.mine:
+            return None
+        local = interval - self.plan.mine.start
+        task = step * self.plan.width + local
+        if task not in self._running:
+            return None
+        self._running.remove(task)
+        self._left[local] -= 1
+        self._intervals -= self._left[local] == 0
+        return self._done(step, interval)
+
+    def hear(self, report: Report) -> list[int]:
+        """A peer reports; gives the tasks that may now run."""
+        if isinstance(report, Arrived):
+            return self._done(report.task.step, report.task.interval)
+        return [] if report.step is None else self._release(self.plan.told.get((report.step, report.server), ()))
+
+    def step_is_finished(self, step: int, server: int) -> bool:
+        """Whether all intervals of the server are done with the step."""
+        return self._missing[step, server] == 0
+
+    def interval_is_finished(self, interval: int) -> bool:
+        """Whether an own interval is done with the epoch."""
+        return self._left[interval - self.plan.mine.start] == 0
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all own intervals are done with the epoch."""
+        return self._intervals == 0
+
+    def _done(self, step: int, interval: int) -> list[int]:
+        ready = self._release(self.plan.each.get((step, interval), ()))
+        group = (step, self.plan.owner[interval])
+        if group in self._missing:
+            self._missing[group] -= 1
+            if self._missing[group] == 0:
+                ready += self._release(self.plan.whole.get(group, ()))
+        return ready
+
+    def _release(self, waiting: Iterable[int]) -> list[int]:
+        ready = []
+        for task in waiting:
+            self._unmet[task] -= 1
+            if self._unmet[task] == 0:
+                ready.append(task)
+        self._running.update(ready)
+        return ready
+
+
+class Frontier:
+    """``over`` is the newest epoch that is over, and so are all before it.
+
+    An epoch is over when every server has said so *and* all rows that are read here have arrived: with the word alone,
+    a message that overtakes another would let an interval read values older than the bound. Reports may come in any
+    order, each once.
+    """
+
+    def __init__(self, first_epoch: int, num_servers: int, num_arrivals: int) -> None:
+        self.over = first_epoch - 1
+        self._everything = num_servers + num_arrivals
+        self._missing: dict[int, int] = {}
+        self._heard: dict[int, dict[Report, None]] = {}
+
+    def hear(self, epoch: int, report: Report) -> bool:
+        """Take in what a server (this one too) reports of an epoch; whether the frontier moves."""
+        if epoch <= self.over or report in self._heard.get(epoch, ()):
+            raise TrainingError(f"{report} was heard before: a server reports each task, step and epoch exactly once.")
+        self._heard.setdefault(epoch, {})[report] = None
+        if isinstance(report, Arrived) or report.step is None:
+            self._missing[epoch] = self._missing.get(epoch, self._everything) - 1
+        return self._move()
+
+    def heard(self, epoch: int) -> Collection[Report]:
+        """What was reported of an epoch that is not over, in order."""
+        return self._heard.get(epoch, {}).keys()
+
+    def _move(self) -> bool:
+        before = self.over
+        while self._missing.get(self.over + 1) == 0:
+            self.over += 1
+            del self._missing[self.over], self._heard[self.over]
+        return self.over > before
 
 
 class Scheduler:
@@ -35,8 +139,8 @@ class Scheduler:
         self, schedule: Schedule, reads: Reads, *, server: int, bounds: Sequence[int], first_epoch: int = 0
     ) -> None:
         _check(reads, server, bounds)
-        self._exact = Plan(schedule.exact, reads, server, bounds)
-        self._relaxed = Plan(schedule.relaxed, reads, server, bounds)
+        self._exact = Dependents(schedule.exact, reads, server, bounds)
+        self._relaxed = Dependents(schedule.relaxed, reads, server, bounds)
         self._staleness = schedule.staleness
         self._server = server
         self._num_servers = len(bounds) - 1
@@ -44,7 +148,7 @@ class Scheduler:
         self._exact_from: int | None = None  # since a Synchronise
         self._permitted = self._newest = first_epoch - 1
         self._frontier = Frontier(first_epoch, self._num_servers, len(self._exact.arrivals))
-        self._open: dict[int, Progress] = {}
+        self._open: dict[int, OpenEpoch] = {}
         self._idle = dict.fromkeys(reads.mine, first_epoch)  # intervals between two epochs, and the next one
         self._waiting: set[int] = set()  # those of them of which Waiting was said
 
@@ -127,13 +231,13 @@ class Scheduler:
         self._waiting.discard(interval)
         if epoch not in self._open:
             self._newest = epoch
-            self._open[epoch] = Progress(self._exact if self._is_exact(epoch) else self._relaxed)
+            self._open[epoch] = OpenEpoch(self._exact if self._is_exact(epoch) else self._relaxed)
             for report in self._frontier.heard(epoch):
                 self._open[epoch].hear(report)  # starts nothing: no interval has entered
         progress = self._open[epoch]
         return self._start(epoch, progress.plan, progress.enter(interval))
 
-    def _start(self, epoch: int, plan: Plan, ready: Iterable[int]) -> list[Action]:
+    def _start(self, epoch: int, plan: Dependents, ready: Iterable[int]) -> list[Action]:
         return [Start(plan.task(epoch, number)) for number in ready]
 
     def _synchronise(self, epoch: int) -> list[Action]:

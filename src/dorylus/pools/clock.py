@@ -1,10 +1,14 @@
-"""Time for pools: what time it is, and a call later on. The real clock, and one that tests move by hand."""
+"""Time for pools: what time it is, and a call later on. The real clock, and one that tests move by hand.
+
+Carries out what a wrapper decided under its lock, after it let go of the lock.
+"""
 
 import heapq
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
@@ -28,7 +32,7 @@ class Clock(Protocol):
         """Call ``fn`` once, ``delay_s`` from now, in a thread of the clock's; at once if that is past."""
 
 
-class _Entry:
+class _Scheduled:
     """A call to come, in the order of ``when_s``, then of being asked for."""
 
     __slots__ = ("fn", "number", "when_s")
@@ -37,7 +41,7 @@ class _Entry:
         self.when_s, self.number = when_s, number
         self.fn: Callable[[], None] | None = fn
 
-    def __lt__(self, other: "_Entry") -> bool:
+    def __lt__(self, other: "_Scheduled") -> bool:
         return (self.when_s, self.number) < (other.when_s, other.number)
 
     def cancel(self) -> None:
@@ -52,7 +56,7 @@ class RealClock:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._entries: list[_Entry] = []
+        self._entries: list[_Scheduled] = []
         self._numbers = count()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -63,7 +67,7 @@ class RealClock:
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call ``fn`` in the timer's thread; never, if the clock is closed before."""
-        entry = _Entry(self.now() + delay_s, next(self._numbers), fn)
+        entry = _Scheduled(self.now() + delay_s, next(self._numbers), fn)
         with self._changed:
             if self._closed:
                 return entry
@@ -95,7 +99,7 @@ class RealClock:
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
                 del fn  # an idle thread keeps nothing alive
 
-    def _next(self) -> _Entry | None:
+    def _next(self) -> _Scheduled | None:
         """Wait for the next call whose time has come; None when the clock is closed."""
         with self._changed:
             while not self._closed:
@@ -111,7 +115,7 @@ class ManualClock:
 
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_s = now_s
-        self._entries: list[_Entry] = []
+        self._entries: list[_Scheduled] = []
         self._numbers = count()
         self._lock = threading.Lock()
 
@@ -121,7 +125,7 @@ class ManualClock:
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
         """Call ``fn`` when the clock is moved that far."""
-        entry = _Entry(self._now_s + max(delay_s, 0.0), next(self._numbers), fn)
+        entry = _Scheduled(self._now_s + max(delay_s, 0.0), next(self._numbers), fn)
         with self._lock:
             heapq.heappush(self._entries, entry)
         return entry
@@ -151,3 +155,60 @@ class ManualClock:
         while (due_s := self.next_s()) is not None and due_s <= until_s:
             self.step()
         self._now_s = max(self._now_s, until_s)
+
+
+Deed = Callable[[], None]
+
+_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
+
+
+class CallbackQueue:
+    """Runs deeds one after another, each thread its own. Once closed it gives no answer any more."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._changed = threading.Condition()
+        self._answering: dict[int, int] = {}  # threads that are giving an answer, and how deep
+        self._closed = False
+
+    def run(self, deeds: Iterable[Deed]) -> None:
+        """Carry these out; inside another deed, after it. All are carried out, then the first error is raised."""
+        waiting: deque[Deed] | None = getattr(self._own, "waiting", None)
+        if waiting is not None:
+            waiting.extend(deeds)
+            return
+        self._own.waiting = waiting = deque(deeds)
+        first: Exception | None = None
+        try:
+            while waiting:
+                try:
+                    waiting.popleft()()
+                except Exception as error:
+                    first = first or error
+        finally:
+            self._own.waiting = None
+        if first is not None:
+            raise first
+
+    def answer(self, deed: Deed) -> None:
+        """Carry out a deed that answers a caller, unless closed."""
+        me = threading.get_ident()
+        with self._changed:
+            if self._closed:
+                return
+            self._answering[me] = self._answering.get(me, 0) + 1
+        try:
+            deed()
+        finally:
+            with self._changed:
+                self._answering[me] -= 1
+                if not self._answering[me]:
+                    del self._answering[me]
+                    self._changed.notify_all()
+
+    def close(self) -> None:
+        """No answer is given after this; waits for those that other threads are just giving."""
+        me = threading.get_ident()
+        with self._changed:
+            self._closed = True
+            self._changed.wait_for(lambda: not self._answering.keys() - {me}, _CLOSE_S)

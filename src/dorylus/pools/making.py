@@ -4,22 +4,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dorylus import functions
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.extras import check_installed
 from dorylus.pools import ray
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.functions.functions_pool import functions_pool
+from dorylus.pools.functions.invocations import FunctionUsage, Invoked
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
 from dorylus.pools.pool import TensorPool
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.remote.functions import functions_pool
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.invocations import Invoked
-from dorylus.pools.remote.unfused import Unfused
-from dorylus.pools.remote.usage import Usage
+from dorylus.pools.relaunch import Relaunching
 from dorylus.pools.services.invoker import Invoker
 from dorylus.pools.threads import ThreadsPool
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
-from dorylus.pools.tuning.tuner import Decision
+from dorylus.pools.tuner import TunerDecision
 
 Note = Callable[..., None]
 
@@ -50,7 +49,7 @@ class PoolSettings:
 
 
 @dataclass(frozen=True)
-class Made:
+class PoolHandle:
     """A pool, and what it has to tell at the end of a run, once it has settled: what it asked for has come."""
 
     pool: TensorPool
@@ -63,13 +62,13 @@ def make_pool(
     note: Note,
     invoked: Callable[[Invoked], None],
     begins: Callable[[], None] = lambda: None,
-) -> Made:
+) -> PoolHandle:
     """The pool of these settings; ``note`` hears what it decides, ``invoked`` of every invocation.
 
     ``begins`` is called before each of them.
     """
     if settings.name == "threads":
-        return Made(ThreadsPool())
+        return PoolHandle(ThreadsPool())
     if settings.name == "ray":
         return _ray(settings)
     if settings.name not in INVOKERS:
@@ -82,12 +81,12 @@ def make_pool(
     pool = _kept_to_number(tried, settings, note)
 
     def figures() -> dict[str, Any]:
-        used = asdict(sum(functions.usage().values(), Usage()))
+        used = asdict(sum(functions.usage().values(), FunctionUsage()))
         used["duplicate_parts"] = used.pop("duplicates")
         return {"data_path": functions.data_path, "functions": pool.limit, **asdict(tried.counts), **used}
 
     whole = pool if settings.fuse else Unfused(pool, keep=not settings.travel.rematerialize)
-    return Made(whole, figures, functions.settle)
+    return PoolHandle(whole, figures, functions.settle)
 
 
 def check_pool(settings: PoolSettings) -> None:
@@ -95,25 +94,25 @@ def check_pool(settings: PoolSettings) -> None:
     if settings.name == "ray":
         ray.check_installed()
     elif settings.name in INVOKERS:
-        functions.check_installed(f'pool="{settings.name}"', EXTRA_OF[settings.name])
+        check_installed(f'pool="{settings.name}"', EXTRA_OF[settings.name])
         if settings.name != "lambda-local":  # whose making starts a service
             INVOKERS[settings.name](settings).close()
 
 
-def _ray(settings: PoolSettings) -> Made:
+def _ray(settings: PoolSettings) -> PoolHandle:
     """Tasks on a Ray cluster. Ray tries them again; here they are kept to a number, and in order."""
     tasks = ray.ray_pool(settings.address, settings.policy)
-    pool = Limited(tasks, settings.functions or tasks.at_most)
-    return Made(pool if settings.fuse else Unfused(pool), lambda: {"functions": pool.limit, **tasks.figures()})
+    pool = LimitedPool(tasks, settings.functions or tasks.at_most)
+    return PoolHandle(pool if settings.fuse else Unfused(pool), lambda: {"functions": pool.limit, **tasks.figures()})
 
 
-def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> Limited | Autotuned:
+def _kept_to_number(tried: TensorPool, settings: PoolSettings, note: Note) -> LimitedPool | Autotuned:
     if settings.functions is not None:
-        return Limited(tried, settings.functions)
+        return LimitedPool(tried, settings.functions)
     if settings.name == "processes":
-        return Limited(tried, settings.workers)
+        return LimitedPool(tried, settings.workers)
 
-    def decided(decision: Decision) -> None:
+    def decided(decision: TunerDecision) -> None:
         note("autotune", **asdict(decision))
 
     at_most = LOCAL_AT_MOST if settings.name == "lambda-local" else max(REMOTE_AT_MOST, settings.start)
@@ -135,7 +134,7 @@ def _http(settings: PoolSettings) -> Invoker:
 
 
 def _lambda(settings: PoolSettings) -> Invoker:
-    from dorylus.functions.deploy.access import aws_access
+    from dorylus.functions import aws_access
     from dorylus.pools.services.aws_lambda import LambdaInvoker
 
     return LambdaInvoker(aws_access(), settings.function)
@@ -161,4 +160,4 @@ EXTRA_OF: Mapping[str, str] = {
 }
 POOLS = ("threads", "ray", *INVOKERS)
 
-__all__ = ["POOLS", "Made", "PoolSettings", "make_pool"]
+__all__ = ["POOLS", "PoolHandle", "PoolSettings", "make_pool"]

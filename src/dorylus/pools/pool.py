@@ -1,9 +1,13 @@
-"""The seam between graph servers and whatever runs dense tasks."""
+"""The seam between graph servers and whatever runs dense tasks.
+
+What can go wrong with whatever runs dense tasks, as opposed to with the tasks.
+"""
 
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from dorylus.saga.dense import Call, Reply
+from dorylus.errors import TrainingError
+from dorylus.saga import Call, Reply
 
 
 class TensorPool(Protocol):
@@ -27,3 +31,29 @@ class TensorPool(Protocol):
 
     def close(self) -> None:
         """Stop; nothing submitted is answered after this."""
+
+
+class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
+    """A fault of whatever runs dense tasks."""
+
+
+class Throttled(PoolFault):
+    """The service takes no more calls for now; ``retry_after_s`` is how long it asks to be left alone, if it says."""
+
+    def __init__(
+        self, retry_after_s: float | None = None, message: str = "the service takes no more calls for now."
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class Lost(PoolFault):
+    """A call got no result, and nobody knows whether it ran: it may be tried again."""
+
+
+class Unavailable(PoolFault):
+    """The service is down or refuses us."""
+
+
+class Exhausted(PoolFault):
+    """A call was tried as often as it may be."""

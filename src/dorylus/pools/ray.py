@@ -22,14 +22,21 @@ from pickle import PicklingError
 from typing import Any
 
 from dorylus.errors import ConfigError, DorylusError, TrainingError
-from dorylus.pools.carrying import Answer, Tally, carry_out
-from dorylus.pools.faults import Exhausted, PoolFault, Unavailable
-from dorylus.pools.outbox import Outbox
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.tickets import name_of
-from dorylus.pools.shared import Fetched, Stored
-from dorylus.pools.travel import PackedCall, packed_weights, unpacked_weights
-from dorylus.saga.dense import Call, Reply
+from dorylus.pools.clock import CallbackQueue
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Exhausted, PoolFault, Unavailable
+from dorylus.pools.tickets import name_of
+from dorylus.pools.travel import (
+    Fetched,
+    PackedCall,
+    Stored,
+    WorkerReply,
+    WorkerTally,
+    carry_out,
+    packed_weights,
+    unpacked_weights,
+)
+from dorylus.saga import Call, Reply
 
 KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies at hand, here and in each process of Ray's
 PER_CORE = 2  # tasks on their way for each core: one runs while the next one's rows arrive
@@ -145,12 +152,12 @@ class RayPool:
             scheduling_strategy="SPREAD",  # also keeps it out of the placement group of whoever submits it
         )(_carry_out).options(name="dorylus dense task")
         self._weights, self._bodies = Stored(ray.put, KEPT_WEIGHTS, packed_weights), Stored(ray.put, KEPT_BODIES)
-        self._answers: queue.SimpleQueue[tuple[int, Future[Answer]] | None] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[int, Future[WorkerReply]] | None] = queue.SimpleQueue()
         self._open: dict[int, _Open] = {}
         self._numbers = count()
         self._heard_s = 0.0  # when Ray last answered, or had nothing to answer
-        self._tally = Tally()
-        self._lock, self._outbox = threading.Lock(), Outbox()
+        self._tally = WorkerTally()
+        self._lock, self._outbox = threading.Lock(), CallbackQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -251,7 +258,7 @@ class RayPool:
             waited_s = time.monotonic() - self._heard_s if self._open else 0.0
         return max(0.0, self._policy.down_after_s - waited_s)
 
-    def _settle(self, number: int, future: "Future[Answer]") -> None:
+    def _settle(self, number: int, future: "Future[WorkerReply]") -> None:
         opened = self._taken(number)
         if opened is None:
             return
@@ -340,7 +347,7 @@ def _in_a_line(error: BaseException) -> str:
 _BODIES, _WEIGHTS = Fetched(KEPT_BODIES), Fetched(KEPT_WEIGHTS, unpacked_weights)
 
 
-def _carry_out(packed: PackedCall, shared: list[Any]) -> Answer:
+def _carry_out(packed: PackedCall, shared: list[Any]) -> WorkerReply:
     """The task: the call, on the node it has come to."""
     import ray
 

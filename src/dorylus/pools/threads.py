@@ -6,8 +6,7 @@ fight over them: a call runs at once, in the thread that submits it.
 
 from collections.abc import Callable, Collection
 
-from dorylus.saga import dense
-from dorylus.saga.dense import Call, Reply
+from dorylus.saga import Call, Reply, dense
 
 
 class ThreadsPool:

@@ -3,10 +3,18 @@
 Pickle moves the memory of arrays without copying it, which it does not do for tensors. Body and weights stay behind:
 many calls have them in common, so they travel by themselves. Whatever arrives is copied once: it may lie in memory that
 others read, and bodies of a user's may write to what they are given.
+
+A call carried out in another process, as the two ends see it: what is done there, and what is counted here.
+
+What many calls have in common, stored once where all processes can fetch it: bodies, versions of the weights.
 """
 
-from collections.abc import Iterable, Mapping
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,10 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus.pipeline import Task
-from dorylus.saga.dense import Call, Mode, Reply, Targets
-from dorylus.saga.layer import Rows
-from dorylus.saga.sparse import SparseRows
-from dorylus.saga.stages import Body
+from dorylus.saga import Body, Call, Mode, Reply, Rows, SparseRows, Targets, dense
 
 Array = NDArray[Any]
 PackedRows = Array | SparseRows
@@ -142,3 +147,113 @@ def _arrived(rows: PackedRows) -> Rows:
 
 def _size(arrays: Iterable[Array | None]) -> int:
     return sum(each.nbytes for each in arrays if each is not None)
+
+
+@dataclass(frozen=True)
+class WorkerReply:
+    """A reply, or the body's own error; how often the call was begun before, and whether its process was new to it."""
+
+    reply: PackedReply | None
+    error: Exception | None
+    attempt: int
+    cold: bool
+    compute_s: float
+
+
+_calls_here = count()
+
+
+def carry_out(call: Call, attempt: int, portable: Callable[[Exception], Exception]) -> WorkerReply:
+    """Run a call that has travelled here. ``portable`` makes an error fit for the way back."""
+    torch.set_num_threads(1)  # as everywhere: with more, sums come out in another order
+    cold, begun = next(_calls_here) == 0, time.perf_counter()
+    reply = error = None
+    try:
+        reply = PackedReply.of(dense.run(call))
+    except Exception as why:  # the body's own: it goes to the run as it is, and is not tried again
+        error = portable(why)
+    return WorkerReply(reply, error, attempt, cold, time.perf_counter() - begun)
+
+
+class WorkerTally:
+    """What was sent and answered so far; any thread may add."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._calls = self._again = self._cold_starts = self._bytes_in = self._bytes_out = 0
+        self._compute_s = 0.0
+
+    def sent(self, nbytes: int) -> None:
+        """A call has left, with so much."""
+        with self._lock:
+            self._calls += 1
+            self._bytes_in += nbytes
+
+    def answered(self, answer: WorkerReply) -> None:
+        """A call was answered."""
+        with self._lock:
+            self._again += answer.attempt
+            self._cold_starts += answer.cold
+            self._bytes_out += 0 if answer.reply is None else answer.reply.nbytes
+            self._compute_s += answer.compute_s
+
+    def figures(self) -> Mapping[str, Any]:
+        """The same in the words of functions.
+
+        Bytes are as the other end sees them. Nothing is billed: what is paid for are the machines.
+        """
+        with self._lock:
+            launches = self._calls + self._again
+            return {
+                "calls": self._calls,
+                "launches": launches,
+                "invocations": launches,
+                "relaunches": self._again,
+                "losses": self._again,
+                "cold_starts": self._cold_starts,
+                "bytes_in": self._bytes_in,
+                "bytes_out": self._bytes_out,
+                "compute_ms": 1000 * self._compute_s,
+                "billed_ms": 0.0,
+                **dict.fromkeys(("timeouts", "throttled", "refused", "duplicates", "duplicate_parts"), 0),
+            }
+
+
+class Stored:
+    """The end that stores: a thing is found again by who it is, and the few used last are held."""
+
+    def __init__(self, put: Callable[[Any], Any], at_most: int, pack: Callable[[Any], Any] | None = None) -> None:
+        self._put, self._at_most, self._pack = put, at_most, pack
+        self._lock = threading.Lock()
+        self._held: OrderedDict[int, tuple[object, Any]] = OrderedDict()
+
+    def ref(self, thing: Any) -> tuple[Any, bool]:
+        """Where a thing is stored, and whether it was put there just now."""
+        with self._lock:
+            fresh = id(thing) not in self._held
+            if fresh:
+                packed = thing if self._pack is None else self._pack(thing)
+                # The thing is held as well: another one could have its id otherwise.
+                self._held[id(thing)] = thing, self._put(packed)
+            self._held.move_to_end(id(thing))
+            if len(self._held) > self._at_most:
+                self._held.popitem(last=False)
+            return self._held[id(thing)][1], fresh
+
+
+class Fetched:
+    """The end that fetches, in a process that carries out one call at a time: the few used last stay at hand."""
+
+    def __init__(self, at_most: int, unpack: Callable[[Any], Any] | None = None) -> None:
+        self._at_most, self._unpack = at_most, unpack
+        self._held: OrderedDict[str, Any] = OrderedDict()
+
+    def get(self, key: str, fetch: Callable[[], Any]) -> Any:
+        """What is stored under a key; ``fetch`` gets it where it is not at hand."""
+        if key not in self._held:
+            packed = fetch()
+            self._held[key] = packed if self._unpack is None else self._unpack(packed)
+        self._held.move_to_end(key)
+        if len(self._held) > self._at_most:
+            self._held.popitem(last=False)
+        return self._held[key]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dorylus.observe.sink import Record
+from dorylus.runs import Record
 
 # The order in which an epoch goes through them; kinds not named here come after, as they appear.
 TASK_KINDS = ("GA", "AV", "SC", "AE", "AV+loss+∇AV", "∇AV", "∇AE", "∇SC", "∇GA", "WU")
@@ -157,7 +157,7 @@ def ages_of(told: Mapping[Any, int] | None) -> dict[int, int]:
 
 
 def summarise(records: Iterable[Record]) -> Summary:
-    """The figures of a whole log; give it :func:`dorylus.observe.current` records where a run was resumed."""
+    """The figures of a whole log; give it :func:`dorylus.runs.current` records where a run was resumed."""
     summary = Summary()
     for record in records:
         summary.add(record)

@@ -1,12 +1,62 @@
 """Programs, layers, and the stages they become. Model names live here and nowhere else."""
 
-from dorylus.saga.builders import BUILDERS, build
+from dorylus.saga import dense
+from dorylus.saga.builders import BUILDERS, build, gat, gcn, gin, sage
+from dorylus.saga.columns import LINE, in_blocks
+from dorylus.saga.dense import IGNORED, Call, Kept, Mode, Reply, Saved, Targets, kept_bytes, loss_sum
 from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
-from dorylus.saga.layer import Layer
+from dorylus.saga.layer import Layer, Rows
 from dorylus.saga.lower import Plan, Savings, lower
 from dorylus.saga.program import Program, Recipe
 from dorylus.saga.sage import SAGE
+from dorylus.saga.sparse import SparseRows
+from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
+from dorylus.saga.table import Steps, steps_of
+from dorylus.saga.work import Work, measure
 
-__all__ = ["BUILDERS", "GAT", "GCN", "GIN", "SAGE", "Layer", "Plan", "Program", "Recipe", "Savings", "build", "lower"]
+__all__ = [
+    "BUILDERS",
+    "GAT",
+    "GCN",
+    "GIN",
+    "IGNORED",
+    "LINE",
+    "SAGE",
+    "ApplyEdge",
+    "ApplyVertex",
+    "Body",
+    "Call",
+    "Gather",
+    "Kept",
+    "Layer",
+    "Loss",
+    "Mode",
+    "Plan",
+    "Program",
+    "Recipe",
+    "Reply",
+    "Rows",
+    "Saved",
+    "Savings",
+    "Scatter",
+    "Slot",
+    "SparseRows",
+    "Stage",
+    "Steps",
+    "Targets",
+    "Work",
+    "build",
+    "dense",
+    "gat",
+    "gcn",
+    "gin",
+    "in_blocks",
+    "kept_bytes",
+    "loss_sum",
+    "lower",
+    "measure",
+    "sage",
+    "steps_of",
+]

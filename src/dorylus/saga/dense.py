@@ -3,21 +3,24 @@
 The gradient of a body re-runs it (rematerialisation) unless the reply of its forward run kept the autograd graph,
 which only makes sense on a pool in this process, or what a gradient computed elsewhere needs of it. All give the same
 numbers.
+
+How much autograd keeps of a body's forward run until its gradient: found by a run over a few rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as f
-from torch import Tensor
+from torch import Tensor, nn
 
 from dorylus.errors import ConfigError
 from dorylus.pipeline import Task
 from dorylus.saga.layer import Rows
-from dorylus.saga.stages import Body
+from dorylus.saga.stages import ApplyVertex, Body
 
 IGNORED = -100  # the label of a row the loss must not see
 
@@ -184,3 +187,45 @@ def loss_sum(kind: str, logits: Tensor, labels: Tensor) -> Tensor:
         seen = (labels != IGNORED).to(logits.dtype)
         return f.binary_cross_entropy_with_logits(logits, labels * seen, weight=seen, reduction="sum")
     raise ConfigError(f"loss={kind!r}: use 'cross_entropy' (one label a vertex) or 'bce' (many).")
+
+
+ROWS = 8
+FLOAT = 4
+
+_FOUND: MutableMapping[nn.Module, dict[tuple[tuple[int, bool], ...], int]] = WeakKeyDictionary()  # by body and inputs
+
+
+def kept_bytes(stage: ApplyVertex) -> int:
+    """Bytes a row that are kept beside the rows that were read: outputs, and whatever lies between.
+
+    A body that has its own ideas of rows of zeros is taken to keep its outputs. Found once for each body: a plan is
+    made for one limit after the other.
+    """
+    found = _FOUND.setdefault(stage.body.module, {})
+    inputs = tuple((slot.columns, slot.needs_grad) for slot in stage.inputs)
+    if inputs not in found:
+        try:
+            found[inputs] = _found(stage) // ROWS
+        except Exception:  # a user's body may raise anything; in a run it says so itself
+            found[inputs] = FLOAT * sum(slot.columns for slot in stage.outputs)
+    return found[inputs]
+
+
+def _found(stage: ApplyVertex) -> int:
+    sizes: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.dim() and tensor.shape[0] == ROWS:
+            storage = tensor.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    inputs = tuple(torch.zeros(ROWS, slot.columns, requires_grad=slot.needs_grad) for slot in stage.inputs)
+    weights = dict(stage.body.module.named_parameters())
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad(), hooks:
+        outputs = stage.body(weights, inputs)
+        for output in outputs:
+            note(output)
+        own = {tensor.untyped_storage().data_ptr() for tensor in inputs}
+        return sum(size for place, size in sizes.items() if place not in own)

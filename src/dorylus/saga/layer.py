@@ -20,7 +20,7 @@ import torch.nn.functional as f
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.graph.degrees import Norm
+from dorylus.graph import Norm
 from dorylus.saga.options import checked
 from dorylus.saga.sparse import SparseRows
 

@@ -12,40 +12,42 @@ MOST_HEADS = 1 << 12
 LARGEST = 1e30  # of any number that is no count: more cannot be reckoned with in float32
 
 
-class Rule(NamedTuple):
+class OptionRule(NamedTuple):
     """What an option may be, in words and as a test, and a value that is usual."""
 
     told: str
     holds: Callable[[Any], bool]
     usual: str
 
-    def or_left_out(self) -> "Rule":
+    def or_left_out(self) -> "OptionRule":
         """The same rule, with None let through."""
-        return Rule(f"{self.told}, or left out", lambda value: value is None or self.holds(value), self.usual)
+        return OptionRule(f"{self.told}, or left out", lambda value: value is None or self.holds(value), self.usual)
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _whole(most: int, usual: int) -> Rule:
+def _whole(most: int, usual: int) -> OptionRule:
     def holds(value: Any) -> bool:
         return _is_whole(value) and 1 <= value <= most
 
-    return Rule(f"a whole number, at least 1 and at most {most:,}", holds, str(usual))
+    return OptionRule(f"a whole number, at least 1 and at most {most:,}", holds, str(usual))
 
 
-def _real(told: str, fits: Callable[[Any], bool], usual: str) -> Rule:
-    return Rule(told, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual)
+def _real(told: str, fits: Callable[[Any], bool], usual: str) -> OptionRule:
+    return OptionRule(
+        told, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual
+    )
 
 
-def _widths(usual: int) -> Rule:
+def _widths(usual: int) -> OptionRule:
     one = _whole(MOST_COLUMNS, usual)
 
     def holds(value: Any) -> bool:
         return all(map(one.holds, value)) if isinstance(value, list | tuple) else one.holds(value)
 
-    return Rule(f"{one.told}, or a list of them, one for each hidden layer", holds, one.usual)
+    return OptionRule(f"{one.told}, or a list of them, one for each hidden layer", holds, one.usual)
 
 
 WIDTH = _whole(MOST_COLUMNS, 8)
@@ -55,10 +57,10 @@ _SLOPE = _real(f"a number, at least 0 and at most {LARGEST:g}", lambda value: 0 
 _EPS = _real(
     f"a finite number, at least -{LARGEST:g} and at most {LARGEST:g}", lambda value: abs(value) <= LARGEST, "0"
 )
-_SWITCH = Rule("true or false", lambda value: isinstance(value, bool), "true")
-_ACTIVATION = Rule("a name", lambda value: isinstance(value, str), "relu")
-_AGGREGATOR = Rule("a name", lambda value: isinstance(value, str), "mean")
-_RULES: Mapping[str, Rule] = {
+_SWITCH = OptionRule("true or false", lambda value: isinstance(value, bool), "true")
+_ACTIVATION = OptionRule("a name", lambda value: isinstance(value, str), "relu")
+_AGGREGATOR = OptionRule("a name", lambda value: isinstance(value, str), "mean")
+_RULES: Mapping[str, OptionRule] = {
     "hidden": _widths(16), "num_layers": _whole(MOST_LAYERS, 2).or_left_out(), "heads": _HEADS, "output_heads": _HEADS,
     "dropout": _SHARE, "input_dropout": _SHARE.or_left_out(), "attention_dropout": _SHARE.or_left_out(),
     "slope": _SLOPE, "eps": _EPS, "residual": _SWITCH, "layer_norm": _SWITCH, "train_eps": _SWITCH,
@@ -66,7 +68,7 @@ _RULES: Mapping[str, Rule] = {
 }  # fmt: skip
 
 
-def checked(options: dict[str, Any], **rules: Rule) -> dict[str, Any]:
+def checked(options: dict[str, Any], **rules: OptionRule) -> dict[str, Any]:
     """The options, each as its rule in ``rules``, or else the usual one, has it; refused with a usual value if not."""
     for name, value in options.items():
         rule = rules.get(name, _RULES[name])

@@ -1,7 +1,7 @@
 """The oracle: the same programs in one plain PyTorch process, the whole graph at once, autograd all the way.
 
 Nothing here is fast and nothing is shared with the engine but the layers' own dense bodies and the definition of
-dropout (:mod:`dorylus.kernels.reference`). Synchronous training must equal it to rounding.
+dropout (:mod:`dorylus.backends.reference`). Synchronous training must equal it to rounding.
 """
 
 from collections.abc import Callable
@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dorylus.backends import Dropout, reference
 from dorylus.graph import Graph, SparseFeatures, adjacency
-from dorylus.kernels import Dropout, reference
 from dorylus.saga.dense import IGNORED, loss_sum
 from dorylus.saga.gat import GAT
 from dorylus.saga.layer import Layer

@@ -9,7 +9,7 @@ import torch.nn.functional as f
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dorylus import kernels
+from dorylus.backends import native
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class _SparseProduct(torch.autograd.Function):
         ctx.x = x
         w_FH = weight.detach().t().contiguous().numpy()
         out = np.empty((x.shape[0], weight.shape[0]), np.float32)
-        kernels.spmm(x.indptr, x.indices, w_FH, out, 0, len(out), values=x.values)
+        native.spmm(x.indptr, x.indices, w_FH, out, 0, len(out), values=x.values)
         return torch.from_numpy(out)
 
     @staticmethod
@@ -51,7 +51,7 @@ class _SparseProduct(torch.autograd.Function):
         x: SparseRows = ctx.x
         dz = grads[0].contiguous().numpy()
         dw_FH = np.zeros((x.num_columns, dz.shape[1]), np.float32)
-        kernels.spmm_outer(x.indptr, x.indices, x.values, dz, dw_FH, 0, len(dz))
+        native.spmm_outer(x.indptr, x.indices, x.values, dz, dw_FH, 0, len(dz))
         return torch.from_numpy(dw_FH).t(), None
 
 

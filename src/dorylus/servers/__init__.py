@@ -1,22 +1,38 @@
 """Graph servers carry out tasks over a shard; parameter servers hold the weights."""
 
-from dorylus.servers.exchange import Parcel
-from dorylus.servers.ghosts import Peers
-from dorylus.servers.graph_server import GraphServer, PassSettings
-from dorylus.servers.holding import Holding
-from dorylus.servers.matrices import Arena, BoundedArena
-from dorylus.servers.paging import Paging
-from dorylus.servers.parameter_servers import ParameterServers, PSState
+from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, begun_by, last_readers
+from dorylus.servers.graph.ghosts import GhostMessage, Peers
+from dorylus.servers.graph.graph_server import GraphServer, PassSettings
+from dorylus.servers.graph.matrices import Arena, BoundedArena
+from dorylus.servers.graph.paged import AHEAD, Paging, SpillPolicy, is_lasting
+from dorylus.servers.graph.pass_context import Extra, Grad, Published
+from dorylus.servers.parameter.parameter_server import Weights
+from dorylus.servers.parameter.parameter_servers import ParameterServers, cut_slices
+from dorylus.servers.parameter.state import PSState, joined, part_of
 
 __all__ = [
+    "AHEAD",
+    "FEATURES",
+    "Access",
     "Arena",
     "BoundedArena",
+    "Extra",
+    "GhostMessage",
+    "Grad",
     "GraphServer",
-    "Holding",
     "PSState",
     "Paging",
     "ParameterServers",
-    "Parcel",
     "PassSettings",
     "Peers",
+    "Published",
+    "SpillPolicy",
+    "Weights",
+    "access_sets",
+    "begun_by",
+    "cut_slices",
+    "is_lasting",
+    "joined",
+    "last_readers",
+    "part_of",
 ]

@@ -10,13 +10,22 @@ from decimal import Decimal
 from threading import Lock
 from typing import Any
 
-from dorylus.cost import Bill, Budget, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill
-from dorylus.cost.budget import Decision
-from dorylus.cost.exact import amount_of
-from dorylus.cost.usage import FunctionUse
-from dorylus.pools.remote.invocations import Invoked
-from dorylus.training.config import RunConfig
-from dorylus.training.pooling import service_of
+from dorylus.config import RunConfig
+from dorylus.cost import (
+    Bill,
+    Budget,
+    BudgetDecision,
+    FunctionUse,
+    Meter,
+    Phase,
+    PriceBook,
+    Rates,
+    Role,
+    Usage,
+    amount_of,
+    make_bill,
+)
+from dorylus.pools import Invoked, service_of
 
 
 class Accounts:
@@ -154,7 +163,7 @@ class Accounts:
         self.enter(Phase.EVALUATION)
         self._closing_usd = max(self._closing_usd, self.bill().total() - before)
 
-    def _decide(self) -> Decision:
+    def _decide(self) -> BudgetDecision:
         assert self._budget is not None
         return self._budget.decide(self.bill().total(), self._epochs_usd, self._closing_usd)
 

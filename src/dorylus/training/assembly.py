@@ -1,24 +1,27 @@
-"""From graph, program and settings to the parts that run: the cut, the plans, the loss."""
+"""From graph, program and settings to the parts that run: the cut, the plans, the loss.
+
+What a run would take, before it is begun.
+"""
 
 import os
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dorylus.cluster import memory
+from dorylus import process_memory
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import Graph, SparseFeatures, order
-from dorylus.graph.degrees import has_self_loop
-from dorylus.graph.places import is_elsewhere
-from dorylus.graph.sizes import format_bytes
+from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
+from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
-    Cut,
+    PartitionPlan,
     Shards,
     choose_intervals,
     make_cut,
@@ -28,13 +31,9 @@ from dorylus.partition import (
     plain_cut,
     settle_levels,
 )
-from dorylus.saga import Layer, Plan, Program, Recipe, Savings, lower
-from dorylus.saga.gat import GAT
-from dorylus.saga.stages import Gather
-from dorylus.saga.work import Work, measure
-from dorylus.training.config import RunConfig
-from dorylus.training.limits import EDGES_PER_EDGE_TASK, Asked, Limits, limits
-from dorylus.training.room import check_room
+from dorylus.saga import GAT, Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
+from dorylus.sizes import format_bytes
+from dorylus.training.optim import make_optimizer
 
 MOST_CLASSES = 1 << 20  # or as many as vertices: more are numbers with gaps, and the last layer has a column for each
 MANY_CLASSES, PRESENT = 10_000, 100  # of more than so many classes, one in so many has a vertex
@@ -42,17 +41,17 @@ BYTES_A_WEIGHT = 20  # itself, the version that is read, its gradient, two momen
 
 
 @dataclass(frozen=True, eq=False)
-class Assembly:
+class RunParts:
     """A graph cut for a program, and the plans that run over it."""
 
-    cut: Cut
+    cut: PartitionPlan
     saved: Shards | None
     training: Plan
     evaluation: Plan
     loss: str
     loss_total: float  # by which the sum over all labelled vertices is divided
     work: Work
-    limits: Limits | None = None
+    limits: RunLimits | None = None
 
 
 def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
@@ -76,7 +75,7 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
 
 def check_weights_fit(model: Recipe, graph: Graph) -> None:
     """Refuse a model whose weights alone, with what training keeps of each, have no room here; before they are made."""
-    free = memory.free_bytes()
+    free = process_memory.free_bytes()
     if free is None:
         return
     try:
@@ -196,13 +195,13 @@ def savings_of(config: RunConfig) -> Savings:
     )
 
 
-def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
+def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
     """Cut the graph and lower the program for training and evaluation."""
     savings, sparse = savings_of(config), graph.sparse_features
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    asked = Asked(graph, training, evaluation, config, threads_of(config))
+    asked = RunRequest(graph, training, evaluation, config, threads_of(config))
     check_room(asked)
     saved, limited = saved_shards(graph, config), limits(asked)
     if limited is None or limited.limited is None:
@@ -212,12 +211,12 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> Assembly:
         cut = plain_cut(graph.indptr, program.num_layers, limited.intervals)
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
-    return Assembly(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
+    return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
 
 
 def cut_graph(
     graph: Graph, program: Program, config: RunConfig, wanted: NDArray[np.bool_], saved: Shards | None = None
-) -> Cut:
+) -> PartitionPlan:
     """The graph over its servers, in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
     layers = program.num_layers
     if config.prune_rows:
@@ -314,7 +313,7 @@ def _whole_work(plan: Plan, graph: Graph) -> Work:
     return measure(plan, lambda layer, _: edges(layer), edges)
 
 
-def _work(plan: Plan, graph: Graph, cut: Cut) -> Work:
+def _work(plan: Plan, graph: Graph, cut: PartitionPlan) -> Work:
     degrees = graph.in_degrees()
     with_loops = degrees + ~has_self_loop(graph.indptr, graph.indices)
 
@@ -322,3 +321,22 @@ def _work(plan: Plan, graph: Graph, cut: Cut) -> Work:
         return int((with_loops if layer.self_loops else degrees)[cut.deepest >= level].sum())
 
     return measure(plan, edges_into, lambda layer: edges_into(layer, -1))
+
+
+TO_LOAD = 12 << 20  # what `dorylus train` has loaded beside what a process has that only plans
+
+
+def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
+    """The bytes a training run holds by kind, in memory and in files, and whether that fits.
+
+    Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
+    """
+    config = RunConfig.of(**settings)
+    check_classes(graph)
+    program = bind(model, graph, config.seed)
+    make_optimizer(config, list(program.named_parameters()))  # as a run does: what torch loads for it is memory too
+    plans = [
+        lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
+        for training in (True, False)
+    ]
+    return memory_plan(RunRequest(graph, plans[0], plans[1], config, threads_of(config), TO_LOAD))

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.cluster import Outputs
 from dorylus.errors import DivergedError
-from dorylus.graph import Graph
-from dorylus.graph.mapped import let_go
+from dorylus.graph import Graph, let_go
+from dorylus.runtime import Outputs
 
 
 def classes_of(logits: NDArray[np.float32], multilabel: bool) -> NDArray[np.int64] | NDArray[np.uint8]:
@@ -26,7 +25,7 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     labels = graph.labels
     if labels is None:
         return {}
-    tallies = {part: Tally(graph.num_classes) for part in ("train", "val", "test")}
+    tallies = {part: ScoreTally(graph.num_classes) for part in ("train", "val", "test")}
     try:
         for vertices, rows in outputs.blocks():
             with np.errstate(all="ignore"):
@@ -46,7 +45,7 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
 
 
-class Tally:
+class ScoreTally:
     """Counts of what was predicted of some vertices and what they are, from which scores follow."""
 
     def __init__(self, num_classes: int) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.training.config import RunConfig
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
 OptimizerFactory = Callable[..., Optimizer]

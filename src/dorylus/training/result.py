@@ -8,13 +8,12 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.config import RunConfig
 from dorylus.cost import Bill
 from dorylus.graph import Graph
-from dorylus.saga import Program
-from dorylus.saga.work import Work
-from dorylus.training.config import RunConfig
-from dorylus.training.prediction_file import Written
-from dorylus.training.progress import Progress
+from dorylus.inference import Written
+from dorylus.runs import RunProgress
+from dorylus.saga import Program, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class Result:
     graph: Graph = field(repr=False)
 
     @classmethod
-    def of(cls, progress: Progress, **others: Any) -> Self:
+    def of(cls, progress: RunProgress, **others: Any) -> Self:
         """The result of a run that has come so far; ``others`` are the fields that its progress does not know."""
         return cls(
             losses=list(progress.losses),
@@ -117,7 +116,7 @@ class Result:
         With ``out``, a .npy or .parquet file, they go there as they come. ``memory`` and ``scratch_dir`` are the run's
         unless given.
         """
-        from dorylus.training.inference import predict
+        from dorylus.inference import predict
 
         asked: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out}
         made: NDArray[Any] | Written = predict(self.graph, self.model, what, layer=layer, config=self.config, **asked)

@@ -12,46 +12,44 @@ from typing import Any, Self, TypeVar
 
 from torch import Tensor
 
-from dorylus.cluster import Cluster, EpochReport, ServersLostError, memory
-from dorylus.cluster.cluster import EpochDroppedError
+from dorylus import process_memory
+from dorylus.config import RunConfig, recut
 from dorylus.cost import Phase
-from dorylus.errors import (
-    ConfigError,
-    DataError,
-    DeadlineError,
-    DivergedError,
-    DorylusError,
-    Terminated,
-    TrainingError,
-)
+from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
 from dorylus.graph import Graph
-from dorylus.observe import JsonlSink, RunLog, Sink, last_time
-from dorylus.pools import Made, TensorPool
-from dorylus.pools.faults import PoolFault
+from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
+from dorylus.runs import (
+    LEDGER,
+    Checkpoint,
+    CheckpointStore,
+    JsonlSink,
+    RunFolder,
+    RunLock,
+    RunLog,
+    RunProgress,
+    RunSpec,
+    Sink,
+    UsageLedger,
+    check_free,
+    checkpoint,
+    graph_identity,
+    last_time,
+    make_folder,
+    newest,
+    read_ledger,
+    restore,
+)
+from dorylus.runtime import Cluster, EpochDroppedError, EpochReport, ServersLostError
 from dorylus.saga import Program, Recipe
-from dorylus.training import checkpoint
 from dorylus.training.accounts import Accounts
 from dorylus.training.assembly import bind, check_finite, check_trainable
-from dorylus.training.checkpoint import Checkpoint
-from dorylus.training.clusters import Ears, check_cluster
-from dorylus.training.config import RunConfig, recut
+from dorylus.training.early_stopping import judge, last_startable_epoch
+from dorylus.training.elastic import ElasticCluster, RunListeners, check_cluster
 from dorylus.training.evaluation import evaluate, score_of
-from dorylus.training.fingerprint import graph_identity
-from dorylus.training.fleet import Fleet
 from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
-from dorylus.training.keeper import Keeper
-from dorylus.training.ledger import Ledger, newest, read_ledger
 from dorylus.training.optim import OptimizerFactory, ScheduleFactory
-from dorylus.training.permit import permitted
-from dorylus.training.pooling import check_pool
-from dorylus.training.progress import Progress
-from dorylus.training.records import epoch_record, memory_record, run_record
-from dorylus.training.restoring import restore
+from dorylus.training.records import SetupProgress, epoch_record, memory_record, run_record
 from dorylus.training.result import Result
-from dorylus.training.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder
-from dorylus.training.run_lock import RunLock
-from dorylus.training.setting_up import SettingUp
-from dorylus.training.verdict import judge
 
 Model = Recipe | Program
 RECENT_EPOCHS = 5  # whose median says how long the next one takes
@@ -62,7 +60,7 @@ class Trainer:
     """One run, epoch by epoch. :func:`train` is this from beginning to end."""
 
     _folder: RunFolder | None
-    _ledger: Ledger | None  # what the run has used, written down in its folder
+    _ledger: UsageLedger | None  # what the run has used, written down in its folder
     _used_before: dict[str, Any] | None  # of that, before this process began
     _made: list[Path]  # folders, for a new run
     _has_begun = False  # there were servers: from then on a run is not refused any more, it fails
@@ -74,7 +72,7 @@ class Trainer:
         *,
         optimizer: str | OptimizerFactory | None = None,
         lr_schedule: str | ScheduleFactory | None = None,
-        pool: str | TensorPool | Made | None = None,
+        pool: str | TensorPool | PoolHandle | None = None,
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
         **settings: Any,
@@ -173,7 +171,7 @@ class Trainer:
         self._used_before = used_before
         if used_before:
             self._accounts.go_on_from(used_before)
-        self._ledger = Ledger(path, self._accounts.up_to_now)
+        self._ledger = UsageLedger(path, self._accounts.up_to_now)
         self._holds.callback(self._ledger.close)
         self._ledger.write()
 
@@ -196,10 +194,10 @@ class Trainer:
         config: RunConfig,
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
-        pool: TensorPool | Made | None = None,
+        pool: TensorPool | PoolHandle | None = None,
     ) -> None:
         """Everything that can be refused is refused here, before a run is written or computed."""
-        memory.reset_peak()
+        process_memory.reset_peak()
         check_trainable(graph, config)
         check_pool(config)
         config = check_cluster(config, pool)
@@ -207,12 +205,12 @@ class Trainer:
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
-        given = Made(pool) if pool is not None and not isinstance(pool, Made) else pool
+        given = PoolHandle(pool) if pool is not None and not isinstance(pool, PoolHandle) else pool
         self.graph = graph
-        self._fleet = Fleet(graph, self.program, config, optimizer, lr_schedule, given)
+        self._fleet = ElasticCluster(graph, self.program, config, optimizer, lr_schedule, given)
         if self._accounts.rates.function is not None:
             self._accounts.begun = self._fleet.begun_invocations
-        self._progress = Progress()
+        self._progress = RunProgress()
         self._best: dict[str, Tensor] | None = None
         self._closed = False
         self._permitted = -1  # the newest epoch, from 0, that any interval may have begun
@@ -225,7 +223,7 @@ class Trainer:
                 started_s = last_time(self._folder.log)
             to_file = [JsonlSink(self._folder.log, append=resumed_from is not None)]
         self.log = RunLog([*to_file, *sinks], started_s=started_s)
-        self._setting_up = SettingUp(self.log.write)
+        self._setting_up = SetupProgress(self.log.write)
         self.log.write(
             "run",
             **run_record(self.graph, self.program, self._name, self.config),
@@ -316,7 +314,7 @@ class Trainer:
         )
         if self._folder is None:
             return DivergedError(f"training diverged: {found}. {cure}.")
-        keeper = Keeper(self._folder)
+        keeper = CheckpointStore(self._folder)
         while (newest := keeper.newest) is not None and not self._is_sound(newest):
             keeper.drop(newest)
         if newest is None:
@@ -390,7 +388,7 @@ class Trainer:
             pool=dict(self._fleet.figures()),
             model=model,
             metrics=metrics,
-            peak_memory_bytes=memory.peak_bytes(),
+            peak_memory_bytes=process_memory.peak_bytes(),
             server_peak_memory_bytes=self._fleet.peaks(),
             work=self._fleet.assembly.work,
             config=self.config,
@@ -420,7 +418,7 @@ class Trainer:
             raise TrainingError(
                 "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
             )
-        ears = Ears(
+        ears = RunListeners(
             self._note_cluster, self._note_pool, self._accounts.invoked, self._setting_up, self._invocation_begins
         )
         cluster = self._fleet.running(self.epoch, ears)
@@ -456,7 +454,7 @@ class Trainer:
     def _train(self, until: int) -> None:
         if self._folder is not None:
             self._lock.keep()
-        may_begin = permitted(self.config, self.epoch, until, exact=self._progress.exact)
+        may_begin = last_startable_epoch(self.config, self.epoch, until, exact=self._progress.exact)
         self._permitted = max(self._permitted, may_begin)
         cluster = self._running()
         self._accounts.enter(Phase.TRAINING)
@@ -507,7 +505,7 @@ class Trainer:
         if verdict.best and config.keep == "best":
             self._best = weights
             if self._folder is not None:
-                Keeper(self._folder).save_best(self._state(weights))
+                CheckpointStore(self._folder).save_best(self._state(weights))
         if verdict.near_target and not self._progress.exact:
             self._progress.exact = True
             self.log.write("synchronous", epoch=self.epoch, score=score)
@@ -535,7 +533,7 @@ class Trainer:
         if self._folder is None:
             return
         ends_with = self._best if self.config.keep == "last" else None  # what a run stopped by its score ends with
-        path = Keeper(self._folder).save(self._state(ends_with))
+        path = CheckpointStore(self._folder).save(self._state(ends_with))
         self._folder.write_used(self._progress.used)
         self.log.write("checkpoint", epoch=self.epoch, path=str(path))
 

@@ -4,27 +4,61 @@ Shipped inside serverless functions: imports numpy, pyzmq and the standard libra
 or a key is asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from dorylus.wire.errors import FrameError, Refused, WireError
-from dorylus.wire.frames import Frame, Limits, pack, unpack
+from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.wire.client import Client
+    from dorylus.wire.connection import Connection, answer, dial, new_secret
+    from dorylus.wire.frames import (
+        BETWEEN_SERVERS,
+        DEFAULT,
+        MAGIC,
+        Buffer,
+        Frame,
+        FrameError,
+        FrameLimits,
+        Refused,
+        WireError,
+        pack,
+        unpack,
+    )
     from dorylus.wire.keys import ClientKeys, RunKeys
+    from dorylus.wire.peer_transport import PeerTransport
     from dorylus.wire.port import DataPort
 
 __all__ = [
-    "Client", "ClientKeys", "DataPort", "Frame", "FrameError", "Limits", "Refused", "RunKeys", "WireError",
-    "pack", "unpack",
-]  # fmt: skip
+    "BETWEEN_SERVERS",
+    "DEFAULT",
+    "MAGIC",
+    "Buffer",
+    "Client",
+    "ClientKeys",
+    "Connection",
+    "DataPort",
+    "Frame",
+    "FrameError",
+    "FrameLimits",
+    "PeerTransport",
+    "Refused",
+    "RunKeys",
+    "WireError",
+    "answer",
+    "dial",
+    "new_secret",
+    "pack",
+    "unpack",
+]
 
-_HOME_OF = {"Client": "client", "ClientKeys": "keys", "DataPort": "port", "RunKeys": "keys"}
-
-
-def __getattr__(name: str) -> Any:
-    """What needs pyzmq is loaded when first used."""
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'dorylus.wire' has no attribute {name!r}")
-    return getattr(import_module(f"dorylus.wire.{_HOME_OF[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "client": "Client",
+        "connection": "Connection answer dial new_secret",
+        "frames": "BETWEEN_SERVERS Buffer DEFAULT Frame FrameError FrameLimits MAGIC Refused WireError pack unpack",
+        "keys": "ClientKeys RunKeys",
+        "peer_transport": "PeerTransport",
+        "port": "DataPort",
+    },
+)

@@ -12,20 +12,34 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dorylus.wire.buffers import Buffers
-from dorylus.wire.errors import FrameError, Refused, WireError
-from dorylus.wire.frames import DEFAULT, Buffer, Frame, Limits, frame_bytes, pack, unpack
+from dorylus.wire.frames import (
+    DEFAULT,
+    Buffer,
+    Frame,
+    FrameError,
+    FrameLimits,
+    Refused,
+    WireError,
+    frame_bytes,
+    pack,
+    unpack,
+)
 from dorylus.wire.keys import ClientKeys
-from dorylus.wire.pieces import Assembly, Kind, Piece, messages
-from dorylus.wire.sockets import GONE, KEY_REFUSED, client_socket, connect, new_context, watch
-from dorylus.wire.transfer import (
+from dorylus.wire.pieces import Buffers, FrameAssembler, MessageKind, Piece, messages
+from dorylus.wire.sockets import (
+    GONE,
+    KEY_REFUSED,
     Poller,
     Unreachable,
+    client_socket,
+    connect,
     discard_rest,
+    new_context,
     next_event,
     receive_answer_start,
     receive_piece,
     send_piece,
+    watch,
 )
 
 MAX_UNDER_WAY = 64  # requests sent whose answers nobody has received yet; the oldest are forgotten
@@ -38,7 +52,7 @@ class Client:
     of a request are sent without copying, after ``send`` returns: do not write to them before the answer has come.
     """
 
-    def __init__(self, address: str, keys: ClientKeys, *, limits: Limits = DEFAULT) -> None:
+    def __init__(self, address: str, keys: ClientKeys, *, limits: FrameLimits = DEFAULT) -> None:
         self.address, self._limits = address, limits
         self._context = new_context()
         try:
@@ -53,7 +67,7 @@ class Client:
         self._session, self._last = secrets.randbits(64), 0
         self._waiting: set[int] = set()
         self._answers: dict[int, Frame | WireError] = {}
-        self._assembly: Assembly | None = None
+        self._assembly: FrameAssembler | None = None
         self._buffers = Buffers()
 
     def __repr__(self) -> str:
@@ -114,7 +128,7 @@ class Client:
         self._context.destroy(linger=0)
 
     def _send(self, parts: list[Buffer], until: float, timeout_s: float) -> None:
-        start = Piece(Kind.REQUEST, 0, self._session, self._last, frame_bytes(parts))
+        start = Piece(MessageKind.REQUEST, 0, self._session, self._last, frame_bytes(parts))
         for head, content in messages(start, parts):
             while True:
                 try:
@@ -175,14 +189,14 @@ class Client:
 
     def _take(self, start: Buffer) -> None:
         piece = Piece.from_bytes(start)
-        if piece.session != self._session or piece.request not in self._waiting or piece.kind is Kind.REQUEST:
+        if piece.session != self._session or piece.request not in self._waiting or piece.kind is MessageKind.REQUEST:
             return  # an answer that came too late
         if piece.total_bytes > self._limits.max_frame_bytes:
             text = f"{self.address} answers with {piece.total_bytes} bytes: at most {self._limits.max_frame_bytes}."
             self._settle(piece, FrameError(text))
             return
         if piece.index == 0:
-            self._assembly = Assembly(piece, self._buffers.take(piece.total_bytes))
+            self._assembly = FrameAssembler(piece, self._buffers.take(piece.total_bytes))
         if self._assembly is None or not self._assembly.expects(piece):
             raise FrameError(f"piece {piece.index} of an answer does not follow what came before.")
         whole = self._assembly.add(receive_piece(self._socket, self._assembly.room))
@@ -194,12 +208,12 @@ class Client:
         self._waiting.discard(piece.request)
         self._answers[piece.request] = answer
 
-    def _answer_in(self, kind: Kind, content: memoryview) -> Frame | WireError:
+    def _answer_in(self, kind: MessageKind, content: memoryview) -> Frame | WireError:
         try:
             frame = unpack(content, self._limits)
         except FrameError as why:
             return why
-        if kind is Kind.ERROR:
+        if kind is MessageKind.ERROR:
             return Refused(f"{self.address} says: {frame.header.get('error')}", str(frame.header.get("kind")))
         return frame
 

@@ -2,7 +2,9 @@
 
 Needs numpy only. Nothing is copied on the way out (the parts are the arrays' own memory) nor on the way in (the arrays
 are views into the buffer). Nothing in a frame is trusted: every length is checked against what is there and against
-:class:`Limits` before it is used. The layout is specified in docs/wire.md.
+:class:`FrameLimits` before it is used. The layout is specified in docs/wire.md.
+
+What goes wrong between two ends of a wire.
 """
 
 import json
@@ -16,7 +18,29 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.wire.errors import FrameError
+from dorylus.errors import DorylusError
+
+
+class WireError(DorylusError):
+    """A request that got no answer."""
+
+    exit_code = 1
+
+
+class FrameError(WireError):
+    """Bytes that are no frame, or something that no frame can carry."""
+
+
+class Refused(WireError):  # noqa: N818  (it reads as what it says)
+    """A request that the other end declines: what ``answer`` raises travels to the client as this, with its text.
+
+    ``kind`` is what the port counts it under: refused, failed, expired, garbage, oversize or busy.
+    """
+
+    def __init__(self, text: str, kind: str = "refused") -> None:
+        super().__init__(text)
+        self.kind = kind
+
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -34,7 +58,7 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}  # numpy takes its time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class FrameLimits:
     """The most that is accepted of everything; what exceeds it is refused before memory is taken for it."""
 
     max_frame_bytes: int = 256 << 20
@@ -44,8 +68,8 @@ class Limits:
     max_name_chars: int = 256
 
 
-DEFAULT = Limits()
-BETWEEN_SERVERS = Limits(max_frame_bytes=1 << 36)  # of one run, which have proved who they are
+DEFAULT = FrameLimits()
+BETWEEN_SERVERS = FrameLimits(max_frame_bytes=1 << 36)  # of one run, which have proved who they are
 
 
 @dataclass(frozen=True)
@@ -56,7 +80,7 @@ class Frame:
     arrays: dict[str, NDArray[Any]]
 
 
-def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: Limits = DEFAULT) -> list[Buffer]:
+def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: FrameLimits = DEFAULT) -> list[Buffer]:
     """The parts of a frame, in order: the head, then the arrays' own memory with the zeros between them.
 
     An array is copied only when it is not contiguous or not little-endian. The others must stay as they are until the
@@ -81,7 +105,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: 
     return parts
 
 
-def unpack(buffer: Buffer, limits: Limits = DEFAULT) -> Frame:
+def unpack(buffer: Buffer, limits: FrameLimits = DEFAULT) -> Frame:
     """The frame that a buffer holds from its first byte to its last; its arrays are views into the buffer."""
     view = _bytes_of(buffer)
     _within("bytes", len(view), limits.max_frame_bytes)
@@ -126,7 +150,7 @@ def _layout(text_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
     return places, end
 
 
-def _sendable(name: str, array: NDArray[Any], limits: Limits) -> NDArray[Any]:
+def _sendable(name: str, array: NDArray[Any], limits: FrameLimits) -> NDArray[Any]:
     known = isinstance(array, np.ndarray | np.generic)
     dtype = _NAMES.get(array.dtype) or array.dtype.name if known else ""
     if dtype not in DTYPES:
@@ -175,7 +199,7 @@ def _read_text(text: memoryview, num_arrays: int) -> tuple[dict[str, Any], list[
     return header, entries
 
 
-def _described(entry: Any, limits: Limits) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
+def _described(entry: Any, limits: FrameLimits) -> tuple[str, np.dtype[Any], tuple[int, ...]]:
     if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[2], list):
         raise FrameError("a frame describes an array by something other than name, dtype and shape.")
     name, dtype, shape = entry
@@ -194,7 +218,7 @@ def _at_least_one(shape: list[int]) -> Iterator[int]:
     return (max(size, 1) for size in shape)
 
 
-def _check_name(name: Any, limits: Limits) -> None:
+def _check_name(name: Any, limits: FrameLimits) -> None:
     if not isinstance(name, str) or not 0 < len(name) <= limits.max_name_chars or not name.isprintable():
         raise FrameError(f"an array's name is printable text of 1 to {limits.max_name_chars} characters.")
 

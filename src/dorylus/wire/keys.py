@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dorylus.errors import ConfigError
-from dorylus.wire.errors import WireError
+from dorylus.wire.frames import WireError
 
 _Z85 = re.compile(r"[0-9a-zA-Z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
 _FIELDS = ("public", "secret", "server_public")

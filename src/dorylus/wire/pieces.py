@@ -3,15 +3,24 @@
 A frame travels as several messages of two parts: a :class:`Piece` of 32 bytes that says where the message belongs, and
 a stretch of the frame. Small messages keep memory flat (high-water marks count messages) and let one end encrypt
 while the other reads. Pieces of a frame arrive in order, and frames of one connection one after the other.
+
+Which requests have been seen: numbers grow within a session, so what does not grow is a replay.
+
+Memory that frames are received into, used again and again: fresh memory costs more than the copy into it.
 """
 
 import struct
+import weakref
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
-from dorylus.wire.errors import FrameError
-from dorylus.wire.frames import HEAD, Buffer
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.wire.frames import ALIGNMENT, HEAD, Buffer, FrameError
 
 PIECE_BYTES = 256 << 10  # what we cut to
 MAX_PIECE_BYTES = 1 << 20  # what we accept
@@ -22,7 +31,7 @@ _MAGIC = b"DP"
 _VERSION = 1
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """What the frame is that a piece belongs to."""
 
     REQUEST = 1
@@ -34,7 +43,7 @@ class Kind(IntEnum):
 class Piece:
     """Where a message belongs: which frame of which request of which session, and which piece of it."""
 
-    kind: Kind
+    kind: MessageKind
     index: int
     session: int
     request: int
@@ -50,11 +59,11 @@ class Piece:
         if len(content) != _LAYOUT.size:
             raise FrameError(f"a message begins with {_LAYOUT.size} bytes, but {len(content)} came.")
         magic, version, kind, index, session, request, total_bytes = _LAYOUT.unpack(content)
-        if magic != _MAGIC or version != _VERSION or kind not in tuple(Kind):
+        if magic != _MAGIC or version != _VERSION or kind not in tuple(MessageKind):
             raise FrameError("a message does not begin as one of ours.")
         if request == 0 or total_bytes < HEAD.size:
             raise FrameError(f"a message of request {request} and {total_bytes} bytes: neither can be so small.")
-        return cls(Kind(kind), index, session, request, total_bytes)
+        return cls(MessageKind(kind), index, session, request, total_bytes)
 
 
 def cut(parts: Iterable[Buffer], piece_bytes: int = PIECE_BYTES) -> Iterator[Buffer]:
@@ -82,7 +91,7 @@ def messages(first: Piece, parts: Iterable[Buffer]) -> Iterator[tuple[bytes, Buf
         yield piece.to_bytes(), content
 
 
-class Assembly:
+class FrameAssembler:
     """One frame on its way in."""
 
     def __init__(self, first: Piece, buffer: memoryview) -> None:
@@ -114,3 +123,93 @@ class Assembly:
         self._num_pieces += 1
         self._num_bytes += num_bytes
         return self._buffer if self._num_bytes == len(self._buffer) else None
+
+
+class Sessions:
+    """The highest request number of each session of each key; the sessions used longest ago are forgotten first."""
+
+    def __init__(self, max_sessions: int = 65_536) -> None:
+        self._max_sessions = max_sessions
+        self._last: OrderedDict[tuple[str, int], int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def is_new(self, key: str, session: int, request: int) -> bool:
+        """Whether the request's number is beyond all that came before it in this session; notes it."""
+        if request <= self._last.get((key, session), 0):
+            return False
+        self._last[key, session] = request
+        self._last.move_to_end((key, session))
+        if len(self._last) > self._max_sessions:
+            self._last.popitem(last=False)
+        return True
+
+
+class _Memory:
+    """A stretch of memory, lent to one reader after the other.
+
+    A loan is an array object over the memory, made anew each time. Every view of it, and every array made of such a
+    view, keeps that very object alive, and never the memory alone: while a loan lives the memory is in use, and when
+    it is gone nothing can read the memory any more. A weak reference shows which of the two it is, exactly, on every
+    Python: no count of references is looked at. Where objects die late, memory is merely used again later.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        # Lent as a memoryview, and not as an array: numpy has a view of an array's view refer to the first array,
+        # past the one between, which would be the loan.
+        self._bytes = np.empty(num_bytes + ALIGNMENT, np.uint8).data
+        self._start = -np.frombuffer(self._bytes, np.uint8).ctypes.data % ALIGNMENT
+        self._loan: weakref.ref[NDArray[Any]] | None = None
+        self.num_bytes = num_bytes
+
+    @property
+    def is_lent(self) -> bool:
+        return self._loan is not None and self._loan() is not None
+
+    def lend(self, num_bytes: int) -> memoryview:
+        loan = np.frombuffer(self._bytes, np.uint8, num_bytes, self._start)
+        self._loan = weakref.ref(loan)
+        return loan.data
+
+
+class Buffers:
+    """Gives buffers aligned to 64 bytes; one is given out again when nothing refers to it any more.
+
+    An array that is a view into a buffer keeps the buffer: nothing is ever overwritten under a reader, in whatever
+    thread. At most ``max_kept`` buffers and ``max_kept_bytes`` wait for reuse. ``take`` is for one thread.
+    """
+
+    def __init__(self, max_kept: int = 8, max_kept_bytes: int = 64 << 20) -> None:
+        self._max_kept, self._max_kept_bytes = max_kept, max_kept_bytes
+        self._kept: list[_Memory] = []
+
+    @property
+    def kept_bytes(self) -> int:
+        """How much memory is kept for the next buffers, lent or not."""
+        return sum(memory.num_bytes for memory in self._kept)
+
+    def take(self, num_bytes: int) -> memoryview:
+        """A writable buffer of this many bytes, its content undefined."""
+        memory = self._unused(num_bytes)
+        if memory is None:
+            memory = _Memory(num_bytes)
+            self._keep(memory)
+        return memory.lend(num_bytes)
+
+    def _unused(self, num_bytes: int) -> _Memory | None:
+        for memory in self._kept:
+            if num_bytes <= memory.num_bytes <= 4 * (num_bytes + ALIGNMENT) and not memory.is_lent:
+                return memory
+        return None
+
+    def _keep(self, memory: _Memory) -> None:
+        """Remember a buffer, and forget the oldest ones that are too many: they live on while something refers to them.
+
+        A buffer larger than all that may be kept is not remembered.
+        """
+        if memory.num_bytes > self._max_kept_bytes:
+            return
+        self._kept.append(memory)
+        while len(self._kept) > self._max_kept or self.kept_bytes > self._max_kept_bytes:
+            self._kept.pop(0)

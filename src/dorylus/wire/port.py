@@ -3,6 +3,8 @@
 One thread does all: it lets clients in, puts requests together, calls ``answer`` and sends what it gives. So an answer
 must be quick (a slice, a copy into place, a look-up) and never wait for another task: while it runs nobody else is
 served; those that take long are counted. Whatever comes in and whatever ``answer`` raises, the thread goes on.
+
+Requests on their way in: put together from pieces, one per connection. Knows no socket.
 """
 
 import threading
@@ -12,23 +14,128 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TypeAlias
 
-from dorylus.wire.doorman import Doorman, Turnstile
-from dorylus.wire.errors import FrameError, Refused, WireError
-from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, Limits, frame_bytes, pack, unpack
-from dorylus.wire.intake import Intake, Refusal
+from dorylus.wire.frames import (
+    DEFAULT,
+    HEAD,
+    Buffer,
+    Frame,
+    FrameError,
+    FrameLimits,
+    Refused,
+    WireError,
+    frame_bytes,
+    pack,
+    unpack,
+)
 from dorylus.wire.keys import RunKeys
-from dorylus.wire.pieces import Kind, Piece, messages
-from dorylus.wire.sockets import GONE, TURNED_AWAY, WELCOMED, bell, bind, new_context, port_socket, watch
-from dorylus.wire.transfer import (
+from dorylus.wire.pieces import Buffers, FrameAssembler, MessageKind, Piece, Sessions, messages
+from dorylus.wire.sockets import (
+    GONE,
+    TURNED_AWAY,
+    WELCOMED,
+    KeyAuthenticator,
+    MessageStart,
     Poller,
-    Start,
+    Turnstile,
     Unreachable,
+    bell,
+    bind,
     discard_rest,
+    new_context,
     next_event,
+    port_socket,
     receive_piece,
     receive_start,
     send_piece,
+    watch,
 )
+
+Receive = Callable[[memoryview], int]  # puts a message's content into the memory; gives its size, -1 if it is no piece
+
+
+class Refusal(Exception):  # noqa: N818  (no error: the port counts it and goes on)
+    """A message that is not taken: under what it counts, and to which request the reason is sent, if to any."""
+
+    def __init__(self, counts_as: str, text: str, piece: Piece | None = None) -> None:
+        super().__init__(text)
+        self.counts_as, self.piece = counts_as, piece
+
+
+class FrameReceiver:
+    """The requests that are not whole yet; at most one per connection, for at most ``patience_s``."""
+
+    def __init__(
+        self,
+        keys: RunKeys,
+        limits: FrameLimits,
+        *,
+        max_pending_bytes: int | None = None,
+        patience_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keys, self._limits, self._clock = keys, limits, clock
+        self._max_pending_bytes = max_pending_bytes or 4 * limits.max_frame_bytes
+        self._patience_s = patience_s
+        self._pending: dict[bytes, tuple[float, FrameAssembler]] = {}
+        self._sessions = Sessions()
+        self._buffers = Buffers()
+
+    @property
+    def pending_bytes(self) -> int:
+        """What the unfinished requests may grow to."""
+        return sum(assembly.total_bytes for _, assembly in self._pending.values())
+
+    def take(self, connection: bytes, name: str, start: Buffer, receive: Receive) -> tuple[Piece, memoryview] | None:
+        """Take in a message: the request it makes whole, if it does. Raises :class:`Refusal`."""
+        try:
+            piece = Piece.from_bytes(start)
+        except FrameError as why:
+            raise Refusal("garbage", str(why)) from None
+        if not self._keys.is_welcome(name):
+            self._pending.pop(connection, None)
+            raise Refusal("expired", "the key has expired or was revoked: ask for a new one.", piece)
+        if piece.index == 0:
+            self._begin(connection, name, piece)
+        whole = self._add(connection, piece, receive)
+        return None if whole is None else (piece, whole)
+
+    def drop_late(self) -> int:
+        """Forget requests that took too long to become whole: how many."""
+        now = self._clock()
+        late = [connection for connection, (until, _) in self._pending.items() if until < now]
+        for connection in late:
+            del self._pending[connection]
+        return len(late)
+
+    def _begin(self, connection: bytes, name: str, piece: Piece) -> None:
+        # Frames of one connection come one after the other: what was not finished before this one never will be.
+        self._pending.pop(connection, None)
+        if piece.kind is not MessageKind.REQUEST:
+            raise Refusal("garbage", "only requests are taken here.")
+        if not self._sessions.is_new(name, piece.session, piece.request):
+            raise Refusal("replays", f"request {piece.request} has been here before.")  # the first got its answer
+        most = self._limits.max_frame_bytes
+        if piece.total_bytes > most:
+            raise Refusal("oversize", f"a request of {piece.total_bytes} bytes: at most {most} are accepted.", piece)
+        if self.pending_bytes + piece.total_bytes > self._max_pending_bytes:
+            raise Refusal("busy", "too many requests are half-way in: ask again later.", piece)
+        until = self._clock() + self._patience_s
+        self._pending[connection] = (until, FrameAssembler(piece, self._buffers.take(piece.total_bytes)))
+
+    def _add(self, connection: bytes, piece: Piece, receive: Receive) -> memoryview | None:
+        _, assembly = self._pending.get(connection, (0.0, None))
+        if assembly is None or not assembly.expects(piece):
+            self._pending.pop(connection, None)
+            raise Refusal("garbage", f"piece {piece.index} of a request does not follow what came before.", piece)
+        try:
+            whole = assembly.add(receive(assembly.room))
+        except FrameError as why:
+            del self._pending[connection]
+            raise Refusal("garbage", str(why), piece) from None
+        if whole is not None:
+            del self._pending[connection]
+        return whole
+
 
 Answer: TypeAlias = Callable[[Frame], Frame | Sequence[Buffer]]
 
@@ -38,7 +145,7 @@ _AT_A_TIME = 64  # messages, before newcomers at the door are looked after again
 
 
 @dataclass
-class Counts:
+class PortCounts:
     """What a port has done and refused."""
 
     served: int = 0
@@ -71,17 +178,17 @@ class DataPort:
         *,
         host: str = "127.0.0.1",
         port: int = 0,
-        limits: Limits = DEFAULT,
+        limits: FrameLimits = DEFAULT,
         advertise: str | None = None,
     ) -> None:
         self._answer, self._limits = answer, limits
-        self._intake = Intake(keys, limits)
+        self._intake = FrameReceiver(keys, limits)
         self._turnstile = Turnstile()
-        self._counts = Counts()
+        self._counts = PortCounts()
         self._closing = threading.Lock()
         self._context = new_context()
         try:
-            self._doorman = Doorman(self._context, keys)
+            self._doorman = KeyAuthenticator(self._context, keys)
             self._router = port_socket(self._context, keys, limits.max_frame_bytes)
             self._events = watch(self._router, *TURNED_AWAY, WELCOMED, GONE)
             self._bell, self._button = bell(self._context)
@@ -102,7 +209,7 @@ class DataPort:
         self.close()
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> PortCounts:
         """What was done and refused so far."""
         return replace(self._counts, strangers=self._turnstile.strangers)
 
@@ -150,7 +257,7 @@ class DataPort:
             if request is not None:
                 self._reply(start.connection, *request)
 
-    def _take(self, start: Start) -> tuple[Piece, memoryview] | None:
+    def _take(self, start: MessageStart) -> tuple[Piece, memoryview] | None:
         try:
             return self._intake.take(
                 start.connection, start.name, start.content, lambda room: receive_piece(self._router, room)
@@ -174,7 +281,7 @@ class DataPort:
             self._decline(connection, piece, "failed", f"{type(why).__name__}: {why}")
         else:
             self._counts.served += 1  # before it is sent: who has an answer finds it counted
-            self._send(connection, Kind.REPLY, piece, parts)
+            self._send(connection, MessageKind.REPLY, piece, parts)
         self._counts.slow += time.monotonic() - begun > _SLOW_S
 
     def _packed(self, given: Frame | Sequence[Buffer]) -> Sequence[Buffer]:
@@ -190,9 +297,9 @@ class DataPort:
         setattr(self._counts, counts_as, getattr(self._counts, counts_as) + 1)
         if piece is not None:
             text = reason[:2000].encode(errors="replace").decode()
-            self._send(connection, Kind.ERROR, piece, pack({"error": text, "kind": counts_as}, {}))
+            self._send(connection, MessageKind.ERROR, piece, pack({"error": text, "kind": counts_as}, {}))
 
-    def _send(self, connection: bytes, kind: Kind, asked: Piece, parts: Sequence[Buffer]) -> None:
+    def _send(self, connection: bytes, kind: MessageKind, asked: Piece, parts: Sequence[Buffer]) -> None:
         start = replace(asked, kind=kind, index=0, total_bytes=frame_bytes(parts))
         try:
             for head, content in messages(start, parts):

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dorylus.cli import bf16_probe, checks
-from dorylus.cli.bf16_probe import SAFER, probe
-from dorylus.cli.checks import Check
-from dorylus.cli.doctor import report
+from dorylus.cli import doctor as bf16_probe
+from dorylus.cli import doctor as checks
+from dorylus.cli.doctor import SAFER, Check, probe, report
 
 
 def test_a_fit_machine_ends_with_exit_code_0(capsys):
@@ -55,7 +54,7 @@ def test_kernels_agree_with_their_definition_here():
 
 @pytest.mark.parametrize("wrong", [1.0, np.nan])
 def test_kernels_that_give_something_else_fail(wrong):
-    from dorylus.kernels import reference
+    from dorylus.backends import reference
 
     def spoilt(indptr, indices, x, out, begin, end, **options):
         reference.spmm(indptr, indices, x, out, begin, end, **options)
@@ -68,7 +67,7 @@ def test_kernels_that_give_something_else_fail(wrong):
 
 
 def test_kernels_without_vector_instructions_are_a_warning(monkeypatch):
-    monkeypatch.setattr("dorylus.kernels.isa", lambda: "baseline")
+    monkeypatch.setattr("dorylus.backends.native.isa", lambda: "baseline")
     assert checks.check_native().status == "warn"
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dorylus.cli.cluster import probe, taking
-from dorylus.cli.cluster.judging import judged, room
+from dorylus.cli.cluster import probe
+from dorylus.cli.cluster import survey as taking
+from dorylus.cli.cluster.checks import judged, room
 from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "pyzmq": "27.3.0", "dorylus": "0.1.0"}

@@ -6,11 +6,11 @@ import pytest
 from dorylus.cli.app import app
 from dorylus.cli.flags import dashed
 from dorylus.cli.ingest import ingest
-from dorylus.graph.ingest.readers.files import FORMATS
-from dorylus.graph.ingest.readers.options import IDS
-from dorylus.graph.ingest.readers.packed import UNPACK
-from dorylus.training.config import RunConfig
-from dorylus.training.run_folder import read_run_toml
+from dorylus.config import RunConfig
+from dorylus.ingest.readers.files import FORMATS
+from dorylus.ingest.readers.options import IDS
+from dorylus.ingest.readers.text_form import UNPACK
+from dorylus.runs.run_folder import read_run_toml
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
 

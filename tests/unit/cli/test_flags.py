@@ -3,8 +3,8 @@ import inspect
 import pytest
 
 from dorylus.cli.flags import settings_of, table, value_of, with_settings
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.training.config import RunConfig
 
 
 @pytest.mark.parametrize("name", RunConfig.names())

@@ -2,8 +2,8 @@ import pytest
 
 from dorylus.cli import functions as command
 from dorylus.functions.deploy import aws, package
+from dorylus.functions.deploy.desired_state import Found
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.wanted import Found
 
 SIZE = 27_000_000
 

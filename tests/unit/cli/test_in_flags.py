@@ -1,6 +1,6 @@
 import pytest
 
-from dorylus.cli.in_flags import in_flags, with_flags
+from dorylus.cli.error_flags import in_flags, with_flags
 from dorylus.errors import ConfigError
 
 

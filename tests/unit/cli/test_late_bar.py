@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from dorylus.cli.ingest_bars import rate_of
-from dorylus.cli.late_bar import late_bar
+from dorylus.cli.ingest import rate_of
+from dorylus.cli.progress_bar import progress_bar
 
 
 def drawn(seconds_a_block, *, terminal=True):
@@ -12,7 +12,7 @@ def drawn(seconds_a_block, *, terminal=True):
     now, text, begun = [0.0], io.StringIO(), []
     console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
     rate = lambda task: rate_of(task, "bytes")  # noqa: E731
-    with late_bar("comparing checksums", rate, console, lambda: now[0], at_first=lambda: begun.append(1)) as tell:
+    with progress_bar("comparing checksums", rate, console, lambda: now[0], at_first=lambda: begun.append(1)) as tell:
         for done in (1, 2, 3):
             now[0] += seconds_a_block
             tell(done * 40_000_000, 120_000_000)

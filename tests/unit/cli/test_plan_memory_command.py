@@ -3,21 +3,21 @@ from collections import namedtuple
 
 import pytest
 
-from dorylus.cluster import memory
-from dorylus.observe import read_log
-from dorylus.training import scratch
+from dorylus import process_memory
+from dorylus.memory import scratch
+from dorylus.runs import read_log
 
 GRAPH = "communities:num_vertices=4000,num_features=64"
 ASKED = ("plan-memory", GRAPH, "--hidden", "64", "--threads", "1")
 
 
 @pytest.fixture(autouse=True)
-def process(monkeypatch):
+def bare_process(monkeypatch):
     """A process that takes nothing for itself."""
-    for name in ("limits.SLACK", "limits.LEAST_MARGIN", "planning.TO_LOAD"):
-        monkeypatch.setattr(f"dorylus.training.{name}", 0)
-    monkeypatch.setattr("dorylus.training.memory_pass.ARENA", 0)
-    monkeypatch.setattr(memory, "private_bytes", lambda: 0)
+    for name in ("memory.limit.SLACK", "memory.limit.LEAST_MARGIN", "training.assembly.TO_LOAD"):
+        monkeypatch.setattr(f"dorylus.{name}", 0)
+    monkeypatch.setattr("dorylus.memory.model_pass.ARENA", 0)
+    monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)
 
 
 def test_a_run_that_fits_is_told_by_kind(dorylus_program):
@@ -29,7 +29,7 @@ def test_a_run_that_fits_is_told_by_kind(dorylus_program):
 
 
 def test_without_a_limit_the_machine_is_the_limit(dorylus_program, monkeypatch):
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(process_memory, "available_bytes", lambda: 1 << 30)
     code, out, _ = dorylus_program(*ASKED)
     assert code == 0
     assert "fits: limit 1" in out

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 import dorylus.training
-from dorylus.training.config import RunConfig
-from dorylus.training.prediction_file import Form, PredictionFile
-from dorylus.training.run_folder import RunFolder
+from dorylus.config import RunConfig
+from dorylus.inference.prediction_file import Form, PredictionFile
+from dorylus.runs.run_folder import RunFolder
 
 LOGITS = np.arange(6, dtype=np.float32).reshape(3, 2)
 

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from dorylus.cli.prediction_bar import prediction_bar
+from dorylus.cli.predict import prediction_bar
 
 
 class Clock:

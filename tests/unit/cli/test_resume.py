@@ -2,8 +2,8 @@ import pytest
 
 import dorylus
 from dorylus.cli.flags import dashed
-from dorylus.training.config import RECUT, RunConfig
-from dorylus.training.run_folder import RunFolder
+from dorylus.config import RECUT, RunConfig
+from dorylus.runs.run_folder import RunFolder
 
 
 def test_a_run_is_resumed_from_its_folder(dorylus_program, monkeypatch, tmp_path):

@@ -9,11 +9,11 @@ import pytest
 import tomli_w
 
 import dorylus
-from dorylus import durable
+from dorylus import files as durable
 from dorylus.cli.train import default_run_dir
+from dorylus.config import RunConfig
 from dorylus.errors import GraphError
-from dorylus.training.config import RunConfig
-from dorylus.training.run_folder import RunFolder, RunSpec
+from dorylus.runs.run_folder import RunFolder, RunSpec
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def full_log(monkeypatch):
     def open_full(descriptor, *_, **__):
         return Full(descriptor, "wb")
 
-    monkeypatch.setattr("dorylus.observe.jsonl.open", open_full, raising=False)
+    monkeypatch.setattr("dorylus.runs.jsonl.open", open_full, raising=False)
 
 
 def full_files(monkeypatch, name):
@@ -260,7 +260,7 @@ FULL_DISKS = {
     "use": lambda patch: full_files(patch, "used.json"),
     "result": lambda patch: full_files(patch, "metrics.json"),
     "settings": lambda patch: full_files(patch, "run.toml"),
-    "ledger": lambda patch: patch.setattr("dorylus.training.ledger.Ledger._write", no_space),
+    "ledger": lambda patch: patch.setattr("dorylus.runs.ledger.Ledger._write", no_space),
     "lock": lambda patch: patch.setattr(os, "pwrite", no_space),
 }
 

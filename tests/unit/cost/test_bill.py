@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.cost import Bill, FunctionUse, Meter, Phase, PriceBook, Rates, Role, Usage, make_bill, value
-from dorylus.cost.exact import QUANTUM
+from dorylus.cost.money import QUANTUM
 from dorylus.errors import ConfigError, DataError
 
 BOOK = PriceBook.load()

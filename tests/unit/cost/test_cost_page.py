@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dorylus.cost.price_file import read_prices
+from dorylus.cost.price_book import read_prices
 
 PAGE = Path(__file__).parents[3] / "docs" / "cost.md"
 BLOCK = re.compile(r"```(\w*)\n(.*?)```\n", re.DOTALL)

@@ -3,7 +3,7 @@ from decimal import Decimal
 import pytest
 
 from dorylus.cost import dollars
-from dorylus.cost.dollars import quantity
+from dorylus.cost.money import quantity
 
 
 @pytest.mark.parametrize(

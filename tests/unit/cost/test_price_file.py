@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from dorylus.cost.price_file import read_prices
+from dorylus.cost.price_book import read_prices
 from dorylus.errors import DataError
 
 GOOD = """

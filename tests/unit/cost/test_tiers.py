@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.cost import FunctionUse, Phase, PriceBook, Rates, Usage, make_bill
-from dorylus.cost.rows import Tier
-from dorylus.cost.tiers import graduated, with_free
+from dorylus.cost.price_book import Tier
+from dorylus.cost.pricing import graduated, with_free
 
 BOOK = PriceBook.load()
 MB_MS = 1_024_000  # of one GB-s

@@ -3,10 +3,9 @@
 import numpy as np
 from small_programs import numbers
 
+from dorylus.functions.direct_path import Links
 from dorylus.functions.invocation import CONTENT
-from dorylus.functions.warm import Links
-from dorylus.wire.errors import Refused, WireError
-from dorylus.wire.frames import Frame, pack, unpack
+from dorylus.wire.frames import Frame, Refused, WireError, pack, unpack
 
 
 class FakePorts:

@@ -3,12 +3,12 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 
 IN, OUT = 3, 2
 
 
-def forward() -> Program:
+def forward() -> ExportedProgram:
     """output.0 = rows.0 @ weight.w"""
     return _program(
         [helper.make_node("MatMul", ["rows.0", "weight.w"], ["output.0"])],
@@ -17,7 +17,7 @@ def forward() -> Program:
     )
 
 
-def gradient() -> Program:
+def gradient() -> ExportedProgram:
     """The gradient of the above, for rows and weights."""
     nodes = [
         helper.make_node("Transpose", ["weight.w"], ["wt"], perm=[1, 0]),
@@ -32,7 +32,7 @@ def gradient() -> Program:
     )
 
 
-def loss() -> Program:
+def loss() -> ExportedProgram:
     """loss = sum of rows.0² / total; nothing but a sum comes back."""
     nodes = [
         helper.make_node("Mul", ["rows.0", "rows.0"], ["squares"]),
@@ -42,13 +42,13 @@ def loss() -> Program:
     return _program(nodes, {"rows.0": ["num_rows", IN], "total": []}, {"loss": []})
 
 
-def _program(nodes, inputs, outputs) -> Program:
+def _program(nodes, inputs, outputs) -> ExportedProgram:
     def values(named):
         return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in named.items()]
 
     graph = helper.make_graph(nodes, "small", values(inputs), values(outputs))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    return Program.of(model.SerializeToString(), tuple(inputs), tuple(outputs))
+    return ExportedProgram.of(model.SerializeToString(), tuple(inputs), tuple(outputs))
 
 
 def numbers(seed: int, *shape: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from torch import nn
 import dorylus.functions.export as exporting
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.export import ExportError, Exports, export
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.functions.pure import Pure
 from dorylus.functions.translate import translate
@@ -27,7 +27,7 @@ def translations(monkeypatch):
 
     def instead(pure):
         seen.append(pure.call)
-        return Program.of(f"program {len(seen)}".encode(), pure.inputs, pure.outputs)
+        return ExportedProgram.of(f"program {len(seen)}".encode(), pure.inputs, pure.outputs)
 
     monkeypatch.setattr(exporting, "translate", instead)
     monkeypatch.setattr(exporting, "disagreement", lambda pure, program: None)
@@ -73,7 +73,7 @@ def test_rows_whose_values_a_gradient_does_not_depend_on_are_not_asked_for():
 
 def test_a_task_with_nothing_to_give_back_has_a_program_without_outputs(translations):
     call = call_of(Two().requires_grad_(False), (2, 3), Mode.GRADIENT, wanted=(False, False))
-    assert export(call) == Exports().program(call) == Program.of(b"", (), ())
+    assert export(call) == Exports().program(call) == ExportedProgram.of(b"", (), ())
     assert translations == []
 
 

@@ -10,7 +10,7 @@ from small_programs import numbers
 from dorylus.functions.handler import Handler, handle
 from dorylus.functions.invocation import CONTENT, Invocation
 from dorylus.functions.payload import to_bf16
-from dorylus.wire.frames import Limits, pack, unpack
+from dorylus.wire.frames import FrameLimits, pack, unpack
 
 
 def ask(handler, invocation, arrays):
@@ -114,7 +114,7 @@ def test_rows_that_are_not_the_programs_are_refused_before_memory_is_taken_for_t
 
 def test_outputs_that_no_frame_holds_are_told_in_the_answer(monkeypatch):
     program = small.forward()
-    monkeypatch.setattr("dorylus.functions.handler.LIMITS", Limits(max_frame_bytes=10_000))
+    monkeypatch.setattr("dorylus.functions.handler.LIMITS", FrameLimits(max_frame_bytes=10_000))
     answer = ask(Handler(), Invocation("t", program.hash), {**arrays_of_forward(2000), **content_of(program)})
     assert answer.header["kind"] == "frame"
     assert "at most 10000" in answer.header["error"]

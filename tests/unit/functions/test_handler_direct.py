@@ -7,7 +7,7 @@ from fake_ports import FakePorts, weights
 from small_programs import numbers
 
 from dorylus.functions.handler import Handler
-from dorylus.functions.invocation import Errand, Invocation, Ports
+from dorylus.functions.invocation import DirectTask, Invocation, Ports
 from dorylus.wire.frames import pack, unpack
 
 ROWS = {"rows.0": numbers(1, 10, 3), "cotangent.0": numbers(2, 10, 2)}
@@ -19,7 +19,7 @@ def the_ports(program=None, part_rows=4, rows=None):
 
 def run(ports, handler=None, task="t", version="v1", arrays=None, **options):
     handler = handler or Handler(links=ports.links())
-    errand = Errand(Ports("rows", "weights", {}), 10, ports.part_rows, version, **options)
+    errand = DirectTask(Ports("rows", "weights", {}), 10, ports.part_rows, version, **options)
     invocation = Invocation(task, ports.program.hash, errand=errand)
     return unpack(handler.handle(b"".join(pack(invocation.to_header(), arrays or {}))))
 

@@ -1,11 +1,10 @@
 import pytest
 
-from dorylus.functions.invocation import Errand, Invocation, Ports
-from dorylus.wire.errors import FrameError
-from dorylus.wire.frames import pack, unpack
+from dorylus.functions.invocation import DirectTask, Invocation, Ports
+from dorylus.wire.frames import FrameError, pack, unpack
 
 PORTS = Ports("tcp://a", "tcp://b", {"secret": "s3cret"})
-ERRAND = Errand(PORTS, rows=10, part_rows=4, weights="v1", stream=False, timeout_s=2.5)
+ERRAND = DirectTask(PORTS, rows=10, part_rows=4, weights="v1", stream=False, timeout_s=2.5)
 
 
 @pytest.mark.parametrize("errand", [None, ERRAND])
@@ -20,7 +19,7 @@ def test_an_invocation_shows_no_key():
 
 @pytest.mark.parametrize(("rows", "part_rows", "parts"), [(10, 4, 3), (8, 4, 2), (1, 4, 1), (0, 4, 0)])
 def test_the_last_part_may_have_fewer_rows(rows, part_rows, parts):
-    assert Errand(PORTS, rows, part_rows, "v").num_parts == parts
+    assert DirectTask(PORTS, rows, part_rows, "v").num_parts == parts
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,9 @@ import pytest
 from onnx import TensorProto, helper, load_from_string
 from small_programs import numbers
 
-from dorylus.functions.onnx_content import content_of
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.functions.runner import Runner
+from dorylus.functions.translate import content_of
 
 FLOAT = TensorProto.FLOAT
 
@@ -26,7 +26,7 @@ def model_of(nodes, outputs):
 def run(content, num_rows):
     loaded = load_from_string(content)
     names = [array.name for array in loaded.graph.input]
-    program = Program.of(content, tuple(names), tuple(array.name for array in loaded.graph.output))
+    program = ExportedProgram.of(content, tuple(names), tuple(array.name for array in loaded.graph.output))
     runner = Runner()
     runner.load(program.hash, content)
     given = {"rows.0": numbers(0, num_rows, 3), "weight.w": numbers(1, 2, 3)}

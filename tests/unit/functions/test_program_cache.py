@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache, default_folder
 
-PROGRAM = Program.of(b"onnx\nwith\x00newlines\n", ("rows.0", "weight.a.b"), ("output.0",))
-OTHER = Program.of(b"another", ("rows.0",), ("output.0",))
+PROGRAM = ExportedProgram.of(b"onnx\nwith\x00newlines\n", ("rows.0", "weight.a.b"), ("output.0",))
+OTHER = ExportedProgram.of(b"another", ("rows.0",), ("output.0",))
 
 
 @pytest.fixture
@@ -67,10 +67,10 @@ def test_a_file_under_another_key_is_not_taken(cache):
 def test_the_least_used_are_dropped_when_there_is_no_more_room(tmp_path):
     cache = ProgramCache(tmp_path, max_bytes=2500)
     for number in range(3):
-        cache.put(f"key{number}", Program.of(bytes(600), ("rows.0",), ("output.0",)))
+        cache.put(f"key{number}", ExportedProgram.of(bytes(600), ("rows.0",), ("output.0",)))
         os.utime(tmp_path / f"key{number}.program", (number, number))
     assert cache.get("key0") is not None  # which makes it the one used last
-    cache.put("key3", Program.of(bytes(1200), ("rows.0",), ("output.0",)))
+    cache.put("key3", ExportedProgram.of(bytes(1200), ("rows.0",), ("output.0",)))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key0.program", "key3.program"]
 
 

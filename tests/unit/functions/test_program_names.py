@@ -2,20 +2,29 @@ import hashlib
 
 import pytest
 
-from dorylus.functions.program import Program, ProgramError, Role, called, is_cut_by_row, is_summed, role, which
+from dorylus.functions.program import (
+    ArrayRole,
+    ExportedProgram,
+    ProgramError,
+    called,
+    is_cut_by_row,
+    is_summed,
+    role,
+    which,
+)
 
 NAMES = {
-    "rows.0": Role.ROWS,
-    "rows.12": Role.ROWS,
-    "cotangent.1": Role.COTANGENT,
-    "labels": Role.LABELS,
-    "total": Role.TOTAL,
-    "weight.layers.0.lin.weight": Role.WEIGHT,
-    "output.0": Role.OUTPUT,
-    "saved.3": Role.SAVED,
-    "input_grad.2": Role.INPUT_GRAD,
-    "weight_grad.layers.0.bias": Role.WEIGHT_GRAD,
-    "loss": Role.LOSS,
+    "rows.0": ArrayRole.ROWS,
+    "rows.12": ArrayRole.ROWS,
+    "cotangent.1": ArrayRole.COTANGENT,
+    "labels": ArrayRole.LABELS,
+    "total": ArrayRole.TOTAL,
+    "weight.layers.0.lin.weight": ArrayRole.WEIGHT,
+    "output.0": ArrayRole.OUTPUT,
+    "saved.3": ArrayRole.SAVED,
+    "input_grad.2": ArrayRole.INPUT_GRAD,
+    "weight_grad.layers.0.bias": ArrayRole.WEIGHT_GRAD,
+    "loss": ArrayRole.LOSS,
 }
 
 
@@ -47,5 +56,5 @@ def test_some_arrays_are_cut_by_row_some_are_summed_and_some_are_neither():
 
 
 def test_a_program_is_known_by_the_hash_of_its_content():
-    program = Program.of(b"content", ("rows.0",), ("output.0",))
+    program = ExportedProgram.of(b"content", ("rows.0",), ("output.0",))
     assert program.hash == hashlib.sha256(b"content").hexdigest()

@@ -7,7 +7,7 @@ from small_calls import Runs, call_of
 from torch import nn
 
 from dorylus.functions.pure import Pure
-from dorylus.functions.recording import record
+from dorylus.functions.unexportable import record
 from dorylus.saga.dense import Mode
 
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from small_programs import IN, OUT, forward, gradient, loss, numbers
 
 import dorylus
-from dorylus.functions.program import Program, ProgramError
+from dorylus.functions.program import ExportedProgram, ProgramError
 from dorylus.functions.runner import Runner, Whole, parts_of
 
 FORWARD, GRADIENT, LOSS = forward(), gradient(), loss()
@@ -126,7 +126,7 @@ def test_a_content_that_is_not_the_programs_is_not_loaded():
 @pytest.mark.parametrize("content", [b"", b"no onnx at all", FORWARD.content[: len(FORWARD.content) // 2]])
 def test_a_content_that_is_no_program_is_refused(content):
     with pytest.raises(ProgramError, match="cannot be loaded"):
-        Runner().load(Program.of(content, (), ()).hash, content)
+        Runner().load(ExportedProgram.of(content, (), ()).hash, content)
 
 
 def model(inputs, outputs, initializers=(), operation="Add"):
@@ -136,7 +136,7 @@ def model(inputs, outputs, initializers=(), operation="Add"):
     node = helper.make_node(operation, [*inputs, *(each.name for each in initializers)], list(outputs))
     graph = helper.make_graph([node], "made", values(inputs), values(outputs), list(initializers))
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
-    return Program.of(made.SerializeToString(), tuple(inputs), tuple(outputs))
+    return ExportedProgram.of(made.SerializeToString(), tuple(inputs), tuple(outputs))
 
 
 FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING

@@ -12,7 +12,7 @@ from torch import nn
 
 import dorylus.functions.export as exporting
 from dorylus.functions.export import Exports, export, signature
-from dorylus.functions.program import Program
+from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.functions.pure import Pure
 from dorylus.functions.runner import Runner
@@ -130,7 +130,7 @@ def test_calls_that_hand_over_have_programs_of_their_own():
 def test_a_program_on_disk_says_what_it_keeps_and_is_not_taken_for_one_that_keeps_nothing(tmp_path, monkeypatch):
     """The operations are the same here: what the gradient needs is the output."""
     translated = []
-    made = lambda pure: Program.of(b"the same", pure.inputs, pure.outputs, pure.kept)  # noqa: E731
+    made = lambda pure: ExportedProgram.of(b"the same", pure.inputs, pure.outputs, pure.kept)  # noqa: E731
     monkeypatch.setattr(exporting, "translate", lambda pure: translated.append(pure) or made(pure))
     monkeypatch.setattr(exporting, "disagreement", lambda pure, program: None)
     plain = call_of(Runs(HANDED["an output"][0]), [6])

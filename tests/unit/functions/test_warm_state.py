@@ -2,7 +2,7 @@ import threading
 
 import numpy as np
 
-from dorylus.functions.warm import Links, WarmWeights
+from dorylus.functions.direct_path import Links, WarmWeights
 
 
 class Fetches:

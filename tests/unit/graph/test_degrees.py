@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.errors import ConfigError, GraphError
-from dorylus.graph import Graph, degrees
-from dorylus.graph.degrees import Degrees
+from dorylus.graph import Graph
+from dorylus.graph import adjacency as degrees
+from dorylus.graph.adjacency import Degrees
 
 
 def random_graph(seed: int, *, n: int = 12, share: float = 0.2) -> tuple[Graph, np.ndarray]:

@@ -3,7 +3,7 @@ import mmap
 import numpy as np
 import pytest
 
-from dorylus.graph import mapped
+from dorylus.graph import arrays as mapped
 
 PAGE = mmap.PAGESIZE
 SIZE = 3 * PAGE + 100

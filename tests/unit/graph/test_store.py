@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dorylus import durable
+from dorylus import files as durable
 from dorylus.errors import DataError
 from dorylus.graph import Graph, SparseFeatures, array_folder, array_writer, communities, places, store
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.errors import DataError
-from dorylus.paging import PAGE, BlockFile, Mover, PagedArray
+from dorylus.paging import PAGE, BlockFile, IoThreads, PagedArray
 
 Bytes = NDArray[np.uint8]
 
@@ -51,9 +51,9 @@ class FullDisk(MemoryFile):
 
 
 @contextmanager
-def a_mover(deadline_s: float = 10.0) -> Iterator[Mover]:
+def a_mover(deadline_s: float = 10.0) -> Iterator[IoThreads]:
     """A mover that is closed in the end."""
-    mover = Mover(deadline_s)
+    mover = IoThreads(deadline_s)
     try:
         yield mover
     finally:
@@ -61,7 +61,7 @@ def a_mover(deadline_s: float = 10.0) -> Iterator[Mover]:
 
 
 def bytes_array(
-    bounds: Sequence[int], mover: Mover, file: Any = None, *, read_only: bool = False
+    bounds: Sequence[int], mover: IoThreads, file: Any = None, *, read_only: bool = False
 ) -> tuple[PagedArray, Any]:
     """An array of bytes over a file in memory, and the file."""
     file = file or MemoryFile(-(-bounds[-1] // PAGE) * PAGE)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.paging import PAGE, ReadOnlyFile, ScratchFile, Window, block_file
+from dorylus.paging import PAGE, ReadOnlyFile, ReservedMemory, ScratchFile, block_file
 
 
 def on_tmpfs():
@@ -43,7 +43,7 @@ def folder(request, tmp_path, monkeypatch):
 
 def pages(number, seed=0):
     """Random bytes that begin at a page, as files want them."""
-    taken = Window(number * PAGE).bytes
+    taken = ReservedMemory(number * PAGE).bytes
     taken[:] = np.random.default_rng(seed).integers(0, 256, taken.size, np.uint8)
     return taken
 
@@ -52,7 +52,7 @@ def test_what_was_written_is_read_again(folder):
     file, content = ScratchFile(folder, 5 * PAGE), pages(5)
     file.write_from(content[: 2 * PAGE], 0)
     file.write_from(content[2 * PAGE :], 2 * PAGE)
-    found = Window(4 * PAGE).bytes
+    found = ReservedMemory(4 * PAGE).bytes
     file.read_into(found, PAGE)
     np.testing.assert_array_equal(found, content[PAGE:])
     file.close()
@@ -60,7 +60,7 @@ def test_what_was_written_is_read_again(folder):
 
 def test_large_moves_are_made_in_pieces(folder, monkeypatch):
     monkeypatch.setattr(block_file, "MOST", 2 * PAGE)
-    file, content, found = ScratchFile(folder, 7 * PAGE), pages(7), Window(7 * PAGE).bytes
+    file, content, found = ScratchFile(folder, 7 * PAGE), pages(7), ReservedMemory(7 * PAGE).bytes
     file.write_from(content, 0)
     file.read_into(found, 0)
     np.testing.assert_array_equal(found, content)
@@ -79,7 +79,7 @@ def test_nothing_is_moved_where_there_is_nothing(folder):
 def test_a_file_that_ends_within_a_page_is_read_to_its_end(tmp_path, size):
     content = np.random.default_rng(size).integers(1, 256, size, np.uint8)
     (tmp_path / "content.bin").write_bytes(content.tobytes())
-    file, found = ReadOnlyFile(tmp_path / "content.bin"), Window(5 * PAGE).bytes
+    file, found = ReadOnlyFile(tmp_path / "content.bin"), ReservedMemory(5 * PAGE).bytes
     file.read_into(found, 0)
     np.testing.assert_array_equal(found[:size], content)
     assert not found[size:].any()  # left as it was
@@ -88,7 +88,7 @@ def test_a_file_that_ends_within_a_page_is_read_to_its_end(tmp_path, size):
 
 def test_reading_behind_the_end_of_a_file_leaves_the_target_as_it_is(tmp_path):
     (tmp_path / "short.bin").write_bytes(b"x" * 10)
-    file, target = ReadOnlyFile(tmp_path / "short.bin"), Window(PAGE).bytes
+    file, target = ReadOnlyFile(tmp_path / "short.bin"), ReservedMemory(PAGE).bytes
     target.fill(3)
     file.read_into(target, 4 * PAGE)
     assert (target == 3).all()
@@ -163,7 +163,7 @@ def test_where_there_is_no_way_past_the_page_cache_it_is_told_to_forget(tmp_path
     monkeypatch.setattr(os, "posix_fadvise", advise)
     file = ScratchFile(tmp_path, 3 * PAGE)
     file.write_from(pages(2), PAGE)
-    file.read_into(Window(PAGE).bytes, PAGE)
+    file.read_into(ReservedMemory(PAGE).bytes, PAGE)
     file.close()
     assert forgotten == [(PAGE, 2 * PAGE, os.POSIX_FADV_DONTNEED), (PAGE, PAGE, os.POSIX_FADV_DONTNEED)]
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dorylus.backends import crc32_blocks
 from dorylus.errors import DataError
-from dorylus.kernels import crc32_blocks
-from dorylus.paging import PAGE, BlockSums, FileState, ReadOnlyFile, ScratchFile, Window, block_file
+from dorylus.paging import PAGE, BlockSums, FileState, ReadOnlyFile, ReservedMemory, ScratchFile, block_file
 
 BLOCK = 3 * PAGE
 
@@ -25,7 +25,7 @@ def sums_of(content):
 
 
 def pages(number):
-    return Window(number * PAGE).bytes
+    return ReservedMemory(number * PAGE).bytes
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from scratch_files import a_mover
 
 from dorylus.errors import DataError
 from dorylus.paging import Moved
-from dorylus.paging import mover as mover_module
+from dorylus.paging import io_threads as mover_module
 
 
 def failing():

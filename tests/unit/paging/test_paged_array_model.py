@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scratch_files import MemoryFile, a_mover
 
-from dorylus.paging import PAGE, Mover, PagedArray
+from dorylus.paging import PAGE, IoThreads, PagedArray
 
 sizes = st.lists(
     st.sampled_from([0, 1, 100, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 50]), min_size=1, max_size=6
@@ -31,7 +31,7 @@ class Model:
     written: int = 0
 
     @classmethod
-    def of(cls, sizes: list[int], mover: Mover) -> "Model":
+    def of(cls, sizes: list[int], mover: IoThreads) -> "Model":
         bounds = [0, *accumulate(sizes)]
         file = MemoryFile(-(-bounds[-1] // PAGE) * PAGE)
         return cls(bounds, PagedArray((bounds[-1],), np.uint8, bounds, file, mover), np.zeros(bounds[-1], np.uint8))

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dorylus.paging import PAGE, Window
-from dorylus.paging.window import down, up
+from dorylus.paging import PAGE, ReservedMemory
+from dorylus.paging.reserved_memory import down, up
 
 SIZE = 64 << 20
 
@@ -23,7 +23,7 @@ def test_page_boundaries(position, before, after):
 
 @pytest.mark.parametrize("huge", [False, True])
 def test_what_is_dropped_is_given_back_and_reads_as_zeros(huge):
-    window = Window(SIZE, huge=huge)
+    window = ReservedMemory(SIZE, huge=huge)
     before = resident_bytes()
     window.bytes.fill(7)
     grown = resident_bytes() - before
@@ -34,7 +34,7 @@ def test_what_is_dropped_is_given_back_and_reads_as_zeros(huge):
 
 
 def test_half_of_a_window_of_small_pages_can_be_dropped():
-    window = Window(SIZE)
+    window = ReservedMemory(SIZE)
     before = resident_bytes()
     window.bytes.fill(7)
     window.drop(SIZE // 2, SIZE)
@@ -45,20 +45,20 @@ def test_half_of_a_window_of_small_pages_can_be_dropped():
 
 def test_address_space_costs_nothing_until_it_is_written_to():
     before = resident_bytes()
-    window = Window(1 << 42)  # more than any machine of today has
+    window = ReservedMemory(1 << 42)  # more than any machine of today has
     window.bytes[1 << 41] = 1
     assert resident_bytes() - before < SIZE
 
 
 def test_nothing_is_dropped_between_a_page_and_itself():
-    window = Window(3 * PAGE)
+    window = ReservedMemory(3 * PAGE)
     window.bytes.fill(1)
     window.drop(PAGE, PAGE)
     assert window.bytes.all()
 
 
 def test_an_array_over_a_window_starts_as_zeros_and_is_the_windows_memory():
-    window = Window(5 * 3 * 4)
+    window = ReservedMemory(5 * 3 * 4)
     x = window.array((5, 3), np.float32)
     assert not x.any()
     x[4, 2] = 1
@@ -67,12 +67,12 @@ def test_an_array_over_a_window_starts_as_zeros_and_is_the_windows_memory():
 
 
 def test_a_window_of_nothing_is_an_array_of_nothing():
-    assert Window(0).array((0, 4), np.float32).shape == (0, 4)
+    assert ReservedMemory(0).array((0, 4), np.float32).shape == (0, 4)
 
 
 def test_memory_goes_with_the_last_array():
     before = resident_bytes()
-    x = Window(SIZE).array((SIZE,), np.uint8)
+    x = ReservedMemory(SIZE).array((SIZE,), np.uint8)
     x.fill(1)
     del x
     assert resident_bytes() - before < 0.1 * SIZE

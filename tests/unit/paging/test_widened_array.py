@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from dorylus.paging import PAGE, Mover, ReadOnlyFile, WidenedArray, widened_array
+from dorylus.paging import PAGE, IoThreads, ReadOnlyFile, WidenedArray
+from dorylus.paging import paged_array as widened_array
 
 NUM_ROWS, COLUMNS = 3000, 7  # rows that end within pages, of the file and of the window
 
@@ -11,7 +12,7 @@ def stored(tmp_path):
     """(the numbers of a file, the array over it)."""
     wanted = np.random.default_rng(0).standard_normal((NUM_ROWS, COLUMNS)).astype(np.float16)
     wanted.tofile(tmp_path / "x.bin")
-    mover = Mover(10)
+    mover = IoThreads(10)
     yield wanted, WidenedArray(wanted.shape, [0, 1, 700, 2222, NUM_ROWS], ReadOnlyFile(tmp_path / "x.bin"), mover)
     mover.close()
 

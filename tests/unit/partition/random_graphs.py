@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dorylus
-from dorylus.partition import Arrangement, Cut, cut_shard, make_cut, needed_levels, settle_levels
+from dorylus.partition import LocalShard, PartitionPlan, cut_shard, make_cut, needed_levels, settle_levels
 
 
 @st.composite
@@ -64,11 +64,11 @@ class Cluster:
     """A graph cut for several servers, and the arrangement of each."""
 
     graph: dorylus.Graph
-    cut: Cut
-    servers: list[Arrangement]
+    cut: PartitionPlan
+    servers: list[LocalShard]
     rng: np.random.Generator
 
-    def pairs(self) -> Iterator[tuple[Arrangement, Arrangement]]:
+    def pairs(self) -> Iterator[tuple[LocalShard, LocalShard]]:
         """Every server with every other."""
         return ((a, b) for a in self.servers for b in self.servers if a is not b)
 
@@ -105,7 +105,7 @@ def cut_graph(
     order = rng.permutation(size).astype(np.int32)
     cut = make_cut(degrees, order, parts, servers, deepest, layers, intervals)
     shards = [cut_shard(graph, parts, server, edges=edges) for server in range(servers)]
-    return Cluster(graph, cut, [Arrangement(shard, cut, graph) for shard in shards], rng)
+    return Cluster(graph, cut, [LocalShard(shard, cut, graph) for shard in shards], rng)
 
 
 def large_graph(num_vertices: int, degree: int, *, directed: bool) -> dorylus.Graph:

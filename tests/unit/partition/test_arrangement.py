@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from random_graphs import Cluster, clusters, cut_graph, dense_matrix, in_a_new_process, large_graph, peak_memory
 
 import dorylus
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import Adjacency, SparseFeatures, adjacency
-from dorylus.graph.degrees import Degrees
-from dorylus.partition import Arrangement, Partitioning, cut_shard, make_cut, open_shards, save_shards, whole_shard
+from dorylus.graph.adjacency import Degrees
+from dorylus.partition import LocalShard, Partitioning, cut_shard, make_cut, open_shards, save_shards, whole_shard
 
 norms = st.sampled_from(["symmetric", "mean", "none"])
 UNTOUCHED = np.float32(np.nan)  # what a row that nobody sent holds: reading it would be seen
@@ -18,7 +18,7 @@ UNTOUCHED = np.float32(np.nan)  # what a row that nobody sent holds: reading it 
 def spmm(edges: Adjacency, x: np.ndarray) -> np.ndarray:
     out = np.full((edges.num_vertices, x.shape[1]), UNTOUCHED)
     weights = {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
-    kernels.spmm(edges.indptr, edges.indices, x, out, 0, edges.num_vertices, **weights)
+    native.spmm(edges.indptr, edges.indices, x, out, 0, edges.num_vertices, **weights)
     return out
 
 
@@ -33,7 +33,7 @@ def exchange(cluster: Cluster, level: int, matrices: list[np.ndarray], *, backwa
             target[begin:end] = message
 
 
-def own_rows(server: Arrangement, level: int) -> np.ndarray:
+def own_rows(server: LocalShard, level: int) -> np.ndarray:
     """Which of a server's rows are needed at a level."""
     rows = np.zeros(server.num_vertices, bool)
     for interval in range(server.layout.num_intervals):
@@ -41,7 +41,7 @@ def own_rows(server: Arrangement, level: int) -> np.ndarray:
     return rows
 
 
-def filled(server: Arrangement, x: np.ndarray, level: int, num_ghosts: int) -> np.ndarray:
+def filled(server: LocalShard, x: np.ndarray, level: int, num_ghosts: int) -> np.ndarray:
     """A matrix with own rows and ghosts, of which only the own rows needed at a level are there."""
     matrix = np.full((server.num_vertices + num_ghosts, x.shape[1]), UNTOUCHED)
     needed = own_rows(server, level)
@@ -66,7 +66,7 @@ def test_servers_gather_together_what_the_whole_graph_gathers(cluster, norm, sel
 def test_servers_gather_together_the_gradient_of_the_whole_graph(cluster, norm, self_loops):
     gradient = cluster.rng.standard_normal((cluster.graph.num_vertices, 3), dtype=np.float32)
     forward = adjacency(cluster.graph, norm=norm, self_loops=self_loops)
-    turned = kernels.csr_transpose(forward.indptr, forward.indices, forward.num_vertices, values=forward.values)
+    turned = native.csr_transpose(forward.indptr, forward.indices, forward.num_vertices, values=forward.values)
     back = Adjacency(*turned, row_scale=forward.col_scale, col_scale=forward.row_scale)
     for level in range(1, cluster.cut.num_layers + 1):
         expected = spmm(back, np.where(cluster.cut.deepest[:, None] >= level, gradient, np.float32(0)))
@@ -209,7 +209,7 @@ def test_saved_shards_count_the_edges_that_the_graph_does(tmp_path, directed):
     assert {*cluster.cut.deepest} == {-1, 0, 1, 2}  # pruned
     save_shards(tmp_path / "shards", graph, Partitioning(cluster.cut.parts, 3, "by hand"))
     saved = open_shards(tmp_path / "shards")
-    servers = [Arrangement(saved.shard(server), cluster.cut, graph) for server in range(3)]
+    servers = [LocalShard(saved.shard(server), cluster.cut, graph) for server in range(3)]
     for level in range(-1, 3):
         assert_counted_at(cluster, cluster.servers, level)
         assert_counted_at(cluster, servers, level)
@@ -230,12 +230,12 @@ def tally(values: np.ndarray) -> dict[int, int]:
     return dict(zip(*np.unique(values, return_counts=True), strict=True))
 
 
-def in_given_order(graph: dorylus.Graph, intervals: int = 2) -> Arrangement:
+def in_given_order(graph: dorylus.Graph, intervals: int = 2) -> LocalShard:
     """One server whose vertices stay where they are."""
     size = graph.num_vertices
     order, parts = np.arange(size, dtype=np.int32), np.zeros(size, np.int32)
     cut = make_cut(graph.in_degrees(), order, parts, 1, np.full(size, 1, np.int8), 1, [intervals])
-    return Arrangement(whole_shard(graph), cut, graph)
+    return LocalShard(whole_shard(graph), cut, graph)
 
 
 def test_one_server_in_the_given_order_copies_nothing():
@@ -310,7 +310,7 @@ def memory_of_four_servers() -> tuple[int, int, int]:
     degrees = Degrees.of(graph)
     with peak_memory() as peak:
         shards = [cut_shard(graph, parts, server, edges=False, degrees=degrees) for server in range(4)]
-        servers = [Arrangement(shard, cut, graph) for shard in shards]
+        servers = [LocalShard(shard, cut, graph) for shard in shards]
         held = [(server.adjacency("symmetric", True), server.transpose("symmetric", True, 2)) for server in servers]
     return sum(forward.indices.nbytes for forward, _ in held), graph.indices.nbytes, peak.grown
 

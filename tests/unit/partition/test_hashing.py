@@ -1,6 +1,7 @@
 import numpy as np
 
-from dorylus.graph.generators import communities, ring
+from dorylus.graph.generators.block_model import communities
+from dorylus.graph.generators.cycle import ring
 from dorylus.partition import make_partitioning
 
 
@@ -23,5 +24,5 @@ def test_vertices_are_even_and_edges_are_cut_as_by_chance():
 
 def test_numbers_beyond_one_step_go_on_where_the_step_before_ended(monkeypatch):
     whole = make_partitioning(ring(num_vertices=100), 4, "hash").parts
-    monkeypatch.setattr("dorylus.partition.hashing.STEP", 7)
+    monkeypatch.setattr("dorylus.partition.partitioning.STEP", 7)
     np.testing.assert_array_equal(make_partitioning(ring(num_vertices=100), 4, "hash").parts, whole)

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph.generators import communities, ring
+from dorylus.graph.generators.block_model import communities
+from dorylus.graph.generators.cycle import ring
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning, metis
 

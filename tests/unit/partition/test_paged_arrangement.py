@@ -6,8 +6,8 @@ import pytest
 import dorylus
 from dorylus.graph import SparseFeatures
 from dorylus.paging import Pager
-from dorylus.partition import Arrangement, PagedArrangement, plain_cut, whole_shard
-from dorylus.partition.paged_edges import at_hand
+from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
+from dorylus.partition.paged_shard import at_hand
 
 SIZE, INTERVALS, LAYERS = 600, 4, 2
 NORMS = [("symmetric", True), ("symmetric", False), ("mean", False), ("mean", True), ("none", False), ("none", True)]
@@ -38,7 +38,7 @@ def pair(request, graph, tmp_path):
         graph.save(tmp_path / "graph")
         found = dorylus.Graph.open(tmp_path / "graph")
     pager, cut = Pager(tmp_path, deadline_s=10), plain_cut(graph.indptr, LAYERS, INTERVALS)
-    yield Arrangement(whole_shard(graph), cut, graph), PagedArrangement(found, cut, pager)
+    yield LocalShard(whole_shard(graph), cut, graph), PagedLocalShard(found, cut, pager)
     pager.close()
 
 
@@ -112,7 +112,7 @@ def test_sparse_features_are_not_paged_and_their_rows_are_given_dense(tmp_path):
     graph = made(True, False, features=sparse)
     graph.save(tmp_path / "graph")
     pager = Pager(tmp_path, deadline_s=10)
-    paged = PagedArrangement(dorylus.Graph.open(tmp_path / "graph"), plain_cut(graph.indptr, LAYERS, INTERVALS), pager)
+    paged = PagedLocalShard(dorylus.Graph.open(tmp_path / "graph"), plain_cut(graph.indptr, LAYERS, INTERVALS), pager)
     assert paged.features is None
     assert paged.sparse_features().num_columns == 20
     np.testing.assert_array_equal(paged.feature_rows(10, 30), dense[10:30])

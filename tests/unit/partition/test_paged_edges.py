@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from random_graphs import graphs
 
 import dorylus
-from dorylus import kernels
-from dorylus.graph.degrees import Degrees
+from dorylus.backends import native
+from dorylus.graph.adjacency import Degrees
 from dorylus.paging import PAGE, Pager
 from dorylus.partition.layout import plain_layout
-from dorylus.partition.paged_edges import PagedDegrees, at_hand, paged_edges, paged_out_edges, with_loops
+from dorylus.partition.paged_shard import PagedDegrees, at_hand, paged_edges, paged_out_edges, with_loops
 
 SIZE = 3000
 
@@ -104,7 +104,7 @@ def test_self_loops_are_added_as_a_selection_would(place, graph, request, pager)
     looped = with_loops(edges, Degrees.of(graph).loops, pager)
     everyone = np.arange(SIZE, dtype=np.int32)
     csr = (graph.indptr, graph.indices, everyone, everyone, SIZE)
-    wanted = kernels.csr_select(*csr, values=graph.edge_weight, self_loops=True)
+    wanted = native.csr_select(*csr, values=graph.edge_weight, self_loops=True)
     assert_same(whole(looped), wanted)
     assert looped.pages, "written to scratch, wherever the edges were"
 
@@ -112,7 +112,7 @@ def test_self_loops_are_added_as_a_selection_would(place, graph, request, pager)
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_out_edges_are_the_transpose(place, graph, request, pager):
     out = paged_out_edges(request.getfixturevalue(place), bounds_of(graph), pager)
-    wanted = kernels.csr_transpose(graph.indptr, graph.indices, SIZE, values=graph.edge_weight)
+    wanted = native.csr_transpose(graph.indptr, graph.indices, SIZE, values=graph.edge_weight)
     assert_same(whole(out), wanted)
 
 
@@ -136,7 +136,7 @@ def test_small_graphs_of_any_shape(graph, data, tmp_path_factory):
         assert_same_scales(degrees, wanted, graph.num_vertices)
         everyone = np.arange(graph.num_vertices, dtype=np.int32)
         csr = (graph.indptr, graph.indices, everyone, everyone, graph.num_vertices)
-        looped = kernels.csr_select(*csr, values=graph.edge_weight, self_loops=True)
+        looped = native.csr_select(*csr, values=graph.edge_weight, self_loops=True)
         assert_same(whole(with_loops(edges, degrees.loops, pager)), looped)
 
 

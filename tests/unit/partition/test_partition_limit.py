@@ -9,12 +9,12 @@ import pytest
 import dorylus
 from dorylus.errors import ConfigError, DataError
 from dorylus.partition import limit, make_partitioning, open_shards, save_shards
-from dorylus.partition.limit import Shares
-from dorylus.partition.plan import check_reuniting, plan_partitioning
+from dorylus.partition.limit import PartitionShares
+from dorylus.partition.needs import check_reuniting, plan_partitioning
 from dorylus.partition.reading import reading
 
 SIZE = 900
-TINY = Shares(block_edges=300, limited=True, in_any_order=False, sort_bytes=1 << 20, merge_bytes=1 << 20)
+TINY = PartitionShares(block_edges=300, limited=True, in_any_order=False, sort_bytes=1 << 20, merge_bytes=1 << 20)
 
 
 def some_graph(*, directed: bool, weighted: bool) -> dorylus.Graph:

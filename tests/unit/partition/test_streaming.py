@@ -4,9 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_graphs import graphs
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import ConfigError
-from dorylus.graph.generators import communities, ring, rmat
+from dorylus.graph.generators.block_model import communities
+from dorylus.graph.generators.cycle import ring
+from dorylus.graph.generators.recursive import rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning
 from dorylus.partition.streaming import Clusters
@@ -59,9 +61,9 @@ def test_one_pass_cuts_less_than_half_of_what_chance_does():
 
 
 def test_one_pass_looks_at_every_vertex_once(monkeypatch):
-    place, calls = kernels.partition_place, []
-    monkeypatch.setattr(kernels, "partition_place", lambda *a, **options: calls.append(a) or place(*a, **options))
-    monkeypatch.setattr(kernels, "partition_merge", None)
+    place, calls = native.partition_place, []
+    monkeypatch.setattr(native, "partition_place", lambda *a, **options: calls.append(a) or place(*a, **options))
+    monkeypatch.setattr(native, "partition_merge", None)
     make_partitioning(GRAPHS["rmat"](), 4, "stream", passes=1)
     assert len(calls) == 1
 
@@ -72,7 +74,7 @@ def test_no_part_is_fuller_than_what_dealing_by_degree_reaches(graph, servers, p
     parts = make_partitioning(graph, servers, "stream", passes=passes).parts
     order = np.argsort(-graph.in_degrees(), kind="stable").astype(np.int32)
     vertex_limit = max(-(-graph.num_vertices // servers), int(1.05 * graph.num_vertices / servers))
-    dealt = kernels.partition_deal(graph.indptr, order, servers, vertex_limit=vertex_limit)
+    dealt = native.partition_deal(graph.indptr, order, servers, vertex_limit=vertex_limit)
     edge_limit = max(1.05 * graph.num_edges / servers, loads(graph, dealt, servers)[1].max())
     vertices, edges = loads(graph, parts, servers)
     assert vertices.max() <= vertex_limit
@@ -96,7 +98,7 @@ def test_when_no_price_makes_parts_even_they_are_dealt(monkeypatch):
         parts[:] = 0
         return len(parts)
 
-    monkeypatch.setattr(kernels, "partition_place", all_to_the_first)
+    monkeypatch.setattr(native, "partition_place", all_to_the_first)
     graph = rmat(num_vertices=1_000, num_edges=10_000, num_features=1)
     made = make_partitioning(graph, 4, "stream", passes=1)
     assert made.quality(graph).edge_balance <= 1.05

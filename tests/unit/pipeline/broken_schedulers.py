@@ -4,8 +4,8 @@ import copy
 import random
 
 from dorylus.pipeline import Arrived, Permit, Scheduler, Start, StepFinished, Waiting
-from dorylus.pipeline.frontier import Frontier
-from dorylus.servers.stash import Stash
+from dorylus.pipeline.scheduler import Frontier
+from dorylus.servers.parameter.stash import Stash
 
 
 class BoundIsOneEpochTooWide(Scheduler):

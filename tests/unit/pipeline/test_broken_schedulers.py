@@ -7,7 +7,7 @@ from clusters import EXACT_AFTER_RELAXED, LATE_ROWS, cases
 from hypothesis import Phase, example, given, settings
 
 from dorylus.pipeline import Scheduler
-from dorylus.servers.stash import Stash
+from dorylus.servers.parameter.stash import Stash
 
 CAUGHT = [
     (broken.BoundIsOneEpochTooWide, properties.no_interval_passes_the_bound),

@@ -4,7 +4,7 @@ import pytest
 
 from dorylus.errors import TrainingError
 from dorylus.pipeline import Arrived, Kind, PeerFinished, Task
-from dorylus.pipeline.frontier import Frontier
+from dorylus.pipeline.scheduler import Frontier
 
 
 def rows(epoch):

@@ -2,7 +2,7 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.pipeline import Kind, Need, Reads, Scope, Step, TaskTable
-from dorylus.pipeline.plan import Plan
+from dorylus.pipeline.dependents import Dependents
 
 TABLE = TaskTable(
     (
@@ -22,19 +22,19 @@ def complete(servers, width, server=0):
 
 @pytest.mark.parametrize("width", [4, 64])
 def test_a_dense_relation_costs_one_entry_a_server_and_task(width):
-    plan = Plan(TABLE, complete(3, width), 0, [0, width, 2 * width, 3 * width])
+    plan = Dependents(TABLE, complete(3, width), 0, [0, width, 2 * width, 3 * width])
     assert plan.unmet[width : 2 * width] == [3] * width
     assert sum(plan.unmet) == width * (1 + 3 + 1 + 3)
 
 
 def test_what_is_awaited_from_peers_are_their_scatters():
-    plan = Plan(TABLE, complete(2, 2, server=1), 1, [0, 2, 4])
+    plan = Dependents(TABLE, complete(2, 2, server=1), 1, [0, 2, 4])
     assert plan.arrivals == {(0, 0), (0, 1), (2, 0), (2, 1)}
 
 
 def test_only_steps_that_are_needed_of_every_interval_are_announced():
     table = TaskTable((Step(Kind.SCATTER, 0), Step(Kind.GATHER, 0), Step(Kind.GATHER, 1, (Need(1, Scope.EVERY),))))
-    assert Plan(table, complete(1, 2), 0, [0, 2]).announced == {1}
+    assert Dependents(table, complete(1, 2), 0, [0, 2]).announced == {1}
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_only_steps_that_are_needed_of_every_interval_are_announced():
 def test_waiting_for_a_step_whose_rows_are_not_sent_there_is_refused(kind, scope):
     table = TaskTable((Step(kind, 0), Step(Kind.GATHER, 1, (Need(0, scope),))))
     with pytest.raises(ConfigError, match="sends word to those of them that are on other servers"):
-        Plan(table, complete(2, 2), 0, [0, 2, 4])
-    assert sum(Plan(table, complete(1, 2), 0, [0, 2]).unmet) == 6  # a server alone knows what it has finished
+        Dependents(table, complete(2, 2), 0, [0, 2, 4])
+    assert sum(Dependents(table, complete(1, 2), 0, [0, 2]).unmet) == 6  # a server alone knows what it has finished

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline_properties import PROPERTIES
 
 from dorylus.pipeline import Scheduler
-from dorylus.servers.stash import Stash
+from dorylus.servers.parameter.stash import Stash
 from draws import draws
 
 

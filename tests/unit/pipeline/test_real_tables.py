@@ -18,7 +18,7 @@ from dorylus.pipeline import Kind, Scheduler, Scope
 from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.saga.table import steps_of
-from dorylus.servers.stash import Stash
+from dorylus.servers.parameter.stash import Stash
 from draws import draws
 
 

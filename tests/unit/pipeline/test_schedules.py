@@ -10,7 +10,7 @@ from task_tables import any_tables, program_table
 
 from dorylus.errors import ConfigError
 from dorylus.pipeline import MODES, Need, Scheduler, Scope, bounded, make_schedule, no_pipe, pipe
-from dorylus.servers.stash import Stash
+from dorylus.servers.parameter.stash import Stash
 from draws import draws
 
 

@@ -12,11 +12,11 @@ from typing import Any
 from simulated_epochs import Epochs
 from simulated_services import Service, bandwidth, contended
 
+from dorylus.pools.autotune import Autotuned
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
+from dorylus.pools.relaunch import Relaunching
 
 LIMITS = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 64, 100)
 STARTS = (1, 100)
@@ -40,7 +40,7 @@ class Shape:
 
     def fixed_s(self, limit: int, epochs: int = 4) -> float:
         """Seconds of an epoch at a fixed limit."""
-        _, seconds = self.run(lambda inner, clock: Limited(inner, limit, clock), 2 + epochs)
+        _, seconds = self.run(lambda inner, clock: LimitedPool(inner, limit, clock), 2 + epochs)
         return mean(seconds[2:])
 
     def tuned(self, start: int) -> tuple[float, int, list[Any]]:

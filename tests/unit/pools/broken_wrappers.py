@@ -1,8 +1,8 @@
 """Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
 
-from dorylus.pools.relaunching.attempts import Attempts
-from dorylus.pools.relaunching.tickets import Answer, Cancel
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.attempts import Attempts
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.tickets import Cancel, Complete
 
 
 class DuplicatesAreNotDropped(Attempts):
@@ -19,7 +19,7 @@ class DuplicatesAreNotDropped(Attempts):
 
     def answered(self, attempt, reply, now_s):
         actions = super().answered(attempt, reply, now_s)
-        return actions or [Answer(self._tickets[attempt], reply)]
+        return actions or [Complete(self._tickets[attempt], reply)]
 
 
 class LateAnswersAreDropped(Attempts):
@@ -111,7 +111,7 @@ class LaunchesAreNotCounted(Attempts):
         return launch
 
 
-class TheLimitIsOffByOne(Limited):
+class TheLimitIsOffByOne(LimitedPool):
     """One more goes than may."""
 
     def _go_on(self):
@@ -120,7 +120,7 @@ class TheLimitIsOffByOne(Limited):
         self._line.limit -= 1
 
 
-class NobodyGoesAfterAFailure(Limited):
+class NobodyGoesAfterAFailure(LimitedPool):
     """A call that fails does not make room for the next."""
 
     def _failed(self, place, error):
@@ -130,7 +130,7 @@ class NobodyGoesAfterAFailure(Limited):
             self._outbox.run([lambda: place.failed(error)])
 
 
-class AnAnswerTwiceMakesRoomTwice(Limited):
+class AnAnswerTwiceMakesRoomTwice(LimitedPool):
     """A pool inside that answers twice lets two go for one."""
 
     def _done(self, place, reply):
@@ -142,7 +142,7 @@ class AnAnswerTwiceMakesRoomTwice(Limited):
         self._go_on()
 
 
-class FirstComeFirstServed(Limited):
+class FirstComeFirstServed(LimitedPool):
     """Tasks wait in the order they came, not in their own."""
 
     def __init__(self, inner, limit, *args):
@@ -156,7 +156,7 @@ class FirstComeFirstServed(Limited):
         self._line.join = in_order
 
 
-class AnswersComeAfterClose(Limited):
+class AnswersComeAfterClose(LimitedPool):
     """Closing forgets nobody."""
 
     def close(self):
@@ -174,7 +174,7 @@ class CancelledCallsAreTriedAgain(Attempts):
         return [Cancel([ticket.submitted for ticket in tickets if ticket.launches])]
 
 
-class CancelledCallsKeepTheirPlaces(Limited):
+class CancelledCallsKeepTheirPlaces(LimitedPool):
     """A call that is cancelled makes no room for the next."""
 
     def cancel(self, calls):

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from dorylus.functions.direct_path import Links
 from dorylus.functions.handler import Handler
-from dorylus.functions.program import Program, Role, called, role, which
+from dorylus.functions.program import ArrayRole, ExportedProgram, called, role, which
 from dorylus.functions.runner import Loaded, Spec
-from dorylus.functions.warm import Links
 from dorylus.pipeline import Kind, Task
-from dorylus.pools.remote.arrays import Arrays
-from dorylus.pools.services.invoker import Answer
+from dorylus.pools.functions.arrays import Arrays
+from dorylus.pools.services.invoker import InvocationResponse
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode, Targets
 from dorylus.saga.stages import Body
@@ -26,12 +26,16 @@ IN, OUT, DEADLINE_S = 5, 3, 30.0
 BODY = Body(nn.Linear(IN, OUT), "a linear body")
 torch.manual_seed(3)
 WEIGHTS = {name: torch.randn(p.shape).requires_grad_() for name, p in BODY.module.named_parameters()}
-WEIGHT_NAMES = tuple(called(Role.WEIGHT, name) for name in WEIGHTS)
-GRAD_NAMES = tuple(called(Role.WEIGHT_GRAD, name) for name in WEIGHTS)
+WEIGHT_NAMES = tuple(called(ArrayRole.WEIGHT, name) for name in WEIGHTS)
+GRAD_NAMES = tuple(called(ArrayRole.WEIGHT_GRAD, name) for name in WEIGHTS)
 PROGRAMS = {
-    Mode.FORWARD: Program.of(b"forward", ("rows.0", *WEIGHT_NAMES), ("output.0",)),
-    Mode.GRADIENT: Program.of(b"gradient", ("rows.0", "cotangent.0", *WEIGHT_NAMES), ("input_grad.0", *GRAD_NAMES)),
-    Mode.LOSS: Program.of(b"loss", ("rows.0", "labels", "total", *WEIGHT_NAMES), ("input_grad.0", "loss", *GRAD_NAMES)),
+    Mode.FORWARD: ExportedProgram.of(b"forward", ("rows.0", *WEIGHT_NAMES), ("output.0",)),
+    Mode.GRADIENT: ExportedProgram.of(
+        b"gradient", ("rows.0", "cotangent.0", *WEIGHT_NAMES), ("input_grad.0", *GRAD_NAMES)
+    ),
+    Mode.LOSS: ExportedProgram.of(
+        b"loss", ("rows.0", "labels", "total", *WEIGHT_NAMES), ("input_grad.0", "loss", *GRAD_NAMES)
+    ),
 }
 MODES = {program.hash: mode for mode, program in PROGRAMS.items()}
 
@@ -64,7 +68,7 @@ class TorchRunner:
         return program_hash in self._known
 
     def load(self, program_hash, content):
-        assert Program.of(content, (), ()).hash == program_hash
+        assert ExportedProgram.of(content, (), ()).hash == program_hash
         self._known.add(program_hash)
 
     def loaded(self, program_hash):
@@ -75,7 +79,7 @@ class TorchRunner:
         assert self.known(program_hash)
         assert arrays.keys() == set(PROGRAMS[MODES[program_hash]].inputs)
         given = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        weights = {which(n): given[n].requires_grad_() for n in given if role(n) is Role.WEIGHT}
+        weights = {which(n): given[n].requires_grad_() for n in given if role(n) is ArrayRole.WEIGHT}
         targets = Targets("cross_entropy", given["labels"], float(given["total"])) if "labels" in given else None
         cotangents = (given["cotangent.0"],) if "cotangent.0" in given else ()
         mode = MODES[program_hash]
@@ -84,9 +88,11 @@ class TorchRunner:
 
 
 def _arrays(reply, mode) -> Arrays:
-    made = {called(Role.OUTPUT, i): tensor.numpy() for i, tensor in enumerate(reply.outputs)}
-    made |= {called(Role.INPUT_GRAD, i): grad.numpy() for i, grad in enumerate(reply.input_grads) if grad is not None}
-    made |= {called(Role.WEIGHT_GRAD, name): grad.numpy() for name, grad in reply.weight_grads.items()}
+    made = {called(ArrayRole.OUTPUT, i): tensor.numpy() for i, tensor in enumerate(reply.outputs)}
+    made |= {
+        called(ArrayRole.INPUT_GRAD, i): grad.numpy() for i, grad in enumerate(reply.input_grads) if grad is not None
+    }
+    made |= {called(ArrayRole.WEIGHT_GRAD, name): grad.numpy() for name, grad in reply.weight_grads.items()}
     return made | ({"loss": np.float32(reply.loss).reshape(())} if mode is Mode.LOSS else {})
 
 
@@ -94,7 +100,7 @@ def _specs(names):
     shapes = {"rows.0": (None, IN), "cotangent.0": (None, OUT), "output.0": (None, OUT), "input_grad.0": (None, IN)}
     shapes |= {"labels": (None,), "total": (), "loss": ()}
     for name, weight in WEIGHTS.items():
-        shapes[called(Role.WEIGHT, name)] = shapes[called(Role.WEIGHT_GRAD, name)] = tuple(weight.shape)
+        shapes[called(ArrayRole.WEIGHT, name)] = shapes[called(ArrayRole.WEIGHT_GRAD, name)] = tuple(weight.shape)
     return {name: Spec(np.dtype(np.int64 if name == "labels" else np.float32), shapes[name]) for name in names}
 
 
@@ -114,7 +120,7 @@ class InProcess:
         self._on_request(frame)
         content = self.handler.handle(request)
         self.sizes += [len(request), len(content)]
-        return Answer(content)
+        return InvocationResponse(content)
 
     def close(self):
         self.closed = True

@@ -2,8 +2,8 @@
 
 from dorylus.pipeline import Kind, Task
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
+from dorylus.pools.pacing import Policy
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga.dense import Call, Mode, Reply
 
 # Short and round: nothing waits in these tests, but numbers are easier to follow.

@@ -4,7 +4,7 @@ import heapq
 import random
 from itertools import count
 
-from dorylus.pools.faults import Lost, Throttled, Unavailable
+from dorylus.pools.pool import Lost, Throttled, Unavailable
 from dorylus.saga.dense import Reply
 
 

@@ -6,8 +6,8 @@ import pytest
 from autotuning_shapes import LIMITS, SHAPES, STARTS
 from pool_doubles import Caller, ScriptedPool, a_call
 
+from dorylus.pools.autotune import Autotuned
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.tuning.autotune import Autotuned
 
 
 @cache

@@ -2,9 +2,8 @@ from math import inf
 
 import pytest
 
-from dorylus.pools.faults import Lost, Unavailable
-from dorylus.pools.relaunching.circuit import Circuit
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.pacing import Circuit, Policy
+from dorylus.pools.pool import Lost, Unavailable
 
 LOST = Lost("gone")
 

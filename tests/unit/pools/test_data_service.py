@@ -8,15 +8,12 @@ from linear_functions import PROGRAMS, WEIGHTS, a_call
 
 from dorylus.functions.invocation import CONTENT
 from dorylus.functions.payload import narrow
-from dorylus.pools.remote.arrays import Inputs
-from dorylus.pools.remote.cutting import even
-from dorylus.pools.remote.data_service import DataService
-from dorylus.pools.remote.open_task import OpenTask, Work
-from dorylus.pools.remote.usage import UsageCounter
-from dorylus.pools.remote.weight_versions import WeightVersions
+from dorylus.pools.functions.arrays import Inputs, even
+from dorylus.pools.functions.data_service import DataService, WeightVersions
+from dorylus.pools.functions.invocations import UsageCounter
+from dorylus.pools.functions.open_task import OpenTask, TaskWork
 from dorylus.saga.dense import Mode
-from dorylus.wire.errors import Refused
-from dorylus.wire.frames import Frame
+from dorylus.wire.frames import Frame, Refused
 
 
 class Opened:
@@ -29,7 +26,7 @@ class Opened:
         self.call, self.program = a_call(mode), PROGRAMS[mode]
         self.task = OpenTask("task-1", self.call)
         inputs = Inputs(self.call, self.program)
-        self.task.work = Work(self.call, self.program, inputs, even(10, 4), precision, sums_apart=False)
+        self.task.work = TaskWork(self.call, self.program, inputs, even(10, 4), precision, sums_apart=False)
         self.version = self.versions.use(WEIGHTS)
         self.service.open(self.task, self.program)
 

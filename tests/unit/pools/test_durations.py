@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.pools.relaunching.durations import Durations
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.pacing import Durations, Policy
 
 POLICY = Policy(first_s=30.0, at_least_s=1.0, at_most_s=100.0)
 

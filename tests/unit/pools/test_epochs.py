@@ -1,7 +1,7 @@
 import pytest
 
-from dorylus.pools.tuning.epochs import Epochs
-from dorylus.pools.tuning.line import Completion
+from dorylus.pools.limited import Completion
+from dorylus.pools.tuner import Epochs
 
 
 def boundaries(tasks):

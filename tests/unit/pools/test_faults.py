@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import TrainingError
-from dorylus.pools.faults import Exhausted, Lost, PoolFault, Throttled, Unavailable
+from dorylus.pools.pool import Exhausted, Lost, PoolFault, Throttled, Unavailable
 
 
 @pytest.mark.parametrize("fault", [Throttled(), Lost("a"), Unavailable("b"), Exhausted("c")])

@@ -11,11 +11,11 @@ from linear_functions import DEADLINE_S, IN, InProcess, PortsInProcess, Waiting,
 from scipy.sparse import csr_array
 
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.functions.warm import Links
-from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.functions_pool import SETTLE_S, FunctionsPool
-from dorylus.pools.remote.programs import Programs
+from dorylus.functions.direct_path import Links
+from dorylus.pools.functions.functions_pool import SETTLE_S, FunctionsPool
+from dorylus.pools.functions.programs import Programs
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pool import Lost, Throttled
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode
 from dorylus.saga.sparse import SparseRows

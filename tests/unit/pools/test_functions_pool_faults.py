@@ -7,14 +7,14 @@ import linear_functions as linear
 import pytest
 from linear_functions import InProcess, PortsInProcess, Waiting, a_call, assert_same
 
-from dorylus.functions.warm import Links
-from dorylus.pools.faults import Lost, PoolFault, Throttled
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.functions_pool import FunctionsPool
-from dorylus.pools.remote.programs import Programs
+from dorylus.functions.direct_path import Links
+from dorylus.pools.functions.functions_pool import FunctionsPool
+from dorylus.pools.functions.programs import Programs
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pool import Lost, PoolFault, Throttled
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode
-from dorylus.wire.errors import WireError
+from dorylus.wire.frames import WireError
 
 NUM_CALLS = 60
 

@@ -7,7 +7,7 @@ from email.utils import formatdate
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools.faults import Lost, Unavailable
+from dorylus.pools.pool import Lost, Unavailable
 from dorylus.pools.services.http import HttpInvoker, fault_of, fault_of_error, seconds_of
 
 

@@ -2,10 +2,9 @@ import pytest
 from linear_functions import a_call
 
 from dorylus.errors import TrainingError
-from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.remote.invocations import Invocations, Invoked
-from dorylus.pools.remote.usage import Usage, UsageCounter
-from dorylus.pools.services.invoker import Answer
+from dorylus.pools.functions.invocations import FunctionUsage, Invocations, Invoked, UsageCounter
+from dorylus.pools.pool import Lost, Throttled
+from dorylus.pools.services.invoker import InvocationResponse
 from dorylus.wire.frames import pack
 
 
@@ -21,8 +20,8 @@ class Says:
         if isinstance(self._header, Exception):
             raise self._header
         if isinstance(self._header, bytes):
-            return Answer(self._header)
-        return Answer(b"".join(pack(self._header, {})), **self._said)
+            return InvocationResponse(self._header)
+        return InvocationResponse(b"".join(pack(self._header, {})), **self._said)
 
     def close(self):
         pass
@@ -111,5 +110,5 @@ def test_usage_is_a_copy_and_adds_up():
     before = counter.snapshot()
     counter.add("AV", invocations=1)
     counter.add("∇AV", duplicates=3, billed_ms=1.5)
-    assert before == {"AV": Usage(invocations=1)}
-    assert counter.total() == Usage(invocations=2, duplicates=3, billed_ms=1.5)
+    assert before == {"AV": FunctionUsage(invocations=1)}
+    assert counter.total() == FunctionUsage(invocations=2, duplicates=3, billed_ms=1.5)

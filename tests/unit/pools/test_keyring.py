@@ -1,4 +1,4 @@
-from dorylus.pools.remote.keyring import Keyring
+from dorylus.pools.functions.data_service import Keyring
 from dorylus.wire.keys import RunKeys
 
 

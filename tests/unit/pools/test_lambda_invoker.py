@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from dorylus.functions.deploy.access import local_access
-from dorylus.pools.faults import Lost, Throttled, Unavailable
+from dorylus.pools.pool import Lost, Throttled, Unavailable
 from dorylus.pools.services import aws_lambda
 from dorylus.pools.services.aws_lambda import JSON_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, LambdaInvoker
 

@@ -3,9 +3,8 @@ from math import inf
 import pytest
 from pool_doubles import POLICY, a_call
 
-from dorylus.pools.relaunching.launch_queue import LaunchQueue
-from dorylus.pools.relaunching.pace import Pace
-from dorylus.pools.relaunching.tickets import Ticket
+from dorylus.pools.pacing import LaunchQueue, Pace
+from dorylus.pools.tickets import Ticket
 
 
 @pytest.fixture

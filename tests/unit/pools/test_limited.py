@@ -3,7 +3,7 @@ from pool_doubles import Caller, ScriptedPool, a_call
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.limited import LimitedPool
 from dorylus.saga.dense import Reply
 
 
@@ -30,7 +30,7 @@ def inner():
 
 
 def make(inner, limit, **options):
-    pool = Limited(inner, limit, ManualClock(), **options)
+    pool = LimitedPool(inner, limit, ManualClock(), **options)
     return pool, Caller(pool)
 
 
@@ -80,9 +80,9 @@ def test_a_higher_limit_lets_those_that_wait_go(inner):
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_that_lets_nobody_go_is_refused(inner, limit):
     with pytest.raises(ConfigError, match=f"limit={limit}: at least one call"):
-        Limited(inner, limit)
+        LimitedPool(inner, limit)
     with pytest.raises(ConfigError, match=f"limit={limit}: at least one call"):
-        Limited(inner, 1).set_limit(limit)
+        LimitedPool(inner, 1).set_limit(limit)
 
 
 def test_whoever_watches_hears_of_every_answer_after_it_was_given_and_before_the_next_call_goes(inner):
@@ -145,7 +145,7 @@ class TickingClock(ManualClock):
 
 def test_a_call_that_goes_at_once_has_not_waited(inner):
     seen = []
-    pool = Limited(inner, 1, TickingClock(), seen.append)
+    pool = LimitedPool(inner, 1, TickingClock(), seen.append)
     caller = Caller(pool)
     caller.submit(a_call(interval=0))
     caller.submit(a_call(interval=1))

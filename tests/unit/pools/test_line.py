@@ -1,6 +1,6 @@
 from pool_doubles import a_call
 
-from dorylus.pools.tuning.line import Line
+from dorylus.pools.limited import CallQueue
 from dorylus.saga.dense import Mode
 
 
@@ -19,7 +19,7 @@ def end(line, place, now_s):
 
 
 def test_at_most_so_many_go_and_the_others_wait():
-    line = Line(2, 0.0)
+    line = CallQueue(2, 0.0)
     calls = [join(line, a_call(interval)) for interval in range(5)]
     gone = go(line)
     assert [place.call for place in gone] == calls[:2]
@@ -30,7 +30,7 @@ def test_at_most_so_many_go_and_the_others_wait():
 
 
 def test_those_that_wait_go_in_the_order_of_their_tasks_then_of_their_coming():
-    line = Line(1, 0.0)
+    line = CallQueue(1, 0.0)
     join(line, a_call(0))
     (first,) = go(line)
     tasks = [a_call(3, epoch=1), a_call(2), a_call(1, step=1), a_call(2)]
@@ -45,7 +45,7 @@ def test_those_that_wait_go_in_the_order_of_their_tasks_then_of_their_coming():
 
 
 def test_a_lower_limit_lets_those_under_way_finish():
-    line = Line(3, 0.0)
+    line = CallQueue(3, 0.0)
     for interval in range(5):
         join(line, a_call(interval))
     gone = go(line)
@@ -59,7 +59,7 @@ def test_a_lower_limit_lets_those_under_way_finish():
 
 
 def test_a_call_leaves_once():
-    line = Line(1, 0.0)
+    line = CallQueue(1, 0.0)
     join(line, a_call())
     (place,) = go(line)
     assert line.left(place, 0.0)
@@ -67,7 +67,7 @@ def test_a_call_leaves_once():
 
 
 def test_time_is_busy_while_anybody_is_in_the_line_and_idle_else():
-    line = Line(1, 10.0)
+    line = CallQueue(1, 10.0)
     join(line, a_call(), 12.0)
     (place,) = go(line, 12.0)
     end(line, place, 15.0)
@@ -75,7 +75,7 @@ def test_time_is_busy_while_anybody_is_in_the_line_and_idle_else():
 
 
 def test_a_completion_tells_what_happened_since_the_one_before():
-    line = Line(1, 0.0)
+    line = CallQueue(1, 0.0)
     join(line, a_call(7), 1.0)
     join(line, a_call(8, mode=Mode.LOSS), 1.0)
     join(line, a_call(9), 1.0)
@@ -90,7 +90,7 @@ def test_a_completion_tells_what_happened_since_the_one_before():
 
 
 def test_idle_time_between_two_completions_is_not_counted_as_busy():
-    line = Line(4, 0.0)
+    line = CallQueue(4, 0.0)
     join(line, a_call(), 0.0)
     end(line, go(line, 0.0)[0], 1.0)
     join(line, a_call(), 100.0)
@@ -98,7 +98,7 @@ def test_idle_time_between_two_completions_is_not_counted_as_busy():
 
 
 def test_calls_of_the_same_step_mode_and_body_are_of_one_kind():
-    line = Line(10, 0.0)
+    line = CallQueue(10, 0.0)
     body, other = object(), object()
     calls = [a_call(0), a_call(1, epoch=3), a_call(0, step=1), a_call(0, mode=Mode.LOSS), a_call(0)]
     for call, of in zip(calls, [body, body, body, body, other], strict=True):
@@ -110,7 +110,7 @@ def test_calls_of_the_same_step_mode_and_body_are_of_one_kind():
 
 
 def test_a_line_that_is_cleared_knows_nobody():
-    line = Line(1, 0.0)
+    line = CallQueue(1, 0.0)
     join(line, a_call())
     join(line, a_call(1))
     (place,) = go(line)

@@ -5,9 +5,9 @@ from linear_functions import InProcess, Waiting, a_call, assert_same, program_of
 
 from dorylus.errors import ConfigError
 from dorylus.pools import PoolSettings, ThreadsPool, make_pool, making
-from dorylus.pools.remote.unfused import Unfused
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.limited import LimitedPool
 from dorylus.saga import dense
 
 
@@ -59,7 +59,7 @@ def test_threads_have_nothing_to_tell(make):
 def test_the_number_of_functions_is_tuned_from_the_start_unless_it_is_given(make, name):
     tuned, fixed = make(name=name, start=7), make(name=name, start=7, functions=3)
     assert (type(tuned.pool), tuned.pool.limit) == (Autotuned, 7)
-    assert (type(fixed.pool), fixed.pool.limit) == (Limited, 3)
+    assert (type(fixed.pool), fixed.pool.limit) == (LimitedPool, 3)
 
 
 def test_as_many_calls_are_under_way_as_there_are_processes(make):

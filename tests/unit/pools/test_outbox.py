@@ -2,14 +2,14 @@ import threading
 
 import pytest
 
-from dorylus.pools.outbox import Outbox
+from dorylus.pools.clock import CallbackQueue
 
 DEADLINE_S = 30.0
 
 
 @pytest.fixture
 def outbox():
-    return Outbox()
+    return CallbackQueue()
 
 
 def test_deeds_are_carried_out_in_order(outbox):

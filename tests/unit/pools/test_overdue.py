@@ -3,9 +3,8 @@ from math import inf
 import pytest
 from pool_doubles import POLICY
 
-from dorylus.pools.relaunching.durations import Durations
-from dorylus.pools.relaunching.overdue import Overdue
-from dorylus.pools.relaunching.tickets import Attempt
+from dorylus.pools.pacing import Durations, Overdue
+from dorylus.pools.tickets import Attempt
 
 
 @pytest.fixture

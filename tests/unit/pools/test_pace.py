@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.pools.relaunching.pace import Pace
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.pacing import Pace, Policy
 
 POLICY = Policy(backoff_s=0.2, backoff_at_most_s=10.0)
 

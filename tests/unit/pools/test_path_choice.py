@@ -2,12 +2,11 @@ import pytest
 
 from dorylus.errors import ConfigError
 from dorylus.functions.invocation import Ports
-from dorylus.pools.faults import Lost, Unavailable
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.invocations import Invocations
-from dorylus.pools.remote.path_choice import PROBES, PathChoice
-from dorylus.pools.remote.usage import UsageCounter
-from dorylus.pools.services.invoker import Answer
+from dorylus.pools.functions.data_paths import PROBES, PathChoice
+from dorylus.pools.functions.invocations import Invocations, UsageCounter
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pool import Lost, Unavailable
+from dorylus.pools.services.invoker import InvocationResponse
 from dorylus.wire.frames import pack, unpack
 
 
@@ -24,7 +23,7 @@ class Function:
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return Answer(b"".join(pack(answer, {})))
+        return InvocationResponse(b"".join(pack(answer, {})))
 
     def close(self):
         pass

@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools.relaunching.policy import Policy
+from dorylus.pools.pacing import Policy
 
 
 def test_the_defaults_are_those_in_the_documentation():

@@ -10,11 +10,11 @@ from torch import nn
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pipeline import Kind, Task
 from dorylus.pools import POOLS, PoolSettings, make_pool, making
-from dorylus.pools.faults import Exhausted, Unavailable
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Exhausted, Unavailable
 from dorylus.pools.ray import KEPT_WEIGHTS, Room, connected
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.remote.unfused import Unfused
-from dorylus.pools.tuning.limited import Limited
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Kept, Mode
 from dorylus.saga.stages import Body
@@ -276,7 +276,7 @@ def made(monkeypatch):
 
 def test_by_its_name_twice_as_many_calls_are_under_way_as_there_are_cores_unless_told_otherwise(made):
     assert "ray" in POOLS
-    assert (type(made().pool), made().pool.limit, made(functions=5).pool.limit) == (Limited, 6, 5)
+    assert (type(made().pool), made().pool.limit, made(functions=5).pool.limit) == (LimitedPool, 6, 5)
 
 
 def test_by_its_name_it_tells_what_the_report_shows_of_functions(made):

@@ -5,7 +5,7 @@ import pytest
 from pool_doubles import POLICY, Setting, a_call
 
 from dorylus.errors import TrainingError
-from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
+from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable
 from dorylus.saga.dense import Kept, Mode
 
 

@@ -10,17 +10,17 @@ from linear_functions import IN, OUT, InProcess, PortsInProcess, Waiting, a_call
 from pool_doubles import POLICY, Setting
 from pool_doubles import a_call as an_empty_call
 
-from dorylus.functions.program import Program
-from dorylus.functions.warm import Links
+from dorylus.functions.direct_path import Links
+from dorylus.functions.program import ExportedProgram
 from dorylus.pools import making
-from dorylus.pools.faults import Lost
-from dorylus.pools.remote import functions
-from dorylus.pools.remote.arrays import Inputs, reply_of
-from dorylus.pools.remote.functions_config import FunctionsConfig
-from dorylus.pools.remote.functions_pool import FunctionsPool
-from dorylus.pools.remote.outcome import output_shapes
-from dorylus.pools.remote.programs import Programs
-from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.functions import functions_pool as functions
+from dorylus.pools.functions.arrays import Inputs, reply_of
+from dorylus.pools.functions.functions_pool import FunctionsPool
+from dorylus.pools.functions.open_task import output_shapes
+from dorylus.pools.functions.programs import Programs
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.unfused import Unfused
+from dorylus.pools.pool import Lost
 from dorylus.pools.threads import ThreadsPool
 from dorylus.saga import dense
 from dorylus.saga.dense import Kept, Mode, Saved
@@ -47,7 +47,7 @@ def a_gradient(num_rows=6, saved_rows=6):
 
 def test_a_gradient_is_sent_it_and_cut_as_its_rows_are():
     call = a_gradient()
-    inputs = Inputs(call, Program.of(b"", ("cotangent.0", "saved.0", "output.0"), ("input_grad.0",)))
+    inputs = Inputs(call, ExportedProgram.of(b"", ("cotangent.0", "saved.0", "output.0"), ("input_grad.0",)))
     part = inputs.part(2, 5)
     assert part.keys() == {"cotangent.0", "saved.0", "output.0"}
     assert part["saved.0"].tolist() == call.kept.arrays["saved.0"][2:5].tolist()
@@ -55,7 +55,7 @@ def test_a_gradient_is_sent_it_and_cut_as_its_rows_are():
 
 def test_it_must_have_as_many_rows_as_the_call():
     with pytest.raises(ValueError, match=r"saved\.0 has 5 rows"):
-        Inputs(a_gradient(saved_rows=5), Program.of(b"", ("saved.0",), ("input_grad.0",)))
+        Inputs(a_gradient(saved_rows=5), ExportedProgram.of(b"", ("saved.0",), ("input_grad.0",)))
 
 
 def test_parts_are_cut_with_its_weight_in_mind():

@@ -10,12 +10,12 @@ from pool_doubles import POLICY, Caller, a_call
 from simulated_epochs import Epochs
 from simulated_services import Saboteur, Service
 
+from dorylus.pools.attempts import Attempts
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
-from dorylus.pools.relaunching.attempts import Attempts
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga.dense import Reply
 
 
@@ -91,7 +91,7 @@ def test_a_wrapper_that_never_calls_a_service_down_is_caught(way):
 @pytest.mark.parametrize("way", [None, lambda: Lost("gone"), Throttled, lambda: Unavailable("no such function")])
 def test_a_run_whose_service_is_down_from_the_first_call_on_stops(way):
     clock = ManualClock()
-    pool = Limited(Relaunching(DownPool(clock, [(way, 0.05)]), Policy(), clock), 8, clock)
+    pool = LimitedPool(Relaunching(DownPool(clock, [(way, 0.05)]), Policy(), clock), 8, clock)
     caller = Caller(pool)
     for interval in range(100):
         caller.submit(a_call(interval))
@@ -104,7 +104,7 @@ def test_a_run_whose_service_is_down_from_the_first_call_on_stops(way):
 def test_with_a_third_of_all_attempts_misbehaving_every_epoch_is_finished(seed):
     clock = ManualClock()
     relaunching = Relaunching(Saboteur(Service(clock, latency_s=0.05), clock, 0.3, seed), Policy(), clock)
-    pool, epochs = Limited(relaunching, 20, clock), Epochs(clock, intervals=50, steps=4)
+    pool, epochs = LimitedPool(relaunching, 20, clock), Epochs(clock, intervals=50, steps=4)
     seconds = [epochs.run(pool, epoch) for epoch in range(5)]
     counts = relaunching.counts
     assert counts.calls == 1000

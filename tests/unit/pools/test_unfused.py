@@ -2,7 +2,7 @@ import pytest
 import torch
 from linear_functions import Waiting, a_call, assert_same
 
-from dorylus.pools.remote.unfused import Unfused
+from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.threads import ThreadsPool
 from dorylus.saga import dense
 from dorylus.saga.dense import IGNORED, Mode, Targets

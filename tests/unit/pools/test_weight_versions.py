@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from dorylus.pools.remote.weight_versions import WeightVersions
-from dorylus.wire.errors import Refused
+from dorylus.pools.functions.data_service import WeightVersions
+from dorylus.wire.frames import Refused
 
 
 def some_weights():

@@ -1,7 +1,7 @@
 import pytest
 
-from dorylus.pools.tuning.line import Completion
-from dorylus.pools.tuning.window import Window
+from dorylus.pools.limited import Completion
+from dorylus.pools.tuner import MeasuringWindow
 
 
 def completion(kind="AV", *, busy_s=0.1, latency_s=0.5, **options):
@@ -10,7 +10,7 @@ def completion(kind="AV", *, busy_s=0.1, latency_s=0.5, **options):
 
 
 def measured(completions, limit=4):
-    window = Window(limit)
+    window = MeasuringWindow(limit)
     for each in completions:
         window.add(each)
     return window.measure()

@@ -9,11 +9,11 @@ import pytest
 from pool_doubles import a_call
 
 from dorylus.errors import TrainingError
-from dorylus.pools.faults import Lost, Throttled
-from dorylus.pools.relaunching.policy import Policy
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.tuning.autotune import Autotuned
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.autotune import Autotuned
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pacing import Policy
+from dorylus.pools.pool import Lost, Throttled
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga.dense import Reply
 
 DEADLINE_S = 60.0
@@ -59,8 +59,8 @@ class WellPool(RestlessPool):
 
 MADE = {
     "relaunching": lambda seed: Relaunching(RestlessPool(seed), IMPATIENT),
-    "limited": lambda seed: Limited(WellPool(seed), 3),
-    "limited, relaunching": lambda seed: Limited(Relaunching(RestlessPool(seed), IMPATIENT), 5),
+    "limited": lambda seed: LimitedPool(WellPool(seed), 3),
+    "limited, relaunching": lambda seed: LimitedPool(Relaunching(RestlessPool(seed), IMPATIENT), 5),
     "autotuned, relaunching": lambda seed: Autotuned(Relaunching(RestlessPool(seed), IMPATIENT), 2),
 }
 

@@ -13,11 +13,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from pool_doubles import POLICY, Caller, ScriptedPool, a_call
 
 from dorylus.errors import TrainingError
+from dorylus.pools.attempts import Attempts
 from dorylus.pools.clock import ManualClock
-from dorylus.pools.faults import Exhausted, Lost, Throttled, Unavailable
-from dorylus.pools.relaunching.attempts import Attempts
-from dorylus.pools.relaunching.relaunch import Relaunching
-from dorylus.pools.tuning.limited import Limited
+from dorylus.pools.limited import LimitedPool
+from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable
+from dorylus.pools.relaunch import Relaunching
 from dorylus.saga.dense import Mode, Reply
 
 FAULTS = {
@@ -235,8 +235,8 @@ class _Witness(ScriptedPool):
         super().submit(call, done, failed)
 
 
-def limited_machine(make=Limited):
-    """The machine for :class:`Limited`, made this way."""
+def limited_machine(make=LimitedPool):
+    """The machine for :class:`LimitedPool`, made this way."""
 
     class LimitedMachine(Machine):
         @initialize(limit=st.integers(1, 4))

@@ -1,5 +1,5 @@
 from dorylus.cost import Meter, Phase, PriceBook, Rates, Role, make_bill
-from dorylus.report.bill_rows import bill_rows
+from dorylus.report.closing_table import bill_rows
 from dorylus.report.summary import Summary
 
 

@@ -1,8 +1,7 @@
 import pytest
 from log_of_a_run import cluster_run_record, epoch_record, result_record, run_record
 
-from dorylus.report.closing_table import rows
-from dorylus.report.cluster_rows import bar, cluster
+from dorylus.report.closing_table import bar, cluster, rows
 from dorylus.report.summary import Summary, summarise
 
 MIB = 2**20

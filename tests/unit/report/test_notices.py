@@ -1,6 +1,6 @@
 import pytest
 
-from dorylus.report.notices import notice, set_up_line
+from dorylus.report.terminal import notice, set_up_line
 
 
 def told(**record):

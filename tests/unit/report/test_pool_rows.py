@@ -1,4 +1,4 @@
-from dorylus.report.pool_rows import pool_line, pool_rows
+from dorylus.report.closing_table import pool_line, pool_rows
 from dorylus.report.summary import Summary
 
 FIGURES = {

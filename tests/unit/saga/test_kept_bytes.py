@@ -4,7 +4,7 @@ from torch import nn
 
 import dorylus
 from dorylus.saga import Savings, lower
-from dorylus.saga.kept_bytes import kept_bytes
+from dorylus.saga.dense import kept_bytes
 from dorylus.saga.stages import ApplyVertex, Body, Slot
 
 FLOAT = 4

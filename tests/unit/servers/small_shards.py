@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 import dorylus
-from dorylus.graph.degrees import Degrees
-from dorylus.partition import Arrangement, cut_shard, make_cut, needed_levels
+from dorylus.graph.adjacency import Degrees
+from dorylus.partition import LocalShard, cut_shard, make_cut, needed_levels
 from dorylus.pipeline import Kind, Task
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
-from dorylus.servers import Arena, Parcel, Peers
-from dorylus.servers.bench import Bench
-from dorylus.servers.matrices import Matrices
+from dorylus.servers import Arena, GhostMessage, Peers
+from dorylus.servers.graph.matrices import Matrices
+from dorylus.servers.graph.pass_context import PassContext
 
 NUM_VERTICES = 30
 NUM_LAYERS = 2
@@ -36,7 +36,7 @@ def small_graph(*, directed: bool, seed: int = 0) -> dorylus.Graph:
     )
 
 
-def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True, seed: int = 0) -> list[Arrangement]:
+def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True, seed: int = 0) -> list[LocalShard]:
     """The shards of a small graph, two intervals each; pruned: the loss reads the first six vertices only."""
     graph = small_graph(directed=directed, seed=seed)
     parts = np.random.default_rng(seed).permutation(np.arange(NUM_VERTICES, dtype=np.int32) % servers)
@@ -46,23 +46,23 @@ def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True
     order = np.arange(NUM_VERTICES, dtype=np.int32)
     cut = make_cut(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
     degrees = Degrees.of(graph)
-    return [Arrangement(cut_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
+    return [LocalShard(cut_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
 
 
-def bench_of(shard: Arrangement, *, bf16: bool = False) -> Bench:
+def bench_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:
     """A bench for training."""
     dtype: np.dtype[Any] = np.dtype(np.uint16 if bf16 else np.float32)
-    return Bench(shard, shard.layout, shard.ghosts, shard.out_ghosts, Matrices(Arena()), True, 0, dtype)
+    return PassContext(shard, shard.layout, shard.ghosts, shard.out_ghosts, Matrices(Arena()), True, 0, dtype)
 
 
 class Mail:
     """Keeps what servers post to each other until somebody delivers it."""
 
-    def __init__(self, shards: Sequence[Arrangement]) -> None:
+    def __init__(self, shards: Sequence[LocalShard]) -> None:
         self.shards = shards
-        self.posted: list[tuple[int, int, Parcel]] = []  # from, to, what
+        self.posted: list[tuple[int, int, GhostMessage]] = []  # from, to, what
 
-    def peers(self, shard: Arrangement) -> Peers:
+    def peers(self, shard: LocalShard) -> Peers:
         """The peers of one server, as a crew would have it know them."""
         others = [other for other in self.shards if other is not shard]
         return Peers(

@@ -4,7 +4,7 @@ import pytest
 from small_shards import small_shards, task_of
 
 from dorylus.pipeline import Kind, Need, Scope, Step, TaskTable
-from dorylus.servers.ages import Ages
+from dorylus.servers.graph.ages import Ages
 
 TABLE = TaskTable(
     (

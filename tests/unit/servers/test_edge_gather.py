@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from small_shards import bench_of, edge_gather, small_shards
 
-from dorylus.servers.bench import Grad
-from dorylus.servers.edges import EdgeGather, Sums
+from dorylus.servers.graph.edges import EdgeGather, Sums
+from dorylus.servers.graph.pass_context import Grad
 
 
 @pytest.fixture(params=[True, False], ids=["directed", "undirected"])

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.pipeline import Kind, Task
-from dorylus.servers.exchange import Parcel, packed, unpack
+from dorylus.servers.graph.ghosts import GhostMessage, packed, unpack
 
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 ROWS = np.array([3, 0, 3], np.int32)
@@ -14,7 +14,7 @@ ROWS = np.array([3, 0, 3], np.int32)
 
 def bf16(matrix):
     out = np.empty(matrix.shape, np.uint16)
-    kernels.to_bf16(matrix, out, 0, len(matrix))
+    native.to_bf16(matrix, out, 0, len(matrix))
     return out
 
 
@@ -70,7 +70,7 @@ def test_rows_come_out_as_they_went_in_but_for_the_rounding_of_the_narrowest_on_
         return
     rounded = bf16(matrix)
     wide = np.empty(matrix.shape, np.float32)
-    kernels.from_bf16(rounded, wide, 0, len(rounded))
+    native.from_bf16(rounded, wide, 0, len(rounded))
     np.testing.assert_array_equal(target, rounded if held else wide)
 
 
@@ -84,5 +84,5 @@ def test_rows_are_written_into_a_part_of_a_matrix_in_place():
 
 def test_a_parcel_weighs_what_its_parts_do():
     task = Task(0, 0, 0, 0, Kind.SCATTER)
-    assert Parcel(task, (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint16))).num_bytes == 24 + 12
-    assert Parcel(task, ()).num_bytes == 0
+    assert GhostMessage(task, (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint16))).num_bytes == 24 + 12
+    assert GhostMessage(task, ()).num_bytes == 0

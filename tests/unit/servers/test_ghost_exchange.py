@@ -10,9 +10,9 @@ from small_shards import Mail, bench_of, edge_gather, small_shards, task_of
 from dorylus.pipeline import Kind
 from dorylus.saga import GAT, GCN
 from dorylus.saga.stages import Gather, Scatter, Slot
-from dorylus.servers.edges import EdgeGather
-from dorylus.servers.gathers import row_gatherer
-from dorylus.servers.ghosts import GhostExchange
+from dorylus.servers.graph.edges import EdgeGather
+from dorylus.servers.graph.gathers import row_gatherer
+from dorylus.servers.graph.ghosts import GhostExchange
 
 CASES = [
     {"directed": directed, "pruned": pruned, "servers": servers}

@@ -11,9 +11,9 @@ import dorylus
 from dorylus.pipeline import Kind
 from dorylus.pools import ThreadsPool
 from dorylus.saga.stages import Slot
-from dorylus.servers.bench import Bench
-from dorylus.servers.edges import Sums
-from dorylus.servers.graph_server import GraphServer
+from dorylus.servers.graph.edges import Sums
+from dorylus.servers.graph.graph_server import GraphServer
+from dorylus.servers.graph.pass_context import PassContext
 
 
 class Gate(dorylus.Layer):
@@ -239,13 +239,13 @@ def test_rows_nobody_needs_are_never_written(make_cluster, monkeypatch):
     )  # fmt: skip
     cluster = make_cluster(chain, dorylus.gcn(dropout=0.5), intervals=1)
     written = []
-    store = Bench.store
+    store = PassContext.store
 
     def noted(bench, source, target, begin, end):
         written.append((begin, end))
         store(bench, source, target, begin, end)
 
-    monkeypatch.setattr(Bench, "store", noted)
+    monkeypatch.setattr(PassContext, "store", noted)
     cluster.train_epoch()
     assert written
     assert max(end for _, end in written) <= 3  # the vertex, its source, and the source's source

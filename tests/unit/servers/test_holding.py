@@ -7,12 +7,12 @@ import dorylus
 from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.saga.stages import ApplyEdge, Slot
-from dorylus.servers import Holding
-from dorylus.servers.bench import Extra, Grad, Published
+from dorylus.servers import SpillPolicy
+from dorylus.servers.graph.pass_context import Extra, Grad, Published
 
 NEAR, FAR = Slot("near", 4, 0, 0), Slot("far", 4, 0, 0, gathered=True)
 OF_ROWS = [NEAR, Grad(NEAR), Grad(FAR), Extra(NEAR, "ties"), Extra(FAR, "lse"), "features"]
-NOTHING = Holding(rows=False, gathered=False, published=False)
+NOTHING = SpillPolicy(rows=False, gathered=False, published=False)
 
 
 def plan_of(program, *, training=True):
@@ -25,20 +25,20 @@ def plan():
 
 
 def test_everything_is_paged_unless_told(plan):
-    assert all(Holding().pages(name, plan) for name in (*OF_ROWS, FAR, Published(NEAR, "cotangent")))
+    assert all(SpillPolicy().pages(name, plan) for name in (*OF_ROWS, FAR, Published(NEAR, "cotangent")))
 
 
 @pytest.mark.parametrize("name", OF_ROWS, ids=str)
 def test_what_intervals_see_their_own_rows_of(name, plan):
-    assert not Holding(rows=False).pages(name, plan)
-    assert Holding(gathered=False, published=False).pages(name, plan)
+    assert not SpillPolicy(rows=False).pages(name, plan)
+    assert SpillPolicy(gathered=False, published=False).pages(name, plan)
 
 
 def test_what_is_gathered_from_forward_and_backward(plan):
-    assert not Holding(gathered=False).pages(FAR, plan)
-    assert Holding(rows=False, published=False).pages(FAR, plan)
-    assert not Holding(published=False).pages(Published(FAR, "share"), plan)
-    assert Holding(rows=False, gathered=False).pages(Published(FAR, "share"), plan)
+    assert not SpillPolicy(gathered=False).pages(FAR, plan)
+    assert SpillPolicy(rows=False, published=False).pages(FAR, plan)
+    assert not SpillPolicy(published=False).pages(Published(FAR, "share"), plan)
+    assert SpillPolicy(rows=False, gathered=False).pages(Published(FAR, "share"), plan)
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -61,5 +61,5 @@ def test_what_edges_add_to_their_ends_never_is():
     stages = [stage for stage in plan.stages if isinstance(stage, ApplyEdge)]
     ends = {slot for stage in stages for slot in (stage.source, stage.destination)}
     assert ends
-    assert not any(Holding().pages(Grad(slot), plan) for slot in ends)
-    assert all(Holding().pages(slot, plan) for slot in ends)
+    assert not any(SpillPolicy().pages(Grad(slot), plan) for slot in ends)
+    assert all(SpillPolicy().pages(slot, plan) for slot in ends)

@@ -1,18 +1,18 @@
 import pytest
 
 from dorylus.errors import TrainingError
-from dorylus.servers.ledger import Ledger
+from dorylus.servers.parameter.updates import GradientLedger
 
 
 def test_an_epoch_closes_with_its_last_interval():
-    ledger = Ledger(3)
+    ledger = GradientLedger(3)
     assert ledger.finish(2, 0) == []
     assert ledger.finish(0, 0) == []
     assert ledger.finish(1, 0) == [0]
 
 
 def test_epochs_close_in_order():
-    ledger = Ledger(2)
+    ledger = GradientLedger(2)
     ledger.push(1, 4, step=0)
     assert ledger.finish(0, 5) == []
     assert ledger.finish(1, 5) == []  # epoch 4 is open
@@ -21,7 +21,7 @@ def test_epochs_close_in_order():
 
 
 def test_it_knows_which_epochs_are_open():
-    ledger = Ledger(2)
+    ledger = GradientLedger(2)
     assert ledger.open_epochs() == []
     ledger.enter(0, 3)
     ledger.push(1, 2, step=0)
@@ -32,11 +32,11 @@ def test_it_knows_which_epochs_are_open():
 
 
 def test_a_run_may_begin_at_any_epoch():
-    assert Ledger(1).finish(0, 17) == [17]
+    assert GradientLedger(1).finish(0, 17) == [17]
 
 
 def test_a_second_push_is_refused_and_a_push_of_another_task_is_not():
-    ledger = Ledger(2)
+    ledger = GradientLedger(2)
     ledger.push(0, 0, step=3)
     for others in ((1, 0, 3), (0, 1, 3), (0, 0, 4)):
         ledger.push(*others)
@@ -49,7 +49,7 @@ def test_a_second_push_is_refused_and_a_push_of_another_task_is_not():
 )
 @pytest.mark.parametrize("closed", [False, True])
 def test_nothing_comes_after_an_intervals_finish(late, closed):
-    ledger = Ledger(2)
+    ledger = GradientLedger(2)
     ledger.finish(0, 1)
     if closed:
         ledger.finish(1, 1)
@@ -60,4 +60,4 @@ def test_nothing_comes_after_an_intervals_finish(late, closed):
 @pytest.mark.parametrize("interval", [-1, 2])
 def test_an_interval_that_is_not_of_this_run_is_refused(interval):
     with pytest.raises(TrainingError, match=f"interval {interval} speaks to parameter servers of 2 intervals"):
-        Ledger(2).enter(interval, 0)
+        GradientLedger(2).enter(interval, 0)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from dorylus.servers.lookahead import momentum_of, move_ahead
+from dorylus.servers.parameter.parameter_server import momentum_of, move_ahead
 
 
 def weights(**values):

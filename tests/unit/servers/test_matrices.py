@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.servers.matrices import Arena, BoundedArena, Matrices, writable_alias
+from dorylus.servers.graph.matrices import Arena, BoundedArena, Matrices, writable_alias
 
 
 def address(array):

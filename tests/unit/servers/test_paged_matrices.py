@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.paging import PAGE, Pager, ReadOnlyFile
-from dorylus.servers.paged_matrices import PagedMatrices
+from dorylus.servers.graph.matrices import PagedMatrices
 
 BOUNDS = np.array([0, 1000, 2500, 3000], np.int64)
 ROWS = 3000

@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.paging import Pager
-from dorylus.paging.window import up
-from dorylus.partition import Arrangement, PagedArrangement, plain_cut, whole_shard
+from dorylus.paging.reserved_memory import up
+from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
-from dorylus.servers import Holding, Paging
-from dorylus.servers.bench import Bench
-from dorylus.servers.gathers import row_gatherer
-from dorylus.servers.paged_static import gather_once_paged
+from dorylus.servers import Paging, SpillPolicy
+from dorylus.servers.graph.gathers import row_gatherer
+from dorylus.servers.graph.paged import gather_once_paged
+from dorylus.servers.graph.pass_context import PassContext
 
 SIZE, COLUMNS, INTERVALS = 800, 23, 4
 RECIPES = {
@@ -53,12 +53,12 @@ def static_stage(plan):
 
 def bench_of(shard, matrices, dtype=np.float32):
     layout = shard.layout.everything()
-    return Bench(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(dtype))
+    return PassContext(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(dtype))
 
 
 def gathered_in_memory(stage, graph):
     """The same gather over the graph in memory, all columns at once."""
-    edges = Arrangement(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
+    edges = LocalShard(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
         stage.layer.edge_norm, stage.layer.self_loops
     )
     out = np.zeros((SIZE, COLUMNS), np.float64)
@@ -77,8 +77,8 @@ def gathered_in_memory(stage, graph):
 def gathered_once(stage, plan, graph, blocks, dtype, folder):
     """(the rows, how many bytes of scratch they took)."""
     pager = Pager(folder, deadline_s=10)
-    shard = PagedArrangement(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
-    paging = Paging(pager, Holding(), blocks)
+    shard = PagedLocalShard(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
+    paging = Paging(pager, SpillPolicy(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan), dtype)
     made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
     made.acquire_all()
@@ -96,7 +96,7 @@ def test_in_half_precision_it_is_rounded_and_takes_half_the_scratch(name, blocks
     exact, whole = gathered_once(stage, plan, stored, blocks, np.float32, tmp_path)
     found, half = gathered_once(stage, plan, stored, blocks, np.uint16, tmp_path)
     rounded = np.empty(exact.shape, np.uint16)
-    kernels.to_bf16(exact, rounded, 0, SIZE)
+    native.to_bf16(exact, rounded, 0, SIZE)
     np.testing.assert_array_equal(found, rounded)
     assert whole - half == up(exact.nbytes) - up(exact.nbytes // 2) > 0
 
@@ -109,8 +109,8 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     stage = static_stage(plan)
     heard = {}
     pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
-    shard = PagedArrangement(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
-    paging = Paging(pager, Holding(), blocks)
+    shard = PagedLocalShard(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
+    paging = Paging(pager, SpillPolicy(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
     made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
     made.acquire_all()

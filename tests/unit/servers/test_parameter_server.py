@@ -3,8 +3,8 @@ import torch
 from torch import nn
 
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.servers.parameter_server import ParameterServer, published
-from dorylus.servers.updates import Update
+from dorylus.servers.parameter.parameter_server import ParameterServer, published
+from dorylus.servers.parameter.updates import Update
 
 
 def parameters():

@@ -6,8 +6,8 @@ from torch import nn
 from trained_programs import STEPS, Odd, bits, gradients, optimizer_maker, servers, train
 
 from dorylus.errors import CheckpointError, ConfigError, TrainingError
-from dorylus.servers.parameter_servers import ParameterServers
-from dorylus.servers.stash import Version
+from dorylus.servers.parameter.parameter_servers import ParameterServers
+from dorylus.servers.parameter.stash import Version
 
 MAKERS = {
     "sgd": optimizer_maker(torch.optim.SGD, lr=0.01),

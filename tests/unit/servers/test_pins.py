@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from dorylus.servers.parameter_server import ParameterServer
-from dorylus.servers.pins import Pins
+from dorylus.servers.parameter.parameter_server import ParameterServer
+from dorylus.servers.parameter.parameter_servers import Pins
 
 
 def servers(number):

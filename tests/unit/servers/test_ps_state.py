@@ -6,7 +6,7 @@ from torch.optim import lr_scheduler
 from trained_programs import Odd, bits, optimizer_maker, servers, train
 
 from dorylus.errors import CheckpointError
-from dorylus.servers.parameter_servers import ParameterServers
+from dorylus.servers.parameter.parameter_servers import ParameterServers
 
 OPTIMIZERS = {
     "sgd": optimizer_maker(torch.optim.SGD, lr=0.01),

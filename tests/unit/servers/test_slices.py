@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.servers.slices import cut_slices
+from dorylus.servers.parameter.parameter_servers import cut_slices
 
 SIZES = st.dictionaries(st.text("abc.", min_size=1, max_size=4), st.integers(0, 1000), max_size=12)
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.errors import TrainingError
-from dorylus.servers import stash as module
-from dorylus.servers.stash import Stash, Version
+from dorylus.servers.parameter import stash as module
+from dorylus.servers.parameter.stash import Stash, Version
 
 
 def test_what_is_pinned_is_what_is_got():

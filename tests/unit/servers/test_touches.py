@@ -7,8 +7,8 @@ from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot
 from dorylus.saga.table import steps_of
-from dorylus.servers.bench import Extra, Grad, Published
-from dorylus.servers.touches import FEATURES, Touch, touches_of
+from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets
+from dorylus.servers.graph.pass_context import Extra, Grad, Published
 
 PROGRAMS = {
     "gcn": dorylus.gcn(hidden=[40, 36], dropout=0.5).build(40, 24),
@@ -24,12 +24,12 @@ def touched(name, blocks=1, *, backward=True):
     plan = lower(PROGRAMS[name], sparse_features=False, training=backward, savings=Savings())
     steps = steps_of(in_blocks(plan, blocks), backward=backward)
     kinds = [step.kind for step in steps.table.steps]
-    return list(zip(kinds, steps.stages, touches_of(steps), strict=True))
+    return list(zip(kinds, steps.stages, access_sets(steps), strict=True))
 
 
 def test_rows_are_those_read_and_written_each_once():
-    assert Touch(("a", "b"), ("b", "c"), ("d",)).rows == ("a", "b", "c")
-    assert Touch().rows == ()
+    assert Access(("a", "b"), ("b", "c"), ("d",)).rows == ("a", "b", "c")
+    assert Access().rows == ()
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
@@ -124,7 +124,7 @@ def test_edges_read_both_ends_whole_and_add_to_all_rows_of_their_cotangents():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_weight_update_touches_no_matrix(name):
     *_, (kind, stage, touch) = touched(name)
-    assert (kind, stage, touch) == (Kind.WEIGHT_UPDATE, None, Touch())
+    assert (kind, stage, touch) == (Kind.WEIGHT_UPDATE, None, Access())
 
 
 @pytest.mark.parametrize("backward", [False, True])

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.servers.ledger import Ledger
-from dorylus.servers.updates import make_updates
+from dorylus.servers.parameter.updates import GradientLedger, make_updates
 
 NAMES = {"w": "w", "b": "b", "tied": "w"}
 
@@ -30,7 +29,7 @@ def gradients(steps, intervals, epochs=1):
 
 def pushed(parts, intervals, shuffler=None):
     """The synchronous updates of gradients that are pushed in some order, each interval finishing when it can."""
-    updates, due = make_updates("sync", Ledger(intervals), NAMES), []
+    updates, due = make_updates("sync", GradientLedger(intervals), NAMES), []
     arrivals = sorted(parts, key=lambda part: part[0] if shuffler is None else (part[0], shuffler.random()))
     left = [(epoch, interval) for epoch, _, interval in arrivals]
     for epoch, step, interval in arrivals:
@@ -56,7 +55,7 @@ def test_the_sum_is_the_same_to_the_last_bit_whatever_order_gradients_arrive_in(
 
 
 def test_a_synchronous_update_is_the_sum_over_steps_and_intervals():
-    updates = make_updates("sync", Ledger(3), NAMES)
+    updates = make_updates("sync", GradientLedger(3), NAMES)
     for interval, value in enumerate((1.0, 2.0, 4.0)):
         updates.push(interval, 0, 5, {"b": torch.full((2,), value)})
     updates.push(0, 0, 9, {"b": torch.full((2,), 8.0), "w": torch.ones(1)})
@@ -68,7 +67,7 @@ def test_a_synchronous_update_is_the_sum_over_steps_and_intervals():
 
 
 def test_only_what_came_before_its_turn_is_held_back():
-    updates = make_updates("sync", Ledger(4), NAMES)
+    updates = make_updates("sync", GradientLedger(4), NAMES)
     for interval in (0, 2, 3):
         updates.push(interval, 0, 7, {"b": torch.ones(1)})
     assert sorted(updates._sums[0][7].waiting) == [2, 3]
@@ -77,7 +76,7 @@ def test_only_what_came_before_its_turn_is_held_back():
 
 
 def test_an_interval_that_does_not_push_holds_nobody_up():
-    updates = make_updates("sync", Ledger(3), NAMES)
+    updates = make_updates("sync", GradientLedger(3), NAMES)
     updates.push(2, 0, 0, {"b": torch.tensor([4.0])})
     updates.push(0, 0, 0, {"b": torch.tensor([1.0])})
     due = [update for interval in range(3) for update in updates.finish(interval, 0)]
@@ -85,7 +84,7 @@ def test_an_interval_that_does_not_push_holds_nobody_up():
 
 
 def test_the_next_epochs_gradients_may_come_before_this_one_is_closed():
-    updates = make_updates("sync", Ledger(2), NAMES)
+    updates = make_updates("sync", GradientLedger(2), NAMES)
     updates.push(0, 0, 0, {"b": torch.tensor([1.0])})
     assert updates.finish(0, 0) == []
     updates.push(0, 1, 0, {"b": torch.tensor([10.0])})
@@ -99,7 +98,7 @@ def test_the_next_epochs_gradients_may_come_before_this_one_is_closed():
 
 def test_a_parameter_of_two_names_has_one_gradient():
     for update in ("sync", "async"):
-        updates = make_updates(update, Ledger(1), NAMES)
+        updates = make_updates(update, GradientLedger(1), NAMES)
         updates.push(0, 0, 0, {"w": torch.tensor([1.0]), "tied": torch.tensor([2.0])})
         updates.push(0, 0, 1, {"tied": torch.tensor([4.0])})
         [due] = updates.finish(0, 0)
@@ -128,7 +127,7 @@ def plain_rule(arrivals, num_intervals):
 
 @given(st.integers(1, 5), st.integers(0, 25), st.randoms(use_true_random=False))
 def test_an_asynchronous_update_is_the_sum_of_every_intervals_newest_gradient(intervals, more, order):
-    updates, epochs = make_updates("async", Ledger(intervals), NAMES), [0] * intervals
+    updates, epochs = make_updates("async", GradientLedger(intervals), NAMES), [0] * intervals
     chosen = [*order.sample(range(intervals), intervals), *(order.randrange(intervals) for _ in range(more))]
     arrivals, due = [], []
     for interval in chosen:
@@ -147,7 +146,7 @@ def test_an_asynchronous_update_is_the_sum_of_every_intervals_newest_gradient(in
 
 
 def test_the_first_gradients_of_all_intervals_make_one_synchronous_update():
-    updates = make_updates("async", Ledger(3), NAMES)
+    updates = make_updates("async", GradientLedger(3), NAMES)
     assert finished(updates, 2, 0, {"b": torch.tensor([1.0])}) == []
     assert finished(updates, 0, 0, {"b": torch.tensor([2.0]), "w": torch.tensor([0.5])}) == []
     [update] = finished(updates, 1, 0, {"b": torch.tensor([4.0])})
@@ -156,7 +155,7 @@ def test_the_first_gradients_of_all_intervals_make_one_synchronous_update():
 
 
 def test_after_that_an_interval_replaces_its_own_gradient_and_steps_at_once():
-    updates = make_updates("async", Ledger(3), NAMES)
+    updates = make_updates("async", GradientLedger(3), NAMES)
     for interval, value in enumerate((1.0, 2.0, 4.0)):
         finished(updates, interval, 0, {"b": torch.tensor([value])})
     updates.push(2, 1, 3, {"b": torch.tensor([100.0])})  # not finished: not yet in the sum
@@ -173,7 +172,7 @@ def test_the_first_asynchronous_update_has_the_bits_of_the_synchronous_one_whate
     parts = {interval: torch.randn(3, generator=torch.Generator().manual_seed(interval)) for interval in range(6)}
     found = []
     for update, order in (("sync", range(6)), ("async", range(6)), ("async", [3, 0, 5, 1, 4, 2])):
-        updates = make_updates(update, Ledger(6), NAMES)
+        updates = make_updates(update, GradientLedger(6), NAMES)
         found += [due for interval in order for due in finished(updates, interval, 0, {"b": parts[interval]})]
     assert [update.parts for update in found] == [1, 1, 1]
     assert_same_bits(found[1].grads, found[0].grads)
@@ -181,7 +180,7 @@ def test_the_first_asynchronous_update_has_the_bits_of_the_synchronous_one_whate
 
 
 def test_rounding_does_not_pile_up_in_the_running_sum():
-    intervals, updates = 4, make_updates("async", Ledger(4), NAMES)
+    intervals, updates = 4, make_updates("async", GradientLedger(4), NAMES)
     generator, newest = torch.Generator().manual_seed(0), {}
     for epoch in range(200):
         size = 1e6 if epoch < 199 else 1e-3  # after large gradients, tiny ones
@@ -194,7 +193,7 @@ def test_rounding_does_not_pile_up_in_the_running_sum():
 
 
 def test_no_more_than_one_gradient_an_interval_is_kept():
-    updates = make_updates("async", Ledger(3), NAMES)
+    updates = make_updates("async", GradientLedger(3), NAMES)
     for epoch in range(10):
         for interval in range(3):
             finished(updates, interval, epoch, {"b": torch.ones(1)})
@@ -204,7 +203,7 @@ def test_no_more_than_one_gradient_an_interval_is_kept():
 
 @pytest.mark.parametrize("update", ["sync", "async"])
 def test_gradients_that_were_pushed_are_not_written_to(update):
-    updates, due = make_updates(update, Ledger(2), NAMES), []
+    updates, due = make_updates(update, GradientLedger(2), NAMES), []
     parts = {(*at,): torch.ones(2) for at in itertools.product(range(3), range(2), range(2))}
     for epoch, interval in itertools.product(range(3), range(2)):
         for step in range(2):
@@ -221,7 +220,7 @@ def test_gradients_that_were_pushed_are_not_written_to(update):
 
 @pytest.mark.parametrize("update", ["sync", "async"])
 def test_each_task_pushes_once_and_each_interval_finishes_once(update):
-    updates = make_updates(update, Ledger(2), NAMES)
+    updates = make_updates(update, GradientLedger(2), NAMES)
     updates.push(0, 0, 0, {})
     with pytest.raises(TrainingError, match="a second time"):
         updates.push(0, 0, 0, {})
@@ -234,16 +233,16 @@ def test_each_task_pushes_once_and_each_interval_finishes_once(update):
 @pytest.mark.parametrize("update", ["sync", "async"])
 def test_a_gradient_of_nothing_known_is_refused(update):
     with pytest.raises(TrainingError, match=r"gradient was pushed for an unknown parameter 'ww'.*Did you mean 'w'"):
-        make_updates(update, Ledger(1), NAMES).push(0, 0, 0, {"ww": torch.ones(1)})
+        make_updates(update, GradientLedger(1), NAMES).push(0, 0, 0, {"ww": torch.ones(1)})
 
 
 def test_an_unknown_way_of_updating_is_refused():
     with pytest.raises(ConfigError, match=r"unknown weight update 'asink': the known ones are async, sync"):
-        make_updates("asink", Ledger(1), NAMES)
+        make_updates("asink", GradientLedger(1), NAMES)
 
 
 def test_an_optimiser_that_writes_to_its_gradients_does_not_write_to_the_sum():
-    updates, found = make_updates("async", Ledger(2), {"w": "w"}), []
+    updates, found = make_updates("async", GradientLedger(2), {"w": "w"}), []
     for epoch, value in enumerate((1.0, 3.0)):
         for interval in range(2):
             updates.push(interval, epoch, 0, {"w": torch.tensor(value)})

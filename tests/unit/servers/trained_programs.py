@@ -5,7 +5,7 @@ import random
 import torch
 from torch import nn
 
-from dorylus.servers.parameter_servers import ParameterServers
+from dorylus.servers.parameter.parameter_servers import ParameterServers
 
 STEPS = (3, 5)
 

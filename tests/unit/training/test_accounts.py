@@ -2,11 +2,11 @@ from decimal import Decimal
 
 import pytest
 
+from dorylus.config import RunConfig
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError
-from dorylus.pools.remote.invocations import Invoked
+from dorylus.pools.functions.invocations import Invoked
 from dorylus.training.accounts import Accounts
-from dorylus.training.config import RunConfig
 
 
 class Clock:

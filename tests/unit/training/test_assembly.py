@@ -5,10 +5,10 @@ import pytest
 import torch
 
 import dorylus
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, GraphError
 from dorylus.partition import make_partitioning, save_shards
 from dorylus.training.assembly import assemble, bind, check_trainable, threads_of
-from dorylus.training.config import RunConfig
 
 
 def path_graph(**more):

@@ -7,7 +7,7 @@ from small_runs import same, state
 import dorylus
 from dorylus.cli import main
 from dorylus.errors import DivergedError
-from dorylus.training import checkpoint
+from dorylus.runs import checkpoint
 
 GROWING = {"lr": 0.01, "lr_schedule": "ExponentialLR", "lr_schedule_options": {"gamma": 100.0}}
 STEP_BY_STEP = {"epochs": 40, "checkpoint_every": 1, "eval_every": 0, "threads": 1, "intervals": 2}

@@ -4,12 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dorylus
-from dorylus.cluster import Outputs
-from dorylus.training.evaluation import Tally, classes_of, evaluate, score_of
+from dorylus.runtime import Outputs
+from dorylus.training.evaluation import ScoreTally, classes_of, evaluate, score_of
 
 
 def class_scores(predicted, labels, num_classes):
-    tally = Tally(num_classes)
+    tally = ScoreTally(num_classes)
     tally.add(predicted, labels)
     return tally.scores()
 
@@ -88,7 +88,7 @@ def test_validation_decides_by_accuracy_or_by_micro_f1():
 def test_a_tally_of_blocks_is_that_of_all_at_once(pairs, seed):
     predicted, labels = np.array(pairs).T
     cuts = np.sort(np.random.default_rng(seed).integers(0, len(labels) + 1, 3))
-    tally = Tally(4)
+    tally = ScoreTally(4)
     for some, truth in zip(np.split(predicted, cuts), np.split(labels, cuts), strict=True):
         tally.add(some, truth)
     assert tally.scores() == class_scores(predicted, labels, 4)
@@ -97,14 +97,14 @@ def test_a_tally_of_blocks_is_that_of_all_at_once(pairs, seed):
 @given(st.integers(1, 20), st.integers(0, 20), st.integers(0, 2**32))
 def test_so_it_is_where_labels_are_many(rows, cut, seed):
     predicted, labels = np.random.default_rng(seed).integers(0, 2, (2, rows, 3)).astype(np.uint8)
-    tally = Tally(3)
+    tally = ScoreTally(3)
     tally.add(predicted[:cut], labels[:cut])
     tally.add(predicted[cut:], labels[cut:])
     assert tally.scores() == class_scores(predicted, labels, 3)
 
 
 def test_a_tally_of_nobody_has_no_scores():
-    tally = Tally(3)
+    tally = ScoreTally(3)
     tally.add(np.zeros(0, np.int64), np.zeros(0, np.int64))
     assert tally.scores() == {}
 

@@ -5,13 +5,13 @@ from functools import partial
 import pytest
 
 import dorylus
-from dorylus.cluster.cluster import NotRevivedError, ServersLostError
-from dorylus.cluster.site import Site
 from dorylus.errors import ConfigError
 from dorylus.pools import ThreadsPool
 from dorylus.report.closing_table import rows
 from dorylus.report.summary import summarise
-from dorylus.training.clusters import Running
+from dorylus.runtime.cluster import NotRevivedError, ServersLostError
+from dorylus.runtime.server_process import ServerProcess
+from dorylus.training.elastic import ClusterHandle
 from in_process_servers import remote_cluster
 
 SETTINGS = {"servers": 3, "intervals": 2, "threads": 1, "epochs": 8, "eval_every": 0, "cluster": "ray"}
@@ -36,9 +36,9 @@ def clusters(monkeypatch):
         cluster = remote_cluster(job, ThreadsPool())
         cluster._graphs.revive = partial(not_there, cluster._graphs)
         made.append(cluster)
-        return Running(cluster, cluster.figures, cluster.settle, peaks=lambda: cluster.peaks)
+        return ClusterHandle(cluster, cluster.figures, cluster.settle, peaks=lambda: cluster.peaks)
 
-    monkeypatch.setattr("dorylus.training.fleet.make_cluster", make)
+    monkeypatch.setattr("dorylus.training.elastic.make_cluster", make)
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     return made
 
@@ -104,14 +104,14 @@ def test_a_server_lost_before_the_result_costs_nothing_either(graph, clusters):
 def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_in_the_table(
     graph, clusters, monkeypatch
 ):
-    peak, outputs = [1 << 30], Site.outputs
+    peak, outputs = [1 << 30], ServerProcess.outputs
 
     def evaluated(site, *arguments):
         peak[0] = 3 << 30
         return outputs(site, *arguments)
 
-    monkeypatch.setattr(Site, "outputs", evaluated)
-    monkeypatch.setattr("dorylus.cluster.memory.peak_bytes", lambda: peak[0])
+    monkeypatch.setattr(ServerProcess, "outputs", evaluated)
+    monkeypatch.setattr("dorylus.process_memory.peak_bytes", lambda: peak[0])
     log = Kept()
     with dorylus.Trainer(graph, dorylus.gcn(), sinks=[log], **SETTINGS) as trainer:
         trainer.run()

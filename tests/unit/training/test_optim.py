@@ -4,8 +4,8 @@ import inspect
 import pytest
 import torch
 
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.training.config import RunConfig
 from dorylus.training.optim import make_lr_schedule, make_optimizer
 
 

@@ -6,11 +6,11 @@ import pytest
 
 import dorylus
 from dorylus.errors import ConfigError, Terminated
-from dorylus.training import ledger as ledgers
+from dorylus.runs import ledger as ledgers
+from dorylus.runs.ledger import UsageLedger, read_ledger
+from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.training import trainer as trainers
 from dorylus.training.accounts import Accounts
-from dorylus.training.ledger import Ledger, read_ledger
-from dorylus.training.run_folder import RunFolder, RunSpec
 
 HOUR_NS = 3600 * 10**9
 SPEC = (
@@ -30,7 +30,7 @@ class Machine:
         self.now_s, self.ledgers = 0.0, []
         machine = self
 
-        class Kept(Ledger):
+        class Kept(UsageLedger):
             def __init__(self, *arguments):
                 super().__init__(*arguments)
                 machine.ledgers.append(self)
@@ -48,7 +48,7 @@ class Machine:
             return Accounts(config, lambda: self.now_s, None if since_s is None else self.now_s)
 
         monkeypatch.setattr(ledgers, "EVERY_S", 3600.0)  # it looks ahead by half of it: that is the clock's grain here
-        monkeypatch.setattr(trainers, "Ledger", Kept)
+        monkeypatch.setattr(trainers, "UsageLedger", Kept)
         monkeypatch.setattr(trainers, "Accounts", accounts)
 
     def hours_pass(self, hours):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.observe import MemorySink
-from dorylus.training import setting_up
-from dorylus.training.setting_up import SettingUp
+from dorylus.runs import MemorySink
+from dorylus.training import records as setting_up
+from dorylus.training.records import SetupProgress
 
 
 class Heard:
@@ -14,7 +14,7 @@ class Heard:
 
     def __init__(self):
         self.now, self.records = 0.0, []
-        self.setting_up = SettingUp(lambda kind, **fields: self.records.append({"kind": kind, **fields}), self)
+        self.setting_up = SetupProgress(lambda kind, **fields: self.records.append({"kind": kind, **fields}), self)
 
     def __call__(self):
         return self.now

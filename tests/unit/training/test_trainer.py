@@ -10,12 +10,11 @@ import torch
 from small_runs import ctrl_c, same, scores, state
 
 import dorylus
-from dorylus.cluster.cluster import EpochDroppedError
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
-from dorylus.observe import MemorySink
 from dorylus.pools.threads import ThreadsPool
-from dorylus.training import checkpoint
-from dorylus.training.run_folder import RunFolder
+from dorylus.runs import MemorySink, checkpoint
+from dorylus.runs.run_folder import RunFolder
+from dorylus.runtime.cluster import EpochDroppedError
 
 
 def test_a_run_can_be_taken_in_parts(trainer):

@@ -8,9 +8,9 @@ from small_runs import ctrl_c, noted_epochs, same, scores, state
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.observe import MemorySink
-from dorylus.training import checkpoint, predict_from
-from dorylus.training.run_folder import RunFolder
+from dorylus.inference import predict_from
+from dorylus.runs import MemorySink, checkpoint
+from dorylus.runs.run_folder import RunFolder
 
 ASYNC = {"mode": "async", "staleness": 2, "servers": 2, "intervals": 2, "threads": 2}
 

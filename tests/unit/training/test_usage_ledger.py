@@ -1,8 +1,8 @@
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.training import ledger
-from dorylus.training.ledger import Ledger, newest, read_ledger
+from dorylus.runs import ledger
+from dorylus.runs.ledger import UsageLedger, newest, read_ledger
 
 
 def used(amount, requests=0):
@@ -18,7 +18,7 @@ def silent(monkeypatch):
 
 def written(path, *amounts):
     given = iter(amounts)
-    kept = Ledger(path, lambda ahead_s: used(next(given, amounts[-1])))
+    kept = UsageLedger(path, lambda ahead_s: used(next(given, amounts[-1])))
     for _ in amounts:
         kept.write()
     kept.close()
@@ -32,7 +32,7 @@ def test_what_was_written_last_is_read(tmp_path, silent, amounts):
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_what_is_taken_back_is_in_no_entry(tmp_path, silent, times):
-    kept = Ledger(tmp_path / "ledger", lambda ahead_s: used(100))
+    kept = UsageLedger(tmp_path / "ledger", lambda ahead_s: used(100))
     for _ in range(times):
         kept.write()
     kept.take_back(used(7))
@@ -55,7 +55,7 @@ def test_a_run_that_is_killed_has_half_an_interval_ahead_on_its_bill_and_one_tha
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(ledger, "EVERY_S", 1e6)
-    kept = Ledger(tmp_path / "ledger", lambda ahead_s: used(100 + ahead_s))
+    kept = UsageLedger(tmp_path / "ledger", lambda ahead_s: used(100 + ahead_s))
     kept.write()
     assert read_ledger(tmp_path / "ledger") == used(100 + 5e5)
     kept.close()
@@ -86,12 +86,12 @@ def test_what_is_no_ledger_is_passed_over(tmp_path, content):
 
 def test_a_ledger_that_cannot_be_written_is_one_sentence(tmp_path):
     with pytest.raises(DataError, match=r"cannot write down what the run uses.*No such file"):
-        Ledger(tmp_path / "nowhere" / "ledger", lambda ahead_s: used(1))
+        UsageLedger(tmp_path / "nowhere" / "ledger", lambda ahead_s: used(1))
 
 
 def test_what_comes_after_the_end_is_not_written(tmp_path):
     """The number of the closed file may be another file's by then."""
-    ledger = Ledger(tmp_path / "used.ledger", lambda ahead_s: {"service": None})
+    ledger = UsageLedger(tmp_path / "used.ledger", lambda ahead_s: {"service": None})
     ledger.close()
     with open(tmp_path / "other", "w+b") as other:
         other.write(b"not ours")

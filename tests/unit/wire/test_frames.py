@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 
 from dorylus.errors import DorylusError
 from dorylus.wire import frames
-from dorylus.wire.frames import DTYPES, Frame, FrameError, Limits, frame_bytes, pack, unpack
+from dorylus.wire.frames import DTYPES, Frame, FrameError, FrameLimits, frame_bytes, pack, unpack
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
@@ -223,8 +223,9 @@ def test_something_hidden_between_the_arrays_is_refused():
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(max_frame_bytes=100), Limits(max_header_bytes=40), Limits(max_arrays=1), Limits(max_dims=1),
-        Limits(max_name_chars=3),
+        FrameLimits(max_frame_bytes=100), FrameLimits(max_header_bytes=40), FrameLimits(max_arrays=1),
+        FrameLimits(max_dims=1),
+        FrameLimits(max_name_chars=3),
     ],
     ids=repr,
 )  # fmt: skip

@@ -1,8 +1,8 @@
 import pytest
 
-from dorylus.wire.frames import Limits
-from dorylus.wire.intake import Intake, Refusal
-from dorylus.wire.pieces import Kind, Piece
+from dorylus.wire.frames import FrameLimits
+from dorylus.wire.pieces import MessageKind, Piece
+from dorylus.wire.port import FrameReceiver, Refusal
 
 
 class Keys:
@@ -34,10 +34,10 @@ def clock():
 
 @pytest.fixture
 def intake(keys, clock):
-    return Intake(keys, Limits(max_frame_bytes=1000), max_pending_bytes=1500, patience_s=30, clock=clock)
+    return FrameReceiver(keys, FrameLimits(max_frame_bytes=1000), max_pending_bytes=1500, patience_s=30, clock=clock)
 
 
-def piece(index=0, request=1, total=100, session=5, kind=Kind.REQUEST):
+def piece(index=0, request=1, total=100, session=5, kind=MessageKind.REQUEST):
     return Piece(kind, index, session, request, total)
 
 
@@ -122,8 +122,8 @@ def test_requests_that_are_half_way_in_are_bounded_together(intake):
         ([piece(0)], [101]),
         ([piece(0)], [0]),
         ([piece(0), piece(1)], [60, 41]),
-        ([piece(kind=Kind.REPLY)], [100]),
-        ([piece(0), piece(1, kind=Kind.ERROR)], [60, 40]),
+        ([piece(kind=MessageKind.REPLY)], [100]),
+        ([piece(0), piece(1, kind=MessageKind.ERROR)], [60, 40]),
     ],
 )
 def test_pieces_that_do_not_fit_together_are_garbage(intake, pieces, sizes):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from dorylus.wire import FrameError, WireError, pack
-from dorylus.wire import line as module
-from dorylus.wire.line import HANDSHAKE_S, answer, dial, new_secret
+from dorylus.wire import connection as module
+from dorylus.wire.connection import HANDSHAKE_S, answer, dial, new_secret
 
 HOST = "127.0.0.1"
 

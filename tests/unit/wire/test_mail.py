@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dorylus.wire import WireError
-from dorylus.wire import mail as module
-from dorylus.wire.line import _HELLO, new_secret
-from dorylus.wire.mail import MailRoom
+from dorylus.wire import peer_transport as module
+from dorylus.wire.connection import _HELLO, new_secret
+from dorylus.wire.peer_transport import PeerTransport
 
 HOST, SOON_S = "127.0.0.1", 10.0
 
@@ -17,7 +17,7 @@ class Server:
     """A mail room, what it received and what it lost."""
 
     def __init__(self, number, secret):
-        self.number, self.room = number, MailRoom(HOST, secret, number)
+        self.number, self.room = number, PeerTransport(HOST, secret, number)
         self.received, self.lost = [], []
         self.told = threading.Condition()
         self.held = threading.Event()

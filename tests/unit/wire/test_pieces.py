@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.wire.errors import FrameError
-from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES, Assembly, Kind, Piece, cut, messages
+from dorylus.wire.frames import FrameError
+from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES, FrameAssembler, MessageKind, Piece, cut, messages
 
-PIECE = Piece(Kind.REQUEST, index=3, session=2**63 + 1, request=7, total_bytes=2**40)
+PIECE = Piece(MessageKind.REQUEST, index=3, session=2**63 + 1, request=7, total_bytes=2**40)
 
 
 def test_a_piece_travels_in_32_bytes():
@@ -23,8 +23,8 @@ def test_a_piece_travels_in_32_bytes():
         (bytes(32), "not begin as one of ours"),
         (b"DP\x02" + PIECE.to_bytes()[3:], "not begin as one of ours"),
         (b"DP\x01\x09" + PIECE.to_bytes()[4:], "not begin as one of ours"),
-        (Piece(Kind.REPLY, 0, 0, 0, 100).to_bytes(), "request 0"),
-        (Piece(Kind.REPLY, 0, 0, 1, 23).to_bytes(), "23 bytes"),
+        (Piece(MessageKind.REPLY, 0, 0, 0, 100).to_bytes(), "request 0"),
+        (Piece(MessageKind.REPLY, 0, 0, 1, 23).to_bytes(), "23 bytes"),
     ],
 )
 def test_what_is_no_piece_is_refused(content, says):
@@ -52,7 +52,9 @@ def test_small_parts_travel_together():
 
 
 def test_messages_count_their_pieces():
-    heads = [Piece.from_bytes(head) for head, _ in messages(Piece(Kind.REPLY, 0, 5, 6, 99), [bytes(2 * PIECE_BYTES)])]
+    heads = [
+        Piece.from_bytes(head) for head, _ in messages(Piece(MessageKind.REPLY, 0, 5, 6, 99), [bytes(2 * PIECE_BYTES)])
+    ]
     assert [(head.index, head.session, head.request, head.total_bytes) for head in heads] == [
         (0, 5, 6, 99),
         (1, 5, 6, 99),
@@ -65,40 +67,40 @@ def put(assembly, content):
 
 
 def test_pieces_in_order_make_the_frame():
-    first = Piece(Kind.REPLY, 0, 1, 2, 30)
-    assembly = Assembly(first, memoryview(bytearray(30)))
+    first = Piece(MessageKind.REPLY, 0, 1, 2, 30)
+    assembly = FrameAssembler(first, memoryview(bytearray(30)))
     assert put(assembly, b"a" * 20) is None
-    assert assembly.expects(Piece(Kind.REPLY, 1, 1, 2, 30))
+    assert assembly.expects(Piece(MessageKind.REPLY, 1, 1, 2, 30))
     assert bytes(put(assembly, b"b" * 10)) == b"a" * 20 + b"b" * 10
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Piece(Kind.REPLY, 0, 1, 2, 30),
-        Piece(Kind.REPLY, 2, 1, 2, 30),
-        Piece(Kind.REPLY, 1, 9, 2, 30),
-        Piece(Kind.REPLY, 1, 1, 3, 30),
-        Piece(Kind.REPLY, 1, 1, 2, 31),
-        Piece(Kind.ERROR, 1, 1, 2, 30),
+        Piece(MessageKind.REPLY, 0, 1, 2, 30),
+        Piece(MessageKind.REPLY, 2, 1, 2, 30),
+        Piece(MessageKind.REPLY, 1, 9, 2, 30),
+        Piece(MessageKind.REPLY, 1, 1, 3, 30),
+        Piece(MessageKind.REPLY, 1, 1, 2, 31),
+        Piece(MessageKind.ERROR, 1, 1, 2, 30),
     ],
     ids=["again", "one missing", "session", "request", "length", "kind"],
 )
 def test_any_other_piece_is_not_expected(other):
-    assembly = Assembly(Piece(Kind.REPLY, 0, 1, 2, 30), memoryview(bytearray(30)))
+    assembly = FrameAssembler(Piece(MessageKind.REPLY, 0, 1, 2, 30), memoryview(bytearray(30)))
     put(assembly, b"a" * 20)
     assert not assembly.expects(other)
 
 
 @pytest.mark.parametrize("num_bytes", [-1, 0, 31, 2**40])
 def test_a_piece_that_is_empty_or_beyond_the_end_is_refused(num_bytes):
-    assembly = Assembly(Piece(Kind.REPLY, 0, 1, 2, 30), memoryview(bytearray(30)))
+    assembly = FrameAssembler(Piece(MessageKind.REPLY, 0, 1, 2, 30), memoryview(bytearray(30)))
     with pytest.raises(FrameError, match="empty, too long or beyond"):
         assembly.add(num_bytes)
 
 
 def test_a_piece_longer_than_pieces_may_be_is_refused():
     size = 2 * MAX_PIECE_BYTES
-    assembly = Assembly(Piece(Kind.REPLY, 0, 1, 2, size), memoryview(bytearray(size)))
+    assembly = FrameAssembler(Piece(MessageKind.REPLY, 0, 1, 2, size), memoryview(bytearray(size)))
     with pytest.raises(FrameError, match="too long"):
         assembly.add(MAX_PIECE_BYTES + 1)

@@ -1,7 +1,6 @@
 import pytest
 
-from dorylus.wire.doorman import Turnstile
-from dorylus.wire.sockets import GONE, TURNED_AWAY, WELCOMED
+from dorylus.wire.sockets import GONE, TURNED_AWAY, WELCOMED, Turnstile
 
 
 def strangers(*events):

@@ -3,7 +3,7 @@ import threading
 import numpy as np
 import pytest
 
-from dorylus.wire.buffers import Buffers
+from dorylus.wire.pieces import Buffers
 
 
 def address(view):

@@ -1,4 +1,4 @@
-from dorylus.wire.sessions import Sessions
+from dorylus.wire.pieces import Sessions
 
 
 def test_numbers_must_grow_within_a_session():

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dorylus.wire.line import Line
+    from dorylus.wire import Connection
 
 PACKAGES = ("ray", "torch", "numpy", "pyzmq")
 SESSION = 1
@@ -32,13 +32,13 @@ END_S = 5.0
 
 def machine(store: str) -> dict[str, Any]:
     """The fields of a :class:`~dorylus.cli.cluster.survey.Machine`."""
-    kernels, kernels_error = _tried(_kernels)
+    native, kernels_error = _tried(_kernels)
     digest, store_error = _tried(lambda: _digest(store)) if store else ("", "")
     total, free = _memory(Path("/proc/meminfo").read_text())
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
         | {"dorylus": _tried(_dorylus)[0]},
-        "kernels": kernels,
+        "native": native,
         "kernels_error": kernels_error,
         "memory_bytes": total,
         "free_memory_bytes": free,
@@ -54,8 +54,8 @@ class Probe:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._lock = threading.Lock()
-        self._lines: dict[int, Line] = {}
-        self._answered: list[Line] = []
+        self._lines: dict[int, Connection] = {}
+        self._answered: list[Connection] = []
         self._threads: list[threading.Thread] = []
 
     def machine(self, store: str) -> dict[str, Any]:
@@ -98,7 +98,7 @@ class Probe:
         thread.start()
 
     def _dial(self, peer: int, address: tuple[str, int], secret: bytes, me: int) -> dict[str, Any]:
-        from dorylus.wire.line import dial
+        from dorylus.wire import dial
 
         try:
             line = dial((address[0], address[1]), secret, SESSION, me, peer)
@@ -108,12 +108,12 @@ class Probe:
         except Exception as why:
             return {"error": str(why) or type(why).__name__}
 
-    def _round_trip_s(self, line: "Line") -> float:
+    def _round_trip_s(self, line: "Connection") -> float:
         """The median of a few."""
         with _hung_up_after(PING_S, line):
             return statistics.median(_echoed_s(line, 0) for _ in range(PINGS))
 
-    def _speed(self, line: "Line") -> float | None:
+    def _speed(self, line: "Connection") -> float | None:
         """The better of two: fresh memory makes the first one slow."""
         try:
             with _hung_up_after(BIG_S, line):
@@ -132,9 +132,7 @@ class Probe:
 
     def _echo(self, link: socket.socket, secret: bytes, me: int) -> None:
         """Tell whoever dialled of everything that arrives."""
-        from dorylus.wire import WireError
-        from dorylus.wire.frames import pack
-        from dorylus.wire.line import answer
+        from dorylus.wire import WireError, answer, pack
 
         try:
             line = answer(link, secret, SESSION, me)
@@ -147,11 +145,11 @@ class Probe:
             link.close()
 
 
-def _echoed_s(line: "Line", num_bytes: int) -> float:
+def _echoed_s(line: "Connection", num_bytes: int) -> float:
     """How long it takes to have a message taken, and to be told so."""
     import numpy as np
 
-    from dorylus.wire.frames import pack
+    from dorylus.wire import pack
 
     parts = pack({}, {"big": np.zeros(num_bytes, np.uint8)} if num_bytes else {})
     begun = time.perf_counter()
@@ -161,7 +159,7 @@ def _echoed_s(line: "Line", num_bytes: int) -> float:
 
 
 @contextmanager
-def _hung_up_after(seconds: float, line: "Line") -> Iterator[None]:
+def _hung_up_after(seconds: float, line: "Connection") -> Iterator[None]:
     """A line waits for its peer however long it takes; this does not."""
     timer = threading.Timer(seconds, line.close)
     timer.daemon = True
@@ -205,15 +203,13 @@ def _dorylus() -> str:
 
 
 def _kernels() -> str:
-    from dorylus import kernels
+    from dorylus.backends import native
 
-    return kernels.isa()
+    return native.isa()
 
 
 def _digest(store: str) -> str:
-    from dorylus.graph.array_folder import map_arrays
-    from dorylus.graph.manifest import read_manifest
-    from dorylus.graph.store_form import STORE
+    from dorylus.graph import STORE, map_arrays, read_manifest
 
     manifest = read_manifest(store, STORE)
     map_arrays(store, STORE, manifest, only=lambda name: False)  # compares the sizes of all files

@@ -17,8 +17,8 @@ from typing import Any
 
 from dorylus.cli.cluster import probe
 from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
-from dorylus.pools.ray import connected
-from dorylus.wire.line import new_secret
+from dorylus.pools import connected
+from dorylus.wire import new_secret
 
 ANSWER_S = 60.0  # for a node to start a process and look around
 CLOCK_S, CLOCKS = 5.0, 5

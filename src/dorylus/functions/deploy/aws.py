@@ -8,12 +8,11 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dorylus.errors import DorylusError
-from dorylus.functions.deploy.access import Access
-from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.access import Access, code_of, cure, said
+from dorylus.functions.deploy.config import DeployError
+from dorylus.functions.deploy.desired_state import DesiredState, Found, RoleArn
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, looks
-from dorylus.functions.deploy.refusals import code_of, cure, said
-from dorylus.functions.deploy.wanted import Found, RoleArn, Wanted
 
 Tell = Callable[[ApiCall], None]
 
@@ -34,7 +33,7 @@ class Deployment:
 
     def __init__(
         self,
-        wanted: Wanted,
+        wanted: DesiredState,
         access: Access,
         tell: Tell = lambda call: None,
         *,

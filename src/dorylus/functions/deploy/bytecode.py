@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping
 
 from dorylus.functions.deploy import compiling
-from dorylus.functions.deploy.platforms import PYTHON_HERE, Platform
+from dorylus.functions.deploy.config import PYTHON_HERE, Platform
 
 _DEADLINE_S = 120.0
 

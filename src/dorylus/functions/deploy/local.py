@@ -17,14 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from dorylus.functions import check_installed
+from dorylus.extras import check_installed
 from dorylus.functions.deploy.access import LOCAL_REGION, Access
 from dorylus.functions.deploy.aws import Deployment
-from dorylus.functions.deploy.config import FunctionConfig
-from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.config import DeployError, FunctionConfig, on_this_machine
+from dorylus.functions.deploy.desired_state import DesiredState
 from dorylus.functions.deploy.package import Package, build
-from dorylus.functions.deploy.platforms import on_this_machine
-from dorylus.functions.deploy.wanted import Wanted
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
@@ -48,7 +46,7 @@ class LocalFunctions:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self.access = self._start()
-            self.wanted = Wanted(self.config, package or build(self.config.platform), LOCAL_REGION)
+            self.wanted = DesiredState(self.config, package or build(self.config.platform), LOCAL_REGION)
             Deployment(self.wanted, self.access).deploy()
         except BaseException:
             self.close()

@@ -2,16 +2,18 @@
 
 Deploying twice gives no calls the second time. Whatever we make carries our tag; what is there without it is somebody
 else's, and neither changed nor destroyed.
+
+Plans in words: one call a paragraph, with every argument; a zip as its size and hash.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dorylus.errors import ConfigError
+from dorylus.functions.deploy.desired_state import OUR_TAG, DesiredState, Found, RoleArn, policy, trust
 from dorylus.functions.deploy.package import HANDLER
-from dorylus.functions.deploy.wanted import OUR_TAG, Found, RoleArn, Wanted, policy, trust
 
 POLICY: Final = "dorylus"
 ENVIRONMENT: Final = {  # a task runs on one thread; ONNX Runtime reports nothing to its maker
@@ -32,7 +34,7 @@ class ApiCall:
     waits: bool = False
 
 
-def looks(wanted: Wanted) -> list[ApiCall]:
+def looks(wanted: DesiredState) -> list[ApiCall]:
     """The calls that find out what is there; they change nothing."""
     of_role = [
         ApiCall("iam", "get_role", {"RoleName": wanted.role}, "is the role there?"),
@@ -42,14 +44,14 @@ def looks(wanted: Wanted) -> list[ApiCall]:
     return of_function if wanted.config.role else of_role + of_function
 
 
-def deploy_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
+def deploy_calls(wanted: DesiredState, found: Found) -> list[ApiCall]:
     """The calls that make what is found into what is wanted; none if it is."""
     _check_is_ours("function", wanted.config.name, found.function, found.tags)
     _check_is_ours("role", wanted.role, found.role, found.role_tags)
     return [*_role_calls(wanted, found), *_function_calls(wanted, found), *_concurrency_calls(wanted, found)]
 
 
-def destroy_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
+def destroy_calls(wanted: DesiredState, found: Found) -> list[ApiCall]:
     """The calls that take away what we made, function first."""
     calls, name = [], wanted.config.name
     if found.function is not None and _is_ours(found.tags):
@@ -63,14 +65,14 @@ def destroy_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
     return calls
 
 
-def everything_of(wanted: Wanted) -> Found:
+def everything_of(wanted: DesiredState) -> Found:
     """What would be there if all of it had been deployed: for showing what destroying takes."""
     ours = [{"Key": key, "Value": value} for key, value in OUR_TAG.items()]
     has_role = wanted.config.role is None
     return Found({"Tags": ours} if has_role else None, {} if has_role else None, {}, OUR_TAG)
 
 
-def _role_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
+def _role_calls(wanted: DesiredState, found: Found) -> list[ApiCall]:
     if wanted.config.role is not None:
         return []
     calls, name = [], {"RoleName": wanted.role}
@@ -88,7 +90,7 @@ def _role_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
     return calls
 
 
-def _role_changes(wanted: Wanted, found: Found) -> list[ApiCall]:
+def _role_changes(wanted: DesiredState, found: Found) -> list[ApiCall]:
     calls, name = [], {"RoleName": wanted.role}
     if (found.role or {}).get("AssumeRolePolicyDocument") != trust():
         arguments = {**name, "PolicyDocument": json.dumps(trust())}
@@ -99,7 +101,7 @@ def _role_changes(wanted: Wanted, found: Found) -> list[ApiCall]:
     return calls
 
 
-def _function_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
+def _function_calls(wanted: DesiredState, found: Found) -> list[ApiCall]:
     name = {"FunctionName": wanted.config.name}
     if found.function is None:
         settings = {
@@ -122,7 +124,7 @@ def _function_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
     return calls
 
 
-def _concurrency_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
+def _concurrency_calls(wanted: DesiredState, found: Found) -> list[ApiCall]:
     asked, name = wanted.config.concurrency, {"FunctionName": wanted.config.name}
     if asked == found.concurrency:
         return []
@@ -133,11 +135,11 @@ def _concurrency_calls(wanted: Wanted, found: Found) -> list[ApiCall]:
     return [ApiCall("lambda", "put_function_concurrency", arguments, why)]
 
 
-def _code(wanted: Wanted, zipped: dict[str, Any]) -> dict[str, Any]:
+def _code(wanted: DesiredState, zipped: dict[str, Any]) -> dict[str, Any]:
     return {**zipped, "Architectures": [wanted.config.platform.architecture]}
 
 
-def _settings(wanted: Wanted) -> dict[str, Any]:
+def _settings(wanted: DesiredState) -> dict[str, Any]:
     """The settings of a function, as the service names them."""
     config = wanted.config
     return {
@@ -151,7 +153,7 @@ def _settings(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def _code_differences(wanted: Wanted, function: Mapping[str, Any]) -> list[str]:
+def _code_differences(wanted: DesiredState, function: Mapping[str, Any]) -> list[str]:
     differences = []
     if wanted.package.code_sha256 not in (None, function["CodeSha256"]):
         differences.append("the code is another")
@@ -160,7 +162,7 @@ def _code_differences(wanted: Wanted, function: Mapping[str, Any]) -> list[str]:
     return differences
 
 
-def _differing(wanted: Wanted, function: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def _differing(wanted: DesiredState, function: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Settings that are not as wanted: (found, wanted) by name."""
     found = dict(function)
     network = function.get("VpcConfig") or {}
@@ -193,3 +195,45 @@ def _shown(value: Any) -> str:
 
 def _list(names: Mapping[str, Any]) -> str:
     return ", ".join(sorted(names))
+
+
+def format_plan(calls: Iterable[ApiCall]) -> str:
+    """Numbered calls, with arguments."""
+    return "\n".join(f"{number}. {_call(each)}" for number, each in enumerate(calls, 1))
+
+
+def title(call: ApiCall) -> str:
+    """A call in a line: what, and what for."""
+    return f"{call.service} {'wait for ' if call.waits else ''}{call.operation}: {call.why}"
+
+
+def state(wanted: DesiredState, found: Found) -> str:
+    """What is there, in a few lines."""
+    if wanted.config.role is not None:
+        role = f"{wanted.config.role} (not ours)"
+    else:
+        role = wanted.role if found.role is not None else f"{wanted.role} is not there"
+    if found.function is None:
+        return f"function  {wanted.config.name} is not there\nrole      {role}"
+    function = found.function
+    about = f"{function.get('State', '?')}, {function['Runtime']} on {function['Architectures'][0]}"
+    sizes = f"{function['MemorySize']} MB, {function['Timeout']} s, zip of {function['CodeSize'] / 1e6:.1f} MB"
+    network = (function.get("VpcConfig") or {}).get("SubnetIds") or []
+    return "\n".join([
+        f"function  {function['FunctionName']}: {about}",
+        f"          {sizes}, last changed {function['LastModified']}",
+        f"network   {', '.join(network) or 'none of yours'}",
+        f"at once   {found.concurrency or 'as many as the account allows'}",
+        f"role      {role}",
+    ])  # fmt: skip
+
+
+def _call(call: ApiCall) -> str:
+    lines = [f"     {key} = {_value(value)}" for key, value in call.arguments.items()]
+    return "\n".join([title(call), *lines])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, str) and value.startswith("{"):
+        value = json.loads(value)  # a policy travels as text
+    return json.dumps(value, default=str, ensure_ascii=False)

@@ -8,8 +8,8 @@ from http.client import HTTPException, HTTPResponse
 from os import PathLike
 from pathlib import Path
 
-from dorylus.durable import new_file
 from dorylus.errors import DISK_FAULTS, DataError, WriteError
+from dorylus.files import new_file
 
 TIMEOUT_S = 30.0
 BLOCK_BYTES = 1 << 20

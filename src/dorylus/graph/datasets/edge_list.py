@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 
 from dorylus.graph.graph import Graph
-from dorylus.graph.ingest.readers import open_edges
 
 
 def load(
@@ -22,6 +21,8 @@ def load(
     name: str | None = None,
 ) -> Graph:
     """The graph of the edge list at ``path``; an undirected one (the default) gets the reverse of every edge."""
+    from dorylus.ingest import open_edges  # which needs graphs itself
+
     edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
     sources, destinations, weights, *_ = zip(*edges, strict=True)
     return Graph.from_edges(

@@ -22,7 +22,7 @@ from dorylus.graph.arrays import AnyArray, FloatArray
 from dorylus.graph.canonical import mask_of
 from dorylus.graph.datasets.download import cache_folder, fetch
 from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
-from dorylus.graph.generators.vertices import random_masks
+from dorylus.graph.generators.drawing import random_masks
 from dorylus.graph.graph import Graph
 from dorylus.graph.validate import check_offsets
 

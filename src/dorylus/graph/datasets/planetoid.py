@@ -2,22 +2,154 @@
 
 The split is 20 training vertices a class, the 500 after them for validation, and the 1,000 of ``test.index``.
 Repeated edges and self loops are removed, as PyG does.
+
+SHA-256 sums of the Planetoid files as published, by file name.
+
+Reading the Planetoid pickles without running anything they ask for.
 """
 
+import pickle
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dorylus.errors import DataError, WriteError
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.canonical import mask_of
-from dorylus.graph.datasets import unpickle
 from dorylus.graph.datasets.download import cache_folder, fetch
-from dorylus.graph.datasets.planetoid_sums import SHA256
 from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
 from dorylus.graph.graph import Graph
+
+SHA256 = {
+    "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
+    "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
+    "ind.citeseer.graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
+    "ind.citeseer.test.index": "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
+    "ind.citeseer.tx": "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
+    "ind.citeseer.ty": "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
+    "ind.citeseer.x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
+    "ind.citeseer.y": "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
+    "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
+    "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
+    "ind.cora.graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
+    "ind.cora.test.index": "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875",
+    "ind.cora.tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
+    "ind.cora.ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
+    "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
+    "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
+    "ind.pubmed.allx": "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e",
+    "ind.pubmed.ally": "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e",
+    "ind.pubmed.graph": "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9",
+    "ind.pubmed.test.index": "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5",
+    "ind.pubmed.tx": "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d",
+    "ind.pubmed.ty": "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd",
+    "ind.pubmed.x": "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
+    "ind.pubmed.y": "e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3",
+}
+
+
+class Csr(NamedTuple):
+    """A SciPy CSR matrix as its parts."""
+
+    indptr: AnyArray
+    indices: AnyArray
+    data: AnyArray
+    shape: tuple[int, int]
+
+
+def read(path: Path) -> Any:
+    """The array, CSR matrix or adjacency dictionary in the pickle at ``path``."""
+    try:
+        with open(path, "rb") as file:
+            return _resolve(_Reader(file, encoding="latin1").load())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:  # a damaged pickle raises almost anything
+        raise DataError(f"{path} is not a Planetoid file: {error}. Remove it, so that it is fetched again.") from error
+
+
+class _Kept:
+    """Keeps what a pickle wants to build it from."""
+
+    def __init__(self, *given: Any) -> None:
+        self.given = given
+        self.state: Any = None
+
+    def __new__(cls, *_: Any) -> "_Kept":
+        kept = super().__new__(cls)
+        kept.given, kept.state = (), None
+        return kept
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Array(_Kept):
+    """Stands for numpy.ndarray and for the function that makes an empty one."""
+
+
+class _Type(_Kept):
+    """Stands for numpy.dtype."""
+
+
+class _Matrix(_Kept):
+    """Stands for scipy.sparse.csr_matrix."""
+
+
+class _Lists(dict[Any, Any]):
+    """Stands for collections.defaultdict(list)."""
+
+    def __init__(self, *_: Any) -> None:
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        raise pickle.UnpicklingError("a dictionary with a state")
+
+
+_KNOWN = {
+    ("numpy.core.multiarray", "_reconstruct"): _Array,
+    ("numpy._core.multiarray", "_reconstruct"): _Array,
+    ("numpy", "ndarray"): _Array,
+    ("numpy", "dtype"): _Type,
+    ("scipy.sparse.csr", "csr_matrix"): _Matrix,
+    ("scipy.sparse._csr", "csr_matrix"): _Matrix,
+    ("collections", "defaultdict"): _Lists,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        try:
+            return _KNOWN[module_name, global_name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which no such file needs") from None
+
+
+def _resolve(kept: Any) -> Any:
+    if isinstance(kept, _Matrix):
+        state = kept.state
+        shape = tuple(int(length) for length in state["_shape"])
+        return Csr(_resolve(state["indptr"]), _resolve(state["indices"]), _resolve(state["data"]), (shape[0], shape[1]))
+    if isinstance(kept, _Array):
+        _version, shape, kind, by_column, raw = kept.state
+        data = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
+        return np.frombuffer(data, dtype=_number_type(kind)).reshape(shape, order="F" if by_column else "C")
+    if isinstance(kept, dict):
+        return dict(kept)
+    raise ValueError("it holds neither an array nor a dictionary")
+
+
+def _number_type(kind: Any) -> np.dtype[Any]:
+    code, order = kind.given[0], kind.state[1]
+    dtype: np.dtype[Any] = np.dtype((order if order in "<>" else "") + code)
+    if dtype.kind not in "iufb":
+        raise ValueError(f"its array holds {dtype}, not numbers")
+    return dtype
+
 
 BASE_URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 NAMES = ("cora", "citeseer", "pubmed")
@@ -72,7 +204,7 @@ def _read(path: Path) -> Any:
             raise DataError(
                 f"{path} is not a list of vertex numbers: {error}. Remove it, so that it is fetched again."
             ) from error
-    return unpickle.read(path)
+    return read(path)
 
 
 def _assemble(name: str, parts: dict[str, Any]) -> Graph:
@@ -106,7 +238,7 @@ def _assemble(name: str, parts: dict[str, Any]) -> Graph:
         ) from error
 
 
-def _stack(known: unpickle.Csr, test: unpickle.Csr, at: AnyArray, num_vertices: int) -> SparseFeatures:
+def _stack(known: Csr, test: Csr, at: AnyArray, num_vertices: int) -> SparseFeatures:
     """``known`` rows first, row i of ``test`` at vertex ``at[i]``, empty rows elsewhere."""
     first, last = (
         SparseFeatures.from_csr(part.indptr, part.indices, part.data, part.shape[1]) for part in (known, test)

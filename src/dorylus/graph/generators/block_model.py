@@ -9,8 +9,13 @@ import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.graph.arrays import AnyArray, IdArray, OffsetArray
-from dorylus.graph.generators.distinct import both_directions, distinct_edges
-from dorylus.graph.generators.vertices import check_vertices, random_features, random_masks
+from dorylus.graph.generators.drawing import (
+    both_directions,
+    check_vertices,
+    distinct_edges,
+    random_features,
+    random_masks,
+)
 from dorylus.graph.graph import Graph
 
 LEAST, MOST = 2.0, 100.0  # span of the propensity to have edges, before rounding down

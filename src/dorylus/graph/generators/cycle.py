@@ -3,7 +3,7 @@
 import numpy as np
 
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.vertices import check_vertices, random_features, random_masks
+from dorylus.graph.generators.drawing import check_vertices, random_features, random_masks
 from dorylus.graph.graph import Graph
 
 

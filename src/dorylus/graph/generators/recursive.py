@@ -4,8 +4,15 @@ import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.graph.arrays import IdArray
-from dorylus.graph.generators.distinct import both_directions, distinct_edges, one_direction
-from dorylus.graph.generators.vertices import check_count, check_vertices, random_features, random_masks
+from dorylus.graph.generators.drawing import (
+    both_directions,
+    check_count,
+    check_vertices,
+    distinct_edges,
+    one_direction,
+    random_features,
+    random_masks,
+)
 from dorylus.graph.graph import Graph
 
 Quadrants = tuple[float, float, float]

@@ -4,13 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import canonical, validate
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.features import SparseFeatures
+from dorylus.graph.features import SparseFeatures, widened
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.half import widened
 
 
 def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: Any = None, **attributes: Any) -> Graph:
@@ -24,8 +23,8 @@ def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: A
             f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
         )
     source, destination = (ends.astype(np.int32, copy=False) for ends in (source, destination))
-    indptr, indices, values = kernels.csr_build(destination, source, num_vertices, num_vertices, weight)
-    directed = not kernels.csr_is_symmetric(indptr, indices, values=values)
+    indptr, indices, values = native.csr_build(destination, source, num_vertices, num_vertices, weight)
+    directed = not native.csr_is_symmetric(indptr, indices, values=values)
     if values is not None:
         validate.check_weights(indptr, indices, values)
     return Graph(indptr, indices, edge_weight=values, directed=directed, trust="edges", **attributes)

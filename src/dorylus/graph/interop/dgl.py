@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError
+from dorylus.extras import optional
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, one_split
-from dorylus.graph.interop.packages import optional
 
 INSTALL = "pip install dgl"
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import GraphError
+from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.interop.arrays import dense_features
-from dorylus.graph.interop.packages import optional
 
 INSTALL = 'pip install "dorylus[networkx]"'
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError
+from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.canonical import mask_of
 from dorylus.graph.datasets.download import cache_folder
 from dorylus.graph.graph import Graph
 from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, split_numbers
-from dorylus.graph.interop.packages import optional
 from dorylus.graph.store import is_store, open_store
 
 INSTALL = 'pip install "dorylus[ogb]"'

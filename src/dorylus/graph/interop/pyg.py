@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError
+from dorylus.extras import optional
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.interop.arrays import array, from_edge_arrays, labels, one_split, sparse_features
-from dorylus.graph.interop.packages import optional
 
 INSTALL = 'pip install "dorylus[pyg]"'
 

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import GraphError
+from dorylus.extras import optional
 from dorylus.graph.graph import Graph
 from dorylus.graph.interop.arrays import from_edge_arrays, sparse_features
-from dorylus.graph.interop.packages import optional
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -39,7 +39,7 @@ def to_scipy(graph: Graph) -> "csr_array[np.float32, tuple[int, int]]":
     """A ``csr_array`` of float32: the weight of edge u -> v at (u, v), 1 in an unweighted graph."""
     sparse = optional("scipy.sparse", INSTALL)
     weight = np.ones(graph.num_edges, dtype=np.float32) if graph.edge_weight is None else graph.edge_weight
-    indptr, indices, values = kernels.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=weight)
+    indptr, indices, values = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=weight)
     matrix: csr_array[np.float32, tuple[int, int]] = sparse.csr_array(
         (values, indices, indptr), shape=(graph.num_vertices, graph.num_vertices)
     )

@@ -18,10 +18,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dorylus.errors import ConfigError
-from dorylus.functions.invocation import TOKEN_VARIABLE
-from dorylus.pools.faults import Lost, PoolFault, Throttled, Unavailable
-from dorylus.pools.services.invoker import Answer
-from dorylus.wire.frames import DEFAULT
+from dorylus.functions import TOKEN_VARIABLE
+from dorylus.pools.pool import Lost, PoolFault, Throttled, Unavailable
+from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.wire import DEFAULT
 
 PAYLOAD_LIMIT_BYTES: Final = 32 << 20  # what Cloud Run takes, and most others too
 CHUNK_BYTES: Final = 1 << 20
@@ -55,7 +55,7 @@ class HttpInvoker:
     def __repr__(self) -> str:
         return f"HttpInvoker({self._address.shown!r})"
 
-    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         """Post a frame and wait for the answer."""
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -72,7 +72,7 @@ class HttpInvoker:
             finally:
                 self._release(connection)
             if status == 200:
-                return Answer(content)
+                return InvocationResponse(content)
             raise fault_of(status, retry_after, self._address.shown)
 
     def close(self) -> None:

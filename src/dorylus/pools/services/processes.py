@@ -14,9 +14,9 @@ from collections import deque
 from contextlib import suppress
 
 from dorylus.errors import ConfigError
-from dorylus.functions.worker import receive, send
-from dorylus.pools.faults import Lost, Throttled, Unavailable
-from dorylus.pools.services.invoker import Answer
+from dorylus.functions import receive, send
+from dorylus.pools.pool import Lost, Throttled, Unavailable
+from dorylus.pools.services.invoker import InvocationResponse
 
 START_S = 60.0  # how long a process may take to be ready
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -86,7 +86,7 @@ class ProcessesInvoker:
         with self._changed:
             return sorted(worker.process.pid for worker in self._workers)
 
-    def invoke(self, request: bytes, timeout_s: float) -> Answer:
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         """Have an idle process answer; one that does not within the time is killed."""
         deadline_s = time.monotonic() + timeout_s
         worker, is_new = self._take(deadline_s)
@@ -102,7 +102,7 @@ class ProcessesInvoker:
                 raise Lost(f"process {worker.process.pid} died on its task with exit code {code}.") from error
             raise
         self._give_back(worker)
-        return Answer(content)
+        return InvocationResponse(content)
 
     def close(self) -> None:
         """End all processes."""

@@ -1,6 +1,6 @@
 import sys
 
-from dorylus.functions.deploy.closure import ENTRY, imports_of, modules_of, packages_of
+from dorylus.functions.deploy.package import ENTRY, imports_of, modules_of, packages_of
 
 
 def test_the_function_needs_its_handler_and_the_wire_but_neither_torch_nor_the_rest_of_the_house():

@@ -6,10 +6,10 @@ from botocore.validate import ParamValidator
 from wishes import FUNCTION_ARN, NETWORK, REGION, WISHES, changes, deployed, every_call, wish
 
 from dorylus.errors import ConfigError
+from dorylus.functions.deploy.config import on_aws
+from dorylus.functions.deploy.desired_state import Found, RoleArn, Unbuilt, policy
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import deploy_calls, destroy_calls, looks
-from dorylus.functions.deploy.platforms import on_aws
-from dorylus.functions.deploy.wanted import Found, RoleArn, Unbuilt, policy
 
 
 def operations(calls):

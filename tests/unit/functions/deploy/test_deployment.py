@@ -4,7 +4,7 @@ from wishes import ROLE_ARN, wish
 
 from dorylus.functions.deploy.access import Access, local_access
 from dorylus.functions.deploy.aws import Deployment
-from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.config import DeployError
 
 
 def refusal(code, message=""):

@@ -3,6 +3,7 @@ import zipfile
 import pytest
 
 from dorylus.errors import ConfigError
+from dorylus.functions.deploy.config import on_aws, on_this_machine
 from dorylus.functions.deploy.distributions import (
     can_be_copied,
     copied,
@@ -13,7 +14,6 @@ from dorylus.functions.deploy.distributions import (
     runs_on_lambda,
     unpacked,
 )
-from dorylus.functions.deploy.platforms import on_aws, on_this_machine
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ import zipfile
 import pytest
 
 from dorylus.functions.deploy import package as packing
-from dorylus.functions.deploy.errors import DeployError
+from dorylus.functions.deploy.config import DeployError, Platform, on_aws, on_this_machine
 from dorylus.functions.deploy.package import bootstrap, build, default_folder, needs_download
-from dorylus.functions.deploy.platforms import Platform, on_aws, on_this_machine
 
 SMALL = {
     "numpy": [("numpy/__init__.py", b"x = 1\n"), ("numpy/core.so", b"machine code")],

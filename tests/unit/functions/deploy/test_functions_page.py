@@ -7,7 +7,7 @@ import typer
 from wishes import every_call
 
 from dorylus.cli.functions import functions
-from dorylus.functions.deploy.platforms import PYTHONS
+from dorylus.functions.deploy.config import PYTHONS
 
 PAGE = (Path(__file__).parents[4] / "docs" / "functions.md").read_text()
 

@@ -3,8 +3,8 @@ import platform
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.functions.deploy import platforms
-from dorylus.functions.deploy.platforms import PYTHON_HERE, Platform, architecture_here, on_aws, on_this_machine
+from dorylus.functions.deploy import config as platforms
+from dorylus.functions.deploy.config import PYTHON_HERE, Platform, architecture_here, on_aws, on_this_machine
 
 
 def test_aws_runs_one_of_its_own_pythons_and_this_machine_brings_its_own():

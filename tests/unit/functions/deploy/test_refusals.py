@@ -1,7 +1,7 @@
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, NoCredentialsError, ProxyConnectionError
 
-from dorylus.functions.deploy.refusals import code_of, cure, is_about_credentials, said, status_of
+from dorylus.functions.deploy.access import code_of, cure, is_about_credentials, said, status_of
 
 SECRET = "x-amz-security-token:IQoJb3JpZ2luX2VjEHoaDmV1LWNlbnRyYWwtMSJ"
 

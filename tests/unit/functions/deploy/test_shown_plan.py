@@ -2,15 +2,14 @@ from dataclasses import replace
 
 from wishes import deployed, wish
 
-from dorylus.functions.deploy.plan import deploy_calls, looks
-from dorylus.functions.deploy.shown import shown, state, title
-from dorylus.functions.deploy.wanted import Found, Unbuilt
+from dorylus.functions.deploy.desired_state import Found, Unbuilt
+from dorylus.functions.deploy.plan import deploy_calls, format_plan, looks, state, title
 
 
 def test_every_call_is_shown_with_every_argument_and_the_zip_by_size_and_hash():
     wanted = wish(content=b"x" * 2_000_000, concurrency=5)
     calls = [*looks(wanted), *deploy_calls(wanted, Found())]
-    text = shown(calls)
+    text = format_plan(calls)
     for number, call in enumerate(calls, 1):
         assert f"{number}. {title(call)}" in text
         assert all(f"     {key} = " in text for key in call.arguments)
@@ -21,7 +20,7 @@ def test_every_call_is_shown_with_every_argument_and_the_zip_by_size_and_hash():
 
 def test_a_zip_that_is_not_built_says_why():
     wanted = replace(wish(), package=Unbuilt("pip would fetch numpy==2"))
-    assert "<zip, not built yet: pip would fetch numpy==2>" in shown(deploy_calls(wanted, Found()))
+    assert "<zip, not built yet: pip would fetch numpy==2>" in format_plan(deploy_calls(wanted, Found()))
 
 
 def test_what_is_there_is_told_in_a_few_lines():

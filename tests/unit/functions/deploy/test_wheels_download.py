@@ -6,10 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from dorylus.functions.deploy import wheels
+from dorylus.functions.deploy import distributions as wheels
+from dorylus.functions.deploy.config import DeployError, on_aws
 from dorylus.functions.deploy.distributions import NEEDED
-from dorylus.functions.deploy.errors import DeployError
-from dorylus.functions.deploy.platforms import on_aws
 
 ASKED = ["numpy==2.4", "pyzmq==27.3"]
 PLATFORM = on_aws("arm64", "3.13")

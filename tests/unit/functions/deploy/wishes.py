@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dorylus.functions.deploy.config import FunctionConfig
+from dorylus.functions.deploy.config import FunctionConfig, on_aws
+from dorylus.functions.deploy.desired_state import DesiredState, Found, RoleArn, policy, trust
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, everything_of, looks
-from dorylus.functions.deploy.platforms import on_aws
-from dorylus.functions.deploy.wanted import Found, RoleArn, Wanted, policy, trust
 
 ACCOUNT = "123456789012"
 REGION = "eu-central-1"
@@ -24,15 +23,17 @@ WISHES = [
 ]
 
 
-def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: Any) -> Wanted:
+def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: Any) -> DesiredState:
     """A function called f."""
     import hashlib
 
     package = Package(folder / "f.zip", hashlib.sha256(content).hexdigest(), len(content), 3 * len(content))
-    return Wanted(FunctionConfig(**{"name": "f", "platform": on_aws("x86_64", "3.12")} | settings), package, REGION)
+    return DesiredState(
+        FunctionConfig(**{"name": "f", "platform": on_aws("x86_64", "3.12")} | settings), package, REGION
+    )
 
 
-def deployed(wanted: Wanted, calls: list[ApiCall]) -> Found:
+def deployed(wanted: DesiredState, calls: list[ApiCall]) -> Found:
     """What the services tell once a function was made as the calls say."""
     made = {call.operation: call.arguments for call in calls}
     given = made["create_function"]
@@ -46,7 +47,7 @@ def deployed(wanted: Wanted, calls: list[ApiCall]) -> Found:
     return Found(role, None if role is None else policy(wanted), function, given["Tags"], concurrency)
 
 
-def changes(before: Wanted, after: Wanted) -> list[ApiCall]:
+def changes(before: DesiredState, after: DesiredState) -> list[ApiCall]:
     """The calls that turn one wish, carried out, into another."""
     return deploy_calls(after, deployed(before, deploy_calls(before, Found())))
 

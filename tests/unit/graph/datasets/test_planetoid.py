@@ -10,7 +10,8 @@ from small_planetoid import write_small_set
 
 from dorylus.errors import DataError
 from dorylus.graph import Graph, SparseFeatures, load
-from dorylus.graph.datasets import planetoid, planetoid_sums
+from dorylus.graph.datasets import planetoid
+from dorylus.graph.datasets import planetoid as planetoid_sums
 
 
 def dense(graph: Graph) -> np.ndarray:

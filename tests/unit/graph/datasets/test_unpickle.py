@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.graph.datasets import unpickle
+from dorylus.graph.datasets import planetoid as unpickle
 
 sparse = pytest.importorskip("scipy.sparse")
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dorylus import kernels
+from dorylus.backends import native
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph, adjacency, communities
 
@@ -28,7 +28,7 @@ def logistic_accuracy(x_NF: np.ndarray, graph: Graph, steps: int = 150) -> float
 def gathered(graph: Graph) -> np.ndarray:
     a = adjacency(graph, norm="symmetric", self_loops=True)
     out = np.zeros_like(np.asarray(graph.features))
-    kernels.spmm(
+    native.spmm(
         a.indptr, a.indices, np.asarray(graph.features), out, 0, graph.num_vertices,
         row_scale=a.row_scale, col_scale=a.col_scale,
     )  # fmt: skip

@@ -1,0 +1,220 @@
+"""Files and folders that are either there whole or not there at all, even after ``kill -9`` or a power cut.
+
+Everything is written beside its place under a hidden name, forced to disk, and renamed. A folder that takes the place
+of another is exchanged with it in one step, and the old one is removed afterwards. Whatever still carries a hidden name
+was left by a crash: the next writer sweeps it away.
+
+Reading files that are small by their purpose: settings, manifests, results.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import BinaryIO
+
+PARTIAL = ".partial-"
+OLD = ".old"  # ends the name of a folder that stepped aside, where two names cannot be exchanged
+_HIDDEN = re.compile(re.escape(PARTIAL) + r"(\d+-)?[0-9a-f]{8,}-.+", re.DOTALL)
+_EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
+_NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Puts a whole file in place, instead of the one there was."""
+    partial = partial_name(path)
+    try:
+        _write_new(partial, content)
+        _sync(partial, os.O_RDONLY)
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+@contextmanager
+def new_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
+    """A file to be written, for a folder that several processes write to; at the end it takes its place.
+
+    It is locked while it is written, so that what a killed process left behind is known from what a live one writes,
+    and swept away. Without ``sync`` its content is not forced to disk: for a cache whose files carry checksums.
+    """
+    sweep_abandoned(path.parent)
+    partial = partial_name(path)
+    with open(partial, "xb") as file:
+        try:
+            hold(file.fileno())
+            yield file
+            file.flush()
+            if sync:
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """Puts a whole folder of files in place, instead of the one there was."""
+    partial = partial_name(path)
+    partial.mkdir()
+    try:
+        for name, content in files.items():
+            _write_new(partial / name, content)
+            _sync(partial / name, os.O_RDONLY)
+        sync_folder(partial)
+        put_folder_in_place(partial, path, aside=path.with_name(path.name + OLD))
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def put_folder_in_place(new: Path, path: Path, *, aside: Path) -> None:
+    """Gives a folder that is whole its place. One that stands there is exchanged with it in one step, then removed.
+
+    Where the file system cannot exchange two names (NFS), the old folder steps ``aside`` for a moment, and readers look
+    there, too.
+    """
+    if not os.path.lexists(path):
+        os.rename(new, path)
+        old = aside  # of a crash before
+    elif exchange(new, path):
+        old = new
+    else:
+        _remove(aside)
+        os.rename(path, aside)
+        try:
+            os.rename(new, path)
+        except OSError:
+            os.rename(aside, path)
+            raise
+        old = aside
+    sync_folder(path.parent)  # the new one must be in place on disk before the old one is taken apart
+    with suppress(OSError):  # the next writer sweeps away what is left of it
+        _remove(old)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchanges what two names stand for, in one step; False where the file system cannot."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:
+        return False
+    if renameat2(_HERE, os.fsencode(first), _HERE, os.fsencode(second), ctypes.c_uint(_EXCHANGE)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))
+
+
+def remove_folder(path: Path) -> None:
+    """Takes a folder away in one step: no reader ever sees half of it."""
+    doomed = partial_name(path)
+    os.replace(path, doomed)
+    sync_folder(path.parent)  # or half of it may stand there after a power cut
+    shutil.rmtree(doomed)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what a crash left half-written in ``folder``, whose only writer is the caller."""
+    for left in _hidden(folder):
+        _remove(left)
+
+
+def sweep_abandoned(folder: Path) -> None:
+    """Removes files that a crash left half-written in ``folder``, to which other processes may be writing, too.
+
+    Files of live processes are locked (:func:`hold`). Where the file system has no locks, all are left.
+    """
+    for left in _hidden(folder):
+        with suppress(OSError):  # another process removed it, or gave it its name, or may be asked for nothing
+            descriptor = os.open(left, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def hold(descriptor: int) -> None:
+    """Locks a file that is being written, where the file system has locks."""
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file that is open is the one that stands there."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Forces the names in a folder to disk."""
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def partial_name(path: Path) -> Path:
+    """The hidden name that a path's content has until it is whole."""
+    # No tempfile: its files are readable by the owner alone, whatever the umask says.
+    return path.parent / f"{PARTIAL}{secrets.token_hex(8)}-{path.name}"
+
+
+def _hidden(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.iterdir() if _HIDDEN.fullmatch(path.name)]
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+
+
+def _sync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+MOST_BYTES = 4 << 20  # of settings, results and prices, which have kilobytes
+_PIECE_BYTES = 1 << 16
+
+
+class FileTooLargeError(ValueError):
+    """A file that is larger than any of its kind; the message names it."""
+
+
+def read_small(path: str | PathLike[str], most_bytes: int = MOST_BYTES) -> bytes:
+    """All of a file of at most so many bytes."""
+    with open(path, "rb") as file:
+        return read_at_most(file, most_bytes, Path(path).name)
+
+
+def read_at_most(file: BinaryIO, most_bytes: int, name: str) -> bytes:
+    """What is left of an open file; ``name`` is the file's in the message."""
+    content = bytearray()
+    while piece := file.read(_PIECE_BYTES):  # no room is taken for more than there is
+        content += piece
+        if len(content) > most_bytes:
+            raise FileTooLargeError(f"{name} has more than {most_bytes:,} bytes, the most of a file of its kind")
+    return bytes(content)

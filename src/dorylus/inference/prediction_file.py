@@ -1,0 +1,354 @@
+"""Predictions as files, written as they come: NumPy's ``.npy``, or Parquet with one row a vertex.
+
+A file appears whole or not at all. What it takes is asked of the disk before anything is computed.
+
+What vertices were called in the input a store was made of: whole numbers or texts, read some vertices at a time.
+
+A file that has no name until it is whole: however the process ends before that, nothing is left of it.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus import files as durable
+from dorylus.errors import ConfigError, DataError, cannot_write
+from dorylus.graph import store
+from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
+from dorylus.sizes import format_bytes
+
+ROWS = 131_072  # looked at together
+
+
+@dataclass(frozen=True, eq=False)
+class StoredNumberIds:
+    """Ids that are whole numbers."""
+
+    numbers: NDArray[np.int64]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an array of them."""
+        return np.dtype(np.int64)
+
+    def rows(self, begin: int, end: int) -> NDArray[Any]:
+        """The ids of a range of vertices."""
+        return np.array(self.numbers[begin:end], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTextIds:
+    """Ids that are texts: that of v is ``content[offsets[v]:offsets[v + 1]]``, UTF-8."""
+
+    offsets: NDArray[np.int64]
+    content: NDArray[np.uint8]
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of an array of them, as wide as the longest."""
+        return np.dtype(f"<U{max((self._longest(*bounds) for bounds in self._ranges()), default=1) or 1}")
+
+    def rows(self, begin: int, end: int) -> NDArray[Any]:
+        """The ids of a range of vertices."""
+        offsets, content = self.parts(begin, end)
+        data = content.tobytes()
+        return np.array([data[first:last].decode() for first, last in pairwise(offsets.tolist())], self.dtype)
+
+    def parts(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """The offsets, from 0 on, and the bytes of a range of vertices."""
+        offsets = np.array(self.offsets[begin : end + 1], np.int64)
+        return offsets - offsets[0], np.array(self.content[offsets[0] : offsets[-1]], np.uint8)
+
+    def _ranges(self) -> Iterator[tuple[int, int]]:
+        size = self.offsets.size - 1
+        return ((begin, min(size, begin + ROWS)) for begin in range(0, size, ROWS))
+
+    def _longest(self, begin: int, end: int) -> int:
+        """The most characters of one text: bytes that do not go on with the character before."""
+        offsets, content = self.parts(begin, end)
+        before = np.concatenate([[0], np.cumsum((content & 0xC0) != 0x80)])
+        return int(np.diff(before[offsets]).max())
+
+
+Ids = StoredNumberIds | StoredTextIds
+
+
+def original_ids(address: str | None) -> Ids | None:
+    """The ids that a store keeps; None where there is no store, or vertices go by their numbers."""
+    found = None if address is None else store.open_ids(address)
+    if found is None:
+        return None
+    return StoredTextIds(*found) if isinstance(found, tuple) else StoredNumberIds(found)
+
+
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
+
+
+class UnnamedFile:
+    """A file on its way to ``target``, open to be written; ``size`` bytes are set aside for it at once."""
+
+    def __init__(self, target: Path, size: int = 0) -> None:
+        self.target = target
+        self._partial: Path | None = None
+        durable.sweep_abandoned(target.parent)
+        self.file: BinaryIO = os.fdopen(self._open(), "wb")
+        try:
+            durable.hold(self.file.fileno())
+            if size:
+                os.posix_fallocate(self.file.fileno(), 0, size)
+        except BaseException:
+            self.close()
+            raise
+
+    def settle(self) -> None:
+        """Force to disk what was written, and have the page cache forget it: memory is for those who compute."""
+        self.file.flush()
+        os.fdatasync(self.file.fileno())
+        os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def put_in_place(self) -> None:
+        """Give the file its name, instead of the one that had it."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        if self._partial is None:
+            self._partial = durable.partial_name(self.target)
+            _link(self.file.fileno(), self._partial)
+        os.replace(self._partial, self.target)
+        self._partial = None
+        durable.sync_folder(self.target.parent)
+
+    def close(self) -> None:
+        """Close the file; one that was not put in place is gone."""
+        with suppress(OSError):  # what could not be written is thrown away
+            self.file.close()
+        if self._partial is not None:
+            with suppress(OSError):  # the next file that is put into the folder sweeps it away
+                self._partial.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self) -> int:
+        try:
+            return os.open(self.target.parent, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                raise
+        self._partial = durable.partial_name(self.target)
+        return os.open(self._partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+
+
+def _link(descriptor: int, path: Path) -> None:
+    """Name a file that has only a descriptor."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # With a folder given, and only then, Python makes the call that follows the link in /proc.
+        os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
+
+
+SUFFIXES = (".npy", ".parquet")
+HEADER_BYTES = 4096  # more than the header of any .npy file
+
+Tell = Callable[[int, int], None]  # rows written, of how many
+
+
+@dataclass(frozen=True)
+class Written:
+    """Where predictions are: so many vertices in ``path``; their original ids in ``ids`` where those have a file."""
+
+    path: Path
+    num_vertices: int
+    ids: Path | None
+
+
+def check_target(path: str | PathLike[str]) -> Path:
+    """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
+    target = Path(path)
+    if target.suffix not in SUFFIXES:
+        raise ConfigError(f"predictions cannot be written to {target}: name a file that ends in .npy or .parquet.")
+    if not target.parent.is_dir():
+        raise ConfigError(f"predictions cannot be written to {target}: the folder {target.parent} does not exist.")
+    if target.is_dir():
+        raise ConfigError(f"predictions cannot be written to {target}: it is a folder, so name a file.")
+    if target.suffix == ".parquet":
+        _pyarrow()
+    return target
+
+
+class PredictionFile:
+    """Takes rows in the graph's order and puts them to a file; ``ids`` are written beside them."""
+
+    def __init__(self, path: str | PathLike[str], form: Form, name: str, ids: Ids | None = None) -> None:
+        self._target, self._form, self._ids = check_target(path), form, ids
+        self._open = ExitStack()
+        parquet = self._target.suffix == ".parquet"
+        self._ids_target = None if ids is None or parquet else self._target.with_suffix(".ids.npy")
+        self._check_room(parquet)
+        with self._told(), ExitStack() as opened:
+            self._file = opened.enter_context(UnnamedFile(self._target, 0 if parquet else _npy_bytes(form)))
+            made: _Writer = (
+                _ParquetWriter(self._file.file, form, name, ids) if parquet else _NpyWriter(self._file.file, form)
+            )
+            self._writer = opened.enter_context(_closed(made))
+            self._open = opened.pop_all()
+
+    def write(self, blocks: Iterable[Rows], tell: Tell | None = None) -> Written:
+        """Write all rows, given block by block, and put the file in place; after each slab, tell how far it is."""
+        done = 0
+        for slab in slabs(blocks, self._form):
+            with self._told():
+                self._writer.write(slab, done)
+                self._file.settle()
+            done += len(slab)
+            if tell is not None:
+                tell(done, self._form.num_rows)
+        assert done == self._form.num_rows, f"{done} rows came, and {self._form.num_rows} were to come"
+        with self._told():
+            self._writer.finish()
+            self._put_ids_in_place()
+            self._file.put_in_place()
+        return Written(self._target, done, self._ids_target)
+
+    def close(self) -> None:
+        """Let go of the file; if not all rows were written, nothing is left of it."""
+        self._open.close()
+
+    def _put_ids_in_place(self) -> None:
+        if self._ids_target is None or self._ids is None:
+            return
+        form = Form(self._form.num_rows, None, self._ids.dtype)
+        with UnnamedFile(self._ids_target, _npy_bytes(form)) as draft:
+            writer = _NpyWriter(draft.file, form)
+            for begin in range(0, form.num_rows, SLAB_ROWS):
+                writer.write(self._ids.rows(begin, min(form.num_rows, begin + SLAB_ROWS)), begin)
+                draft.settle()
+            draft.put_in_place()
+
+    def _check_room(self, parquet: bool) -> None:
+        needed = _parquet_bytes(self._form) if parquet else _npy_bytes(self._form)
+        if self._ids_target is not None and self._ids is not None:
+            needed += _npy_bytes(Form(self._form.num_rows, None, self._ids.dtype))
+        with self._told():
+            free = shutil.disk_usage(self._target.parent).free
+        if free < needed:
+            raise DataError(
+                f"predictions cannot be written to {self._target}: they take {format_bytes(needed)}, and "
+                f"{format_bytes(free)} are free there. Make room, or name another file."
+            )
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(
+                f"predictions cannot be written to {self._target}: {error.strerror or error}. Make room, or name "
+                "another file.",
+                error,
+            ) from error
+
+
+class _Writer(Protocol):
+    def write(self, rows: Rows, begin: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@contextmanager
+def _closed(writer: _Writer) -> Iterator[_Writer]:
+    try:
+        yield writer
+    finally:
+        writer.close()
+
+
+class _NpyWriter:
+    def __init__(self, file: BinaryIO, form: Form) -> None:
+        self._file = file
+        header = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": form.shape}
+        np.lib.format.write_array_header_1_0(file, header)
+
+    def write(self, rows: Rows, begin: int) -> None:
+        self._file.write(np.ascontiguousarray(rows).data)
+
+    def finish(self) -> None:
+        self._file.truncate()  # more may have been set aside than the header takes
+
+    def close(self) -> None:
+        pass
+
+
+class _ParquetWriter:
+    def __init__(self, file: BinaryIO, form: Form, name: str, ids: Ids | None) -> None:
+        pa = self._pa = _pyarrow()
+        from pyarrow import parquet
+
+        self._ids, self._columns = ids, form.columns
+        value = pa.from_numpy_dtype(form.dtype)
+        values = value if form.columns is None else pa.list_(value, form.columns)
+        vertex = pa.large_string() if isinstance(ids, StoredTextIds) else pa.int64()
+        self._schema = pa.schema([("vertex", vertex), (name, values)])
+        # Fractions and ids hardly repeat: looking for a dictionary of them takes longer than all else.
+        self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name], write_page_checksum=True)
+
+    def write(self, rows: Rows, begin: int) -> None:
+        column = self._pa.array(rows.reshape(-1))
+        if self._columns is not None:
+            column = self._pa.FixedSizeListArray.from_arrays(column, self._columns)
+        vertices = self._vertices(begin, begin + len(rows))
+        self._writer.write_table(self._pa.Table.from_arrays([vertices, column], schema=self._schema))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+    def close(self) -> None:
+        with suppress(Exception):  # a file that is thrown away needs no footer
+            self._writer.close()
+
+    def _vertices(self, begin: int, end: int) -> Any:
+        if self._ids is None:
+            return self._pa.array(np.arange(begin, end, dtype=np.int64))
+        if not isinstance(self._ids, StoredTextIds):
+            return self._pa.array(self._ids.rows(begin, end))
+        buffers = [None, *map(self._pa.py_buffer, self._ids.parts(begin, end))]
+        return self._pa.Array.from_buffers(self._pa.large_string(), end - begin, buffers)
+
+
+def _npy_bytes(form: Form) -> int:
+    return HEADER_BYTES + form.num_bytes
+
+
+def _parquet_bytes(form: Form) -> int:
+    """What a file takes, or somewhat more: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
+    return form.num_bytes if form.dtype.kind == "f" else 0
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ConfigError(
+            'a .parquet file needs the package pyarrow: install it by `pip install "dorylus[parquet]"`, or write .npy.'
+        ) from error
+    return pyarrow

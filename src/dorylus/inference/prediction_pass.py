@@ -1,0 +1,190 @@
+"""A forward pass over the whole graph, whose rows are looked at block by block.
+
+Slabs: rows that come in blocks of any size, brought to one size that is worth a write and takes little memory.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.config import RunConfig
+from dorylus.errors import ConfigError, unknown_name
+from dorylus.graph import Graph
+from dorylus.memory import RunLimits, RunRequest, check_room, limits
+from dorylus.partition import PartitionPlan, plain_cut
+from dorylus.pools import ThreadsPool
+from dorylus.runtime import Job, LocalCluster, Outputs
+from dorylus.saga import Program, lower
+from dorylus.training import check_features, classes_of, cut_graph, savings_of, threads_of
+
+SLAB_ROWS, SLAB_BYTES = 131_072, 1 << 23  # at most
+
+Rows = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What predictions look like: so many rows, of so many numbers each (None: one, not a list), of a type."""
+
+    num_rows: int
+    columns: int | None
+    dtype: np.dtype[Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of all of them as an array."""
+        return (self.num_rows,) if self.columns is None else (self.num_rows, self.columns)
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all rows."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    @property
+    def slab(self) -> Rows:
+        """Room for the rows that are written together."""
+        row_bytes = max(1, self.num_bytes // max(1, self.num_rows))
+        return np.empty((max(1, min(SLAB_ROWS, SLAB_BYTES // row_bytes, self.num_rows)), *self.shape[1:]), self.dtype)
+
+
+def slabs(blocks: Iterable[Rows], form: Form) -> Iterator[Rows]:
+    """The same rows in slabs of one size, the last but for; a slab holds until the next is asked for."""
+    slab, filled = form.slab, 0
+    for block in blocks:
+        taken = 0
+        while taken < len(block):
+            count = min(len(block) - taken, len(slab) - filled)
+            slab[filled : filled + count] = block[taken : taken + count]
+            taken, filled = taken + count, filled + count
+            if filled == len(slab):
+                yield slab
+                filled = 0
+    if filled:
+        yield slab[:filled]
+
+
+WHAT = ("classes", "embeddings", "logits")
+
+
+class PredictionPass:
+    """What a program says of every vertex: ``form`` is known at once, rows come when the pass is made."""
+
+    def __init__(self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig) -> None:
+        if what not in WHAT:
+            raise ConfigError(unknown_name("prediction", what, WHAT))
+        # Embeddings are what the layers up to theirs give: the others have no work, and no use for the same matrices.
+        head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
+        check_features(program, graph)
+        self._graph, self._program, self._classes, self._config = graph, head, what == "classes", config
+        self._plan = lower(head, sparse_features=graph.sparse_features, training=False, savings=savings_of(config))
+        self.form = self._form_of(head.out_columns)
+
+    @contextmanager
+    def blocks(self, beside: int = 0) -> Iterator[Iterable[Rows]]:
+        """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for.
+
+        ``beside``: bytes that are taken for them meanwhile.
+        """
+        asked = RunRequest(self._graph, None, self._plan, self._config, threads_of(self._config), to_load=beside)
+        check_room(asked)
+        way = limits(asked)
+        cluster = LocalCluster(self._job(way), ThreadsPool())
+        try:
+            outputs = cluster.outputs()
+            in_order = (way is not None and way.limited is not None) or self._config.reorder == "none"
+            yield self._in_order(outputs) if in_order else [self._whole(outputs)]
+        finally:
+            cluster.close()
+
+    def array(self) -> Rows:
+        """Makes the pass; gives all rows at once."""
+        out = np.empty(self.form.shape, self.form.dtype)
+        done = 0
+        with self.blocks(beside=self.form.num_bytes) as blocks:
+            for block in blocks:
+                out[done : done + len(block)] = block
+                done += len(block)
+        return out
+
+    def _form_of(self, columns: int) -> Form:
+        rows = self._graph.num_vertices
+        if not self._classes:
+            return Form(rows, columns, np.dtype(np.float32))
+        several = self._graph.multilabel
+        return Form(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
+
+    def _job(self, way: RunLimits | None) -> Job:
+        config = self._config
+        return Job(
+            graph=self._graph,
+            cut=self._cut(way),
+            program=self._program,
+            evaluation=self._plan if way is None else way.evaluation,
+            threads=threads_of(config),
+            deadline_s=config.deadline_s,
+            bf16=config.precision == "bf16",
+            limited=None if way is None else way.limited,
+            bounded=None if way is None else way.bounded,
+        )
+
+    def _cut(self, way: RunLimits | None) -> PartitionPlan:
+        if way is not None and way.limited is not None:
+            return plain_cut(self._graph.indptr, self._program.num_layers, way.intervals)
+        everyone = np.ones(self._graph.num_vertices, np.bool_)
+        return cut_graph(self._graph, self._program, self._config, everyone)
+
+    def _values(self, rows: Rows) -> Rows:
+        return classes_of(rows, self._graph.multilabel) if self._classes else rows
+
+    def _in_order(self, outputs: Outputs) -> Iterator[Rows]:
+        done = 0
+        for vertices, rows in outputs.blocks():
+            assert len(vertices) == 0 or (vertices[0], vertices[-1]) == (done, done + len(vertices) - 1)
+            done += len(vertices)
+            yield self._values(rows)
+
+    def _whole(self, outputs: Outputs) -> Rows:
+        """All rows: where they are computed in another order, they are put in the graph's first."""
+        out = np.empty(self.form.shape, self.form.dtype)
+        for vertices, rows in outputs.blocks():
+            out[vertices] = self._values(rows)
+        return out
+
+
+def alone(config: RunConfig, memory: str | int | None, scratch_dir: Any) -> RunConfig:
+    """A run's settings for a forward pass in this process, which has no use for several servers."""
+    memory = config.memory if memory is None else memory
+    changed: dict[str, Any] = {
+        "servers": 1,
+        "cluster": "local",
+        "intervals": None,
+        "mode": "pipe",
+        "staleness": 0,
+        "weight_update": "sync",
+        "sync_margin": None,
+        "memory": memory,
+        "scratch_dir": config.scratch_dir if scratch_dir is None else scratch_dir,
+    }
+    if memory is not None:  # a limit is kept over the graph as it is stored
+        changed["reorder"] = "none"
+    return replace(config, **changed)
+
+
+def _first_layers(program: Program, count: int) -> Program:
+    return Program([program.layer(index) for index in range(count)])
+
+
+def _hidden(program: Program, layer: int) -> int:
+    hidden = program.num_layers - 1
+    if not -hidden <= layer < hidden:
+        raise ConfigError(
+            f"layer={layer}, but the model has {hidden} hidden layers: embeddings are the output of one of them, "
+            f"0 to {hidden - 1} or counted back from -1."
+            if hidden
+            else "the model has one layer and no hidden one, so it has no embeddings: use logits."
+        )
+    return layer % hidden

@@ -1,0 +1,137 @@
+"""What a trained program says of every vertex, by an exact forward pass over the whole graph."""
+
+from contextlib import closing
+from os import PathLike
+from pathlib import Path
+from typing import Any, overload
+
+from numpy.typing import NDArray
+
+from dorylus.config import RunConfig
+from dorylus.graph import Graph, is_store
+from dorylus.inference.prediction_file import PredictionFile, Tell, Written, check_target, original_ids
+from dorylus.inference.prediction_pass import PredictionPass, alone
+from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint
+from dorylus.saga import Program, Recipe
+from dorylus.training import bind
+
+PathLikeText = str | PathLike[str]
+
+
+@overload
+def predict(
+    graph: Graph,
+    program: Program,
+    what: str = "logits",
+    *,
+    layer: int = -1,
+    config: RunConfig | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: None = None,
+    tell: Tell | None = None,
+) -> NDArray[Any]: ...
+@overload
+def predict(
+    graph: Graph,
+    program: Program,
+    what: str = "logits",
+    *,
+    layer: int = -1,
+    config: RunConfig | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: PathLikeText,
+    tell: Tell | None = None,
+) -> Written: ...
+def predict(
+    graph: Graph,
+    program: Program,
+    what: str = "logits",
+    *,
+    layer: int = -1,
+    config: RunConfig | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: PathLikeText | None = None,
+    tell: Tell | None = None,
+) -> NDArray[Any] | Written:
+    """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
+
+    With ``out``, a .npy or .parquet file, rows go there as they come, and original ids of a store with them; ``tell``
+    hears how far it is. ``memory`` and ``scratch_dir`` are those of ``config`` unless given.
+    """
+    settings = alone(config or RunConfig(), memory, scratch_dir)
+    return _made(PredictionPass(graph, program, what, layer, settings), what, out, tell, graph.store)
+
+
+@overload
+def predict_from(
+    run_dir: PathLikeText,
+    what: str = "logits",
+    layer: int = -1,
+    *,
+    graph: Graph | None = None,
+    model: Recipe | Program | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: None = None,
+    tell: Tell | None = None,
+) -> NDArray[Any]: ...
+@overload
+def predict_from(
+    run_dir: PathLikeText,
+    what: str = "logits",
+    layer: int = -1,
+    *,
+    graph: Graph | None = None,
+    model: Recipe | Program | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: PathLikeText,
+    tell: Tell | None = None,
+) -> Written: ...
+def predict_from(
+    run_dir: PathLikeText,
+    what: str = "logits",
+    layer: int = -1,
+    *,
+    graph: Graph | None = None,
+    model: Recipe | Program | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    out: PathLikeText | None = None,
+    tell: Tell | None = None,
+) -> NDArray[Any] | Written:
+    """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+
+    The other arguments are those of :func:`predict`.
+    """
+    folder = RunFolder.open(run_dir)
+    settings = alone(folder.config, memory, scratch_dir)
+    if out is not None:
+        check_target(out)  # before the graph is loaded
+    store = _store_of(folder.spec) if graph is None else graph.store
+    graph = folder.load_graph() if graph is None else graph
+    program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
+    best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
+    state = checkpoint.load(
+        folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
+    )
+    program.load_state_dict(state.weights)
+    return _made(PredictionPass(graph, program, what, layer, settings), what, out, tell, store)
+
+
+def _made(
+    making: PredictionPass, what: str, out: PathLikeText | None, tell: Tell | None, store: str | None
+) -> NDArray[Any] | Written:
+    if out is None:
+        return making.array()
+    with closing(PredictionFile(out, making.form, what, original_ids(store))) as file, making.blocks() as blocks:
+        return file.write(blocks, tell)
+
+
+def _store_of(spec: RunSpec) -> str | None:
+    """The store that a run's graph comes from: one whose rows were normalised has forgotten it."""
+    source = spec.graph.get("source")
+    return source if isinstance(source, str) and is_store(source) else None

@@ -1,0 +1,302 @@
+"""What an ingest may take of memory and will take of the disk, asked before any work and when edges were read.
+
+How the memory of an ingest is shared out among its parts.
+
+What an ingest takes on disk at the worst moment, and whether there is so much.
+"""
+
+import shutil
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from dorylus.errors import ConfigError, DataError
+from dorylus.graph import MAX_VERTICES
+from dorylus.ingest.attributes import Attributes
+from dorylus.ingest.batches import EdgeSource, Held, Numbering
+from dorylus.ingest.ids import Dense, TableFullError
+from dorylus.ingest.settings import IngestSettings
+from dorylus.ingest.vertex_order import BYTES_PER_VERTEX
+from dorylus.process_memory import resident_bytes
+from dorylus.sizes import format_bytes
+
+MIB = 1 << 20
+NOTHING_HELD = Held()
+BLOCK_EDGES = 1 << 18
+_SLACK = 96 * MIB  # batches of edges, blocks of sorted ones, files' buffers, and what the interpreter still loads
+_SPREAD = 4 * MIB  # what a process has to begin with differs so much from one run to the next
+IDS_SHARE = 4  # of the memory, one part in so many is for the table of ids, where there is one
+_LEAST = 64 * MIB  # for sorting: below it, runs are so short that merging them takes longer than all else
+_UNIT = 3 * 4096  # what the sort reads of a run at least, and whose multiples runs are
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestShares:
+    """Bytes for each of the parts that are at work at the same time.
+
+    While edges are read, the first sort has ``spool``. While its result is written, it has ``merge`` and the second
+    sort ``transpose``; after that the second has ``merge``.
+    """
+
+    spool: int
+    merge: int
+    transpose: int
+
+    @classmethod
+    def of(cls, room: int) -> "IngestShares":
+        """The shares of all that there is for sorting."""
+        return cls(spool=room, merge=room // 4, transpose=room - room // 4)
+
+    def num_runs(self, spooled_bytes: int, *, directed: bool) -> int:
+        """Into how many runs edges of so many bytes are cut at most."""
+        run = (min(self.spool, self.transpose) if directed else self.spool) // 3 // _UNIT * _UNIT
+        return -(-spooled_bytes // max(run, 1))
+
+    @property
+    def most_runs(self) -> int:
+        """How many runs can be merged."""
+        return self.merge // _UNIT
+
+
+def shares_of(
+    memory_bytes: int,
+    *,
+    resident: int | None = None,
+    ids_bytes: int = 0,
+    order_bytes: int = 0,
+    held: Held = NOTHING_HELD,
+    ids_for: Callable[[int], int] | None = None,
+) -> IngestShares:
+    """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take.
+
+    What is ``held`` to read edges is given back before they are put in order. ``ids_for`` says what the table of a
+    number of ids takes.
+    """
+    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
+    taken += max(order_bytes, held.num_bytes)
+    room = memory_bytes - taken
+    if room < _LEAST:
+        # Ids get a part of whatever it is.
+        least = (taken - ids_bytes + _LEAST + _SPREAD) * memory_bytes // (memory_bytes - ids_bytes)
+        part, cure = "", ""
+        if held.num_bytes > order_bytes:
+            part = f", {format_bytes(held.num_bytes)} of them {held.purpose}"
+            cure = f", or {held.cure}"
+        elif order_bytes:
+            part = f", {format_bytes(order_bytes)} of them to reorder vertices"
+        roomy = ""
+        if ids_for is not None and ids_bytes:
+            theirs = -(-least // MIB) * MIB * ids_bytes // memory_bytes
+            num_ids = bisect_right(range(MAX_VERTICES), theirs, key=ids_for) - 1
+            roomy = f", which has room for {num_ids:,} different ids"
+        raise ConfigError(
+            f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
+            f"the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
+            f"{_whole_mib(least)}{roomy}{cure}."
+        )
+    return IngestShares.of(room)
+
+
+def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: Held = NOTHING_HELD) -> str:
+    """The least limit whose part for ids holds so much, and whose rest is enough."""
+    taken = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
+    return _whole_mib(max(IDS_SHARE * ids_bytes, taken * IDS_SHARE // (IDS_SHARE - 1) + 1))
+
+
+def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, directed: bool) -> None:
+    """Refuses edges that would make more runs than can be merged in the shares of a limit."""
+    runs = shares.num_runs(spooled_bytes, directed=directed)
+    if runs <= shares.most_runs:
+        return
+    enough = shares
+    while enough.num_runs(spooled_bytes, directed=directed) > enough.most_runs:
+        enough = IngestShares.of(enough.spool + enough.spool // 16)
+    raise ConfigError(
+        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}) leaves {format_bytes(shares.spool)} to sort "
+        f"{format_bytes(spooled_bytes)} of edges, which makes {runs:,} sorted runs, but {shares.most_runs:,} can be "
+        f"merged: give at least {_whole_mib(memory_bytes + enough.spool - shares.spool)}."
+    )
+
+
+def _whole_mib(number: int) -> str:
+    """An amount that is enough when it is given as it is told: rounded up."""
+    return f"{-(-number // MIB)} MiB"
+
+
+_WHOLE_BLOCKS = 128 << 10  # files, of which there are a score, end within a block; the manifest and the folder
+
+
+class EdgeCounts(NamedTuple):
+    """How much there is to write: edges as they are read, and as they are sorted for a direction; ids, and names."""
+
+    num_edges: int
+    num_stored: int
+    num_vertices: int
+    ids_bytes: int = 0
+    names_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Space:
+    """The bytes of each part of an ingest.
+
+    Scratch files: ``pairs`` as they were read (only to reorder them), ``spool`` of a sort, which gives back what it
+    reads, ``names`` of vertices, ``dealt`` rows of vertices on their way to another order. Arrays: ``csr`` of one
+    direction, of which ``offsets`` are a part, ``rows`` of vertices, their ``ids``.
+    """
+
+    pairs: int
+    spool: int
+    names: int
+    dealt: int
+    csr: int
+    offsets: int
+    rows: int
+    ids: int
+    directed: bool
+
+    @classmethod
+    def of(
+        cls,
+        counts: EdgeCounts,
+        *,
+        weighted: bool,
+        directed: bool,
+        reordered: bool,
+        features_bytes: int = 0,
+        rows_bytes: int = 0,
+    ) -> "Space":
+        """Of an ingest of so much; features are among the ``rows_bytes``."""
+        record, offsets = record_bytes(weighted), 8 * (counts.num_vertices + 1)
+        return cls(
+            pairs=counts.num_edges * record if reordered else 0,
+            spool=counts.num_stored * record,
+            names=counts.names_bytes,
+            dealt=max(features_bytes, counts.ids_bytes) if reordered else 0,
+            csr=counts.num_stored * (record - 4) + offsets,
+            offsets=offsets,
+            rows=rows_bytes,
+            ids=counts.ids_bytes,
+            directed=directed,
+        )
+
+    @property
+    def store(self) -> int:
+        """All arrays of the store."""
+        return self.csr * (2 if self.directed else 1) + self.rows + self.ids
+
+    @property
+    def most(self) -> int:
+        """All files together at the worst moment."""
+        kept = self.names + self.rows + (self.ids if self.pairs else 0)
+        dealing = self.pairs + kept + self.dealt
+        sorting = self.pairs + kept + self.spool
+        return max(dealing, sorting, kept + self._writing, self.store + self.names)
+
+    @property
+    def _writing(self) -> int:
+        """While a sort's file shrinks and arrays grow; of two directions, the second's file grows meanwhile."""
+        # An edge leaves the file before it is in an array, where it takes 4 bytes less: with every edge less is on
+        # disk. Only offsets may all come before the first edge, if no other vertex has one.
+        last = self.spool + self.offsets
+        # While the first of two directions is written, an edge that leaves its file goes to the second's: in the end
+        # that is all of the spool, beside the csr. The second is written beside the csr of the first, which is more.
+        return self.csr + last if self.directed else last
+
+
+def record_bytes(weighted: bool) -> int:
+    """What an edge takes in a scratch file."""
+    return 12 if weighted else 8
+
+
+def check_space(folder: Path, space: Space, already: int = 0) -> None:
+    """Refuses to go on where less is free than will be taken beside the bytes that ``already`` are."""
+    free, most = shutil.disk_usage(folder).free, space.most + _WHOLE_BLOCKS
+    if free + already < most:
+        taken = f"{format_bytes(already)} of it are taken and " if already else ""
+        raise DataError(
+            f"{folder.parent} needs {format_bytes(most)} of space for the store, which will have "
+            f"{format_bytes(space.store)}, and for scratch files beside it, but {taken}{format_bytes(free)} are free. "
+            "Make room, or give a place on a larger disk."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IngestBudget:
+    """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering.
+
+    ``held`` is what the source needs to be read, ``ids_for`` what the numbering takes for a number of ids.
+    """
+
+    folder: Path
+    settings: IngestSettings
+    attributes: Attributes
+    weighted: bool
+    resident: int
+    ids: int
+    held: Held = NOTHING_HELD
+    ids_for: Callable[[int], int] | None = None
+
+    def shares(self, num_vertices: int) -> IngestShares:
+        """The memory for sorting beside what the order of so many vertices takes, or a ConfigError."""
+        order = BYTES_PER_VERTEX * num_vertices if self._reordered else 0
+        return shares_of(
+            self.settings.memory_bytes,
+            resident=self.resident,
+            ids_bytes=self.ids,
+            order_bytes=order,
+            held=self.held,
+            ids_for=self.ids_for,
+        )
+
+    def check_before(self, source: EdgeSource, known: int | None) -> None:
+        """Refuses what cannot end well, as far as it is known how many edges and vertices there are."""
+        num_edges, num_vertices = getattr(source, "num_edges", None) or 0, known or 0
+        ids = 8 * num_vertices if self._reordered else 0
+        stored = num_edges * (2 if self.settings.undirected else 1)
+        self._check(EdgeCounts(num_edges, stored, num_vertices, ids), already=0)
+
+    def check_spooled(
+        self, spooled_bytes: int, num_read: int, num_vertices: int, numbering: Numbering, *, arrays_bytes: int
+    ) -> None:
+        """The same when all edges were read: ``spooled_bytes`` of them lie on disk, and so much of arrays."""
+        stored = num_read * (2 if self.settings.undirected else 1)
+        if not self._reordered:  # repeats are gone from what was sorted; the last run is in memory still
+            most = spooled_bytes + self.shares(num_vertices).spool // 3
+            stored = min(stored, most // record_bytes(self.weighted))
+        names = int(getattr(numbering, "scratch_bytes", 0))
+        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, Dense) else 0)
+        already = spooled_bytes + names + arrays_bytes
+        self._check(EdgeCounts(num_read, stored, num_vertices, ids, names), already)
+
+    @property
+    def _reordered(self) -> bool:
+        return self.settings.reorder != "none"
+
+    def _check(self, counts: EdgeCounts, already: int) -> None:
+        shares, directed = self.shares(counts.num_vertices), not self.settings.undirected
+        space = Space.of(
+            counts,
+            weighted=self.weighted,
+            directed=directed,
+            reordered=self._reordered,
+            features_bytes=self.attributes.features_bytes,
+            rows_bytes=self.attributes.rows_bytes(counts.num_vertices),
+        )
+        check_runs(self.settings.memory_bytes, shares, space.spool, directed=directed)
+        check_space(self.folder, space, already)
+
+
+def too_many_ids(error: TableFullError, settings: IngestSettings, resident: int, held: Held) -> ConfigError:
+    """The refusal of ids that do not fit into their part of the memory, with a limit that is enough for all."""
+    memory_bytes, order_bytes = settings.memory_bytes, 0
+    if settings.reorder != "none":
+        order_bytes = BYTES_PER_VERTEX * error.num_ids
+    least = least_for_ids(error.num_bytes, resident=resident, order_bytes=order_bytes, held=held)
+    return ConfigError(
+        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} is for ids, but "
+        f"there are about {error.num_ids:,} different ids, whose table takes {format_bytes(error.num_bytes)}: give at "
+        f"least {least}, or number the vertices from 0 beforehand and pass ids='dense' (--ids dense)."
+    )

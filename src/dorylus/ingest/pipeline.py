@@ -1,0 +1,307 @@
+"""The whole of an ingest: edges are spooled, sorted and written as CSR, in both directions where they have one.
+
+The second direction needs no second reading: while the first is written, its edges go, turned round, to a second sort.
+Where vertices are to have another order, edges wait in a scratch file until their degrees are known.
+
+Sorted edges as the arrays of a CSR, written as they come.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from dorylus.backends import EdgeSort, WeightClash
+from dorylus.errors import DataError, GraphError
+from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
+from dorylus.ingest.attributes import Attributes
+from dorylus.ingest.batches import EdgeSource, Numbering
+from dorylus.ingest.budget import BLOCK_EDGES, NOTHING_HELD, IngestBudget, IngestShares, too_many_ids
+from dorylus.ingest.ids import Dense, TableFullError
+from dorylus.ingest.progress import IngestProgress, Tell, silent
+from dorylus.ingest.scratch import PairSpool
+from dorylus.ingest.settings import IngestSettings
+from dorylus.ingest.spool import Bound, EdgeSink, Read, spool
+from dorylus.ingest.vertex_order import AsGiven, Reordered, called, degree_order, write_ids
+from dorylus.process_memory import resident_bytes
+
+STEP = 1 << 20  # vertices whose offsets are made at a time
+
+
+class CsrWriter:
+    """Writes ``indptr``, ``indices`` and perhaps weights as edges come."""
+
+    def __init__(self, indptr: ArrayWriter, indices: ArrayWriter, weight: ArrayWriter | None) -> None:
+        self._indptr, self._indices, self._weight = indptr, indices, weight
+        self._begun = 0  # rows whose first entry is known
+        self._last = -1  # row of an edge
+        self.num_edges = self.num_filled = 0  # rows that have an edge
+
+    def write(self, rows: IdArray, columns: IdArray, weight: FloatArray | None) -> None:
+        """Appends edges, which follow the ones before in order of (row, column)."""
+        if not rows.size:
+            return
+        self._begin_rows(int(rows[-1]) + 1, rows)
+        self._indices.write(columns)
+        if self._weight is not None:
+            assert weight is not None
+            self._weight.write(weight)
+        self.num_edges += rows.size
+        self.num_filled += int(np.count_nonzero(np.diff(rows))) + (int(rows[0]) != self._last)
+        self._last = int(rows[-1])
+
+    def finish(self, num_vertices: int) -> None:
+        """Writes the rows that no edge came for."""
+        self._begin_rows(num_vertices, np.empty(0, np.int32))
+        self._indptr.write(np.array([self.num_edges], np.int64))
+
+    def _begin_rows(self, end: int, rows: IdArray) -> None:
+        for begin in range(self._begun, end, STEP):
+            vertices = np.arange(begin, min(begin + STEP, end), dtype=np.int32)
+            self._indptr.write(self.num_edges + np.searchsorted(rows, vertices).astype(np.int64))
+        self._begun = max(self._begun, end)
+
+
+@contextmanager
+def csr_arrays(folder: NewFolder, num_vertices: int, *, weighted: bool, prefix: str = "") -> Iterator[CsrWriter]:
+    """A writer of the arrays ``indptr``, ``indices`` and perhaps ``edge_weight``, with a prefix to their names."""
+    with ExitStack() as files:
+        indptr = files.enter_context(folder.array(f"{prefix}indptr", "<i8"))
+        indices = files.enter_context(folder.array(f"{prefix}indices", "<i4"))
+        weight = files.enter_context(folder.array(f"{prefix}edge_weight", "<f4")) if weighted else None
+        writer = CsrWriter(indptr, indices, weight)
+        yield writer
+        writer.finish(num_vertices)
+
+
+MANY_VERTICES, MOST_PER_EDGE = 10_000_000, 100
+"""More vertices than the first, and than the second for every edge, are not taken from the largest id alone."""
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What an ingest wrote."""
+
+    num_vertices: int
+    num_edges: int
+    num_read: int
+    weighted: bool = False
+    perhaps_heading: tuple[str, str] | None = None
+    """The names of a text's first line, where they have no other edge: it may be a heading that was taken for one."""
+    num_alone: int = 0
+    """At least so many vertices have no edge, where nothing but the largest id says how many vertices there are."""
+    num_files: int | None = None
+    """How many files the edges were read from; None where they were in memory."""
+    left_out: tuple[Path, ...] = ()
+    """Files that hold no edge."""
+    unchecked: tuple[Path, ...] = ()
+    """Parquet files without checksums of their pages: damage to these files cannot be seen."""
+
+
+def ingest(
+    source: EdgeSource,
+    numbering: Numbering,
+    store: Address,
+    settings: IngestSettings,
+    tell: Tell = silent,
+    *,
+    ids_bytes: int = 0,
+) -> Ingested:
+    """Writes the edges of ``source`` as a store: whole or, after any error, not at all.
+
+    ``ids_bytes`` of the memory are left to the numbering.
+    """
+    attributes = Attributes.open(settings)
+    known = _known_vertices(attributes, settings, numbering)
+    held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
+    ids_for = None if getattr(numbering, "fixed", False) else getattr(numbering, "bytes_for", None)
+    budget = partial(
+        IngestBudget,
+        settings=settings,
+        attributes=attributes,
+        resident=resident,
+        ids=ids_bytes,
+        held=held,
+        ids_for=ids_for,
+    )
+    budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
+    with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
+        read = Read.of(source)
+        on_its_way = _Ingest(
+            folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell
+        )
+        on_its_way.budget.check_before(source, known)
+        folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
+        try:
+            return on_its_way.run(source, numbering, known)
+        except TableFullError as error:
+            raise too_many_ids(error, settings, resident, held) from error
+
+
+def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering: Numbering) -> int | None:
+    """How many vertices there are, as far as it is known before the edges are read."""
+    rows, asked = attributes.num_vertices(), settings.num_vertices
+    if rows is not None and asked is not None and rows != asked:
+        raise DataError(
+            f"num_vertices={asked:,}, but {attributes.told}. Leave num_vertices= out, or give a row for every vertex."
+        )
+    known, listed = rows if asked is None else asked, numbering.num_vertices
+    if known is not None and known != listed and getattr(numbering, "fixed", False):
+        other = f"num_vertices={known:,}. Leave num_vertices= out."
+        if attributes.told:
+            other = f"{attributes.told}. Give an id for every row, in their order."
+        raise DataError(f"the list of vertices has {listed:,} ids, but {other}")
+    return known
+
+
+@dataclass
+class _Ingest:
+    """One ingest on its way."""
+
+    folder: NewFolder
+    settings: IngestSettings
+    budget: IngestBudget
+    read: Read
+    attributes: Attributes
+    tell: Tell
+    num_filled: int = 0
+    """How many vertices have edges, those with in-edges and with out-edges counted apart."""
+
+    def run(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        """Writes all but the manifest; ``known`` is how many vertices there are, where that is known by now."""
+        way = self._as_given if self.settings.reorder == "none" else self._reordered
+        try:
+            return way(source, numbering, known)
+        except WeightClash as clash:
+            raise self._refusal(clash, numbering, of_files=hasattr(source, "strings")) from clash
+
+    def _refusal(self, clash: WeightClash, numbering: Numbering, *, of_files: bool) -> GraphError:
+        ends, arrow, turn = (clash.column, clash.row), "->", ""
+        if self.settings.undirected:  # the sort may have turned it round
+            ends, arrow = (min(ends), max(ends)), "-"
+            turn = "pass undirected=False (--directed) if direction matters, "
+        source, destination = (called(numbering, int(end)) for end in ends)
+        columns = "or, if the third column is no weight, leave it out by columns=(0, 1) (--columns 0,1)"
+        keep = "keep them all by drop_duplicates=False (--keep-duplicates)"
+        return GraphError(
+            f"edge {source} {arrow} {destination} is given twice, with weights {clash.first} and {clash.second} as "
+            f"float32. Merge repeated edges first, {turn}{f'{keep}, {columns}' if of_files else f'or {keep}'}."
+        )
+
+    def _as_given(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        shares = self.budget.shares(0)
+        if known is not None:  # bad rows come early
+            self._write_vertices(known, AsGiven())
+        with self._sort(shares.spool, first=True) as sort:
+            num_read = self._spool(source, numbering, sort, known)
+            count = self._count(numbering, known, num_read)
+            self._check_spooled(sort.spooled_bytes, num_read, count, numbering)
+            num_edges = self._write_edges(sort, shares, count, num_read)
+        if known is None:
+            self._write_vertices(count, AsGiven())
+        self._write_ids(numbering, count, AsGiven())
+        return self._made(count, num_edges, num_read, known)
+
+    def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+        with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
+            num_read = self._spool(source, numbering, pairs, known)
+            count = self._count(numbering, known, num_read)
+            self._check_spooled(pairs.num_bytes, num_read, count, numbering)
+            shares = self.budget.shares(count)
+            old = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
+            order = Reordered(old, shares.spool, self.folder.path)
+            self._write_vertices(count, order)
+            self._write_ids(numbering, count, order)
+            try:
+                with self._sort(shares.spool, first=True) as sort:
+                    self._renumber(pairs, order, sort)
+                    pairs.close()
+                    num_edges = self._write_edges(sort, shares, count, num_read)
+            except WeightClash as clash:
+                raise WeightClash(old[clash.row], old[clash.column], clash.first, clash.second) from clash
+        return self._made(count, num_edges, num_read, known)
+
+    def _spool(self, source: EdgeSource, numbering: Numbering, sink: EdgeSink, known: int | None) -> int:
+        bound = None if known is None else Bound(known, self.attributes.told)
+        return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+
+    def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
+        written = sum(entry["bytes"] for entry in self.folder.entries.values())
+        self.budget.check_spooled(spooled_bytes, num_read, count, numbering, arrays_bytes=written)
+
+    def _count(self, numbering: Numbering, known: int | None, num_read: int) -> int:
+        """How many vertices there are; refused where hardly one of very many has an edge, and nothing asks for them."""
+        if known is not None:
+            return known
+        count = numbering.num_vertices
+        if isinstance(numbering, Dense) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
+            raise DataError(
+                f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
+                "none. Number those that occur by ids='map' (--ids map), mend the id if it is wrong, or ask for all "
+                f"vertices by num_vertices={count} (--num-vertices {count})."
+            )
+        return count
+
+    def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
+        done = 0
+        for rows, columns, weight in pairs.blocks():
+            sort.add(order.place[rows], order.place[columns], weight)
+            done += rows.size
+            self.tell(IngestProgress("renumbering edges", done, pairs.num_edges, "edges"))
+
+    def _write_vertices(self, count: int, order: AsGiven | Reordered) -> None:
+        self.folder.facts.update(self.attributes.write(self.folder, count, order, self.tell))
+
+    def _write_ids(self, numbering: Numbering, count: int, order: AsGiven | Reordered) -> None:
+        write_ids(self.folder, numbering, count, order)
+
+    def _made(self, num_vertices: int, num_edges: int, num_read: int, known: int | None) -> Ingested:
+        version = version_of({name: entry["dtype"] for name, entry in self.folder.entries.items()})
+        self.folder.facts.update(version=version, num_vertices=num_vertices, num_edges=num_edges)
+        alone = max(0, num_vertices - self.num_filled) if known is None else 0
+        return Ingested(num_vertices, num_edges, num_read, self.read.weighted, num_alone=alone)
+
+    def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
+        """A sort that mends the edges when it is the first; the second gets them as they are to be."""
+        return EdgeSort(
+            self.folder.path,
+            memory_bytes,
+            weighted=self.read.weighted,
+            undirected=first and self.settings.undirected,
+            drop_self_loops=first and self.settings.drop_self_loops,
+            coalesce=first and self.settings.drop_duplicates,
+        )
+
+    def _write_edges(self, sort: EdgeSort, shares: IngestShares, num_vertices: int, num_read: int) -> int:
+        """Writes the edges in all directions that they have; how many there are in one."""
+        merge = shares.merge
+        if self.settings.undirected:
+            return self._write_csr(sort, merge, num_vertices, "writing edges", 2 * num_read)
+        with self._sort(shares.transpose, first=False) as turned:
+            num_edges = self._write_csr(sort, merge, num_vertices, "writing in-edges", num_read, turned)
+            sort.close()
+            return self._write_csr(turned, merge, num_vertices, "writing out-edges", num_edges, prefix="out.")
+
+    def _write_csr(
+        self,
+        sort: EdgeSort,
+        memory_bytes: int,
+        num_vertices: int,
+        stage: str,
+        expected: int,
+        turned: EdgeSort | None = None,
+        prefix: str = "",
+    ) -> int:
+        weighted = self.read.weighted
+        with csr_arrays(self.folder, num_vertices, weighted=weighted, prefix=prefix) as writer:
+            for rows, columns, weight in sort.sorted(memory_bytes, BLOCK_EDGES):
+                writer.write(rows, columns, weight)
+                if turned is not None:
+                    turned.add(columns, rows, weight)
+                self.tell(IngestProgress(stage, writer.num_edges, expected, "edges"))
+            self.tell(IngestProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
+        self.num_filled += writer.num_filled
+        return writer.num_edges

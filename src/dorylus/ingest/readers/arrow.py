@@ -1,0 +1,165 @@
+"""The package that reads Arrow and Parquet, where it is installed, and its errors as ours.
+
+Columns of Arrow as ends and weights of edges.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dorylus.errors import DataError
+from dorylus.extras import optional
+from dorylus.ingest.batches import EdgeBatch, Ends, Tokens, counted
+from dorylus.ingest.readers import columns as column_choice
+from dorylus.ingest.readers import columns as row_checks
+from dorylus.ingest.readers.edge_file import MAX_EDGES
+from dorylus.ingest.readers.options import ReadOptions
+
+INSTALL = 'pip install "dorylus[parquet]"'
+
+
+def pyarrow() -> Any:
+    """The package, or a DataError that says how to install it."""
+    optional("pyarrow.ipc", INSTALL)
+    return optional("pyarrow", INSTALL)
+
+
+def compute() -> Any:
+    """Arrow's functions; apart, as they take 10 MiB that nobody needs who reads numbers."""
+    return optional("pyarrow.compute", INSTALL)
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Arrow's own errors as a DataError about the file."""
+    pa = pyarrow()
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise DataError(
+            f"cannot read {path}: {str(error).splitlines()[0]} Copy it whole, or write it again."
+        ) from error
+
+
+NAME_ROWS = 1 << 16
+NAME_BYTES = 8 << 20
+"""A batch of names holds at most so many edges and, unless one has longer names, bytes an end."""
+
+
+class ArrowColumns:
+    """The columns of a file that edges are made of."""
+
+    def __init__(self, path: Path, schema: Any, options: ReadOptions) -> None:
+        self._path = path
+        self._options = options
+        self.positions = column_choice.pick(path, list(schema.names), options)
+        self.names = [schema.names[position] for position in self.positions]
+        for name in self.names:
+            if schema.names.count(name) > 1:
+                raise DataError(f"{path} has {schema.names.count(name)} columns called {name!r}. Rename all but one.")
+        column_choice.refuse_reversed(path, self.names, options)
+        types = [schema.types[position] for position in self.positions]
+        kinds = {self._kind(name, kind) for name, kind in zip(self.names[:2], types, strict=False)}
+        if len(kinds) > 1:
+            raise DataError(f"{path}: of {self.names[0]!r} and {self.names[1]!r}, one holds numbers and one strings.")
+        self.strings = kinds == {"strings"}
+        self.weighted = len(self.positions) == 3
+        is_number = pyarrow().types
+        if self.weighted and not (is_number.is_floating(types[2]) or is_number.is_integer(types[2])):
+            raise DataError(f"{path}: the weight {self.names[2]!r} holds {types[2]}. Weights are numbers.")
+
+    def batches(self, batch: Any, row: int, begin: int, end: int) -> Iterator[EdgeBatch]:
+        """The edges of a record batch whose first row is ``row`` of the file, and that lies from begin to end in it."""
+        first, lengths = 0, [_lengths(batch.column(name)) for name in self.names[:2]]
+        while first < batch.num_rows:
+            part = batch.slice(first, self._num_fitting(batch, first, lengths))
+            columns = [self._column(part.column(name), name, row + first) for name in self.names]
+            source, destination = (self._ends(column, row + first) for column in columns[:2])
+            weight = None
+            if self.weighted:
+                weight = row_checks.weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
+            place = counted(row + first, f"{self._path}, row")
+            first += part.num_rows
+            yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, place)
+
+    def _num_fitting(self, batch: Any, first: int, lengths: list[Any]) -> int:
+        """How many rows from ``first`` on make a batch of edges: fewer where names are long."""
+        if not self.strings:
+            return MAX_EDGES
+        count = min(MAX_EDGES, NAME_ROWS, int(batch.num_rows) - first)
+        while count > 1 and self._most_bytes(batch.slice(first, count), lengths) > NAME_BYTES:
+            count //= 2
+        return count
+
+    def _most_bytes(self, part: Any, lengths: list[Any]) -> int:
+        """What the longer of both columns of names takes."""
+        ends = zip(self.names, lengths, strict=False)
+        return max(_name_bytes(part.column(name), each) for name, each in ends)
+
+    def _kind(self, name: str, kind: Any) -> str:
+        types = pyarrow().types
+        value = kind.value_type if types.is_dictionary(kind) else kind
+        if types.is_integer(value):
+            return "strings" if self._options.ids == "strings" else "numbers"
+        strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
+        if any(is_one(value) for is_one in strings):
+            if self._options.ids == "dense":
+                raise DataError(f"{self._path}: {name!r} holds strings, but ids='dense' asks for numbers from 0.")
+            return "strings"
+        others = " Or, if others are source and destination, name those by columns= (--columns)."
+        raise DataError(
+            f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
+            f"column.{others if self._options.columns is None else ''}"
+        )
+
+    def _column(self, column: Any, name: str, row: int) -> Any:
+        if column.null_count:
+            missing = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
+            raise DataError(
+                f"{self._path}, row {missing:,}: {name!r} is missing. Every edge has both ends and its weight."
+            )
+        return column.dictionary_decode() if pyarrow().types.is_dictionary(column.type) else column
+
+    def _ends(self, column: Any, row: int) -> Ends:
+        if not self.strings:
+            return row_checks.ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
+        tokens = _tokens(column)
+        empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
+        if empty.size:
+            raise DataError(f"{self._path}, row {row + int(empty[0]):,}: an id is empty. Give every vertex a name.")
+        return tokens
+
+
+def _tokens(column: Any) -> Tokens:
+    pa = pyarrow()
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        column = column.cast(pa.large_binary())
+    else:
+        column = column.cast(pa.large_string())
+    _, starts, data = column.buffers()
+    first = column.offset
+    offsets: NDArray[np.int64] = np.frombuffer(starts, np.int64)[first : first + len(column) + 1]
+    content = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    return Tokens(content[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+
+def _lengths(column: Any) -> Any:
+    """How long each name of a dictionary is; None for a column that has none, or no names in it."""
+    types = pyarrow().types
+    if not types.is_dictionary(column.type) or types.is_integer(column.type.value_type):
+        return None
+    return compute().binary_length(column.dictionary)
+
+
+def _name_bytes(column: Any, lengths: Any) -> int:
+    """What the names in a column take, those of a dictionary as often as they are used."""
+    if lengths is None:
+        pa = pyarrow()
+        # A part of a view counts all that the whole looks at.
+        return int((column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column).nbytes)
+    return int(compute().sum(lengths.take(column.indices)).as_py() or 0)

@@ -1,0 +1,186 @@
+"""Bytes kept on disk for a while, in a file without a name that vanishes with the process.
+
+Edges kept on disk as they were read, until it is known which numbers their ends are to have.
+
+Names kept on disk in the order of their numbers, in files without a name that vanish with the process.
+"""
+
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from dorylus.backends import EdgeBlock
+from dorylus.graph import FloatArray, IdArray
+from dorylus.ingest.batches import Tokens
+
+SYNC_BYTES = 32 << 20
+BUFFER_BYTES = 1 << 20
+
+
+class SpoolFile:
+    """A file that is written and read anywhere, of which the page cache keeps little; a full disk is an OSError."""
+
+    def __init__(self, folder: Path) -> None:
+        descriptor, name = tempfile.mkstemp(prefix=".dorylus-", dir=folder)
+        os.unlink(name)  # at once: a process that is killed leaves nothing
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._appended = self._unsynced = 0
+        self.close = weakref.finalize(self, os.close, descriptor)
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Add bytes at the end of those that were added."""
+        self._buffer += data
+        if len(self._buffer) >= BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is still in memory."""
+        rest = bytes(self._buffer)
+        self._buffer.clear()
+        self.write(rest, self._appended)
+        self._appended += len(rest)
+
+    def write(self, data: bytes | memoryview, begin: int) -> None:
+        """Put bytes from ``begin`` on."""
+        rest = memoryview(data)
+        while rest:
+            count = os.pwrite(self._descriptor, rest, begin)
+            begin, rest = begin + count, rest[count:]
+            self._unsynced += count
+        if self._unsynced >= SYNC_BYTES:
+            os.fdatasync(self._descriptor)  # pages that are not on disk yet cannot be dropped
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            self._unsynced = 0
+
+    def read(self, begin: int, count: int) -> bytes:
+        """``count`` bytes from ``begin`` on."""
+        first, parts = begin, []
+        while count > 0:
+            part = os.pread(self._descriptor, count, begin)
+            if not part:
+                raise OSError(f"a scratch file ended {count:,} bytes early")
+            parts.append(part)
+            begin, count = begin + len(part), count - len(part)
+        os.posix_fadvise(self._descriptor, first, begin - first, os.POSIX_FADV_DONTNEED)
+        return b"".join(parts)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class PairSpool:
+    """Takes edges as a sort does, and gives them back as often as asked, in the order and the blocks they came in."""
+
+    def __init__(self, folder: Path, *, weighted: bool) -> None:
+        self._file = SpoolFile(folder)
+        self._types = ("<i4", "<i4", "<f4") if weighted else ("<i4", "<i4")
+        self._counts: list[int] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """What they take on disk, where all of them are now."""
+        self._file.flush()
+        return 4 * len(self._types) * self.num_edges
+
+    @property
+    def num_edges(self) -> int:
+        """How many were added."""
+        return sum(self._counts)
+
+    def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None = None) -> None:
+        """Adds the edges (rows[e], columns[e]), with weights where all have them."""
+        for values in (rows, columns, weights):
+            if values is not None:
+                self._file.append(np.ascontiguousarray(values).view(np.uint8).data)
+        self._counts.append(rows.size)
+
+    def blocks(self) -> Iterator[EdgeBlock]:
+        """All edges."""
+        self._file.flush()
+        begin = 0
+        for count in self._counts:
+            raw = self._file.read(begin, 4 * count * len(self._types))
+            parts = [np.frombuffer(raw, kind, count, 4 * count * part) for part, kind in enumerate(self._types)]
+            yield parts[0], parts[1], parts[2] if len(parts) == 3 else None
+            begin += len(raw)
+
+    def close(self) -> None:
+        """Gives the disk space back."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+BLOCK_NAMES = 1 << 16
+BLOCK_BYTES = 8 << 20
+
+
+class TokenSpool:
+    """Names in the order they were added."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._bytes, self._ends = SpoolFile(folder), SpoolFile(folder)
+        self._count = self._num_bytes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def num_bytes(self) -> int:
+        """What names and their places take on disk, where all of them are now."""
+        self._flush()
+        return self._num_bytes + 8 * self._count
+
+    def append(self, names: Tokens) -> None:
+        """Add names at the end."""
+        if not len(names):
+            return
+        begin, end = int(names.offsets[0]), int(names.offsets[-1])
+        self._bytes.append(names.bytes[begin:end].data)
+        self._ends.append((names.offsets[1:] - begin + self._num_bytes).astype("<i8").view(np.uint8).data)
+        self._num_bytes += end - begin
+        self._count += len(names)
+
+    def blocks(self) -> Iterator[Tokens]:
+        """All names, some at a time."""
+        self._flush()
+        begin = 0
+        for first in range(0, self._count, BLOCK_NAMES):
+            raw = self._ends.read(8 * first, 8 * min(BLOCK_NAMES, self._count - first))
+            offsets = np.concatenate([[begin], np.frombuffer(raw, "<i8")]).astype(np.int64)
+            yield from self._cut(offsets)
+            begin = int(offsets[-1])
+
+    def close(self) -> None:
+        """Give the disk space back."""
+        self._bytes.close()
+        self._ends.close()
+
+    def _flush(self) -> None:
+        self._bytes.flush()
+        self._ends.flush()
+
+    def _cut(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Tokens]:
+        """The names between offsets, in pieces of bounded size unless one name is longer."""
+        first, last = 0, len(offsets) - 1
+        while first < last:
+            fitting = int(np.searchsorted(offsets, offsets[first] + BLOCK_BYTES, side="right")) - 1
+            after = min(max(fitting, first + 1), last)
+            begin, end = int(offsets[first]), int(offsets[after])
+            content = np.frombuffer(self._bytes.read(begin, end - begin), np.uint8)
+            yield Tokens(content, offsets[first : after + 1] - begin)
+            first = after

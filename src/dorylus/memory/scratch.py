@@ -1,0 +1,62 @@
+"""The folder in which a run under a memory limit has its files, and whether the disk has room for them."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from dorylus.config import RunConfig
+from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
+from dorylus.sizes import format_bytes
+
+
+def scratch_folder(graph: Graph, config: RunConfig) -> str:
+    """The folder asked for, or else the one that the run's folder, or the graph's store, is in.
+
+    Where that is memory and no disk (tmpfs, which /tmp often is), the next one that is on a disk, if there is any.
+    """
+    if config.scratch_dir is not None:
+        return config.scratch_dir
+    beside: list[str] = []
+    if config.run_dir is not None:
+        beside.append(str(Path(config.run_dir).resolve().parent))
+    if graph.store is not None and not is_elsewhere(graph.store):
+        beside.append(str(Path(graph.store).parent))
+    return disk_folder(*beside) or (beside or [tempfile.gettempdir()])[0]
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Bytes that a run needs in a folder, and those that are free there; None where there is no such folder.
+
+    ``in_memory``: the kind of its file system, where that is memory and no disk.
+    """
+
+    folder: str
+    needed: int
+    free: int | None
+    in_memory: str | None = None
+
+    @classmethod
+    def of(cls, folder: str, needed: int, *, asked: bool) -> "Scratch":
+        """Looks at the disk. A folder that was not ``asked`` for by name is made with the run's, if need be."""
+        place = Path(folder)
+        while not asked and not place.is_dir() and place != place.parent:
+            place = place.parent
+        if not place.is_dir():
+            return cls(folder, needed, None)
+        return cls(folder, needed, shutil.disk_usage(place).free, file_system_in_memory(place))
+
+    @property
+    def problem(self) -> str:
+        """Why it will not do, and the cure; nothing where it will."""
+        if self.free is None:
+            return f"scratch_dir={self.folder!r} is no folder: make it, or name another."
+        if self.in_memory is not None and self.needed:
+            return not_on_a_disk(self.folder, self.in_memory)
+        if self.needed <= self.free:
+            return ""
+        return (
+            f"the run needs {format_bytes(self.needed)} of scratch in {self.folder}, which has "
+            f"{format_bytes(self.free)} free: make room there, or name another folder as scratch_dir."
+        )

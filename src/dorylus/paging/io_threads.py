@@ -1,0 +1,75 @@
+"""The mover: threads that carry pages between memory and files while others compute."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+THREADS = 2  # enough to keep a disk busy: one reads while the other writes
+WRITES = 4  # under way at most, so that what waits to be written stays small
+
+
+class Moved(NamedTuple):
+    """Bytes that went between memory and files."""
+
+    read: int = 0
+    written: int = 0
+
+    def since(self, before: "Moved") -> "Moved":
+        """Those that have come since."""
+        return Moved(self.read - before.read, self.written - before.written)
+
+
+class IoThreads:
+    """Carries out reads and writes. Who writes faster than the disk waits; every wait has a deadline."""
+
+    def __init__(self, deadline_s: float = 600.0) -> None:
+        self.deadline_s = deadline_s
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="dorylus-pages")
+        self._writes = threading.BoundedSemaphore(WRITES)
+        self._failure: BaseException | None = None
+        self.moved = Moved()
+        self._lock = threading.Lock()
+
+    def read(self, work: Callable[[], int]) -> Future[int]:
+        """Have something read, soon; ``work`` gives the number of bytes."""
+        self.check()
+        return self._threads.submit(self._counted, work, reading=True)
+
+    def write(self, work: Callable[[], int]) -> None:
+        """Have something written. An error comes up with whoever writes or reads next."""
+        self.check()
+        if not self._writes.acquire(timeout=self.deadline_s):
+            raise TimeoutError(f"the disk took nothing within deadline_s={self.deadline_s:g}.")
+        self._threads.submit(self._write, work)
+
+    def count(self, num_bytes: int) -> int:
+        """Count bytes that somebody read for themselves."""
+        self._add(Moved(read=num_bytes))
+        return num_bytes
+
+    def check(self) -> None:
+        """Raise what went wrong behind our backs."""
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self) -> None:
+        """Finish what was begun, and stop."""
+        self._threads.shutdown()
+
+    def _write(self, work: Callable[[], int]) -> None:
+        try:
+            self._counted(work, reading=False)
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._writes.release()
+
+    def _counted(self, work: Callable[[], int], *, reading: bool) -> int:
+        count = work()
+        self._add(Moved(read=count) if reading else Moved(written=count))
+        return count
+
+    def _add(self, more: Moved) -> None:
+        with self._lock:
+            self.moved = Moved(self.moved.read + more.read, self.moved.written + more.written)

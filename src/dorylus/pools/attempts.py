@@ -1,0 +1,232 @@
+"""What becomes of each call: launched, tried again, answered or given up. Pure: events and the time in, actions out.
+
+A call is open from its submission until it is answered or fails, once. Meanwhile it has at most one attempt that is
+*current*: an attempt that is overdue goes on, but another takes its place; whichever answers first wins. What attempts
+report after that is counted and dropped.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from random import Random
+
+from dorylus.pools.pacing import Circuit, Durations, LaunchQueue, Overdue, Pace, Policy
+from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable
+from dorylus.pools.tickets import Action, Attempt, Cancel, Complete, Fail, Launch, RelaunchCounts, Ticket, name_of
+from dorylus.saga import Call, Kept, Reply
+
+
+class Attempts:
+    """All open calls and their attempts. Every method gives what is to be done now."""
+
+    def __init__(self, policy: Policy, random: Random) -> None:
+        self._policy, self._random = policy, random
+        self._durations, self._circuit = Durations(policy), Circuit(policy)
+        self._pace = Pace(policy)
+        self._queue = LaunchQueue(self._pace)
+        self._overdue = Overdue(self._durations)
+        self._open: dict[int, Ticket] = {}
+        self._down: str | None = None
+        self._counts = RelaunchCounts()
+
+    @property
+    def counts(self) -> RelaunchCounts:
+        """A copy of what was counted so far."""
+        return replace(self._counts)
+
+    def wake_s(self) -> float:
+        """When :meth:`wake` is to be called if nothing happens before; infinite if there is no need."""
+        return min(self._overdue.next_s(), self._circuit.opens_s, self._queue.next_s())
+
+    def submit(
+        self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None], now_s: float
+    ) -> list[Action]:
+        """Take a call."""
+        ticket = Ticket(self._counts.calls, call, done, failed)
+        self._counts.calls += 1
+        if self._down is not None:
+            ticket.is_open = False
+            return [Fail(ticket, Unavailable(self._down))]
+        self._open[ticket.number] = ticket
+        self._queue.add(ticket, now_s)
+        return self._go_on([], now_s)
+
+    def taken(self, attempt: Attempt, now_s: float) -> list[Action]:
+        """The pool has taken an attempt: its time runs from now."""
+        ticket = attempt.ticket
+        if ticket is None:
+            return []
+        attempt.launched_s, attempt.taken = now_s, True
+        self._overdue.watch(attempt, attempt.kind, ticket.timeouts, now_s)
+        return self._go_on([], now_s)
+
+    def answered(self, attempt: Attempt, reply: Reply, now_s: float) -> list[Action]:
+        """An attempt has a result: the first one wins."""
+        self._circuit.succeeded(now_s)
+        self._pace.succeeded()
+        if attempt.taken and not attempt.reported:
+            self._durations.observe(attempt.kind, now_s - attempt.launched_s)
+        ticket = self._reported(attempt)
+        if ticket is None:
+            self._counts.duplicates += 1
+            return self._go_on([], now_s)
+        self._close(ticket)
+        return self._go_on([Complete(ticket, reply)], now_s)
+
+    def faulted(self, attempt: Attempt, error: BaseException, now_s: float) -> list[Action]:
+        """An attempt has failed."""
+        ticket = self._reported(attempt)
+        if ticket is None:
+            self._counts.duplicates += 1
+            return self._go_on([], now_s)
+        current = self._end(ticket, attempt)
+        if isinstance(error, Throttled | Lost | Unavailable):
+            return self._go_on(self._after(ticket, attempt, error, current, now_s), now_s)
+        self._close(ticket)
+        return self._go_on([Fail(ticket, error)], now_s)
+
+    def wake(self, now_s: float) -> list[Action]:
+        """Time has passed."""
+        actions: list[Action] = []
+        for attempt in self._overdue.take(now_s):
+            ticket = attempt.ticket
+            assert ticket is not None
+            self._counts.timeouts += 1
+            ticket.timeouts += 1
+            self._end(ticket, attempt)
+            ticket.seen = f"no answer within {now_s - attempt.launched_s:.3g} s"
+            self._circuit.failed(attempt.launched_s, now_s, TimeoutError(ticket.seen))
+            actions += self._again(ticket, now_s)
+        return self._go_on(actions, now_s)
+
+    def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
+        """Nobody waits for these calls any more: they are not launched again, and what they report is dropped."""
+        wanted = {id(call) for call in calls}
+        launched: list[Call] = []
+        for ticket in [each for each in self._open.values() if id(each.submitted) in wanted]:
+            if ticket.launches:
+                launched += [ticket.submitted] if ticket.call is ticket.submitted else [ticket.submitted, ticket.call]
+            for attempt in ticket.attempts:
+                attempt.cancelled = True
+            self._close(ticket)
+        return self._go_on([Cancel(launched)], now_s)
+
+    def close(self) -> None:
+        """Forget all calls: whatever is reported from now on is dropped."""
+        for ticket in list(self._open.values()):
+            self._close(ticket)
+        self._queue.clear()
+
+    def _reported(self, attempt: Attempt) -> Ticket | None:
+        """Whose attempt it is that reports; None if that call is closed, or the attempt has reported before."""
+        ticket, attempt.ticket, attempt.reported = attempt.ticket, None, True
+        self._overdue.forget(attempt)
+        if ticket is not None:
+            ticket.attempts.remove(attempt)
+        return ticket
+
+    def _after(
+        self, ticket: Ticket, attempt: Attempt, fault: Throttled | Lost | Unavailable, current: bool, now_s: float
+    ) -> list[Action]:
+        """What follows from a fault of the service; of an attempt that was replaced, nothing follows for its call."""
+        self._circuit.failed(attempt.launched_s, now_s, fault)
+        ticket.seen = f"{type(fault).__name__}: {fault}"
+        if isinstance(fault, Throttled):
+            self._counts.throttled += 1
+            self._pace.throttled(attempt.number, now_s, fault.retry_after_s)
+        elif isinstance(fault, Lost):
+            self._counts.losses += 1
+            ticket.losses += 1
+        else:
+            self._counts.refused += 1
+            ticket.refusals += 1
+        if not isinstance(fault, Lost):
+            ticket.tries -= 1
+        if not current:
+            return []
+        return self._again(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
+
+    def _end(self, ticket: Ticket, attempt: Attempt | None) -> bool:
+        """An attempt is not waited for any more: was it the current one of its call?"""
+        if attempt is None or ticket.current is not attempt:
+            return False
+        ticket.current = None
+        self._pace.ended()
+        return True
+
+    def _pause_s(self, ticket: Ticket) -> float:
+        """Anything up to a limit that doubles: calls lost together must not come back together."""
+        doubled = self._policy.backoff_s * 2.0 ** min(ticket.losses + ticket.refusals - 1, 64)
+        return self._random.uniform(0.0, min(doubled, self._policy.backoff_at_most_s))
+
+    def _again(self, ticket: Ticket, when_s: float) -> list[Action]:
+        if ticket.tries < self._policy.attempts:
+            self._queue.add(ticket, when_s)
+            return []
+        self._close(ticket)
+        return [Fail(ticket, Exhausted(_tried(ticket)))]
+
+    def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
+        """What every event ends with: is the service down; who may be launched."""
+        if not self._open:
+            self._circuit.rest()
+        elif self._circuit.opens_s <= now_s:
+            return actions + self._break(now_s)
+        while (ticket := self._queue.take(now_s)) is not None:
+            actions.append(self._launch(ticket, now_s))
+        return actions
+
+    def _launch(self, ticket: Ticket, now_s: float) -> Launch:
+        if ticket.launches and isinstance(ticket.call.kept, Kept):
+            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be walked once: make it again
+        step, mode = ticket.call.task.step, ticket.call.mode
+        attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())
+        self._counts.launches += 1
+        self._counts.relaunches += ticket.launches > 0
+        ticket.launches += 1
+        ticket.tries += 1
+        ticket.current = attempt
+        ticket.attempts.append(attempt)
+        return Launch(attempt, ticket.call)
+
+    def _break(self, now_s: float) -> list[Action]:
+        """The service is down: every open call fails, and so does every later one."""
+        self._down = _out_of_service(self._circuit, now_s)
+        self._circuit.rest()
+        tickets = list(self._open.values())
+        for ticket in tickets:
+            self._close(ticket)
+        self._queue.clear()
+        return [Fail(ticket, Unavailable(self._down)) for ticket in tickets]
+
+    def _close(self, ticket: Ticket) -> None:
+        """The call is answered, or has failed: nothing more will come of it."""
+        del self._open[ticket.number]
+        ticket.is_open = False
+        self._end(ticket, ticket.current)
+        for attempt in ticket.attempts:
+            attempt.ticket = None
+            self._overdue.forget(attempt)
+        ticket.attempts.clear()
+
+
+def _tried(ticket: Ticket) -> str:
+    return (
+        f"{name_of(ticket.call)} was tried {ticket.tries} times, as often as it may be, and gave no result: "
+        f"{ticket.timeouts} time-outs and {ticket.losses} losses, the last one: {ticket.seen.rstrip('.')}. If other "
+        "calls go through, give functions more memory or use more intervals; if none does, look into the service. "
+        "Then try again."
+    )
+
+
+def _out_of_service(circuit: Circuit, now_s: float) -> str:
+    seen, lasted = circuit.last_failure, f"{circuit.trouble_s(now_s):.3g} s"
+    if isinstance(seen, Unavailable):  # it says itself what is wrong, and the cure: waiting is none
+        return (
+            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; once that is "
+            "mended, go on."
+        )
+    cause = str(seen) if isinstance(seen, TimeoutError) else f"{type(seen).__name__}: {seen}"
+    return (
+        f"the service that runs dense tasks is down: nothing has succeeded for {lasted}, and "
+        f"the last attempt ended with {cause.rstrip('.')}. Go on when the service is back."
+    )

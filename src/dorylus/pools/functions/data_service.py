@@ -1,0 +1,236 @@
+"""What the data ports answer: rows of open tasks, weights by version, programs by hash; and what functions push.
+
+A task's inputs may be fetched while it is open, and no longer: then their memory is others'. Each piece is taken once,
+whoever brings it. Nothing here opens a socket.
+
+Versions of the weights as functions ask for them: a version is one mapping, which never changes.
+
+The keys that invocations bring along: renewed well before they end, so that none ends under a task.
+
+The two data ports of a run: the graph server's rows and the parameter server's weights.
+"""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dorylus.functions import CONTENT, ArrayRole, ExportedProgram, Ports, ProgramError, narrow, role, which
+from dorylus.pools.functions.arrays import Arrays, array_of
+from dorylus.pools.functions.invocations import UsageCounter, told
+from dorylus.pools.functions.open_task import OpenTask, TaskWork
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.wire import ClientKeys, Frame, Refused, RunKeys
+
+
+@dataclass
+class _HeldVersion:
+    id: str
+    weights: Mapping[str, Tensor]
+    users: int = 0
+
+
+class WeightVersions:
+    """The versions that tasks use, and the few used last: the next task probably wants one of them, under the same id.
+
+    Ids start with ``prefix``, so that no function takes the weights of another run for them.
+    """
+
+    def __init__(self, prefix: str, max_unused: int = 4) -> None:
+        self._prefix, self._max_unused = prefix, max_unused
+        self._lock = threading.Lock()
+        self._by_identity: OrderedDict[int, _HeldVersion] = OrderedDict()
+        self._by_id: dict[str, _HeldVersion] = {}
+        self._made = 0
+
+    def use(self, weights: Mapping[str, Tensor]) -> str:
+        """The id of this version, which stays until as many have let go of it."""
+        with self._lock:
+            held = self._by_identity.get(id(weights))
+            if held is None:
+                held = _HeldVersion(f"{self._prefix}-{self._made}", weights)
+                self._made += 1
+                self._by_identity[id(weights)] = self._by_id[held.id] = held
+            held.users += 1
+            self._by_identity.move_to_end(id(weights))
+            return held.id
+
+    def let_go(self, version: str) -> None:
+        """One user less; of the versions without any, the oldest are forgotten."""
+        with self._lock:
+            self._by_id[version].users -= 1
+            unused = [held for held in self._by_identity.values() if not held.users]
+            for held in unused[: max(0, len(unused) - self._max_unused)]:
+                del self._by_identity[id(held.weights)], self._by_id[held.id]
+
+    def get(self, version: str, names: list[str]) -> Arrays:
+        """Some weights of a version, under the names programs know them by."""
+        with self._lock:
+            held = self._by_id.get(version)
+        if held is None:
+            raise Refused(f"no task uses version {version[:100]} of the weights any more.")
+        if unknown := [name for name in names if role(name) is not ArrayRole.WEIGHT or which(name) not in held.weights]:
+            raise Refused(f"version {version} of the weights has no {', '.join(unknown)[:1000]}.")
+        return {name: array_of(held.weights[which(name)]) for name in names}
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+
+class DataService:
+    """The open tasks of a pool, as its two ports show them; ``completed`` is told of a task whose last piece came."""
+
+    def __init__(
+        self,
+        versions: WeightVersions,
+        usage: UsageCounter,
+        precision: str,
+        completed: Callable[[OpenTask], None],
+    ) -> None:
+        self._versions, self._usage, self._precision, self._completed = versions, usage, precision, completed
+        self._lock = threading.Lock()
+        self._tasks: dict[str, OpenTask] = {}
+        self._programs: dict[str, ExportedProgram] = {}
+
+    def open(self, task: OpenTask, program: ExportedProgram) -> None:
+        """Let functions fetch a task's inputs and push its outputs."""
+        with self._lock:
+            self._tasks[task.id] = task
+            self._programs[program.hash] = program
+
+    def withdraw(self, task: OpenTask) -> None:
+        """The task is over: whoever still fetches or pushes is refused."""
+        with self._lock:
+            self._tasks.pop(task.id, None)
+
+    def answer_rows(self, request: Frame) -> Frame:
+        """The graph server's port: parts of rows out, outputs in."""
+        ask = request.header.get("ask")
+        if ask == "hello":
+            return Frame({"hello": "rows"}, {})
+        task, work = self._open(request)
+        part = _number(request.header, "part", len(work.parts))
+        if ask == "rows":
+            arrays = narrow(work.inputs.part(*work.parts[part]), self._precision)
+            self._usage.add(task.kind, bytes_in=_bytes(arrays))
+            return Frame({"part": part}, arrays)
+        if ask == "take":
+            return self._take(task, work, request, lambda: work.outcome.take_rows(part, request.arrays))
+        raise Refused(f"the port of rows is not asked for {told(repr(ask))}.")
+
+    def answer_weights(self, request: Frame) -> Frame:
+        """The parameter server's port: weights and programs out, gradients and the loss in."""
+        ask, header = request.header.get("ask"), request.header
+        if ask == "hello":
+            return Frame({"hello": "weights"}, {})
+        task, work = self._open(request)
+        if ask == "take":
+            return self._take(task, work, request, lambda: work.outcome.take_sums(0, request.arrays))
+        if ask == "program":
+            arrays = self._program(str(header.get("program")))
+        elif ask == "weights":
+            arrays = self._versions.get(str(header.get("version")), _names(header))
+        else:
+            raise Refused(f"the port of weights is not asked for {told(repr(ask))}.")
+        self._usage.add(task.kind, bytes_in=_bytes(arrays))
+        return Frame({}, arrays)
+
+    def _open(self, request: Frame) -> tuple[OpenTask, TaskWork]:
+        name = request.header.get("task")
+        with self._lock:
+            task = self._tasks.get(name) if isinstance(name, str) else None
+        if task is None or task.work is None:
+            if request.header.get("ask") == "take":
+                self._usage.add("late", duplicates=1, bytes_out=_bytes(request.arrays))
+            raise Refused("the task is over, or was never here: another attempt has completed it.")
+        return task, task.work
+
+    def _take(self, task: OpenTask, work: TaskWork, request: Frame, take: Callable[[], bool]) -> Frame:
+        self._usage.add(task.kind, bytes_out=_bytes(request.arrays))
+        try:
+            taken = take()
+        except ProgramError as error:
+            raise Refused(f"not what the task gives: {error}") from error
+        if not taken:
+            self._usage.add(task.kind, duplicates=1)
+        elif work.outcome.complete:
+            self._completed(task)
+        return Frame({"taken": taken}, {})
+
+    def _program(self, program_hash: str) -> Arrays:
+        with self._lock:
+            program = self._programs.get(program_hash)
+        if program is None:
+            raise Refused("no open task runs that program.")
+        return {CONTENT: np.frombuffer(program.content, np.uint8)}
+
+
+def _number(header: dict[str, Any], name: str, count: int) -> int:
+    value = header.get(name)
+    if type(value) is not int or not 0 <= value < count:
+        raise Refused(f"a request's {name} is a whole number from 0 to {count - 1}.")
+    return value
+
+
+def _names(header: dict[str, Any]) -> list[str]:
+    names = header.get("names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Refused("a request for weights gives their names.")
+    return names
+
+
+def _bytes(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
+
+
+class Keyring:
+    """One client's keys for all functions of a run; past half of their lifetime, invocations bring new ones."""
+
+    def __init__(self, keys: RunKeys, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
+        self._keys, self._lifetime_s, self._clock = keys, lifetime_s, clock
+        self._lock = threading.Lock()
+        self._current: ClientKeys | None = None
+
+    def header(self) -> dict[str, Any]:
+        """Keys that open the ports for at least half of a lifetime, for the header of an invocation."""
+        with self._lock:
+            if self._current is None or self._current.expires_at - self._clock() < self._lifetime_s / 2:
+                self._current = self._keys.client(self._lifetime_s)
+            return self._current.to_header()
+
+
+class DataPorts:
+    """Both ports, listening with the same keys; functions get keys that end."""
+
+    def __init__(self, config: FunctionsConfig, service: DataService) -> None:
+        from dorylus.wire import DataPort, RunKeys
+
+        keys = RunKeys.fresh()
+        self._keyring = Keyring(keys, config.key_lifetime_s)
+        rows, weights = config.ports
+        advertise = config.advertise
+        self._rows = DataPort(keys, service.answer_rows, host=config.host, port=rows, advertise=advertise)
+        try:
+            self._weights = DataPort(keys, service.answer_weights, host=config.host, port=weights, advertise=advertise)
+        except BaseException:
+            self._rows.close()
+            raise
+
+    def dialled(self) -> Ports:
+        """Where functions dial, and with which keys from now on."""
+        return Ports(self._rows.address, self._weights.address, self._keyring.header())
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._rows.close()
+        self._weights.close()
+
+
+def open_ports(config: FunctionsConfig, service: DataService) -> DataPorts:
+    """The two ports of a run."""
+    return DataPorts(config, service)

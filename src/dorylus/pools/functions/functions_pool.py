@@ -1,0 +1,324 @@
+"""The pool whose dense tasks run on functions, whatever service runs those.
+
+A call becomes a program and named arrays; these travel by one of two data paths; what comes back becomes the reply. Two
+submissions of the same call are two attempts at one task: whichever completes it completes it for both.
+
+A pool of functions from an invoker and settings, with programs kept on disk for the next run.
+"""
+
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+from math import inf
+from typing import Any
+
+from dorylus.errors import TrainingError
+from dorylus.functions import ExportedProgram, Exports, ProgramCache, signature
+from dorylus.pools.functions.arrays import reply_of
+from dorylus.pools.functions.data_paths import DataPath, Job, OpenPortsOf, PathChoice
+from dorylus.pools.functions.data_service import open_ports
+from dorylus.pools.functions.invocations import FunctionUsage, Invocations, Invoked, UsageCounter
+from dorylus.pools.functions.open_task import OpenTask, TaskAttempt
+from dorylus.pools.functions.programs import Programs
+from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.pool import Lost
+from dorylus.pools.services.invoker import Invoker
+from dorylus.saga import Call, Reply, Saved, dense
+
+Note = Callable[..., None]
+REPLY_THREADS = 4
+SETTLE_S = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Invocation:
+    """One of the invocations that an attempt at a task takes."""
+
+    task: OpenTask
+    attempt: TaskAttempt
+    job: Job
+
+
+class FunctionsPool:
+    """Runs calls on the functions that an invoker invokes.
+
+    It never tries a call again: wrap it in :class:`Relaunching` and :class:`Limited`. A call may be several
+    invocations; ``at_once`` says how many may be under way, of all calls together. The others wait, in order. An
+    attempt that another has replaced, or whose call was cancelled, counts no longer, nor does one whose results came
+    some seconds ago: a function that hangs must not hold up the others. Calls must not bring an autograd graph
+    (``kept``): it cannot travel.
+    What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
+    ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
+    ``begins`` is called before each of them.
+    """
+
+    def __init__(
+        self,
+        invoker: Invoker,
+        programs: Programs,
+        config: FunctionsConfig | None = None,
+        note: Note = lambda what, **details: None,
+        invoked: Callable[[Invoked], None] = lambda invocation: None,
+        open_ports: OpenPortsOf = open_ports,
+        at_once: Callable[[], float] = lambda: inf,
+        clock: Callable[[], float] = time.monotonic,
+        begins: Callable[[], None] = lambda: None,
+    ) -> None:
+        config = config or FunctionsConfig()
+        self._invoker, self._programs, self._note = invoker, programs, note
+        self._usage = UsageCounter()
+        self._invocations = invocations = Invocations(invoker, self._usage, config.timeout_s, invoked, begins=begins)
+        self._choice = PathChoice(config, invocations, self._usage, self._completed, open_ports)
+        self._run, self._serial = secrets.token_hex(8), count()
+        self._lock = threading.Lock()
+        self._open: dict[int, OpenTask] = {}
+        self._closed = False
+        self._at_once, self._clock = at_once, clock
+        self._waiting: deque[_Invocation] = deque()
+        self._under_way: set[_Invocation] = set()
+        self._path: DataPath | None = None
+        self._no_path: BaseException | None = None
+        self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
+        # What a port's thread completes is answered by others: while it waited for the engine it could serve nobody.
+        self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="dorylus-reply")
+        self._is_choosing = False
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Take a call; it is answered from a thread of the pool's, but for one that leaves functions nothing to do."""
+        attempt = TaskAttempt(done, failed)
+        with self._lock:
+            if self._closed:
+                raise TrainingError("the pool is closed: it takes no more calls.")
+            if not self._is_choosing:
+                self._is_choosing = True
+                self._programs.first(self._choose_path)
+            if id(call) not in self._open:
+                self._open[id(call)] = OpenTask(f"{self._run}-{next(self._serial)}", call)
+            task = self._open[id(call)]
+            for earlier in task.attempts:
+                earlier.replaced = True
+            task.attempts.append(attempt)
+        try:
+            _check_can_travel(call)
+            self._programs.when_ready(call, partial(self._launch, task, attempt), partial(self._fail, task, attempt))
+        except Exception as error:
+            self._fail(task, attempt, error)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: what waits is not invoked any more, and functions are refused their rows.
+
+        An invocation that is under way ends by itself, and is billed; what it brings is dropped.
+        """
+        for call in calls:
+            with self._lock:
+                task = self._open.get(id(call))
+                for attempt in () if task is None else task.attempts:
+                    attempt.answered = attempt.replaced = True
+            if task is not None:
+                self._end(task)
+        with self._lock:
+            self._waiting = deque(each for each in self._waiting if not each.task.over)
+        self._start_next()
+
+    def usage(self) -> Mapping[str, FunctionUsage]:
+        """What functions were used for so far, by kind of task."""
+        return self._usage.snapshot()
+
+    @property
+    def data_path(self) -> str | None:
+        """The path tensors travel by; None until it is chosen."""
+        return None if self._path is None else self._path.name
+
+    def settle(self) -> None:
+        """Wait a moment for invocations whose results have come already: they end, and are billed, a little later."""
+        self._invocations.wait_for_all(SETTLE_S)
+
+    def close(self) -> None:
+        """Stop: invocations under way are abandoned, ports and threads closed."""
+        with self._lock:
+            self._closed = True
+            self._open.clear()
+            self._waiting.clear()
+        self._invoker.close()
+        self._programs.close()
+        self._calls.shutdown(wait=True, cancel_futures=True)
+        if self._path is not None:
+            self._path.close()
+        self._replies.shutdown(wait=True, cancel_futures=True)
+
+    def _choose_path(self) -> None:
+        try:
+            self._path, why = self._choice.make(self._run)
+            self._note("data_path", path=self._path.name, why=why)
+        except Exception as error:  # nobody would hear of it in this thread: the calls will
+            self._no_path = error
+
+    def _launch(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> None:
+        """Set an attempt going, now that its program is there."""
+        try:
+            if not program.outputs or all(rows.shape[0] == 0 for rows in task.call.inputs):
+                self._answer(task, dense.run(task.call))
+                return
+            jobs = self._jobs(task, attempt, program)
+            with self._lock:
+                self._waiting.extend(_Invocation(task, attempt, job) for job in jobs)
+            self._start_next()
+        except Exception as error:
+            self._fail(task, attempt, error)
+
+    def _jobs(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> list[Job]:
+        path = self._path
+        if path is None:
+            raise self._no_path or TrainingError("the pool has no data path: it was closed before it was opened.")
+        with self._lock:
+            if task.over or self._closed:
+                return []
+            if task.work is None:
+                task.work = path.prepare(task, program)
+            jobs = path.jobs(task, task.work)
+            attempt.jobs = len(jobs)
+        return jobs
+
+    def _start_next(self) -> None:
+        """Start as many of the invocations that wait as may be under way."""
+        with self._lock:
+            while self._waiting and not self._closed and self._num_counted() < self._at_once():
+                invocation = self._waiting.popleft()
+                if not invocation.task.over:
+                    self._under_way.add(invocation)
+                    self._calls.submit(self._carry_out, invocation)
+
+    def _num_counted(self) -> int:
+        settled_s = self._clock() - SETTLE_S
+        return sum(
+            not each.attempt.replaced and not (each.task.over and each.task.over_s < settled_s)
+            for each in self._under_way
+        )
+
+    def _carry_out(self, invocation: "_Invocation") -> None:
+        try:
+            self._invoke(invocation.task, invocation.attempt, invocation.job)
+        finally:
+            with self._lock:
+                self._under_way.discard(invocation)
+            self._start_next()
+
+    def _invoke(self, task: OpenTask, attempt: TaskAttempt, job: Job) -> None:
+        assert task.work is not None
+        try:
+            if not task.over:
+                job()
+        except Exception as error:
+            self._fail(task, attempt, error)
+            return
+        with self._lock:
+            attempt.jobs -= 1
+            ended = attempt.jobs == 0
+        if task.work.outcome.complete:
+            if self._end(task):
+                self._reply(task)
+        elif ended:
+            self._fail(task, attempt, Lost("a function ended without having brought all of its task's outputs."))
+
+    def _completed(self, task: OpenTask) -> None:
+        """A function has pushed the last piece of a task; its invocation may end much later, or never."""
+        if self._end(task):
+            self._replies.submit(self._reply, task)
+
+    def _reply(self, task: OpenTask) -> None:
+        assert task.work is not None
+        try:
+            reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
+        except Exception as error:  # nobody would hear of it in this thread
+            fault = error
+            self._tell(task, lambda attempt: attempt.failed(fault))
+        else:
+            self._tell(task, lambda attempt: attempt.done(reply))
+
+    def _answer(self, task: OpenTask, reply: Reply) -> None:
+        if self._end(task):
+            self._tell(task, lambda attempt: attempt.done(reply))
+
+    def _tell(self, task: OpenTask, tell: Callable[[TaskAttempt], Any]) -> None:
+        """Answer the attempts that have had no answer."""
+        with self._lock:
+            waiting = [] if self._closed else [attempt for attempt in task.attempts if not attempt.answered]
+            for attempt in waiting:
+                attempt.answered = True
+        for attempt in waiting:
+            _heard(partial(tell, attempt))
+
+    def _fail(self, task: OpenTask, attempt: TaskAttempt, error: BaseException) -> None:
+        """An attempt has failed; with the last one the task is given up."""
+        with self._lock:
+            if attempt.answered or self._closed or task.over:
+                return
+            attempt.answered = True
+            last = all(each.answered for each in task.attempts)
+        if last:
+            self._end(task)
+        _heard(partial(attempt.failed, error))
+
+    def _end(self, task: OpenTask) -> bool:
+        """Call a task over; False if it was already."""
+        with self._lock:
+            if task.over or self._closed:
+                return False
+            task.over, task.over_s = True, self._clock()
+            self._open.pop(id(task.call), None)
+        if self._path is not None:
+            self._path.withdraw(task)
+        return True
+
+
+def _heard(answer: Callable[[], Any]) -> None:
+    """Give an answer; an error of whoever takes it is not the call's, and must not vanish in a thread of ours."""
+    try:
+        answer()
+    except Exception:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+def _check_can_travel(call: Call) -> None:
+    if call.kept is not None and not isinstance(call.kept, Saved):
+        raise TrainingError(
+            f"{call.body.label} kept its autograd graph, which cannot travel to a function: train with "
+            "rematerialize=True."
+        )
+
+
+def functions_pool(
+    invoker: Invoker,
+    config: FunctionsConfig | None = None,
+    *,
+    cache: ProgramCache | None = None,
+    note: Note = lambda what, **details: None,
+    invoked: Callable[[Invoked], None] = lambda invocation: None,
+    at_once: Callable[[], float] = lambda: inf,
+    begins: Callable[[], None] = lambda: None,
+) -> FunctionsPool:
+    """The pool; ``cache`` is where finished exports are kept, the user's cache folder unless given.
+
+    ``at_once`` is how many invocations may be under way.
+    """
+    exports = Exports(ProgramCache() if cache is None else cache)
+    rematerialize = (config or FunctionsConfig()).rematerialize
+
+    def asked(call: Call) -> Call:
+        return replace(call, keep=False) if rematerialize else call
+
+    def export(call: Call) -> ExportedProgram:
+        start_s = time.perf_counter()
+        program = exports.program(asked(call))
+        note("program", body=call.body.label, mode=call.mode.value, seconds=time.perf_counter() - start_s)
+        return program
+
+    programs = Programs(lambda call: signature(asked(call)), export)
+    return FunctionsPool(invoker, programs, config, note, invoked, at_once=at_once, begins=begins)

@@ -1,0 +1,179 @@
+"""Invocations of the function: frames around a service's bytes, faults for what goes wrong, and a count of it all.
+
+What functions were used for: counters that a meter reads.
+"""
+
+import math
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+from dorylus.errors import TrainingError
+from dorylus.pools.functions.arrays import Array
+from dorylus.pools.pool import Lost
+from dorylus.pools.services.invoker import InvocationResponse, Invoker
+from dorylus.saga import Call
+from dorylus.wire import Frame, FrameError, pack, unpack
+
+
+@dataclass
+class FunctionUsage:
+    """Totals. Bytes are as functions see them: ``bytes_in`` what they were sent or fetched, ``bytes_out`` the rest.
+
+    ``duplicates``: parts that came when another attempt had already brought them, or too late for anyone.
+    """
+
+    invocations: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    billed_ms: float = 0.0
+    init_ms: float = 0.0
+    fetch_ms: float = 0.0
+    compute_ms: float = 0.0
+    push_ms: float = 0.0
+    cold_starts: int = 0
+    duplicates: int = 0
+
+    def __add__(self, other: "FunctionUsage") -> "FunctionUsage":
+        return FunctionUsage(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(FunctionUsage)))
+
+
+class UsageCounter:
+    """Counts the usage of each kind of task (AV, ∇AV and so on); any thread may add."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_kind: dict[str, FunctionUsage] = defaultdict(FunctionUsage)
+
+    def add(self, kind: str, **amounts: float) -> None:
+        """Add to some counters of a kind of task."""
+        with self._lock:
+            usage = self._by_kind[kind]
+            for name, amount in amounts.items():
+                setattr(usage, name, getattr(usage, name) + amount)
+
+    def snapshot(self) -> Mapping[str, FunctionUsage]:
+        """The usage so far, by kind of task."""
+        with self._lock:
+            return {kind: replace(usage) for kind, usage in self._by_kind.items()}
+
+    def total(self) -> FunctionUsage:
+        """The usage so far, of all kinds together."""
+        return sum(self.snapshot().values(), FunctionUsage())
+
+
+MAX_TEXT: Final = 4000  # characters of what a function says that are kept
+
+
+@dataclass(frozen=True)
+class Invoked:
+    """One invocation that the service bills: one that is lost, too. ``kind`` is the kind of task, or ``"probe"``.
+
+    ``billed_ms`` is what the service says, else what the function says, else how long it was waited for; ``init_ms`` is
+    the part of it that a cold start took.
+    """
+
+    kind: str
+    billed_ms: float
+    cold: bool
+    bytes_in: int
+    bytes_out: int
+    init_ms: float = 0.0
+
+
+class Invocations:
+    """Invokes the function for calls; each invocation is counted, and what the function could not do is raised.
+
+    ``begins`` is called before every invocation, ``invoked`` hears of it at its end: in the thread that makes it.
+    """
+
+    def __init__(
+        self,
+        invoker: Invoker,
+        usage: UsageCounter,
+        timeout_s: float,
+        invoked: Callable[[Invoked], None] = lambda invocation: None,
+        clock: Callable[[], float] = time.perf_counter,
+        begins: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.invoker, self._usage, self._timeout_s = invoker, usage, timeout_s
+        self._invoked, self._clock, self._begins = invoked, clock, begins
+        self._ended, self._under_way = threading.Condition(), 0
+
+    def wait_for_all(self, timeout_s: float) -> bool:
+        """Wait until none is under way; False if some still are."""
+        with self._ended:
+            return self._ended.wait_for(lambda: not self._under_way, timeout_s)
+
+    def run(self, call: Call, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
+        """What the function answers to a frame; raises a fault, or the body's own error."""
+        frame = self.ask(str(call.task.kind), header, arrays)
+        if "error" not in frame.header:
+            return frame
+        text = told(frame.header["error"])
+        if frame.header.get("kind") in ("frame", "wire", "refused"):
+            raise Lost(f"a function could not read or reach its data: {text}")
+        where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
+        raise TrainingError(f"{call.body.label} failed {where}, in a function: {text}")
+
+    def ask(self, kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
+        """What the function answers to a frame, counted as of a kind of task."""
+        request = b"".join(pack(header, arrays))
+        with self._counted():
+            return self._ask(kind, request)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._ended:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._under_way -= 1
+                self._ended.notify_all()
+
+    def _ask(self, kind: str, request: bytes) -> Frame:
+        self._usage.add(kind, invocations=1, bytes_in=len(request))
+        self._begins()
+        start_s = self._clock()
+        try:
+            answer = self.invoker.invoke(request, self._timeout_s)
+            frame = unpack(answer.content)
+        except Lost:
+            self._bill(kind, Invoked(kind, 1000 * (self._clock() - start_s), False, len(request), 0))
+            raise
+        except FrameError as error:
+            self._bill(kind, Invoked(kind, 1000 * (self._clock() - start_s), False, len(request), 0))
+            raise Lost(f"a function answered with something that is no frame: {error}") from error
+        self._count(kind, len(request), answer, frame)
+        return frame
+
+    def _count(self, kind: str, request_bytes: int, answer: InvocationResponse, frame: Frame) -> None:
+        found = frame.header.get("timings")
+        timings = found if isinstance(found, dict) else {}
+        billed = math.ceil(_milliseconds(timings, "total_ms")) if answer.billed_ms is None else answer.billed_ms
+        cold = frame.header.get("cold") is True if answer.cold is None else answer.cold
+        size = memoryview(answer.content).nbytes
+        spent = {name: _milliseconds(timings, name) for name in ("init_ms", "fetch_ms", "compute_ms", "push_ms")}
+        self._usage.add(kind, bytes_out=size, **spent)
+        init_ms = (spent["init_ms"] if answer.init_ms is None else answer.init_ms) if cold else 0.0
+        self._bill(kind, Invoked(kind, billed, cold, request_bytes, size, min(init_ms, billed)))
+
+    def _bill(self, kind: str, invocation: Invoked) -> None:
+        self._usage.add(kind, billed_ms=invocation.billed_ms, cold_starts=int(invocation.cold))
+        self._invoked(invocation)
+
+
+def told(text: Any) -> str:
+    """What a function says in words, as it may stand in an error or a log: one line of bounded length."""
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:MAX_TEXT])
+
+
+def _milliseconds(timings: Mapping[str, Any], name: str) -> float:
+    value = timings.get(name, 0.0)
+    return float(value) if isinstance(value, int | float) and 0 <= value < 1e9 else 0.0

@@ -1,0 +1,91 @@
+"""Task fusion switched off: the last ApplyVertex, the loss and ∇AV as the three things they are."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dorylus.pools.functions.open_task import columns_of
+from dorylus.pools.pool import TensorPool
+from dorylus.saga import Call, Mode, Reply, Targets, loss_sum
+
+
+@dataclass(eq=False)
+class _Halves:
+    """A call for the loss, and the half of it that is under way."""
+
+    call: Call
+    under_way: Call
+    cancelled: bool = False
+
+
+class Unfused:
+    """A pool around a pool: a call for the loss becomes a forward call, the loss's gradient here, a gradient call.
+
+    Same numbers, one invocation and one trip of the logits there and back more. Both calls are tasks of their own to
+    the pool inside, so whatever tries calls again belongs there. ``keep``: the forward call is asked for what its
+    gradient needs.
+    """
+
+    def __init__(self, inner: TensorPool, *, keep: bool = False) -> None:
+        self._inner, self._keep = inner, keep
+        self._open: dict[int, _Halves] = {}  # calls for the loss, by their id
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Hand the call on, cut in two if it is one for the loss."""
+        if call.mode is not Mode.LOSS or not call.inputs[0].shape[0]:
+            self._inner.submit(call, done, failed)
+            return
+        targets = call.targets
+        assert targets is not None
+
+        def go_on(forward: Reply) -> None:
+            try:
+                loss, cotangent = grad_of_loss(targets, forward.outputs[0])
+                others = (None,) * (len(forward.outputs) - 1)
+                backward = replace(call, mode=Mode.GRADIENT, targets=None, cotangents=(cotangent, *others), columns=())
+                halves.under_way = gradient = replace(backward, kept=forward.kept)
+                if not halves.cancelled:
+                    self._inner.submit(gradient, lambda reply: answer(done, replace(reply, loss=loss)), fail)
+                if halves.cancelled:  # meanwhile: the pool inside may not have had it yet when it was told
+                    self._inner.cancel([gradient])
+            except Exception as error:
+                fail(error)
+
+        def answer(told: Callable[[Any], None], what: Any) -> None:
+            self._open.pop(id(call), None)
+            told(what)
+
+        def fail(error: BaseException) -> None:
+            answer(failed, error)
+
+        forward = replace(call, mode=Mode.FORWARD, targets=None, columns=columns_of(call), keep=self._keep)
+        halves = self._open[id(call)] = _Halves(call, forward)
+        self._inner.submit(forward, go_on, fail)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Have the pool inside let go of these calls, or of the half of each that is under way."""
+        inside = []
+        for call in calls:
+            halves = self._open.pop(id(call), None)
+            if halves is None:
+                inside.append(call)
+            else:
+                halves.cancelled = True  # before the half is read: another thread may be about to submit the second
+                inside.append(halves.under_way)
+        self._inner.cancel(inside)
+
+    def close(self) -> None:
+        """Close the pool inside."""
+        self._inner.close()
+
+
+def grad_of_loss(targets: Targets, logits: Tensor) -> tuple[float, Tensor]:
+    """The loss of some rows, and its gradient by their logits."""
+    with torch.enable_grad():
+        leaf = logits.detach().requires_grad_()
+        loss = loss_sum(targets.loss, leaf, targets.labels) / targets.total
+        (cotangent,) = torch.autograd.grad(loss, leaf)
+    return float(loss.detach()), cotangent

@@ -1,0 +1,248 @@
+"""At most so many calls under way at any pool; the others wait, in order of priority.
+
+Who may go, and who waits: at most so many under way, the others in order of priority. Pure: time is passed in.
+"""
+
+import heapq
+import threading
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from dorylus.errors import ConfigError, TrainingError
+from dorylus.pipeline import Task
+from dorylus.pools.clock import CallbackQueue, Clock, Deed, RealClock
+from dorylus.pools.pool import TensorPool
+from dorylus.pools.tickets import name_of
+from dorylus.saga import Call, Reply
+
+
+@dataclass(eq=False)
+class QueuePlace:
+    """A call in the line."""
+
+    call: Call
+    done: Callable[[Reply], None]
+    failed: Callable[[BaseException], None]
+    joined_s: float
+    launched_s: float = 0.0
+    dropped: bool = False  # the answer is not wanted any more
+
+
+class Completion(NamedTuple):
+    """A call that has been answered, and what happened since the one before was.
+
+    ``kind``: what calls that do the same work have in common. ``busy_s`` is how much of that time there was anybody in
+    the line, ``waiting_s`` the integral over it of how many waited, ``peak`` the most that were under way. ``waited``:
+    whether this call had to wait.
+    """
+
+    kind: Hashable
+    interval: int
+    launched_s: float
+    ended_s: float
+    waited: bool
+    busy_s: float
+    waiting_s: float
+    peak: int
+
+
+class Load(NamedTuple):
+    """A line at one moment, and its totals so far. ``idle_s``: when nobody was in it."""
+
+    limit: int
+    waiting: int
+    under_way: int
+    completed: int
+    busy_s: float
+    idle_s: float
+
+
+class CallQueue:
+    """At most ``limit`` calls under way; those that wait go in the order of their tasks, then of their coming."""
+
+    def __init__(self, limit: int, now_s: float) -> None:
+        self.limit = limit
+        self._waiting: list[tuple[Task, int, QueuePlace]] = []
+        self._under_way: set[QueuePlace] = set()
+        self._joined = self._completed = self._peak = 0
+        self._counted_s = now_s  # up to when time has been counted
+        self._busy_s = self._idle_s = 0.0
+        self._since = (0.0, 0.0)  # busy and waiting seconds since the last completion
+
+    def load(self, now_s: float) -> Load:
+        """How it stands."""
+        self._count_time(now_s)
+        waiting, under_way = len(self._waiting), len(self._under_way)
+        return Load(self.limit, waiting, under_way, self._completed, self._busy_s, self._idle_s)
+
+    def join(
+        self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None], now_s: float
+    ) -> None:
+        """A call comes."""
+        self._count_time(now_s)
+        heapq.heappush(self._waiting, (call.task, self._joined, QueuePlace(call, done, failed, now_s)))
+        self._joined += 1
+
+    def go(self, now_s: float) -> list[QueuePlace]:
+        """Those that may go now; they are under way from now on."""
+        self._count_time(now_s)
+        gone = []
+        while self._waiting and len(self._under_way) < self.limit:
+            place = heapq.heappop(self._waiting)[2]
+            place.launched_s = now_s
+            self._under_way.add(place)
+            gone.append(place)
+        self._peak = max(self._peak, len(self._under_way))
+        return gone
+
+    def left(self, place: QueuePlace, now_s: float) -> bool:
+        """A call is not under way any more; False if that was known, or the line is cleared."""
+        self._count_time(now_s)
+        if place not in self._under_way:
+            return False
+        self._under_way.remove(place)
+        return True
+
+    def completed(self, place: QueuePlace, now_s: float) -> Completion:
+        """A call that has left was answered: what is to be known about it."""
+        busy_s, waiting_s = self._since
+        peak, self._peak = self._peak, len(self._under_way)
+        self._since = (0.0, 0.0)
+        self._completed += 1
+        call, waited = place.call, place.launched_s > place.joined_s
+        # The body tells training from evaluation, whose steps are counted alike.
+        kind = (call.task.step, call.mode, call.body)
+        return Completion(kind, call.task.interval, place.launched_s, now_s, waited, busy_s, waiting_s, peak)
+
+    def drop(self, calls: Collection[Call], now_s: float) -> list[Call]:
+        """These calls leave the line; gives those of them that were under way."""
+        self._count_time(now_s)
+        wanted = {id(call) for call in calls}
+        gone = [place for place in self._under_way if id(place.call) in wanted]
+        for place in gone:
+            place.dropped = True
+        self._under_way.difference_update(gone)
+        self._waiting = [each for each in self._waiting if id(each[2].call) not in wanted]
+        heapq.heapify(self._waiting)
+        return [place.call for place in gone]
+
+    def clear(self) -> None:
+        """Everybody is forgotten."""
+        self._waiting.clear()
+        self._under_way.clear()
+
+    def _count_time(self, now_s: float) -> None:
+        passed_s, self._counted_s = now_s - self._counted_s, now_s
+        if self._waiting or self._under_way:
+            self._busy_s += passed_s
+            busy_s, waiting_s = self._since
+            self._since = (busy_s + passed_s, waiting_s + passed_s * len(self._waiting))
+        else:
+            self._idle_s += passed_s
+
+
+class LimitedPool:
+    """A pool around a pool: it never has more than ``limit`` calls at a time.
+
+    ``watch`` hears of every call that was answered, in the thread that answers, after the answer was given and before
+    the next call goes. It may change the limit.
+    """
+
+    def __init__(
+        self,
+        inner: TensorPool,
+        limit: int,
+        clock: Clock | None = None,
+        watch: Callable[[Completion], None] | None = None,
+    ) -> None:
+        self._inner, self._watch = inner, watch
+        self._clock: Clock = clock or RealClock()  # asked for the time only: it starts no thread
+        self._line = CallQueue(_checked(limit), self._clock.now())
+        self._outbox = CallbackQueue()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def limit(self) -> int:
+        """How many calls may be under way."""
+        return self._line.limit
+
+    @property
+    def load(self) -> Load:
+        """How many calls wait and are under way now, and totals so far."""
+        with self._lock:
+            return self._line.load(self._clock.now())
+
+    def set_limit(self, limit: int) -> None:
+        """Another limit from now on. Calls that are under way stay so, also if that is too many now."""
+        with self._lock:
+            self._line.limit = _checked(limit)
+        self._go_on()
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Take a call; it goes at once, or when it is its turn."""
+        with self._lock:
+            if self._closed:
+                raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
+            now_s = self._clock.now()  # looked at once: a call that goes at once has not waited
+            self._line.join(call, done, failed, now_s)
+            gone = self._line.go(now_s)
+        self._launch_all(gone)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Let go of these calls: those that wait do not go any more, and the places of the others are free."""
+        with self._lock:
+            under_way = self._line.drop(calls, self._clock.now())
+        self._inner.cancel(under_way)
+        self._go_on()
+
+    def close(self) -> None:
+        """Stop; calls that wait are forgotten."""
+        with self._lock:
+            self._closed = True
+            self._line.clear()
+        self._outbox.close()
+        self._inner.close()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            gone = self._line.go(self._clock.now())
+        self._launch_all(gone)
+
+    def _launch_all(self, gone: list[QueuePlace]) -> None:
+        self._outbox.run([partial(self._launch, place) for place in gone])
+
+    def _launch(self, place: QueuePlace) -> None:
+        if self._closed or place.dropped:
+            return
+        try:
+            self._inner.submit(place.call, partial(self._done, place), partial(self._failed, place))
+        except Exception as error:
+            self._failed(place, error)
+        if place.dropped:  # meanwhile: the pool inside may not have had it yet when it was told
+            self._inner.cancel([place.call])
+
+    def _done(self, place: QueuePlace, reply: Reply) -> None:
+        with self._lock:
+            now_s = self._clock.now()
+            if not self._line.left(place, now_s):
+                return
+            completion = self._line.completed(place, now_s)
+        deeds: list[Deed] = [partial(self._outbox.answer, partial(place.done, reply))]
+        if self._watch is not None:
+            deeds.append(partial(self._watch, completion))
+        self._outbox.run([*deeds, self._go_on])
+
+    def _failed(self, place: QueuePlace, error: BaseException) -> None:
+        with self._lock:
+            if not self._line.left(place, self._clock.now()):
+                return
+        self._outbox.run([partial(self._outbox.answer, partial(place.failed, error)), self._go_on])
+
+
+def _checked(limit: int) -> int:
+    if limit < 1:
+        raise ConfigError(f"limit={limit}: at least one call must be allowed under way, or none would ever end.")
+    return limit

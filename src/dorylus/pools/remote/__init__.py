@@ -1,1 +1,0 @@
-"""Calls that travel to functions: programs and arrays, the two data paths, and what comes back."""

@@ -1,0 +1,170 @@
+"""The run log as a file: one JSON object a line, on disk as soon as it is written, mended after a crash.
+
+A line has at most ``MOST_LINE_BYTES``, so that no reader needs more memory than that for one, whatever the file holds.
+
+The seam between a run and whoever watches it: a sink takes records. The shipped twin keeps them in a list.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+import errno
+import json
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+from dorylus.errors import DorylusError, cannot_write
+
+Record = Mapping[str, Any]
+
+
+class Sink(Protocol):
+    """Where records go: a file, a terminal, a list."""
+
+    def write(self, record: Record) -> None:
+        """Takes one record, which nobody changes afterwards."""
+
+    def close(self) -> None:
+        """Lets go of files and terminals; called once, after the last record."""
+
+
+class MemorySink:
+    """Keeps every record in ``records``: the twin for tests and notebooks."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.closed = False
+
+    def write(self, record: Record) -> None:
+        """Keeps a copy."""
+        self.records.append(dict(record))
+
+    def close(self) -> None:
+        """Remembers that it was closed."""
+        self.closed = True
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """The records of one kind, in order."""
+        return [record for record in self.records if record["kind"] == kind]
+
+
+MOST_LINE_BYTES = 64 << 20  # a million spans
+_BLOCK_BYTES = 1 << 20
+
+
+class JsonlSink:
+    """Writes each record as a line; with ``append`` after what is there, less a last line that a crash cut off."""
+
+    def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
+        self.path = Path(path)
+        try:
+            if append:
+                mend(self.path)
+            # Always at the end of the file: a log that something else cut short has no hole in it.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
+            self._file = open(os.open(self.path, flags, 0o666), "wb", buffering=0)  # noqa: SIM115  (open while the run is)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
+    def write(self, record: Record) -> None:
+        """Appends the record; the line goes to the system in one write, so that a crash tears at most the last."""
+        text = line(record)
+        if len(text) > MOST_LINE_BYTES:
+            text = line(_left_out(record, len(text)))
+        before = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(text) < len(text):
+                raise OSError(errno.ENOSPC, "the disk is full")
+        except OSError as error:
+            with suppress(OSError):  # or a record that fits later would go on in the middle of this line
+                self._file.truncate(before)
+            raise _cannot_write(self.path, error) from error
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+
+def line(record: Record) -> bytes:
+    """A record as strict JSON with its newline; numbers that are not finite become null."""
+    try:
+        text = json.dumps(record, allow_nan=False, ensure_ascii=False, default=_plain)
+    except ValueError:
+        text = json.dumps(plain_data(record), allow_nan=False, ensure_ascii=False)
+    return text.encode() + b"\n"
+
+
+def plain_data(value: Any) -> Any:
+    """The same in strict JSON's words: lists for tuples and arrays, null for numbers that are not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: plain_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_data(item) for item in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return plain_data(_plain(value))
+
+
+def mend(path: Path) -> None:
+    """Cuts a torn last line off a log, or ends it with a newline where only that is missing."""
+    if not path.exists():
+        return
+    with open(path, "r+b") as file:
+        end = file.seek(0, os.SEEK_END)
+        begin = _last_line(file, end)
+        file.seek(begin)
+        if begin == end:
+            return
+        if end - begin <= MOST_LINE_BYTES and record_of(file.read(end - begin)) is not None:
+            file.write(b"\n")
+        else:
+            file.truncate(begin)
+
+
+def _last_line(file: BinaryIO, end: int) -> int:
+    """Where the last line begins, which is the end where it is whole; looked for from the end, block by block."""
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        newline = file.read(end - begin).rfind(b"\n")
+        if newline >= 0:
+            return begin + newline + 1
+        end = begin
+    return 0
+
+
+def record_of(text: bytes) -> dict[str, Any] | None:
+    """The record that a line holds; None where it is not a whole one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _left_out(record: Record, num_bytes: int) -> Record:
+    """The record that stands for one that is longer than a line may be."""
+    known = {name: record[name] for name in ("t", "epoch") if name in record}
+    return {"kind": "left_out", **known, "record": record["kind"], "bytes": num_bytes}
+
+
+def _plain(value: object) -> Any:
+    """NumPy numbers and arrays, and paths, as JSON data."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} does not go into the run log: {value!r}")
+
+
+def _cannot_write(path: Path, error: OSError) -> DorylusError:
+    return cannot_write(
+        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a run_dir that can be "
+        "written, then resume or start again.",
+        error,
+    )

@@ -1,0 +1,139 @@
+"""What a run has used, written down while it is used: a process that is killed leaves a bill that is right.
+
+The file has room for two entries, which are written in turn: one that a kill cut off leaves the other. An entry is what
+was used in all, behind a checksum. While the run goes on, it is what will have been used half an interval later: the
+bill of a run that is killed is right on an average, and at most half an interval off. Nothing is forced to disk:
+``kill -9`` loses nothing of it, a power cut what the system had not written yet, at most what was used since the last
+checkpoint (``used.json``).
+"""
+
+import json
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from dorylus.errors import DorylusError, cannot_write
+
+EVERY_S = 0.05
+_ENTRY_BYTES = 4096
+_MOST = 1 << 63
+
+
+class UsageLedger:
+    """Writes down what ``used`` returns, every ``EVERY_S`` seconds and when it is asked to.
+
+    ``used(ahead_s)`` is what will have been used so many seconds from now.
+    """
+
+    def __init__(self, path: Path, used: Callable[[float], Mapping[str, Any]]) -> None:
+        self._path, self._used = path, used
+        self._lock, self._stopped = threading.Lock(), threading.Event()
+        self._number, self._process = 0, os.getpid()
+        try:
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+        self._thread = threading.Thread(target=self._keep_writing, name="dorylus-ledger", daemon=True)
+        self._thread.start()
+
+    def write(self) -> None:
+        """Write down what was used until now."""
+        try:
+            self._write(EVERY_S / 2)
+        except OSError as error:
+            raise self._cannot_write(error) from error
+
+    def take_back(self, used: Mapping[str, Any] | None) -> None:
+        """Write down what was used before this process began, and nothing more: it was refused, and costs nothing.
+
+        None: nothing was written down before, and the file goes.
+        """
+        if used is None:
+            self._path.unlink(missing_ok=True)
+            return
+        self._used = lambda ahead_s: used
+        for _ in range(2):  # both entries: the one of the larger amount counts
+            self.write()
+
+    def close(self) -> None:
+        """Write down what was used, and stop."""
+        self._stopped.set()
+        self._thread.join()
+        with suppress(OSError):
+            for _ in range(2):  # no entry says what would have come
+                self._write(0.0)
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
+
+    def _keep_writing(self) -> None:
+        while not self._stopped.wait(EVERY_S):
+            with suppress(OSError):  # the run's own thread reports it
+                self._write(EVERY_S / 2)
+
+    def _write(self, ahead_s: float) -> None:
+        if self._process != os.getpid():  # a forked child: its time is not the run's
+            return
+        with self._lock:
+            if self._file < 0:  # an invocation that was given up began late
+                return
+            os.pwrite(self._file, _entry(self._used(ahead_s)), (self._number % 2) * _ENTRY_BYTES)
+            self._number += 1
+
+    def _cannot_write(self, error: OSError) -> DorylusError:
+        return cannot_write(
+            f"cannot write down what the run uses, in {self._path}: {error.strerror or error}. Make room, or choose a "
+            "run_dir that can be written, then resume or start again.",
+            error,
+        )
+
+
+def read_ledger(path: Path) -> dict[str, Any] | None:
+    """The last whole entry; None where there is none."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(2 * _ENTRY_BYTES)
+    except FileNotFoundError:
+        return None
+    entries = [_read(content[begin : begin + _ENTRY_BYTES]) for begin in (0, _ENTRY_BYTES)]
+    return newest(entry for entry in entries if entry is not None)
+
+
+def newest(entries: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+    """The entry that was written last: what a run has used only grows."""
+    return max(entries, key=_amount, default=None)
+
+
+def _amount(used: Mapping[str, Any]) -> tuple[int, int]:
+    """How much it is, servers' time first; below 0 for what is no entry."""
+    with suppress(KeyError, TypeError, AttributeError):
+        servers = sum(sum(phases.values()) for phases in used["server_ns"].values())
+        requests = sum(use["requests"] for use in used["functions"].values())
+        if isinstance(used.get("service"), str | None) and 0 <= servers < _MOST and 0 <= requests < _MOST:
+            return servers, requests
+    return -1, -1
+
+
+def is_entry(used: Mapping[str, Any]) -> bool:
+    """Whether that can be what a run has used."""
+    return _amount(used) >= (0, 0)
+
+
+def _entry(used: Mapping[str, Any]) -> bytes:
+    text = json.dumps(used).encode()
+    line = b"%08x %s" % (zlib.crc32(text), text)
+    if len(line) >= _ENTRY_BYTES:
+        raise ValueError(f"an entry of {len(line)} bytes: it may have {_ENTRY_BYTES}.")
+    return line.ljust(_ENTRY_BYTES - 1) + b"\n"
+
+
+def _read(entry: bytes) -> dict[str, Any] | None:
+    checksum, _, text = entry.rstrip().partition(b" ")
+    with suppress(ValueError, RecursionError):
+        found: Any = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
+        return found if is_entry(found) else None
+    return None

@@ -1,0 +1,323 @@
+"""The folder of a run: what was asked for, what happened, and everything needed to go on.
+
+    run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
+    log.jsonl      the run log
+    lock           which process writes the run, while one does
+    used.json      what the run has used, for the bill: with every checkpoint
+    used.ledger    the same, a twentieth of a second old at most
+    checkpoints/   the last checkpoints
+    best/          the checkpoint with the best validation score, where one is kept
+    metrics.json   the result, written at the end
+
+A folder is a run from the moment ``run.toml`` stands in it, which is put there whole. ``run.toml`` can be handed to
+``dorylus train --config`` to do the same again.
+"""
+
+import json
+import os
+import stat
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import tomli_w
+
+from dorylus import files as durable
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, unknown_name
+from dorylus.runs.jsonl import plain_data
+from dorylus.files import FileTooLargeError, read_small
+from dorylus.config import RunConfig
+from dorylus.runs.ledger import is_entry, newest, read_ledger
+from dorylus.runs.run_lock import NAME as LOCK
+
+if TYPE_CHECKING:
+    from dorylus.graph import Graph
+    from dorylus.saga import Recipe
+
+FORMAT = 1
+LEDGER = "used.ledger"
+WRITTEN = (LOCK, LEDGER, "log.jsonl", "metrics.json", "used.json", "checkpoints", "best")  # beside run.toml
+_SECTIONS = ("graph", "model", "training")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """How to make a run's graph and model again; an empty table where they came as Python objects.
+
+    ``graph`` holds ``source``, as ``dorylus.load`` takes it, ``root``, ``row_normalise`` and further options of that
+    source; ``model`` holds ``name`` and the builder's options.
+    """
+
+    graph: Mapping[str, Any] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
+    _loading_since_s: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def take_loading_since_s(self) -> float | None:
+        """When the graph was first loaded from here, by ``time.perf_counter``: the set-up of a run began then.
+
+        Once: a second run made from the same graph does not pay for loading it.
+        """
+        return self._loading_since_s.pop() if self._loading_since_s else None
+
+    def load_graph(self, *, download: bool = True) -> "Graph":
+        """The graph, loaded again; without ``download``, a data set whose files are not there is refused."""
+        if not self._loading_since_s:
+            self._loading_since_s.append(time.perf_counter())
+        from dorylus.graph import load
+
+        options = dict(self.graph)
+        source = _taken(options, "graph", "source", "a name, a file or a store folder")
+        normalise = options.pop("row_normalise", False)
+        download = options.pop("download", True) and download
+        graph = load(source, download=download, **options)
+        return graph.row_normalised() if normalise else graph
+
+    def build_model(self) -> "Recipe":
+        """The model's recipe, built again."""
+        from dorylus.saga import build
+
+        options = dict(self.model)
+        return build(_taken(options, "model", "name", "gcn, for instance"), **options)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder that holds a run: its places, what it was asked for, and its settings."""
+
+    path: Path
+    spec: RunSpec
+    config: RunConfig
+
+    @classmethod
+    def create(cls, path: str | PathLike[str], spec: RunSpec | None, config: RunConfig) -> Self:
+        """A new run's folder with its ``run.toml``; one that holds a run already is refused."""
+        check_free(path)
+        run = cls(Path(path), spec or RunSpec(), replace(config, run_dir=str(path)))
+        run.write()
+        return run
+
+    def with_config(self, config: RunConfig) -> Self:
+        """The same folder with other settings, not written yet."""
+        return replace(self, config=replace(config, run_dir=str(self.path)))
+
+    def write(self) -> None:
+        """Writes ``run.toml``, whole or not at all."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            durable.write_file(self.path / "run.toml", _toml(self.spec, self.config))
+        except OSError as error:
+            raise _cannot_make(self.path, error) from error
+
+    @classmethod
+    def open(cls, path: str | PathLike[str]) -> Self:
+        """The folder of a run that exists."""
+        if not (Path(path) / "run.toml").is_file():
+            what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
+            raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
+        _check_entries(Path(path))
+        spec, settings = read_run_toml(Path(path) / "run.toml")
+        return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
+
+    def load_graph(self) -> "Graph":
+        """The graph that the run was trained on, loaded again from where it is; nothing is downloaded."""
+        source = Path(str(self.spec.graph.get("source", "")))
+        if source.is_absolute() and not source.exists():
+            raise DataError(
+                f"the run {self.path} was trained on {source}, which is not there. Put it back, or write where it is "
+                f"now as source into the section [graph] of {self.path / 'run.toml'}."
+            )
+        return self.spec.load_graph(download=False)
+
+    @property
+    def log(self) -> Path:
+        """The run log."""
+        return self.path / "log.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the last checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the best checkpoint."""
+        return self.path / "best"
+
+    @property
+    def metrics(self) -> Path:
+        """The result's file, there once the run has ended."""
+        return self.path / "metrics.json"
+
+    @property
+    def used(self) -> Path:
+        """What the run had used when it was last saved, for the bill."""
+        return self.path / "used.json"
+
+    @property
+    def ledger(self) -> Path:
+        """What the run has used until now: also what came after it was last saved."""
+        return self.path / LEDGER
+
+    def sweep(self) -> None:
+        """Remove what a crash left half-written. For the process that holds the folder's lock."""
+        try:
+            for folder in (self.path, self.checkpoints, self.best):
+                durable.sweep(folder)
+        except OSError as error:
+            raise DataError(
+                f"what a crash left in the run folder {self.path} cannot be removed: {error.strerror or error}. Give "
+                "this user the right to write there, and try again."
+            ) from error
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Writes the result, whole or not at all."""
+        _write_json(self.metrics, metrics)
+
+    def read_metrics(self) -> dict[str, Any] | None:
+        """The result, or None when the run has not ended yet."""
+        return _read_json(self.metrics)
+
+    def write_used(self, used: Mapping[str, Any]) -> None:
+        """Writes what the run has used, whole or not at all."""
+        _write_json(self.used, used)
+
+    def read_used(self) -> dict[str, Any] | None:
+        """What the run has used, also since it was last saved; None when nothing was written yet."""
+        saved = _read_json(self.used)
+        if saved is not None and not is_entry(saved):
+            raise DataError(f"{self.used} is damaged (it is no use of machines): remove it, and resume again.")
+        return newest(used for used in (saved, read_ledger(self.ledger)) if used is not None)
+
+    def discard(self) -> None:
+        """Remove a run that never began; its ledger stays, and so does what others put into the folder."""
+        for path in (self.log, self.used, self.path / "run.toml", self.path / LOCK):
+            path.unlink(missing_ok=True)
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    text = json.dumps(plain_data(content), indent=2, allow_nan=False, ensure_ascii=False)
+    try:
+        durable.write_file(path, text.encode() + b"\n")
+    except OSError as error:
+        raise cannot_write(
+            f"cannot write {path}: {error.strerror or error}. Make room there, then resume the run.", error
+        ) from error
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.exists():
+        return None
+    try:
+        content = json.loads(read_small(path))
+        if not isinstance(content, dict):
+            raise ValueError("it does not hold an object")
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is damaged ({error}): remove it, and go on from the last checkpoint.") from error
+    return content
+
+
+def check_free(path: str | PathLike[str]) -> None:
+    """Refuses a path that a new run cannot have: it is empty, holds another run, or is no folder."""
+    if not str(path):
+        raise ConfigError("run_dir is empty, which would be this very folder: name one, or leave run_dir out.")
+    if (Path(path) / "run.toml").exists():
+        raise ConfigError(
+            f"the folder {path} already holds a run: go on with it by `dorylus resume {path}`, or choose another "
+            "run_dir."
+        )
+    if Path(path).exists() and not Path(path).is_dir():
+        raise ConfigError(f"run_dir={path} is a file, but a run is a folder: choose another run_dir.")
+    for name in WRITTEN:  # what else lies in the folder is not ours
+        _check_entry(Path(path, name))
+
+
+def _check_entries(folder: Path) -> None:
+    """Refuse a run folder that holds anything but files and folders: a link would be followed, a pipe waited for."""
+    for parent, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            _check_entry(Path(parent, name))
+
+
+def _check_entry(entry: Path) -> None:
+    try:
+        mode = entry.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):  # another process removed it meanwhile
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ConfigError(
+            f"{entry} is a link or no regular file, and a run folder holds files of its own: put a copy of it in its "
+            "place, or remove it."
+        )
+
+
+def make_folder(path: str | PathLike[str]) -> list[Path]:
+    """Makes the folder of a new run, if it may have it; gives those that were not there, the innermost first."""
+    check_free(path)
+    folder = Path(path)
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot_make(path, error) from error
+    return missing
+
+
+def _cannot_make(path: str | PathLike[str], error: OSError) -> DorylusError:
+    return cannot_write(
+        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be written.",
+        error,
+        refused=ConfigError,
+    )
+
+
+def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
+    """What a ``run.toml`` asks for: graph and model, and the settings it gives, unchecked as yet."""
+    try:
+        content = tomllib.loads(read_small(path).decode())
+    except (OSError, FileTooLargeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise DataError(f"cannot read {path}: {why}. Give the path of a run.toml.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not TOML: {error}. Mend that line.") from error
+    found = content.pop("format", FORMAT)
+    if found != FORMAT:
+        raise DataError(f"{path} has format {found}, and this version of Dorylus reads {FORMAT}: use a newer version.")
+    for name, section in content.items():
+        if name not in _SECTIONS:
+            raise ConfigError(f"{path}: " + unknown_name("section", name, _SECTIONS))
+        if not isinstance(section, dict):
+            raise ConfigError(f"{path}: {name} is a section: write its settings under a line [{name}].")
+    graph, model, training = (content.get(name, {}) for name in _SECTIONS)
+    return RunSpec(graph, model), training
+
+
+def _toml(spec: RunSpec, config: RunConfig) -> bytes:
+    # Where the folder stands is not written into it: a run may be moved.
+    training = {name: value for name, value in config.to_dict().items() if name != "run_dir"}
+    sections = {"graph": spec.graph, "model": spec.model, "training": training}
+    given = {name: without_none(plain_data(section)) for name, section in sections.items() if section}
+    return tomli_w.dumps({"format": FORMAT, **given}).encode()
+
+
+def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The same table without what is None, for which TOML has no word."""
+    return {name: value for name, value in table.items() if value is not None}
+
+
+def _taken(options: dict[str, Any], section: str, name: str, example: str) -> str:
+    if not options:
+        raise ConfigError(
+            f"the run was started from Python with a {section} of its own, and does not say how to make it again: go "
+            "on in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
+            f"graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
+        )
+    if name not in options:
+        raise ConfigError(
+            f"the run does not say which {section} it is about: give {section}=..., or write {name} ({example}) into "
+            f"the section [{section}]."
+        )
+    return str(options.pop(name))

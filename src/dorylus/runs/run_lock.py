@@ -1,0 +1,169 @@
+"""The lock of a run folder: one process at a time writes a run, and the kernel lets go of the lock when it dies.
+
+The lock is an exclusive flock on the file ``lock`` in the folder, which says who holds it and is removed when the run
+is closed; one that a killed process left is locked by nobody. Over NFS 4 the lock holds between machines, too. Children
+do not inherit it: it is closed on exec, and after a fork.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import socket
+import time
+import weakref
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dorylus.files import is_at
+from dorylus.errors import ConfigError, DorylusError, TrainingError, WriteError, cannot_write
+
+NAME = "lock"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+
+_taken: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
+
+
+class RunLock:
+    """Held from when it is made until it is released; a folder that another process writes to is refused.
+
+    ``by_kernel`` is False on a file system without locks. There a process of this machine that holds the folder and is
+    alive is refused all the same, by what its lock file says; nothing stops one on another machine.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self.by_kernel = True
+        self._file = -1
+        self._take()
+        _taken.add(self)
+
+    def _take(self) -> None:
+        self._file = self._locked()
+        try:
+            os.truncate(self._file, 0)
+            os.pwrite(self._file, json.dumps(_this_process()).encode(), 0)
+        except OSError as error:
+            self.release()
+            raise _cannot_lock(self._path.parent, error) from error
+
+    def keep(self) -> None:
+        """Take the lock again where its file was removed; refuse to go on where another process has taken it since.
+
+        A process that was forked does not hold the lock of its parent.
+        """
+        if self._file < 0:
+            raise TrainingError(
+                f"the run folder {self._path.parent} is held by another process than this one, a parent that was "
+                "forked: train in one of the two."
+            )
+        if not is_at(self._file, self._path):
+            self._forget()
+            try:
+                self._take()
+            except (ConfigError, WriteError) as error:
+                raise TrainingError(f"the file {self._path} was removed under this run, and {error}") from error
+
+    def release(self) -> None:
+        """Let go of the folder."""
+        if self._file >= 0:
+            # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
+            with suppress(OSError):  # one that stays is locked by nobody
+                if is_at(self._file, self._path):
+                    self._path.unlink()
+            self._forget()
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # at the end of the interpreter
+            self.release()
+
+    def _forget(self) -> None:
+        """Close the file without a word to others: in a forked child, the lock is still its parent's."""
+        descriptor, self._file = self._file, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _locked(self) -> int:
+        while True:
+            try:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+            except OSError as error:
+                raise _cannot_lock(self._path.parent, error) from error
+            try:
+                self._flock(descriptor)
+                if is_at(descriptor, self._path):
+                    return descriptor
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)  # its holder removed it just now
+
+    def _flock(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = _owner(descriptor)
+            if error.errno in _NO_LOCKS and not _is_alive(owner):
+                self.by_kernel = False
+                return
+            raise ConfigError(_in_use(self._path.parent, owner)) from error
+
+
+def _forget_all() -> None:
+    for lock in list(_taken):
+        lock._forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+def _this_process() -> dict[str, Any]:
+    began = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": began, "ticks": _ticks(os.getpid())}
+
+
+def _owner(descriptor: int) -> dict[str, Any]:
+    """Who holds the lock, as far as the file says; a process that has just taken it is about to write that."""
+    for _ in range(10):
+        with suppress(ValueError, OSError, RecursionError):
+            owner = json.loads(os.pread(descriptor, 4096, 0))
+            if isinstance(owner, dict):
+                return owner
+        time.sleep(0.01)
+    return {}
+
+
+def _is_alive(owner: dict[str, Any]) -> bool:
+    """Whether a process of this machine that is named there still runs; a number that is used again does not count."""
+    pid = owner.get("pid")
+    known = isinstance(pid, int) and owner.get("host") == socket.gethostname()
+    return known and owner.get("ticks") is not None and _ticks(pid) == owner["ticks"]
+
+
+def _ticks(pid: Any) -> int | None:
+    """When a process began, in the kernel's count since the machine started."""
+    with suppress(OSError, ValueError, IndexError):
+        # The name of the program, in parentheses, may hold anything.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return None
+
+
+def _cannot_lock(folder: Path, error: OSError) -> DorylusError:
+    return cannot_write(
+        f"the run folder {folder} cannot be locked: {error.strerror or error}. Choose a run_dir that can be written.",
+        error,
+        refused=ConfigError,
+    )
+
+
+def _in_use(folder: Path, owner: dict[str, Any]) -> str:
+    if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
+        return f"the run folder {folder} is open in this process already: close the Trainer that has it first."
+    named = f"process {owner.get('pid')} on {owner.get('host')} has held it since {owner.get('since')}"
+    found = named if owner else "another process holds it"
+    return (
+        f"the run folder {folder} is in use: {found}. One process at a time writes a run: wait until it has ended, or "
+        "stop it, which lets go of the folder, and try again."
+    )

@@ -1,0 +1,159 @@
+"""The append-only run log: one record for each thing worth knowing about a run, handed to every sink.
+
+A record is a flat table with ``kind``, ``t`` (seconds since the run began, never going back) and
+
+    run          config, graph {name, vertices, edges, features, classes}, model {name, parameters},
+                 resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None)
+    epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds},
+                 busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
+                 waits (at the staleness bound), files {read_bytes, written_bytes} (under a memory limit)
+    memory       peak_bytes, resident {kind: bytes}, on_disk {kind: bytes}, read_bytes, written_bytes: as predicted
+    set_up       stage, done_bytes, total_bytes, seconds; at its end stage is None
+    evaluation   epoch, train_accuracy, val_accuracy, test_accuracy and further scores
+    spans        epoch, spans [[kind, step, interval, thread, start_s, end_s, server, epoch], ...], seconds counted
+                 from the first of them
+    checkpoint   epoch, path
+    left_out     record (its kind), epoch, bytes: a record longer than a line of the file may be
+    unlocked     run_dir: its file system has no locks
+    synchronous  epoch (the last asynchronous one), score
+    stop         reason ("epochs", "patience", "target_accuracy", "interrupted", "budget", "diverged"), epoch
+    result       test_accuracy, val_accuracy, epochs, seconds, peak_memory_bytes, work, run_dir, mode, staleness,
+                 servers, ghost_precision, traffic, ages, busy {resource: share of the time}, waits
+
+Readers take further fields and kinds in their stride. A number that is not finite is written as ``null``.
+After a crash a log goes on where its last whole line ends; epochs trained again then stand in it twice, and
+:func:`dorylus.runs.run_log.current` leaves out those that no longer count.
+
+Reading a run log: of a finished run, a running one, or one that was killed in the middle of a line.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+from dorylus.errors import DataError
+from dorylus.runs import jsonl
+from dorylus.runs.jsonl import record_of
+from dorylus.runs.jsonl import Record
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+from dorylus.runs.jsonl import JsonlSink
+from dorylus.runs.jsonl import MemorySink, Record, Sink
+
+_PIECE_BYTES = 1 << 20
+_MOST_SECONDS = 1e15  # more, or what is not finite, is not a time of a run
+
+
+def read_log(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Every whole record of a log, in order; a last line without its end is left out."""
+    records = []
+    try:
+        with open(path, "rb") as file:
+            for number, line in enumerate(_lines(file), 1):
+                if line is None:
+                    raise _no_record(path, number, f"is longer than {jsonl.MOST_LINE_BYTES:,} bytes")
+                text = line.strip(b"\0\n")  # a hole in the file reads as zero bytes
+                record = record_of(text)
+                if record is not None:
+                    records.append(record)
+                elif text and line.endswith(b"\n"):
+                    raise _no_record(path, number, "is not a record")
+    except OSError as error:
+        raise DataError(
+            f"cannot read the run log {path}: {error.strerror or error}. Give the log.jsonl of a run folder."
+        ) from error
+    return records
+
+
+def current(records: Iterable[Record]) -> list[Record]:
+    """The records that count: epochs that a resumed run trained again are taken from their last time."""
+    kept: list[Record] = []
+    for record in records:
+        resumed_from = record.get("resumed_from") if record["kind"] == "run" else None
+        if resumed_from is not None:
+            kept = [each for each in kept if each["kind"] != "result" and each.get("epoch", 0) <= resumed_from]
+        kept.append(record)
+    return kept
+
+
+def last_time(path: str | os.PathLike[str]) -> float:
+    """The latest ``t`` of a log's records, for a run that goes on with it; 0 where there is no log or no record.
+
+    Lines that are no records are passed over: a damaged log is no reason not to go on.
+    """
+    if not Path(path).exists():
+        return 0.0
+    with open(path, "rb") as file:
+        records = (record_of(line.strip(b"\0\n")) for line in _lines(file) if line is not None)
+        times = [record.get("t") for record in records if record is not None]
+    return max((float(t) for t in times if isinstance(t, int | float) and abs(t) < _MOST_SECONDS), default=0.0)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes | None]:
+    """The lines of a log with their newlines; None for one that is longer than a line may be, as soon as it is."""
+    line, too_long = bytearray(), False
+    while piece := file.readline(_PIECE_BYTES):
+        if not too_long:
+            line += piece
+        if len(line) > jsonl.MOST_LINE_BYTES:
+            yield None
+            line, too_long = bytearray(), True
+        if piece.endswith(b"\n"):
+            if not too_long:
+                yield bytes(line)
+            line, too_long = bytearray(), False
+    if line:
+        yield bytes(line)
+
+
+def _no_record(path: str | os.PathLike[str], number: int, what: str) -> DataError:
+    return DataError(
+        f"line {number} of the run log {path} {what}: the file was changed by something else. Remove that line to read "
+        "the rest."
+    )
+
+
+class RunLog:
+    """Stamps records and hands them to every sink, in one order whatever thread they come from.
+
+    ``started_s`` is the time already on the log of a run that goes on after a stop.
+    """
+
+    def __init__(
+        self, sinks: Iterable[Sink] = (), *, started_s: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._sinks = list(sinks)
+        self._clock = clock
+        self._zero = clock() - started_s
+        self._lock = threading.Lock()
+
+    def write(self, kind: str, **fields: Any) -> None:
+        """Adds one record."""
+        with self._lock:
+            record = {"kind": kind, "t": round(self._clock() - self._zero, 6), **fields}
+            for sink in self._sinks:
+                sink.write(record)
+
+    def close(self) -> None:
+        """Closes every sink, also when one of them fails to."""
+        with self._lock:
+            sinks, self._sinks = self._sinks, []
+        errors = [error for sink in sinks if (error := _closing_error(sink))]
+        if errors:
+            raise errors[0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _closing_error(sink: Sink) -> Exception | None:
+    try:
+        sink.close()
+    except Exception as error:
+        return error
+    return None

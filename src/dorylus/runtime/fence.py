@@ -1,0 +1,206 @@
+"""Sessions as fencing tokens: a server is in one session, and messages of any other are refused and counted.
+
+The driver begins a session at the start of a run and after every fault; its number is higher than all before. Every
+message between driver, graph servers and parameter servers says which session it belongs to. A task that was still at
+work, or a message that was still on its way, when its session ended can so change nothing in the next one.
+
+How long a server on another machine lives without hearing of its driver.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from itertools import count
+
+from dorylus.errors import TrainingError
+from dorylus.pools import TensorPool
+from dorylus.saga import Call, Reply
+
+
+class PeerLostError(TrainingError):
+    """A server that this one exchanges rows with is gone, or the way to it."""
+
+
+class OtherSessionError(PeerLostError):
+    """A message of a session that the server is not in."""
+
+
+class Fence:
+    """The session that a server is in, the messages of it that are being dealt with, and how many were refused."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._changed = threading.Condition()
+        self._session = 0  # none has begun
+        self._inside: dict[int, int] = {}  # by session: messages that were let in and have not left
+        self._refused = 0
+
+    def enter(self, session: int) -> None:
+        """Begin a session, which must be newer than the last: from now on no message of another is let in."""
+        with self._changed:
+            if session <= self._session:
+                raise self._refusal(session, "begin")
+            self._session = session
+            self._changed.notify_all()
+
+    def within(self, session: int, what: str) -> "_Message":
+        """Deal with a message in a ``with`` block, which is refused unless the server is in the message's session."""
+        return _Message(self, session, what)
+
+    def _let_in(self, session: int, what: str) -> None:
+        with self._changed:
+            if session != self._session:
+                raise self._refusal(session, what)
+            self._inside[session] = self._inside.get(session, 0) + 1
+
+    def _let_out(self, session: int) -> None:
+        with self._changed:
+            self._inside[session] -= 1
+            if not self._inside[session]:
+                del self._inside[session]
+            if session != self._session:  # a later one may wait for it
+                self._changed.notify_all()
+
+    def is_in(self, session: int) -> bool:
+        """Whether this is still the server's session."""
+        return session == self._session
+
+    def wait_for_earlier(self, session: int, timeout_s: float) -> bool:
+        """Wait until every message of earlier sessions that was let in has been dealt with; False if that takes longer.
+
+        Refused as soon as a later session begins.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: session != self._session or not self._has_earlier(session), timeout_s)
+            if session != self._session:
+                raise self._refusal(session, "begin")
+            return not self._has_earlier(session)
+
+    def take_refused(self) -> int:
+        """How many messages were refused since this was last asked."""
+        with self._changed:
+            refused, self._refused = self._refused, 0
+            return refused
+
+    def _has_earlier(self, session: int) -> bool:
+        return any(each < session for each in self._inside)
+
+    def _refusal(self, session: int, what: str) -> OtherSessionError:
+        """Count a message that is refused, and say why."""
+        self._refused += 1
+        now = f"is in session {self._session}" if self._session else "has begun no session since it was started"
+        return OtherSessionError(f"{what!r} of session {session} is refused: {self._who} {now}.")
+
+
+class _Message:
+    """A message while a server deals with it. No generator: there is one for every task."""
+
+    __slots__ = ("_fence", "_session", "_what")
+
+    def __init__(self, fence: Fence, session: int, what: str) -> None:
+        self._fence, self._session, self._what = fence, session, what
+
+    def __enter__(self) -> None:
+        self._fence._let_in(self._session, self._what)
+
+    def __exit__(self, *_: object) -> None:
+        self._fence._let_out(self._session)
+
+
+class SessionTasks:
+    """A pool as one session uses it: its calls are cancelled when the session ends, and later replies dropped, counted.
+
+    The pool holds no reference to who waits for a reply, so the memory of a session can go before its last reply comes.
+    """
+
+    def __init__(self, pool: TensorPool, fence: Fence, session: int) -> None:
+        self._pool, self._fence, self._session = pool, fence, session
+        self._numbers, self._lock, self._closed = count(), threading.Lock(), False
+        self._waiting: dict[int, tuple[Call, tuple[Callable[[Reply], None], Callable[[BaseException], None]]]] = {}
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Submit a call to the pool; none is submitted once the session is over."""
+        with self._lock:
+            if self._closed:
+                raise OtherSessionError(f"session {self._session} is over: no call is submitted for it.")
+            number = next(self._numbers)
+            self._waiting[number] = call, (done, failed)
+        self._pool.submit(call, lambda reply: self._answer(number, 0, reply), lambda why: self._answer(number, 1, why))
+        if self._closed:  # meanwhile: the pool may not have had it yet when the session's calls were cancelled
+            self._pool.cancel([call])
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Have the pool let go of these calls."""
+        self._pool.cancel(calls)
+
+    def close(self) -> None:
+        """Cancel all calls, and forget who waits for them; the pool is shared by all sessions, and stays."""
+        with self._lock:
+            self._closed = True
+            calls = [call for call, _ in self._waiting.values()]
+            self._waiting.clear()
+        if calls:
+            self._pool.cancel(calls)
+
+    def _answer(self, number: int, which: int, answer: object) -> None:
+        with suppress(OtherSessionError), self._fence.within(self._session, "reply of a pool"):
+            waiting = self._waiting.pop(number, None)
+            if waiting is not None:
+                waiting[1][which](answer)  # type: ignore[arg-type]
+
+
+LEASE_S = 90.0
+RENEW_S = 15.0
+_CHECK_S = 5.0
+
+
+def _end_process() -> None:
+    os._exit(1)
+
+
+class Lease:
+    """A server's side: everything it is asked for renews it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, end: Callable[[], None] = _end_process) -> None:
+        self._clock, self._end = clock, end
+        self._heard_s = clock()
+
+    def renew(self) -> None:
+        """The driver is there."""
+        self._heard_s = self._clock()
+
+    def check(self) -> None:
+        """End the process if the driver was not heard of for too long."""
+        if self._clock() - self._heard_s > LEASE_S:
+            self._end()
+
+    def watch(self) -> None:
+        """Check from now on, in a thread of its own."""
+        threading.Thread(target=self._keep_checking, name="dorylus-lease", daemon=True).start()
+
+    def _keep_checking(self) -> None:
+        while True:
+            time.sleep(_CHECK_S)
+            self.check()
+
+
+class Renewal:
+    """A driver's side: renews until it is closed. ``renew`` must not wait for the servers."""
+
+    def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S) -> None:
+        self._renew, self._every_s = renew, every_s
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_renewing, name="dorylus-renewal", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Renew no longer."""
+        self._closed.set()
+        self._thread.join(RENEW_S)
+        self._renew = lambda: None  # it holds the servers, which hold this: what they hold is free at once
+
+    def _keep_renewing(self) -> None:
+        while not self._closed.wait(self._every_s):
+            self._renew()

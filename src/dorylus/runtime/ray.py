@@ -1,0 +1,325 @@
+"""Servers as actors of a Ray cluster: Ray places them, supervises them and starts them again.
+
+Ray carries what is said between driver and servers; rows, weights and gradients travel over the servers' own sockets.
+Graph servers are spread over the nodes, one each where there are enough; every server has its cores to itself.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from dorylus.errors import ConfigError, DorylusError
+from dorylus.pools import connected
+from dorylus.runtime.actors import Actor, NodeJob, graph_node, parameter_node
+from dorylus.runtime.cluster import NotRevivedError, ServersLostError
+from dorylus.runtime.fence import Lease, PeerLostError, Renewal
+from dorylus.runtime.job import Job
+from dorylus.runtime.node_pool import PoolNews
+from dorylus.runtime.remote import Note, RemoteCluster
+from dorylus.wire import WireError
+
+ASKED = 'cluster="ray"'
+PARAMETER_BYTES = 1 << 26  # what Ray sets aside for a parameter server; no core, as it mostly waits
+START_S = 120.0  # for room that others may still give back, and for servers to start
+PULSE_S = 5.0  # how often servers that have not answered yet are asked whether they are still at it
+SILENT_S = 30.0  # after which one that says nothing, or does nothing, is lost
+STUCK_S = 60.0  # after which one that Ray takes for alive is started again
+END_S = 5.0  # for a server to hang up before it is ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class RaySettings:
+    """Which Ray cluster (None: the one this machine belongs to), and what a server takes of it.
+
+    ``revive_s``: how long servers that were lost are waited for until they are there again.
+    """
+
+    address: str | None = None
+    cpus: float = 1.0
+    revive_s: float = 300.0
+
+
+def ray_cluster(
+    job: Job, node_job: NodeJob, settings: RaySettings, *, note: Note, hear: Callable[[PoolNews], None]
+) -> RemoteCluster:
+    """A cluster of actors, ready to train; refuses at once what Ray has no room for."""
+    ray = connected(settings.address, ASKED)
+    assert job.training is not None
+    graphs, parameters = job.cut.num_servers, job.training.parameter_servers
+    group = _placed(ray, graphs, parameters, settings)
+    shared = ray.put(node_job)
+    in_last = [graphs] * parameters
+    give_back = partial(ray.util.remove_placement_group, group)  # when the servers that are closed last are
+    return RemoteCluster(
+        job,
+        RayServers(ray, GraphServerActor, shared, group, list(range(graphs)), settings.cpus, settings.revive_s),
+        RayServers(ray, ParameterServerActor, shared, group, in_last, 0, settings.revive_s, give_back),
+        note=note,
+        hear=hear,
+    )
+
+
+def settled_threads(address: str | None, servers: int, threads: int | None) -> int:
+    """How many threads each of the graph servers has, where they fit on the cluster: an equal share if not given."""
+    ray = connected(address, ASKED)
+    cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    threads = threads or share_of(cores, servers)
+    if not _could_fit(cores, [threads] * servers):
+        raise _no_room(ray, servers, threads)
+    return threads
+
+
+def share_of(cores: Iterable[float], servers: int) -> int:
+    """The most threads that so many servers can have each on nodes with so many cores; 1 if there are too few."""
+    nodes = list(cores)
+    most = int(max(nodes, default=1))
+    return next((each for each in range(most, 1, -1) if sum(int(has // each) for has in nodes) >= servers), 1)
+
+
+def _placed(ray: Any, graphs: int, parameters: int, settings: RaySettings) -> Any:
+    """Room for all servers, each graph server in a bundle of its own and the parameter servers in the last one."""
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    bundles = [{"CPU": settings.cpus} for _ in range(graphs)] + [{"memory": PARAMETER_BYTES * parameters}]
+    group = placement_group(bundles, strategy="SPREAD")  # one a node where there are enough nodes
+    cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    if group.wait(START_S if _could_fit(cores, [settings.cpus] * graphs) else 1.0):
+        return group
+    remove_placement_group(group)
+    raise _no_room(ray, graphs, settings.cpus)
+
+
+def _no_room(ray: Any, servers: int, cpus: float) -> ConfigError:
+    nodes = sum(bool(node["Alive"]) for node in ray.nodes())
+    has, free = (each.get("CPU", 0) for each in (ray.cluster_resources(), ray.available_resources()))
+    return ConfigError(
+        f"{servers} graph servers of {cpus:g} cores do not fit: the Ray cluster has {nodes} nodes with {has:g} cores, "
+        f"{free:g} of them free. Use fewer servers or threads, or add nodes."
+    )
+
+
+def _could_fit(nodes: Iterable[float], bundles: Iterable[float]) -> bool:
+    """Whether nodes with so many cores could hold such bundles if nobody else used them."""
+    left = sorted(nodes)
+    for bundle in sorted(bundles, reverse=True):
+        if not left or left[-1] < bundle:
+            return False
+        left = sorted([*left[:-1], left[-1] - bundle])
+    return True
+
+
+@dataclass(frozen=True)
+class _Failed:
+    """An error as an answer: Ray prints what is raised and then asked for by nobody."""
+
+    error: DorylusError
+
+
+class _RayActor:
+    """A server as Ray runs it. Its process begins with nothing: it is told what it is whenever it was started."""
+
+    def __init__(self) -> None:
+        self._actor: Actor | None = None
+        self._settling = threading.Lock()
+        self._lock, self._calls = threading.Lock(), 0
+        self._lease = Lease()
+        self._lease.watch()
+
+    def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
+        """Become a server, which listens on the address its node is known by."""
+        import ray
+
+        host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        with self._at_work(), self._settling:
+            try:
+                self._actor = self._actor or Actor(make, node_job, server, host)
+            except DorylusError as error:
+                return _Failed(error)
+        return None
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Have the server do something."""
+        if self._actor is None:
+            return _Failed(PeerLostError("a server was started again, and knows nothing yet."))
+        with self._at_work():
+            try:
+                return self._actor.call(method, *arguments)
+            except DorylusError as error:
+                return _Failed(error)
+
+    def pulse(self) -> int:
+        """How many calls it is at work on."""
+        self._lease.renew()
+        return self._calls
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._lease.renew()
+        with self._lock:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._calls -= 1
+
+
+class GraphServerActor(_RayActor):
+    """Ray lists the process by this name."""
+
+    make, noun = staticmethod(graph_node), "graph server"
+
+
+class ParameterServerActor(_RayActor):
+    """Ray lists the process by this name."""
+
+    make, noun = staticmethod(parameter_node), "parameter server"
+
+
+class RayServers:
+    """Servers of one kind, as actors.
+
+    No answer is waited for longer than its server is at work on it, which ends by the server's own deadlines.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        kind: type[GraphServerActor | ParameterServerActor],
+        shared: Any,
+        group: Any,
+        bundles: Sequence[int],
+        cpus: float,
+        revive_s: float,
+        end: Callable[[], None] = lambda: None,
+    ) -> None:
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self._ray, self._kind, self._revive_s, self._end = ray, kind, revive_s, end
+        self._each = [(kind.make, shared, number) for number in range(len(bundles))]  # what each is to become
+        actor = ray.remote(kind)
+        self._actors = [
+            actor.options(
+                num_cpus=cpus,
+                max_restarts=-1,
+                max_task_retries=0,
+                max_concurrency=8,  # what sessions that are lost left hanging, the next one's call, and a pulse
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle),
+            ).remote()
+            for bundle in bundles
+        ]
+        self._settled = False
+        self._settle()  # all at once, whoever is called first
+        self._renewal = Renewal(self._renew)
+
+    def __len__(self) -> int:
+        return len(self._actors)
+
+    def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
+        """Call a method of all of them at once."""
+        if not self._settled:
+            self.revive()
+        given = each or [arguments] * len(self)
+        asked = [actor.call.remote(method, *its) for actor, its in zip(self._actors, given, strict=True)]
+        return self.answers(asked)
+
+    def ask(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of all of them, and do not wait."""
+        return [actor.call.remote(method, *arguments) for actor in self._actors]
+
+    def revive(self) -> None:
+        """Wait until all answer, and tell those what they are that Ray has started again, or for the first time."""
+        begun, ended, lost = time.monotonic(), False, list(self._actors)
+        limit_s = self._revive_s if self._settled else max(self._revive_s, START_S)
+        while lost := self._not_answering(lost):
+            waited_s = time.monotonic() - begun
+            if waited_s > limit_s:
+                raise NotRevivedError(f"{self._named(lost)} not there within {limit_s:g} s.")
+            if waited_s > min(limit_s / 2, STUCK_S) and not ended:  # alive, perhaps, but stuck
+                ended = True
+                for actor in lost:
+                    self._ray.kill(actor, no_restart=False)
+            time.sleep(0.2)
+        self.answers(self._settle())
+        self._settled = True
+
+    def close(self) -> None:
+        """End all of them."""
+        self._renewal.close()
+        self._ray.wait([actor.call.remote("close") for actor in self._actors], num_returns=len(self), timeout=END_S)
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._end()
+
+    def _renew(self) -> None:
+        """Have all of them know that this process lives."""
+        with suppress(Exception):  # Ray may be going down: then there is nothing to renew
+            for actor in self._actors:
+                actor.pulse.remote()
+
+    def _settle(self) -> list[Any]:
+        """Tell all of them what they are; those that are it already do nothing."""
+        return [actor.settle.remote(*its) for actor, its in zip(self._actors, self._each, strict=True)]
+
+    def answers(self, asked: Sequence[Any]) -> list[Any]:
+        """All answers; as soon as one server is lost the others are not waited for, as they wait for it."""
+        answers: dict[Any, Any] = {}
+        waiting, heard_s = dict(zip(asked, self._actors, strict=True)), time.monotonic()
+        while waiting:
+            done, _ = self._ray.wait(list(waiting), timeout=PULSE_S)
+            for each in done:
+                answers[each] = self._answer(each)
+                del waiting[each]
+            if done or self._at_work(list(waiting.values())):
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > SILENT_S:
+                who = self._named(list(waiting.values()))
+                raise ServersLostError(f"{who} neither working nor answering for {SILENT_S:g} s.")
+        return [answers[each] for each in asked]
+
+    def _at_work(self, actors: Sequence[Any]) -> bool:
+        """Whether all these servers are at work on something."""
+        felt = [actor.pulse.remote() for actor in actors]
+        done, silent = self._ray.wait(felt, num_returns=len(felt), timeout=PULSE_S)
+        return all(self._answer(each) for each in done) and not silent
+
+    def _named(self, actors: Sequence[Any]) -> str:
+        """Some of them, as the subject of a sentence."""
+        numbers = ", ".join(str(self._actors.index(actor)) for actor in actors)
+        kind = self._kind.noun + "s" * (len(actors) > 1)
+        return f"{kind} {numbers} {'are' if len(actors) > 1 else 'is'}"
+
+    def _not_answering(self, actors: Sequence[Any]) -> list[Any]:
+        """Those that are not there within a while."""
+        asked = {actor.pulse.remote(): actor for actor in actors}
+        done, lost = self._ray.wait(list(asked), num_returns=len(asked), timeout=PULSE_S)
+        for each in done:
+            try:
+                self._answer(each)
+            except ServersLostError:
+                lost.append(each)
+        return [asked[each] for each in lost]
+
+    def _answer(self, ready: Any) -> Any:
+        """An answer that is there, or what was raised instead."""
+        from ray.exceptions import RayError, RayTaskError
+
+        try:
+            answer = self._ray.get(ready, timeout=SILENT_S)
+        except RayTaskError as why:
+            raise (why.cause if isinstance(why.cause, DorylusError) else why) from None
+        except RayError as why:  # the server is gone, or its node is and the answer with it
+            raise ServersLostError(f"a server was lost: {_last_line(why)}") from why
+        if not isinstance(answer, _Failed):
+            return answer
+        if isinstance(answer.error, PeerLostError | WireError):
+            raise ServersLostError(str(answer.error)) from answer.error
+        raise answer.error
+
+
+def _last_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[-1][:500] if str(error).strip() else type(error).__name__

@@ -1,0 +1,64 @@
+"""The gather that is made once: of input features, before anything is trained.
+
+It needs the features of ghosts, and only while it is made. Where ghosts are many it is made for some columns after the
+others, so that at no time much more is held than the server's own rows.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+
+from dorylus.backends import native
+from dorylus.saga import Gather
+from dorylus.servers.graph.gathers import Gatherer
+from dorylus.servers.graph.input_rows import InputRows
+from dorylus.servers.graph.pass_context import Extra, Matrix, PassContext
+
+EachInterval = Callable[[int, Callable[[int], None]], None]
+ROUNDED_AT_ONCE = 1024  # rows
+
+
+def gather_once(
+    stage: Gather, gather: Gatherer, bench: PassContext, features: InputRows, each_interval: EachInterval
+) -> Matrix:
+    """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
+
+    def gathered(columns: slice | None) -> Matrix:
+        bench.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
+        if columns is not None:
+            width = columns.stop - columns.start
+            bench.matrices.put(stage.output, np.empty((bench.num_rows, width), np.float32))
+        each_interval(bench.layout.num_intervals, lambda interval: gather.forward(interval, 0))
+        bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
+        return bench.values(stage.output)
+
+    blocks = _blocks(stage, bench, features)
+    if len(blocks) == 1:
+        return _rounded(gathered(None), bench)
+    out = np.empty((bench.num_rows, stage.output.columns), np.float32)
+    for columns in blocks:
+        out[:, columns] = gathered(columns)
+    bench.matrices.put(stage.output, _rounded(out, bench))
+    return out
+
+
+def _rounded(rows: Matrix, bench: PassContext) -> Matrix:
+    """The rows as they would be under a memory limit, where they are stored in what gathered values are; in place."""
+    if bench.gathered_dtype == np.uint16:
+        narrow = np.empty((min(len(rows), ROUNDED_AT_ONCE), rows.shape[1]), np.uint16)
+        for begin in range(0, len(rows), ROUNDED_AT_ONCE):
+            block = rows[begin : begin + ROUNDED_AT_ONCE]
+            native.to_bf16(block, narrow, 0, len(block))
+            native.from_bf16(narrow, block, 0, len(block))
+    return rows
+
+
+def _blocks(stage: Gather, bench: PassContext, features: InputRows) -> list[slice]:
+    """As many blocks of columns as own rows and ghosts are times the own rows; one where that cannot be done."""
+    width = stage.output.columns
+    if stage.layer.reduce == "max" or not features.has_columns or bench.num_rows == 0:
+        return [slice(0, width)]
+    times = min(width, round((bench.num_rows + bench.ghosts.num_rows) / bench.num_rows))
+    ends = np.linspace(0, width, max(1, times) + 1).astype(int).tolist()
+    return [slice(begin, end) for begin, end in pairwise(ends)]

@@ -1,0 +1,1 @@
+"""Parameter servers: weights, optimiser steps, and the stash of versions in use."""

@@ -1,0 +1,166 @@
+"""How one setting of a run is declared and checked: its help text, the values it may take, and the cure for the others.
+
+Separate from :mod:`dorylus.config` so that the list of settings there reads as a list. The command line
+derives its flags, and ``run.toml`` its ``[training]`` section, from what is declared here.
+"""
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+from dorylus.errors import ConfigError, shown, unknown_name
+from dorylus.sizes import parse_bytes
+
+Check = Callable[[str, object], object]
+
+MANY = 10**9  # epochs, or whatever is counted in them
+LARGEST = 1e30  # of what is multiplied with weights: they are float32
+MOST_USD = 1e12
+YEARS_S = 1e8  # no wait is longer, and no clock takes much more
+MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
+
+
+def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
+    """A dataclass field that carries its help text, its check and, where there are any, its choices."""
+    metadata = {"help": help, "check": check, "choices": choices}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
+    """A field that takes one of a few names."""
+
+    def check(name: str, value: object) -> object:
+        if value not in choices:
+            raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
+        return value
+
+    return setting(default, help, check, choices=choices)
+
+
+def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+    """A check that lets whole numbers from ``minimum`` to ``maximum`` through."""
+
+    def check(name: str, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {name}={minimum} or more.")
+        number = int(value)
+        if number < minimum:
+            raise ConfigError(
+                f"{name}={shown(number)}, but {name} is at least {minimum}: use {name}={minimum} or more."
+            )
+        if number > maximum:
+            raise ConfigError(f"{name}={shown(number)}, but {name} is at most {maximum}: use {name}={maximum} or less.")
+        return number
+
+    return check
+
+
+def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
+    """A check that lets numbers from ``minimum`` (or strictly ``above`` it) to ``maximum`` through, both finite.
+
+    ``usual`` is the value that the refusal of another names.
+    """
+    span = f"{f'above {minimum:g}' if above else f'at least {minimum:g}'} and at most {maximum:g}"
+
+    def check(name: str, value: object) -> object:
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
+            raise ConfigError(
+                f"{name}={shown(value)}, but {name} is a finite number {span}: use {name}={usual:g}, for instance."
+            )
+        return float(value)  # type: ignore[arg-type]
+
+    return check
+
+
+def amount(name: str, value: object) -> object:
+    """Lets an amount of memory through, as a number of bytes or as text like 8GiB."""
+    parse_bytes(value, name)  # type: ignore[arg-type]
+    return str(value)
+
+
+def optional(check: Check) -> Check:
+    """The same check, with None let through."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def flag(name: str, value: object) -> object:
+    """Lets True and False through."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a switch: use true or false.")
+    return value
+
+
+def text(name: str, value: object) -> object:
+    """Lets non-empty text through."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a name: give it as text.")
+    return value
+
+
+def folder(name: str, value: object, what: str = "folder") -> object:
+    """Lets a path through, as text."""
+    if not isinstance(value, str | os.PathLike) or not os.fspath(value):
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a {what}: give its path.")
+    return check_path(name, os.fsdecode(value))
+
+
+def check_path(name: str, path: str) -> str:
+    """Refuse a path that no file system takes, or that run.toml, which is UTF-8, could not hold."""
+    given = f"{name}={shown(path)}"
+    if "\0" in path:
+        raise ConfigError(f"{given} has a NUL byte, which no path may have: choose another name.")
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{given} is no UTF-8, and run files hold text in that form: rename it.") from None
+    longest = max(len(part.encode()) for part in path.split("/"))
+    if size > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
+        raise ConfigError(
+            f"{given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, and a "
+            f"name in it {MOST_NAME_BYTES}. Choose a shorter one."
+        )
+    return path
+
+
+file = partial(folder, what="file")
+
+
+def options(name: str, value: object) -> object:
+    """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{name}={shown(value)}, but {name} is a table of option names and values.")
+    return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
+
+
+def _plain(where: str, value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(where, item) for item in value]
+    if isinstance(value, bool | str):
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        if not math.isfinite(value):
+            raise ConfigError(f"{where} is {value!r}, but an option is a finite number: choose one.")
+        return float(value)
+    raise ConfigError(
+        f"{where} is {shown(value)}, but an option is a number, a text, a switch or a list of those, so that the run "
+        "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
+    )
+
+
+_decay = real(0, LARGEST, usual=5e-4)
+
+
+def decay(name: str, value: object) -> object:
+    """Lets one weight decay through, or a table from patterns of parameter names to their decay."""
+    if isinstance(value, Mapping):
+        return {str(pattern): _decay(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
+    return _decay(name, value)

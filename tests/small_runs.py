@@ -1,0 +1,58 @@
+"""What tests of the trainer share: scores and Ctrl-C that come when they are told to, and weights compared."""
+
+import torch
+
+from dorylus.runtime import LocalCluster
+from dorylus.training.interrupt import Interrupt
+
+
+def state(result):
+    """A copy of the weights of a result's model."""
+    return {name: value.clone() for name, value in result.model.state_dict().items()}
+
+
+def same(first, second):
+    """Whether two sets of weights are the same to the last bit."""
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def scores(monkeypatch, values):
+    """Lets evaluations give these validation accuracies, the last one for ever."""
+    given = iter(values)
+    last = {}
+
+    def evaluate(graph, logits):
+        last["val_accuracy"] = next(given, last.get("val_accuracy"))
+        return dict(last)
+
+    monkeypatch.setattr("dorylus.training.trainer.evaluate", evaluate)
+
+
+def ctrl_c(monkeypatch, at):
+    """Presses Ctrl-C in so many epochs' time."""
+    epochs = []
+
+    class Pressed(Interrupt):
+        @property
+        def asked(self):
+            epochs.append(1)
+            return len(epochs) >= at
+
+        @asked.setter
+        def asked(self, value):
+            pass
+
+    monkeypatch.setattr("dorylus.training.trainer.Interrupt", Pressed)
+
+
+def noted_epochs(monkeypatch):
+    """The (permit, exact) with which trainers ask their cluster for every epoch from now on."""
+    asked = []
+
+    class Noted(LocalCluster):
+        def train_epoch(self, permit=None, *, exact=False):
+            asked.append((permit, exact))
+            return super().train_epoch(permit, exact=exact)
+
+    monkeypatch.setattr("dorylus.training.elastic.LocalCluster", Noted)
+    return asked

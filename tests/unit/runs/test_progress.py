@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from dorylus.pipeline import Kind, Task
+from dorylus.runs.progress import RunProgress
+from dorylus.runtime.cluster import Delivery, EpochReport
+from dorylus.runtime.engine import Span
+
+
+def report(seconds, cores, pool, loss=0.5, **others):
+    """An epoch in which the cores and the pool had something to do for so long."""
+    kinds = ((Kind.GATHER, cores), (Kind.APPLY_VERTEX, pool))
+    spans = [Span(Task(0, 0, 0, 0, kind), 0, 0, 0.0, busy) for kind, busy in kinds]
+    return EpochReport(loss, seconds, spans, [Delivery(0, 1, 8, 0.0, 0.125)], **others)
+
+
+def test_the_first_score_is_the_best_so_far():
+    progress = RunProgress()
+    assert progress.note(0.0, epoch=3)
+    assert (progress.best_score, progress.best_epoch, progress.stale) == (0.0, 3, 0)
+
+
+@pytest.mark.parametrize("score", [0.5, 0.4])
+def test_an_equal_or_lower_score_is_no_better(score):
+    progress = RunProgress()
+    progress.note(0.5, epoch=1)
+    assert not progress.note(score, epoch=2)
+    assert not progress.note(score, epoch=3)
+    assert (progress.best_score, progress.best_epoch, progress.stale) == (0.5, 1, 2)
+
+
+def test_a_better_score_begins_to_count_anew():
+    progress = RunProgress()
+    for epoch, score in enumerate((0.5, 0.4, 0.6)):
+        progress.note(score, epoch)
+    assert (progress.best_epoch, progress.stale) == (2, 0)
+
+
+def test_progress_comes_back_from_plain_data():
+    progress = RunProgress(losses=[1.5, 0.1 + 0.2], epoch_seconds=[0.25, 0.5], stopped="patience")
+    progress.note(0.75, epoch=2)
+    again = RunProgress.from_dict(json.loads(json.dumps(progress.to_dict())))
+    assert again == progress
+
+
+def test_two_runs_do_not_share_their_losses():
+    RunProgress().losses.append(1.0)
+    assert RunProgress().losses == []
+
+
+def test_what_epochs_moved_read_and_waited_for_is_added_up():
+    progress = RunProgress()
+    progress.add(report(2.0, cores=1.5, pool=0.5, traffic={"ghosts": 100}, ages={0: 5, 1: 2}, waits=1))
+    progress.add(report(1.0, 0.25, 0.0, 0.25, traffic={"ghosts": 10, "weights": 3}, ages={1: 1, -1: 4}, waits=2))
+    assert (progress.losses, progress.epoch_seconds) == ([0.5, 0.25], [2.0, 1.0])
+    assert progress.traffic == {"ghosts": 110, "weights": 3}
+    assert progress.ages == {"0": 5, "1": 3, "-1": 4}
+    assert progress.busy_seconds == {"cores": 1.75, "pool": 0.5, "network": 0.25}
+    assert (progress.busy_wall_s, progress.waits) == (3.0, 3)
+
+
+def test_totals_go_on_where_they_were_left():
+    progress = RunProgress(exact=True)
+    progress.add(report(2.0, cores=1.5, pool=0.0, traffic={"ghosts": 100}, ages={1: 2}, waits=1))
+    again = RunProgress.from_dict(json.loads(json.dumps(progress.to_dict())))
+    assert again == progress
+    again.add(report(1.0, cores=0.5, pool=0.0, traffic={"ghosts": 1}, ages={1: 1}, waits=1))
+    assert (again.traffic, again.ages, again.busy_seconds["cores"]) == ({"ghosts": 101}, {"1": 3}, 2.0)
+    assert (again.busy_wall_s, again.waits, again.exact) == (3.0, 2, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"losses": "abc"},
+        {"losses": ["abc"]},
+        {"best_score": "x"},
+        {"best_epoch": 1e300},
+        {"busy_seconds": None},
+        {"busy_seconds": {"cores": []}},
+        {"busy_wall_s": 10**400},
+        {"ages": []},
+        {"stopped": 3},
+        {"unknown": 1},
+    ],
+)
+def test_progress_of_other_kinds_is_refused(change):
+    whole = RunProgress(losses=[0.5], best_score=0.25, best_epoch=1).to_dict()
+    assert RunProgress.from_dict(whole).losses == [0.5]
+    with pytest.raises((TypeError, ValueError)):
+        RunProgress.from_dict(whole | change)
