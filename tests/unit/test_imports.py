@@ -15,9 +15,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 
 # From the bottom to the top: a package imports those above it in this list, and no other.
 LAYERS = (
-    "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings", "config",
+    "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "saga",
-    "functions", "pools", "servers", "memory", "runtime", "runs", "training", "inference", "report", "cli",
+    "functions", "pools", "servers", "memory", "runtime", "config", "runs", "training", "inference", "report", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(LAYERS[:place]) for place, name in enumerate(LAYERS)}
 MAY_IMPORT["pipeline"] = {"errors"}

@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from dorylus.pools.making import POOLS, PoolHandle, PoolSettings, make_pool
     from dorylus.pools.pool import PoolFault, TensorPool
     from dorylus.pools.ray import connected
+    from dorylus.pools.settings import FunctionSettings
     from dorylus.pools.threads import ThreadsPool
 
 __all__ = [
     "POOLS",
+    "FunctionSettings",
     "Invoked",
     "PoolFault",
     "PoolHandle",
@@ -42,6 +44,7 @@ __getattr__ = lazy_names(
         "making": "POOLS PoolHandle PoolSettings make_pool",
         "pool": "PoolFault TensorPool",
         "ray": "connected",
+        "settings": "FunctionSettings",
         "threads": "ThreadsPool",
     },
 )

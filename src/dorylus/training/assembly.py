@@ -201,8 +201,9 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    asked = RunRequest(graph, training, evaluation, config, threads_of(config))
-    check_room(asked)
+    asked = memory_request(graph, training, evaluation, config)
+    if config.cluster == "local":
+        check_room(asked)
     saved, limited = saved_shards(graph, config), limits(asked)
     if limited is None or limited.limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
@@ -212,6 +213,27 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
     return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
+
+
+def memory_request(
+    graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, to_load: int = 0
+) -> RunRequest:
+    """The run as :mod:`dorylus.memory` plans it."""
+    changes = config.changes_for_limit
+    if config.servers > 1 and config.partition not in METHODS:
+        changes["partition"] = "stream"  # shards for several servers are not for one
+    return RunRequest(
+        graph,
+        training,
+        evaluation,
+        config,
+        threads_of(config),
+        to_load,
+        intervals=config.intervals,
+        keeps_activations=config.keeps_activations,
+        run_dir=config.run_dir,
+        changes=changes,
+    )
 
 
 def cut_graph(
@@ -339,4 +361,4 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
     ]
-    return memory_plan(RunRequest(graph, plans[0], plans[1], config, threads_of(config), TO_LOAD))
+    return memory_plan(memory_request(graph, plans[0], plans[1], config, TO_LOAD))

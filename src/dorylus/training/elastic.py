@@ -93,7 +93,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
 def make_cluster(job: Job, config: RunConfig, given: PoolHandle | None, ears: RunListeners) -> ClusterHandle:
     """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
     if config.cluster == "local":
-        made = run_pool(config, ears.pool, ears.invoked, ears.begins) if given is None else given
+        made = given or _pool(config, config.servers, ears.pool, ears.invoked, ears.begins)
         local = LocalCluster(job, made.pool, ears.set_up)
         return ClusterHandle(local, made.figures, made.settle, drop=local.drop_epoch)
     from dorylus.runtime import NodeJob, RaySettings, ray_cluster
@@ -141,7 +141,18 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
 
 def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> PoolHandle:
     """The pool of one graph server: functions dial the node that it is on."""
-    return run_pool(replace(config, servers=1, data_host=host), note, invoked)
+    return _pool(replace(config, data_host=host), 1, note, invoked)
+
+
+def _pool(
+    config: RunConfig,
+    servers: int,
+    note: Note,
+    invoked: Callable[[Invoked], None],
+    begins: Callable[[], None] = lambda: None,
+) -> PoolHandle:
+    work = {"intervals": config.intervals, "threads": config.threads}
+    return run_pool(config, note, invoked, begins, servers=servers, address=config.address, **work)
 
 
 def training_job(

@@ -3,15 +3,15 @@ import socket
 import pytest
 
 import dorylus
-from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+from dorylus.pools import FunctionSettings
 from dorylus.pools.from_config import check_data_host
 
 NOT_OURS = "203.0.113.9"  # an address for examples: no machine has it
 
 
 def check(**settings):
-    check_data_host(RunConfig.of(**{"pool": "processes", **settings}))
+    check_data_host(FunctionSettings.of(**{"pool": "processes", **settings}))
 
 
 @pytest.mark.parametrize(

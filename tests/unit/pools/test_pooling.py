@@ -1,9 +1,13 @@
 import pytest
 
-from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.pools import PoolHandle, ThreadsPool
-from dorylus.pools import run_pool as pooling
+from dorylus.pools import FunctionSettings, PoolHandle, ThreadsPool
+from dorylus.pools import from_config as pooling
+
+
+def make(servers=1, intervals=None, threads=None, address=None, **settings):
+    config, work = FunctionSettings.of(**settings), {"servers": servers, "intervals": intervals, "threads": threads}
+    return pooling.run_pool(config, note=print, invoked=print, address=address, **work)
 
 
 def settings_of(monkeypatch, **settings):
@@ -12,7 +16,7 @@ def settings_of(monkeypatch, **settings):
     monkeypatch.setattr(
         pooling, "make_pool", lambda settings, note, invoked, begins: asked.append(settings) or PoolHandle(None)
     )
-    pooling.run_pool(RunConfig.of(**settings), note=print, invoked=print)
+    make(**settings)
     return asked[0]
 
 
@@ -54,15 +58,15 @@ def test_functions_rematerialise_unless_told_not_to(monkeypatch, given, does):
     ],
 )
 def test_functions_are_billed_by_the_service_of_the_pool_unless_one_is_named(settings, service):
-    assert pooling.service_of(RunConfig.of(**settings)) == service
+    assert pooling.service_of(FunctionSettings.of(**settings)) == service
 
 
 def test_threads_need_nothing_but_themselves():
-    made = pooling.run_pool(RunConfig.of(), note=print, invoked=print)
+    made = make()
     assert isinstance(made.pool, ThreadsPool)
     assert made.figures() == {}
 
 
 def test_functions_behind_http_need_an_address():
     with pytest.raises(ConfigError, match="give function_url"):
-        pooling.run_pool(RunConfig.of(pool="http"), note=print, invoked=print)
+        make(pool="http")
