@@ -14,10 +14,11 @@ MOST_MODULES = 280
 
 # Names that no engineer of the field would search for; docs use the terms that replaced them.
 REPLACED = {
-    "Crew", "Site", "Station", "Fleet", "Running", "Ears", "Made", "Bench", "Arrangement", "Cut", "Holding", "Residency",
-    "touches", "Mover", "Window", "Asked", "Way", "Wanted", "shown", "taking", "judging", "verdict", "judge", "permitted",
-    "Keeper", "Parcel", "mail", "Line", "doorman", "Doorman", "intake", "Intake", "Elsewhere", "Neighbourhood", "Outbox",
-    "Deed", "errand", "Errand", "Walk", "late_bar", "in_flags", "setting_up",
+    "Crew", "Site", "Station", "Fleet", "Running", "Ears", "Made", "Bench", "Arrangement", "Cut", "Holding",
+    "Residency", "touches", "Mover", "Window", "Asked", "Way", "Wanted", "shown", "taking", "judging",
+    "verdict", "judge", "permitted", "Keeper", "Parcel", "mail", "Line", "doorman", "Doorman", "intake",
+    "Intake", "Elsewhere", "Neighbourhood", "Outbox", "Deed", "errand", "Errand", "Walk", "late_bar",
+    "in_flags", "setting_up",
 }  # fmt: skip
 
 
