@@ -183,10 +183,10 @@ class Pieces:
         from dorylus.wire.port import FrameReceiver, Refusal
 
         class Everyone:
-            def is_welcome(self, name: str) -> bool:
+            def is_allowed(self, name: str) -> bool:
                 return True
 
-        intake = FrameReceiver(Everyone(), FrameLimits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
+        receiver = FrameReceiver(Everyone(), FrameLimits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
         for connection, head, content in given:
 
             def receive(room: memoryview, content: bytes = content) -> int:
@@ -194,7 +194,7 @@ class Pieces:
                 return len(content)
 
             try:
-                whole = intake.take(connection, "a key", head, receive)
+                whole = receiver.accept(connection, "a key", head, receive)
                 if whole is not None:
                     unpack(whole[1])
             except (Refusal, Exception) as why:
@@ -202,7 +202,7 @@ class Pieces:
 
                 if not isinstance(why, Refusal | DorylusError):
                     raise
-            assert intake.pending_bytes <= 4 << 22
+            assert receiver.pending_bytes <= 4 << 22
 
 
 # Functions: what they answer, what they ask of ports, and what is asked of them

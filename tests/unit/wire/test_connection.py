@@ -36,15 +36,15 @@ def both_ends(ours=None, theirs=None, session=7, its_session=7):
 
 
 @pytest.fixture
-def line():
+def connection():
     ends = both_ends()
     yield ends
     for end in ends:
         end.close()
 
 
-def test_frames_arrive_as_they_were_sent(line):
-    sender, receiver = line
+def test_frames_arrive_as_they_were_sent(connection):
+    sender, receiver = connection
     arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4), np.float32)}
     for number in range(3):
         sender.send(pack({"number": number}, arrays))
@@ -56,8 +56,8 @@ def test_frames_arrive_as_they_were_sent(line):
     assert (sender.peer, receiver.peer) == (1, 0)
 
 
-def test_frames_that_are_kept_are_not_overwritten_by_those_that_come_after(line):
-    sender, receiver = line
+def test_frames_that_are_kept_are_not_overwritten_by_those_that_come_after(connection):
+    sender, receiver = connection
     kept = []
     for number in range(5):
         sender.send(pack({}, {"rows": np.full((50, 4), number, np.float32)}))
@@ -65,8 +65,8 @@ def test_frames_that_are_kept_are_not_overwritten_by_those_that_come_after(line)
     assert [set(rows.tolist()) for rows in kept] == [{0}, {1}, {2}, {3}, {4}]
 
 
-def test_a_frame_larger_than_the_sockets_buffers_arrives_whole(line):
-    sender, receiver = line
+def test_a_frame_larger_than_the_sockets_buffers_arrives_whole(connection):
+    sender, receiver = connection
     rows = np.random.default_rng(0).random((2048, 1024), np.float32)
     thread = threading.Thread(target=sender.send, args=(pack({}, {"rows": rows}),))
     thread.start()
@@ -74,33 +74,33 @@ def test_a_frame_larger_than_the_sockets_buffers_arrives_whole(line):
     thread.join(10)
 
 
-def test_who_does_not_know_the_secret_is_not_answered():
+def test_a_peer_that_does_not_know_the_secret_is_not_answered():
     dialled, answered = both_ends(ours=new_secret())
-    assert isinstance(dialled, WireError)  # we would not talk to whoever cannot prove itself either
+    assert isinstance(dialled, WireError)  # the dialling end refuses a listener that cannot prove itself, too
     assert isinstance(answered, WireError | EOFError | OSError)
 
 
-def test_who_answers_without_the_secret_is_not_talked_to():
+def test_a_listener_that_does_not_know_the_secret_is_refused():
     dialled, _ = both_ends(theirs=new_secret())
     assert "is not server 1 of this run" in str(dialled)
 
 
 def test_a_peer_of_an_earlier_session_is_not_answered():
     dialled, answered = both_ends(its_session=8)
-    assert "hung up" in str(dialled)
+    assert "closed the connection" in str(dialled)
     assert "no server of this session" in str(answered)
 
 
 def test_a_proof_is_good_for_one_connection_only():
-    """Somebody who listened in repeats what was said: the challenge is another one."""
-    secret, heard = new_secret(), bytearray()
+    """An eavesdropper repeats a recorded handshake, but the challenge is a new one."""
+    secret, recorded = new_secret(), bytearray()
     with socket.create_server((HOST, 0)) as tap, socket.create_server((HOST, 0)) as listener:
 
         def relay():
             with tap.accept()[0] as near, socket.create_connection(listener.getsockname()) as far:
                 for source, target, count in ((near, far, 56), (far, near, 64), (near, far, 32)):
                     content = source.recv(count, socket.MSG_WAITALL)
-                    heard.extend(content if source is near else b"")
+                    recorded.extend(content if source is near else b"")
                     target.sendall(content)
 
         def call():
@@ -112,9 +112,9 @@ def test_a_proof_is_good_for_one_connection_only():
         answer(listener.accept()[0], secret, 1, me=1).close()
         for thread in threads:
             thread.join(10)
-        assert len(heard) == 56 + 32
+        assert len(recorded) == 56 + 32
         with socket.create_connection(listener.getsockname()) as stranger, listener.accept()[0] as link:
-            stranger.sendall(bytes(heard))
+            stranger.sendall(bytes(recorded))
             with pytest.raises(WireError, match="does not know the run's secret"):
                 answer(link, secret, 1, me=1)
 
@@ -129,7 +129,7 @@ def test_noise_is_refused(noise):
 
 
 class Trickle:
-    """Sends some bytes, one at a time and slowly, until it is stopped or the other end hangs up."""
+    """Sends some bytes, one at a time and slowly, until it is stopped or the other end closes."""
 
     def __init__(self, link, content):
         self._link, self._content, self._stop = link, content, threading.Event()
@@ -153,7 +153,7 @@ class Trickle:
 
 
 @pytest.mark.parametrize("already", [b"", b"hello"], ids=["its hello", "its proof"])
-def test_a_stranger_that_goes_on_talking_slowly_is_given_up(monkeypatch, already):
+def test_a_stranger_that_sends_slowly_is_dropped(monkeypatch, already):
     monkeypatch.setattr(module, "HELLO_S", 0.2)
     monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
     hello = module._HELLO.pack(b"DRYLINE1", 1, 1, 0, bytes(32))
@@ -164,7 +164,7 @@ def test_a_stranger_that_goes_on_talking_slowly_is_given_up(monkeypatch, already
             answer(link, new_secret(), 1, me=0)
 
 
-def test_a_listener_that_goes_on_talking_slowly_is_given_up(monkeypatch):
+def test_a_listener_that_sends_slowly_is_dropped(monkeypatch):
     monkeypatch.setattr(module, "HANDSHAKE_S", 0.3)
     with socket.create_server((HOST, 0)) as listener:
 
@@ -176,13 +176,13 @@ def test_a_listener_that_goes_on_talking_slowly_is_given_up(monkeypatch):
 
         thread = threading.Thread(target=talk)
         thread.start()
-        with pytest.raises(WireError, match="hung up"):
+        with pytest.raises(WireError, match="closed the connection"):
             dial(listener.getsockname(), new_secret(), 1, me=0, peer=1)
         thread.join(10)
 
 
-def test_a_frame_beyond_the_limit_is_refused_before_memory_is_taken(line):
-    sender, receiver = line
+def test_a_frame_beyond_the_limit_is_refused_before_memory_is_allocated(connection):
+    sender, receiver = connection
     head = bytearray(pack({}, {})[0])
     head[16:24] = (1 << 60).to_bytes(8, "little")
     sender.send([bytes(head)])
@@ -190,8 +190,8 @@ def test_a_frame_beyond_the_limit_is_refused_before_memory_is_taken(line):
         receiver.receive()
 
 
-def test_closing_an_end_is_told_to_both(line):
-    sender, receiver = line
+def test_both_ends_notice_that_one_closes(connection):
+    sender, receiver = connection
     waiting = []
 
     def receive():
@@ -209,7 +209,7 @@ def test_closing_an_end_is_told_to_both(line):
         sender.send(pack({}, {}))
 
 
-def test_nobody_there_is_said_with_the_address():
+def test_an_address_without_a_listener_is_named_in_the_error():
     with socket.create_server((HOST, 0)) as gone:
         address = gone.getsockname()
     with pytest.raises(WireError, match=rf"server 3 at 127\.0\.0\.1:{address[1]} cannot be reached"):
