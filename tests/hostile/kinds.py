@@ -835,7 +835,7 @@ class _Edges:
         return changed_bytes(rng, rng.choice(self._good))
 
     def take(self, given: bytes) -> None:
-        from dorylus.ingest.opening import ingest_edges
+        from dorylus.ingest.entry_point import ingest_edges
 
         self._file.write_bytes(given)
         shutil.rmtree(self._store, ignore_errors=True)

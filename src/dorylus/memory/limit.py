@@ -9,7 +9,7 @@ import numpy as np
 
 from dorylus import process_memory
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph, is_elsewhere
+from dorylus.graph import Graph, is_remote
 from dorylus.memory.layout import Figures, MemoryLayout, Shape
 from dorylus.memory.model import in_files, in_memory
 from dorylus.memory.scratch import Scratch, scratch_folder
@@ -306,7 +306,7 @@ def plain_way(asked: RunRequest, shape: Shape, limit: int) -> MemoryLayout:
 
 def is_mapped(graph: Graph) -> bool:
     """Whether its arrays are files of this machine; a graph from elsewhere is in memory already."""
-    return graph.store is not None and not is_elsewhere(graph.store)
+    return graph.store is not None and not is_remote(graph.store)
 
 
 def _tries(plan: Plan) -> list[tuple[SpillPolicy, int]]:

@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
+from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_remote, not_on_disk
 from dorylus.sizes import format_bytes
 
 
@@ -19,7 +19,7 @@ def scratch_folder(graph: Graph, scratch_dir: str | None, run_dir: str | None) -
     beside: list[str] = []
     if run_dir is not None:
         beside.append(str(Path(run_dir).resolve().parent))
-    if graph.store is not None and not is_elsewhere(graph.store):
+    if graph.store is not None and not is_remote(graph.store):
         beside.append(str(Path(graph.store).parent))
     return disk_folder(*beside) or (beside or [tempfile.gettempdir()])[0]
 
@@ -52,7 +52,7 @@ class Scratch:
         if self.free is None:
             return f"scratch_dir={self.folder!r} is no folder: make it, or name another."
         if self.in_memory is not None and self.needed:
-            return not_on_a_disk(self.folder, self.in_memory)
+            return not_on_disk(self.folder, self.in_memory)
         if self.needed <= self.free:
             return ""
         return (

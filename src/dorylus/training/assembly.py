@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dorylus import process_memory
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
+from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
@@ -249,7 +249,7 @@ def cut_graph(
     parts = _parts(graph, config, saved)
     sizes = np.bincount(parts, minlength=config.servers)
     intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
-    order_of_rows, each = order(graph, config.reorder), [intervals] * config.servers
+    order_of_rows, each = vertex_order(graph, config.reorder), [intervals] * config.servers
     return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
@@ -257,7 +257,7 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
     if config.partition in METHODS:
         return None
-    if not is_elsewhere(config.partition) and not Path(config.partition).is_dir():
+    if not is_remote(config.partition) and not Path(config.partition).is_dir():
         known = unknown_name("partitioning method", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)

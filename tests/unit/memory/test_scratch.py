@@ -7,8 +7,8 @@ import pytest
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.graph import places
-from dorylus.graph.places import file_system_in_memory
+import dorylus.graph.locations as places
+from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
 from dorylus.memory.scratch import Scratch, scratch_folder
 from dorylus.partition import make_partitioning

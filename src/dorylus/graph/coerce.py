@@ -13,13 +13,13 @@ from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, Offse
 
 MAX_VERTICES = np.iinfo(np.int32).max
 MAX_CLASSES = 1 << 31
-LABELS_ARE = (
+LABEL_RULE = (
     "They must be whole numbers of shape [vertices] (-1 for none), or zeros and ones of shape [vertices, classes] for "
     "a multi-label graph."
 )
 
 
-def whole_numbers(values: Any, what: str) -> AnyArray:
+def as_integers(values: Any, what: str) -> AnyArray:
     """``values`` as a one-dimensional array of whole numbers of whatever width they came in."""
     array = np.asarray(values)
     if array.size == 0 and array.ndim == 1:
@@ -32,14 +32,14 @@ def whole_numbers(values: Any, what: str) -> AnyArray:
     return array
 
 
-def offsets(values: Any, what: str = "indptr") -> OffsetArray:
+def as_offsets(values: Any, what: str = "indptr") -> OffsetArray:
     """Row offsets as int64."""
-    return np.ascontiguousarray(whole_numbers(values, what), dtype=np.int64)
+    return np.ascontiguousarray(as_integers(values, what), dtype=np.int64)
 
 
-def columns(values: Any, what: str = "indices") -> IdArray:
+def as_ids(values: Any, what: str = "indices") -> IdArray:
     """Column numbers as int32; one that does not fit is refused rather than wrapped."""
-    array = whole_numbers(values, what)
+    array = as_integers(values, what)
     if array.dtype.itemsize >= 4 and array.size and array.dtype != np.int32:
         for position in (int(array.argmax()), int(array.argmin())):
             if abs(int(array[position])) > MAX_VERTICES:
@@ -50,7 +50,7 @@ def columns(values: Any, what: str = "indices") -> IdArray:
     return np.ascontiguousarray(array, dtype=np.int32)
 
 
-def numbers(values: Any, what: str) -> FloatArray:
+def as_float32(values: Any, what: str) -> FloatArray:
     """``values`` as float32; text, objects and complex numbers are refused."""
     array = np.asarray(values)
     if array.dtype == np.float32:
@@ -61,11 +61,11 @@ def numbers(values: Any, what: str) -> FloatArray:
         return array.astype(np.float32)
 
 
-def labels(values: Any) -> AnyArray:
+def as_labels(values: Any) -> AnyArray:
     """int64 [N] class numbers, or uint8 [N, C] of zeros and ones for multi-label graphs."""
     array = np.asarray(values)
-    if not are_labels(array.dtype, array.ndim):
-        raise GraphError(f"labels are {_form(array)}. {LABELS_ARE}")
+    if not is_label_type(array.dtype, array.ndim):
+        raise GraphError(f"labels are {_form(array)}. {LABEL_RULE}")
     if array.ndim == 1:
         return np.ascontiguousarray(array, dtype=np.int64)
     if array.dtype == np.bool_:
@@ -73,7 +73,7 @@ def labels(values: Any) -> AnyArray:
     return _zeros_and_ones(array)
 
 
-def are_labels(dtype: np.dtype[Any], num_dimensions: int) -> bool:
+def is_label_type(dtype: np.dtype[Any], num_dimensions: int) -> bool:
     """Whether an array of this type may hold labels."""
     return (num_dimensions == 1 and dtype.kind in "iu") or (num_dimensions == 2 and dtype.kind in "biuf")
 
@@ -86,7 +86,7 @@ def class_too_large(label: int) -> str:
     )
 
 
-def mask(values: Any, num_vertices: int, what: str) -> BoolArray:
+def as_mask(values: Any, num_vertices: int, what: str) -> BoolArray:
     """A boolean mask; ``None`` selects no vertex."""
     if values is None:
         return np.zeros(num_vertices, dtype=np.bool_)
@@ -99,7 +99,7 @@ def mask(values: Any, num_vertices: int, what: str) -> BoolArray:
     return array
 
 
-def mask_of(selected: Any, num_vertices: int) -> BoolArray:
+def mask_from_numbers(selected: Any, num_vertices: int) -> BoolArray:
     """The mask that selects the vertices numbered ``selected``."""
     numbers = np.asarray(selected)
     if numbers.size and not np.issubdtype(numbers.dtype, np.integer):
@@ -110,13 +110,13 @@ def mask_of(selected: Any, num_vertices: int) -> BoolArray:
             f"a split names vertex {bad}, but vertices are numbered 0 to {num_vertices - 1}: mend the split."
         )
     chosen = np.zeros(num_vertices, dtype=np.bool_)
-    repeated = choose(chosen, numbers.ravel().astype(np.int64))
+    repeated = mark_selected(chosen, numbers.ravel().astype(np.int64))
     if repeated is not None:
-        raise GraphError(named_twice("a split", int(numbers.flat[repeated]), repeated))
+        raise GraphError(repeated_vertex("a split", int(numbers.flat[repeated]), repeated))
     return chosen
 
 
-def choose(chosen: BoolArray, numbers: OffsetArray) -> int | None:
+def mark_selected(chosen: BoolArray, numbers: OffsetArray) -> int | None:
     """Marks the vertices with these numbers; the place of the first number that was marked before, if any."""
     repeats = chosen[numbers]
     chosen[numbers] = True
@@ -128,7 +128,7 @@ def choose(chosen: BoolArray, numbers: OffsetArray) -> int | None:
     return int(repeats.argmax()) if repeats.any() else None
 
 
-def named_twice(split: str, vertex: int, entry: int) -> str:
+def repeated_vertex(split: str, vertex: int, entry: int) -> str:
     """The sentence for a split by numbers that names a vertex again."""
     return (
         f"{split} names vertex {vertex} twice, again in entry {entry}: whole numbers are taken for numbers of "

@@ -88,7 +88,7 @@ def tidy(target: Path) -> None:
 
 
 @contextmanager
-def writing_alone(path: Path) -> Iterator[None]:
+def write_lock(path: Path) -> Iterator[None]:
     """Holds the lock of processes that write ``path``; where it cannot be had in time, or at all, goes on without.
 
     The lock is on a hidden file beside ``path``, which is removed at the end. On NFS 4 it holds between machines.

@@ -6,18 +6,19 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import GraphError
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.features import SparseFeatures, widened
+from dorylus.graph.coerce import as_float32, as_integers
+from dorylus.graph.features import SparseFeatures, to_float32
 from dorylus.graph.graph import MASKS, Graph
 
 
 def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: Any = None, **attributes: Any) -> Graph:
     """The graph with exactly these directed edges, repeats and all; undirected when they come in both directions."""
-    source = canonical.whole_numbers(source, "source")
-    destination = canonical.whole_numbers(destination, "destination")
+    source = as_integers(source, "source")
+    destination = as_integers(destination, "destination")
     validate.check_ends(source, destination, num_vertices)
-    weight = None if weight is None else np.ascontiguousarray(canonical.numbers(weight, "edge_weight"))
+    weight = None if weight is None else np.ascontiguousarray(as_float32(weight, "edge_weight"))
     if weight is not None and weight.shape != source.shape:
         raise GraphError(
             f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
@@ -71,7 +72,7 @@ def one_split(values: AnyArray, split: int | None, what: str) -> AnyArray:
 def dense_features(graph: Graph) -> AnyArray:
     """The features as a writable dense array: other libraries share its memory."""
     features = graph.features
-    dense = features.to_dense() if isinstance(features, SparseFeatures) else widened(features)
+    dense = features.to_dense() if isinstance(features, SparseFeatures) else to_float32(features)
     return np.require(dense, requirements=["C", "W"])
 
 

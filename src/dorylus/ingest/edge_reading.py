@@ -11,10 +11,15 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import STORE, Address, AnyArray, FloatArray, IdArray, canonical, read_manifest, stored_rows, validate
-from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, shown
-from dorylus.ingest.ids import Dense, TableFullError
-from dorylus.ingest.progress import IngestProgress, Tell
+from dorylus.graph import (
+    MAX_VERTICES,
+    FloatArray,
+    IdArray,
+    missing_vertex,
+)
+from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, format_id
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.progress import StageProgress, Tell
 
 
 class EdgeSink(Protocol):
@@ -29,7 +34,7 @@ class EdgeSink(Protocol):
         ...
 
 
-class Bound(NamedTuple):
+class VertexBound(NamedTuple):
     """How many vertices there are, and the sentence about the rows that say so; None: num_vertices does."""
 
     num_vertices: int
@@ -37,14 +42,14 @@ class Bound(NamedTuple):
 
 
 @dataclass
-class Read:
+class PeekedBatches:
     """Batches of a source, the first looked at: whether edges have weights."""
 
     batches: Iterator[EdgeBatch]
     weighted: bool
 
     @classmethod
-    def of(cls, source: EdgeSource) -> "Read":
+    def of(cls, source: EdgeSource) -> "PeekedBatches":
         """The batches of ``source``."""
         batches = iter(source)
         first = next(batches, None)
@@ -52,15 +57,20 @@ class Read:
         return cls(chain(head, batches), first is not None and first.weight is not None)
 
 
-def spool(
-    read: Read, numbering: Numbering, sink: EdgeSink, bound: Bound | None, total_bytes: int | None, tell: Tell
+def read_edges(
+    read: PeekedBatches,
+    numbering: Numbering,
+    sink: EdgeSink,
+    bound: VertexBound | None,
+    total_bytes: int | None,
+    tell: Tell,
 ) -> int:
     """Gives every edge to the sink, by (destination, source); how many there were."""
     count, full = 0, None
     for batch in read.batches:
         try:
             source, destination = numbering.ends(batch)
-        except TableFullError as error:
+        except IdTableFullError as error:
             full = error.with_traceback(None)  # which would keep the batch
             break
         if bound is not None:
@@ -71,26 +81,26 @@ def spool(
             _check_weights(batch, batch.weight)
         sink.add(destination, source, batch.weight)
         count += source.size
-        tell(IngestProgress("reading edges", batch.bytes_read, total_bytes, "bytes"))
+        tell(StageProgress("reading edges", batch.bytes_read, total_bytes, "bytes"))
     if full is not None:
         del batch
         sink.close()  # its memory is for counting, now
         raise full.with_rest(read.batches)
-    if numbering.num_vertices > canonical.MAX_VERTICES:
-        raise GraphError(
-            f"the edges name {numbering.num_vertices:,} vertices, but at most {canonical.MAX_VERTICES:,} fit."
-        )
+    if numbering.num_vertices > MAX_VERTICES:
+        raise GraphError(f"the edges name {numbering.num_vertices:,} vertices, but at most {MAX_VERTICES:,} fit.")
     return count
 
 
-def _check_ends(batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: Bound) -> None:
+def _check_ends(
+    batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: VertexBound
+) -> None:
     end = bound.num_vertices
     if not source.size or max(source.max(), destination.max()) < end:
         return
     first = int(np.argmax((source >= end) | (destination >= end)))
-    if isinstance(numbering, Dense) and bound.told is None:
-        raise GraphError(validate.missing_vertex(batch.place(first), int(source[first]), int(destination[first]), end))
-    missing = shown((batch.source if source[first] >= end else batch.destination)[first])
+    if isinstance(numbering, DenseIds) and bound.told is None:
+        raise GraphError(missing_vertex(batch.place(first), int(source[first]), int(destination[first]), end))
+    missing = format_id((batch.source if source[first] >= end else batch.destination)[first])
     rule = f"num_vertices={end:,}, and so many others have come before: give a larger num_vertices=, leave it out"
     if bound.told:
         rule = f"{bound.told}: give it a row too"
@@ -105,25 +115,3 @@ def _check_weights(batch: EdgeBatch, weight: FloatArray) -> None:
             f"the weight of {batch.told(edge)} is {weight[edge]}. Weights are finite numbers: drop the edge, or give "
             "it one."
         )
-
-
-def lone_first_edge(store: Address) -> tuple[str, str] | None:
-    """The names of vertices 0 and 1, where one edge joins them and they have no other; None elsewhere.
-
-    Vertices are named, and numbered as they appear, so that these are the names of the input's first line.
-    """
-    manifest = read_manifest(store, STORE)
-
-    def first(name: str, count: int) -> AnyArray:
-        return stored_rows(store, STORE, manifest, name)[np.arange(count)]
-
-    if manifest["num_vertices"] <= 2:  # nothing would be left
-        return None
-    ends = {"out.indptr": [0, 1, 1], "indptr": [0, 0, 1]} if manifest["directed"] else {"indptr": [0, 1, 2]}
-    if any(first(name, 3).tolist() != wanted for name, wanted in ends.items()):
-        return None
-    if first("indices", 1).item() != (0 if manifest["directed"] else 1):
-        return None
-    begin, middle, end = first("ids.offsets", 3).tolist()
-    content = first("ids.bytes", end).tobytes()
-    return content[begin:middle].decode(), content[middle:end].decode()

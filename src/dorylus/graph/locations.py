@@ -33,19 +33,19 @@ class Place(Protocol):
         """All of a file; OSError where there is none."""
 
 
-def is_elsewhere(address: Address) -> bool:
+def is_remote(address: Address) -> bool:
     """Whether it is an address like s3://bucket/folder, not a folder of this machine."""
     return isinstance(address, str) and "://" in address
 
 
 def place_of(address: Address) -> Place:
     """The folder at an address."""
-    return _Elsewhere(str(address)) if is_elsewhere(address) else _Here(Path(address))
+    return _Elsewhere(str(address)) if is_remote(address) else _Here(Path(address))
 
 
 def full_address(address: Address) -> str:
     """The address as it is from any working directory."""
-    return str(address) if is_elsewhere(address) else str(Path(address).resolve())
+    return str(address) if is_remote(address) else str(Path(address).resolve())
 
 
 def file_system_in_memory(path: str | PathLike[str], root: Path = Path("/")) -> str | None:
@@ -91,7 +91,7 @@ def disk_folder(*wanted: str | PathLike[str] | None) -> str | None:
     return None
 
 
-def not_on_a_disk(folder: str | PathLike[str], kind: str) -> str:
+def not_on_disk(folder: str | PathLike[str], kind: str) -> str:
     """Why a folder will not do for scratch files, and one that will."""
     found = disk_folder()
     which = "a folder on a disk" if found is None else f"a folder on a disk, {found} for one,"

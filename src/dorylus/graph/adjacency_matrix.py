@@ -13,8 +13,8 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import canonical
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.coerce import as_ids
 from dorylus.graph.graph import Graph
 from dorylus.paging import PagedArray
 
@@ -136,7 +136,7 @@ def adjacency(graph: Graph, *, order: IdArray | None = None, norm: Norm, self_lo
 
     ``self_loops`` adds (v, v) with weight 1 to vertices that have no self loop; d counts them.
     """
-    order = None if order is None else canonical.columns(order, "order")
+    order = None if order is None else as_ids(order, "order")
     edges = _in_order(graph, order, self_loops)
     degrees = Degrees.of(graph) if order is None else Degrees.of(graph).of_vertices(order)
     return Adjacency(*edges, *degrees.scales(norm, self_loops, order))

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from dorylus.errors import DataError
 from dorylus.graph import AnyArray, BoolArray, IdArray, NewFolder, inverse, raw_bytes
-from dorylus.ingest.batches import Numbering, Tokens, shown
-from dorylus.ingest.ids import BLOCK_IDS, Dense
-from dorylus.ingest.progress import IngestProgress, Tell
-from dorylus.ingest.scratch import PairSpool, SpoolFile
+from dorylus.ingest.batches import Numbering, Tokens, format_id
+from dorylus.ingest.numbering import BLOCK_IDS, DenseIds
+from dorylus.ingest.scratch import EdgeScratch, ScratchFile
+from dorylus.progress import StageProgress, Tell
 
 STEP = 1 << 12  # names whose lengths are added up at a time
 MOST_NAMES = 1 << 20  # of a region
@@ -111,7 +111,7 @@ class _Regions:
     def __init__(self, vertices: Reordered, firsts: NDArray[np.int64], begins: NDArray[np.int64], folder: Path) -> None:
         self._vertices, self._firsts, self._begins, self._ends = vertices, firsts, begins, begins.copy()
         self._dealt = 0
-        self._file = SpoolFile(folder)
+        self._file = ScratchFile(folder)
 
     def deal(self, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """The positions of the next ``count`` rows by the region they belong to."""
@@ -149,7 +149,7 @@ def write_ids(folder: NewFolder, numbering: Numbering, num_vertices: int, order:
     A numbering that gave ids their numbers has ``original()``: blocks of int64, or :class:`Tokens`.
     """
     original = getattr(numbering, "original", None)
-    if original is None or isinstance(numbering, Dense):
+    if original is None or isinstance(numbering, DenseIds):
         return _write_numbers(folder, order)
     if numbering.num_vertices != num_vertices:
         raise DataError(
@@ -169,7 +169,7 @@ def called(numbering: Numbering, number: int) -> str:
     """What the input calls the vertex with a number."""
     for block in getattr(numbering, "original", lambda: ())():
         if number < len(block):
-            return shown(block[number])
+            return format_id(block[number])
         number -= len(block)
     return str(number)
 
@@ -204,7 +204,7 @@ BYTES_PER_VERTEX = 12
 OFFSETS_AT_ONCE = 1 << 20
 
 
-def degree_order(edges: PairSpool, num_vertices: int, tell: Tell, *, loops: bool = True) -> IdArray:
+def degree_order(edges: EdgeScratch, num_vertices: int, tell: Tell, *, loops: bool = True) -> IdArray:
     """int32 [N], new number -> old: most edges first, in and out, those with as many by their old numbers.
 
     Edges that are repeated count as often as they come, and those to oneself only with ``loops``.
@@ -215,7 +215,7 @@ def degree_order(edges: PairSpool, num_vertices: int, tell: Tell, *, loops: bool
         for ends in (rows, columns):
             np.subtract.at(keys, ends[counted].astype(np.intp), 1)  # numbers of other types take it five times as long
         done += rows.size
-        tell(IngestProgress("counting degrees", done, total, "edges"))
+        tell(StageProgress("counting degrees", done, total, "edges"))
     return _sorted_by(keys)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from dorylus.errors import DataError
-from dorylus.ingest.batches import EdgeBatch, Held
+from dorylus.ingest.batches import EdgeBatch, NoEdgesError, ReaderMemory
 from dorylus.ingest.readers.arrow import ArrowColumns, compute, damage_named, pyarrow
-from dorylus.ingest.readers.edge_file import MappedFile, NoEdgesError
+from dorylus.ingest.readers.input_file import MappedFile
 from dorylus.ingest.readers.options import ReadOptions
 
 DICTIONARY, RECORD_BATCH = 2, 3  # kinds of messages
@@ -178,7 +178,7 @@ class ArrowEdges:
         chosen = sorted(set(self._columns.positions))
         packed = any(size.unpacked for size in batches)
         self._chosen = chosen if packed and len(chosen) < len(schema.names) else None
-        self.held = Held(
+        self.held = ReaderMemory(
             held_bytes(sizes, copied=self._chosen is not None),
             f"to unpack dictionaries and the largest record batch of {path}",
             "write the file with smaller record batches, and names without dictionaries",

@@ -1,15 +1,14 @@
-"""Dense numbers for whatever ids the input has: taken as they are, or given in the order in which ids first appear.
+"""DenseIds numbers for whatever ids the input has: taken as they are, or given in the order in which ids first appear.
 
 ``original()`` gives the ids back in the order of their numbers, block after block. ``bytes_for(num_vertices)`` tells
-what a numbering keeps in memory. One that would pass its ``memory_bytes`` is refused (:class:`TableFullError`) when the
+what a numbering keeps in memory. One that would pass its ``memory_bytes`` is refused (:class:`IdTableFullError`) when the
 rest of the input was counted: the refusal says how many ids there are.
 
 Names that a store can hold: UTF-8 without NUL bytes, looked at as they get their numbers.
 
-Dense numbers for names, and the choice of a numbering.
+DenseIds numbers for names, and the choice of a numbering.
 """
 
-import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -22,16 +21,78 @@ from numpy.typing import NDArray
 
 from dorylus.backends import native
 from dorylus.errors import DataError
-from dorylus.graph import MAX_VERTICES, AnyArray
-from dorylus.ingest.batches import EdgeBatch, EdgeSource, Ends, Tokens, shown
-from dorylus.ingest.distinct import DistinctIds
-from dorylus.ingest.scratch import TokenSpool
+from dorylus.graph import MAX_VERTICES
+from dorylus.ingest.batches import EdgeBatch, EdgeSource, Ends, Tokens, first_bad, format_id, refusal
+from dorylus.ingest.scratch import NameScratch
 
 BLOCK_IDS = 1 << 16
 UNLIMITED = 2**63 - 1
 
 
-class TableFullError(DataError):
+BITS = 16
+MARGIN = 1.02  # five times the error
+_ALPHA = 0.7213 / (1 + 1.079 / (1 << BITS))
+_PIECE_IDS = 1 << 16
+_PIECE_BYTES = 1 << 18
+_BASE = 0x9E3779B97F4A7C15  # odd, and so of a long period
+
+
+class DistinctIds:
+    """Counts ids, each once."""
+
+    def __init__(self) -> None:
+        self._ranks = np.zeros(1 << BITS, np.uint8)
+
+    def add(self, ids: Ends) -> None:
+        """Counts these too."""
+        if isinstance(ids, Tokens):
+            self._add_names(ids)
+            return
+        for begin in range(0, len(ids), _PIECE_IDS):
+            self._add_keys(ids[begin : begin + _PIECE_IDS].astype(np.uint64))
+
+    def most(self) -> int:
+        """As many as there are, or a little more."""
+        free = int(np.count_nonzero(self._ranks == 0))
+        count = self._ranks.size
+        found = _ALPHA * count * count / float(np.sum(np.ldexp(1.0, -self._ranks.astype(np.int64))))
+        if found <= 2.5 * count and free:
+            found = count * float(np.log(count / free))
+        return int(found * MARGIN) + 1
+
+    def _add_keys(self, keys: NDArray[np.uint64]) -> None:
+        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        keys ^= keys >> np.uint64(31)
+        rest = (keys << np.uint64(BITS)) | np.uint64(1 << (BITS - 1))
+        ranks = (65 - np.frexp(rest.astype(np.float64))[1]).astype(np.uint8)  # zeros before the first one, and one
+        np.maximum.at(self._ranks, (keys >> np.uint64(64 - BITS)).astype(np.intp), ranks)
+
+    def _add_names(self, names: Tokens) -> None:
+        first = 0
+        while first < len(names):
+            end = names.offsets[first] + _PIECE_BYTES
+            fitting = int(np.searchsorted(names.offsets, end, side="right")) - 1
+            last = min(max(fitting, first + 1), first + _PIECE_IDS, len(names))
+            self._add_keys(_keys(names, first, last))
+            first = last
+
+
+def _keys(names: Tokens, first: int, last: int) -> NDArray[np.uint64]:
+    """A number for each name: its bytes are the coefficients of a polynomial, modulo 2^64."""
+    offsets = names.offsets[first : last + 1] - names.offsets[first]
+    content = names.bytes[names.offsets[first] : names.offsets[last]].astype(np.uint64) + np.uint64(1)
+    lengths = np.diff(offsets)
+    powers = np.full(int(lengths.max(initial=0)) + 1, _BASE, np.uint64)
+    powers[0] = 1
+    powers = np.cumprod(powers, dtype=np.uint64)
+    content *= powers[np.arange(content.size) - np.repeat(offsets[:-1], lengths)]
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(content, dtype=np.uint64)])
+    keys: NDArray[np.uint64] = sums[offsets[1:]] - sums[offsets[:-1]]
+    return keys
+
+
+class IdTableFullError(DataError):
     """Ids that do not fit into the memory for them: about ``num_ids``, whose table takes ``num_bytes``."""
 
     def __init__(self, found: DistinctIds, limit_bytes: int, bytes_for: Callable[[int], int]) -> None:
@@ -43,15 +104,15 @@ class TableFullError(DataError):
             "be used for them: give more memory, or number the vertices from 0 beforehand and pass ids='dense'."
         )
 
-    def with_rest(self, rest: Iterable[EdgeBatch]) -> "TableFullError":
+    def with_rest(self, rest: Iterable[EdgeBatch]) -> "IdTableFullError":
         """The same when the ids of the rest of the input were counted, too."""
         for batch in rest:
             self._found.add(batch.source)
             self._found.add(batch.destination)
-        return TableFullError(self._found, self._limit, self._bytes_for)
+        return IdTableFullError(self._found, self._limit, self._bytes_for)
 
 
-class Dense:
+class DenseIds:
     """Ids that are numbers from 0 already; ``num_vertices`` bounds them where it is known."""
 
     def __init__(self, num_vertices: int | None = None) -> None:
@@ -98,7 +159,7 @@ class Dense:
         )
 
 
-class ByAppearance(ABC):
+class NumberedByAppearance(ABC):
     """Numbers for ids in the order of ``vertices`` first, then of appearance: source before destination.
 
     With ``fixed`` an edge may only lead between the ``vertices`` given.
@@ -136,7 +197,7 @@ class ByAppearance(ABC):
             before = len(self._ids)
             try:
                 numbers = self.ends(batch)[0]
-            except TableFullError as error:
+            except IdTableFullError as error:
                 raise error.with_rest(batches) from error
             refuse_repeats(batch, numbers, before)
         self._fixed = fixed
@@ -150,7 +211,7 @@ class ByAppearance(ABC):
         found = DistinctIds()
         for ids in chain(self.original(), (batch.source, batch.destination)):
             found.add(ids)
-        return TableFullError(found, self._limit, self.bytes_for)
+        return IdTableFullError(found, self._limit, self.bytes_for)
 
     @abstractmethod
     def original(self) -> Iterator[Ends]:
@@ -166,7 +227,7 @@ class ByAppearance(ABC):
         """The numbers as the table gives them; OverflowError where it may not grow."""
 
 
-class Mapped(ByAppearance):
+class MappedNumbers(NumberedByAppearance):
     """Numbers for any whole numbers."""
 
     def __init__(
@@ -204,7 +265,7 @@ def refuse_repeats(batch: EdgeBatch, numbers: NDArray[np.int32], before: int) ->
     if repeated.size:
         position = int(repeated[0])
         raise DataError(
-            f"the list of vertices names {shown(batch.source[position])} twice, again at {batch.place(position)}. List "
+            f"the list of vertices names {format_id(batch.source[position])} twice, again at {batch.place(position)}. List "
             "every vertex once."
         )
 
@@ -221,67 +282,12 @@ def refuse_unknown(
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
-            f"{batch.told(position)} has the end {shown(ends[position])}, which is not among the {num_vertices:,} "
+            f"{batch.told(position)} has the end {format_id(ends[position])}, which is not among the {num_vertices:,} "
             "vertices given. Add it to them, or drop the edge."
         )
 
 
-PIECE_BYTES = 1 << 18  # decoded at a time: a text may take four bytes for each of its input
-SHOWN_BYTES = 60
-
-
-def first_bad(names: Tokens) -> int | None:
-    """The position of the first name that is no text; None where all are."""
-    if _all_texts(names):
-        return None
-    return next(position for position in range(len(names)) if _fault(_content(names, position)))
-
-
-def refusal(names: Tokens, position: int, place: str) -> DataError:
-    """What is wrong with a name that is no text, and where the input has it."""
-    content = _content(names, position)
-    name = repr(content[:SHOWN_BYTES].tobytes()) + ("..." if content.size > SHOWN_BYTES else "")
-    return DataError(
-        f"{place}: the name {name} {_fault(content)}. Names are texts: write the file as UTF-8 without NUL bytes."
-    )
-
-
-def _content(names: Tokens, position: int) -> AnyArray:
-    return names.bytes[names.offsets[position] : names.offsets[position + 1]]
-
-
-def _fault(content: AnyArray) -> str:
-    if content.size and content.min() == 0:
-        return "has a NUL byte"
-    return "" if _decodes(content) else "is not UTF-8"
-
-
-def _all_texts(block: Tokens) -> bool:
-    begin, end = int(block.offsets[0]), int(block.offsets[-1])
-    content = block.bytes[begin:end]
-    if not content.size:
-        return True
-    if content.min() == 0:
-        return False
-    if content.max() < 0x80:
-        return True
-    # Two names may break one character between them: together they decode, but the second begins within it.
-    starts = block.offsets[:-1][block.offsets[:-1] < block.offsets[1:]]
-    return not ((block.bytes[starts] & 0xC0) == 0x80).any() and _decodes(content)
-
-
-def _decodes(content: AnyArray) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    try:
-        for begin in range(0, content.size, PIECE_BYTES):
-            decoder.decode(content[begin : begin + PIECE_BYTES].tobytes())
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-class MappedTokens(ByAppearance):
+class MappedNames(NumberedByAppearance):
     """Numbers for names.
 
     The table holds 128 bits a name; the names lie in a scratch file in ``scratch`` (default: the system's folder).
@@ -296,7 +302,7 @@ class MappedTokens(ByAppearance):
         scratch: Path | None = None,
     ) -> None:
         limit = UNLIMITED if memory_bytes is None else memory_bytes
-        self._table, self._names = native.NameIds(limit), TokenSpool(scratch)
+        self._table, self._names = native.NameIds(limit), NameScratch(scratch)
         super().__init__(self._table, limit)
         self._begin(vertices, fixed)
 
@@ -332,7 +338,7 @@ class MappedTokens(ByAppearance):
         return sources, destinations
 
 
-AnyNumbering: TypeAlias = Dense | Mapped | MappedTokens
+AnyNumbering: TypeAlias = DenseIds | MappedNumbers | MappedNames
 
 
 def make_numbering(
@@ -347,14 +353,14 @@ def make_numbering(
 ) -> AnyNumbering:
     """The numbering for ``ids`` as given to ``open_edges``, whose result says whether they are ``strings``."""
     if strings:
-        return MappedTokens(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch)
+        return MappedNames(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch)
     if ids == "map" or (ids == "auto" and vertices is not None):
-        return Mapped(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes)
+        return MappedNumbers(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes)
     if vertices is not None:
         raise DataError(
             "a list of vertices gives numbers to ids, but ids='dense' says they have them. Drop one of both."
         )
-    return Dense(num_vertices)
+    return DenseIds(num_vertices)
 
 
 def _tokens_of(batch: EdgeBatch) -> tuple[Tokens, Tokens]:

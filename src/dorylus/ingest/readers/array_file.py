@@ -20,11 +20,11 @@ from numpy.lib import format as npy_format
 
 from dorylus.errors import DataError
 from dorylus.graph import AnyArray
-from dorylus.ingest.batches import EdgeBatch, counted
-from dorylus.ingest.readers import columns as row_checks
-from dorylus.ingest.readers.edge_file import BATCH_ROWS, NoEdgesError, PageCache
-from dorylus.ingest.readers.options import VERTICES, ReadOptions
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, counted
+from dorylus.ingest.readers.input_file import PageCache
+from dorylus.ingest.readers.options import VERTICES, ReadOptions, check_integer_type, checked_ids, checked_weights
 
+BATCH_ROWS = MAX_EDGES // 2  # a batch of raw numbers, its ends and the ends before it are in memory at once
 MAGIC_BYTES = 64 << 10
 _MOST_DIMENSIONS = 64  # of an array of NumPy's
 
@@ -90,7 +90,7 @@ class NpyEdges:
         if self.num_edges == 0:
             raise NoEdgesError(f"{path} holds no edge. Leave it out, or write it again.")
         for vector, what in zip(self._vectors, ("source", "destination"), strict=False):
-            row_checks.need_whole_numbers(path, vector.member or f"its {what}", vector.header.dtype)
+            check_integer_type(path, vector.member or f"its {what}", vector.header.dtype)
 
     def __iter__(self) -> Iterator[EdgeBatch]:
         size, count = self.path.stat().st_size, self._vectors[0].num_rows
@@ -110,10 +110,10 @@ class NpyEdges:
             ends = [pairs[:, vector.column] for vector in self._vectors[:2]]
         else:
             ends = [self._read(file, v, rows)[:, 0] for file, v in zip(files[:2], self._vectors[:2], strict=True)]
-        source, destination = (row_checks.ids(self.path, each, row, self._options) for each in ends)
+        source, destination = (checked_ids(self.path, each, row, self._options) for each in ends)
         weight = None
         if self.weighted:
-            weight = row_checks.weights(self.path, self._read(files[2], self._vectors[2], rows)[:, 0], row)
+            weight = checked_weights(self.path, self._read(files[2], self._vectors[2], rows)[:, 0], row)
         return EdgeBatch(source, destination, weight, bytes_read, counted(row, f"{self.path}, row"))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
@@ -138,7 +138,7 @@ class NpyEdges:
             raise DataError(f"{self.path} holds pairs and no columns: leave columns= away.")
         with self._open("") as file:
             header = read_header(file, self.path)
-        row_checks.need_whole_numbers(self.path, "the array", header.dtype, self._options.ids_are)
+        check_integer_type(self.path, "the array", header.dtype, self._options.ids_are)
         if self.path.stat().st_size != header.begin + header.num_bytes:
             raise DataError(
                 f"{self.path} has {self.path.stat().st_size:,} bytes, but its header speaks of an array that ends at "
@@ -219,7 +219,7 @@ def pair_of(path: Path, member: str, header: NpyHeader) -> tuple[Vector, Vector]
     shape, fortran, dtype = header.shape, header.fortran, header.dtype
     if len(shape) != 2 or 2 not in shape:
         raise DataError(f"{path}: {member or 'the array'} has shape {list(shape)}. {SHAPES}.")
-    row_checks.need_whole_numbers(path, member or "the array", dtype)
+    check_integer_type(path, member or "the array", dtype)
     by_edge = shape[1] == 2
     count = shape[0] if by_edge else shape[1]
     if by_edge != fortran:  # source and destination of an edge lie side by side
@@ -228,3 +228,58 @@ def pair_of(path: Path, member: str, header: NpyHeader) -> tuple[Vector, Vector]
         half = count * dtype.itemsize
         first, second = (Vector(member, header, header.begin + side, count, 1, 0) for side in (0, half))
     return first, second
+
+
+DTYPE_BY_SUFFIX: dict[str, np.dtype[Any]] = {".i32": np.dtype("<i4"), ".i64": np.dtype("<i8")}
+
+
+class BinaryEdges:
+    """The edges of a raw binary file."""
+
+    strings = False
+    weighted = False
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        self.path = path
+        self._options = options
+        self._dtype = _binary_dtype(path, options)
+        if options.columns is not None:
+            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave columns= away.")
+        pair, size = 2 * self._dtype.itemsize, path.stat().st_size
+        if size % pair:
+            raise DataError(
+                f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
+                "each). Give its type by dtype=, or copy it whole."
+            )
+        self.num_edges: int | None = size // pair
+
+    def __iter__(self) -> Iterator[EdgeBatch]:
+        row = 0
+        with open(self.path, "rb", buffering=0) as file, PageCache(self.path) as cache:
+            while pairs := _read_up_to(file, BATCH_ROWS * 2 * self._dtype.itemsize):
+                ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
+                source, destination = (checked_ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
+                cache.behind(file.tell())
+                yield EdgeBatch(source, destination, None, file.tell(), counted(row, f"{self.path}, row"))
+                row += len(ends)
+                del pairs, ends, source, destination  # before the next are read
+
+
+def _read_up_to(file: Any, count: int) -> bytearray:
+    """The next ``count`` bytes, or what is left: a raw read may give less than asked."""
+    content, done = bytearray(count), 0
+    with memoryview(content) as room:
+        while done < count and (got := file.readinto(room[done:])):
+            done += got
+    del content[done:]
+    return content
+
+
+def _binary_dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:
+    dtype = DTYPE_BY_SUFFIX.get(path.suffix.lower()) if options.dtype is None else options.dtype
+    if dtype is None:
+        raise DataError(
+            f"{path} is raw binary, whose type cannot be seen. Give dtype='int32' or dtype='int64', or call the file "
+            ".i32 or .i64."
+        )
+    return dtype

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import ConfigError, DataError, GraphError, unknown_name
-from dorylus.graph import Address, canonical, is_elsewhere
+from dorylus.graph import STORE, Address, AnyArray, as_float32, as_integers, is_remote, read_manifest, stored_rows
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, counted
-from dorylus.ingest.budget import IDS_SHARE, NOTHING_HELD, shares_of, too_many_ids
-from dorylus.ingest.ids import Dense, TableFullError, make_numbering
+from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
+from dorylus.ingest.numbering import DenseIds, IdTableFullError, make_numbering
 from dorylus.ingest.pipeline import Ingested, ingest
-from dorylus.ingest.progress import Tell, silent
-from dorylus.ingest.readers import FileEdges, open_edges, open_vertices
+from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.spool import lone_first_edge
 from dorylus.process_memory import resident_bytes
+from dorylus.progress import Tell, silent
 
 BATCH = 1 << 20
 
@@ -31,8 +30,8 @@ class ArrayEdges:
     """The edges source[e] -> destination[e], perhaps with weights; any kind of whole numbers, mapped files too."""
 
     def __init__(self, source: Any, destination: Any, weight: Any = None, *, batch: int = BATCH) -> None:
-        self._source = canonical.whole_numbers(source, "source")
-        self._destination = canonical.whole_numbers(destination, "destination")
+        self._source = as_integers(source, "source")
+        self._destination = as_integers(destination, "destination")
         self._weight = None if weight is None else np.asarray(weight)
         self._batch = batch
         sizes = [len(each) for each in (self._source, self._destination, self._weight) if each is not None]
@@ -57,7 +56,7 @@ class ArrayEdges:
             end = min(begin + self._batch, self.num_edges)
             source = np.asarray(self._source[begin:end], dtype=np.int64)
             destination = np.asarray(self._destination[begin:end], dtype=np.int64)
-            weight = None if self._weight is None else canonical.numbers(self._weight[begin:end], "edge_weight")
+            weight = None if self._weight is None else as_float32(self._weight[begin:end], "edge_weight")
             yield EdgeBatch(source, destination, weight, 16 * end, counted(begin))
 
 
@@ -84,7 +83,7 @@ def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell
     if vertices is None:
         _need_no_list(source, ids, settings)
     with _numbering(source, ids, vertices, settings, store) as numbering:
-        taken = 0 if isinstance(numbering, Dense) else _ids_bytes(settings)
+        taken = 0 if isinstance(numbering, DenseIds) else _ids_bytes(settings)
         made = ingest(source, numbering, store, settings, tell, ids_bytes=taken)
     if isinstance(source, FileEdges):
         made = replace(
@@ -149,14 +148,14 @@ def _numbering(
     listed = None if vertices is None else _listed(vertices, strings=strings)
     _need_room(listed, settings)
     memory_bytes, fixed = _ids_bytes(settings), listed is not None
-    scratch = None if is_elsewhere(store) else _existing(Path(store).absolute().parent)
+    scratch = None if is_remote(store) else _existing(Path(store).absolute().parent)
     resident = resident_bytes()
     try:
         numbering = make_numbering(
             ids, strings=strings, vertices=listed, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch
         )
-    except TableFullError as error:
-        raise too_many_ids(error, settings, resident, getattr(source, "held", NOTHING_HELD)) from error
+    except IdTableFullError as error:
+        raise too_many_ids(error, settings, resident, getattr(source, "held", NO_READER_MEMORY)) from error
     except OSError as error:
         raise DataError(
             f"could not keep the names of vertices beside the store {store}: {error}. Check the free space and "
@@ -174,7 +173,7 @@ def _ids_bytes(settings: IngestSettings) -> int:
 
 def _need_room(listed: EdgeSource | None, settings: IngestSettings) -> None:
     """Refuses a list of vertices that takes too much memory to be read."""
-    held = getattr(listed, "held", NOTHING_HELD)
+    held = getattr(listed, "held", NO_READER_MEMORY)
     if held.num_bytes:
         shares_of(settings.memory_bytes, ids_bytes=_ids_bytes(settings), held=held)
 
@@ -199,3 +198,25 @@ def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
 
 def _existing(folder: Path) -> Path:
     return folder if folder.is_dir() else _existing(folder.parent)
+
+
+def lone_first_edge(store: Address) -> tuple[str, str] | None:
+    """The names of vertices 0 and 1, where one edge joins them and they have no other; None elsewhere.
+
+    Vertices are named, and numbered as they appear, so that these are the names of the input's first line.
+    """
+    manifest = read_manifest(store, STORE)
+
+    def first(name: str, count: int) -> AnyArray:
+        return stored_rows(store, STORE, manifest, name)[np.arange(count)]
+
+    if manifest["num_vertices"] <= 2:  # nothing would be left
+        return None
+    ends = {"out.indptr": [0, 1, 1], "indptr": [0, 0, 1]} if manifest["directed"] else {"indptr": [0, 1, 2]}
+    if any(first(name, 3).tolist() != wanted for name, wanted in ends.items()):
+        return None
+    if first("indices", 1).item() != (0 if manifest["directed"] else 1):
+        return None
+    begin, middle, end = first("ids.offsets", 3).tolist()
+    content = first("ids.bytes", end).tobytes()
+    return content[begin:middle].decode(), content[middle:end].decode()
