@@ -20,8 +20,7 @@ from dorylus.pools.autotune import Autotuned
 from dorylus.pools.functions.invocations import FunctionUsage, Invoked
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
-from dorylus.pools.making import PoolHandle
-from dorylus.pools.pool import TensorPool
+from dorylus.pools.pool import PoolHandle, TensorPool
 from dorylus.pools.relaunch import Relaunching
 from dorylus.pools.tuner import TunerDecision
 from dorylus.saga import Recipe

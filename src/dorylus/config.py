@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.pools import POOLS
 from dorylus.settings import (
     LARGEST,
     MANY,
@@ -91,7 +92,7 @@ class RunConfig:
     )
     pool: str = choice(
         "threads",
-        ("threads", "processes", "ray", "http", "lambda", "lambda-local"),
+        POOLS,
         "Where dense tasks run: threads or processes of this machine, any node of a Ray cluster, or functions.",
     )
     functions: int | None = setting(
@@ -227,11 +228,11 @@ class RunConfig:
             )
 
     def _check_functions(self) -> None:
-        for name in ("functions", "function_url") if self.pool == "threads" else ():
+        for name in ("functions", "function_url") if not POOLS[self.pool].has_functions else ():
             value = getattr(self, name)
             if value is not None:
                 raise ConfigError(
-                    f"{name}={value!r} with pool='threads', which has no functions: name the pool they are of."
+                    f"{name}={value!r} with pool={self.pool!r}, which has no functions: name the pool they are of."
                 )
 
     def _check_asynchrony(self) -> None:
@@ -299,6 +300,7 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     chosen_anew: dict[str, Any] = {}
     if settings.get("servers", config.servers) != config.servers:
         chosen_anew["intervals"] = None
-    if settings.get("pool") == "threads":  # goes on without functions, so what was said of them means nothing
+    pool = POOLS.get(str(settings.get("pool")))
+    if pool is not None and not pool.has_functions:  # the settings of its functions no longer apply
         chosen_anew |= {"functions": None, "function_url": None}
     return RunConfig.of(**{**config.to_dict(), **chosen_anew, **settings})

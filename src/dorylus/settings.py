@@ -6,7 +6,7 @@ derives its flags, and ``run.toml`` its ``[training]`` section, from what is dec
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field
 from functools import partial
 from numbers import Integral, Real
@@ -24,7 +24,7 @@ YEARS_S = 1e8  # no wait is longer, and no clock takes much more
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 
-def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
+def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = ()) -> Any:
     """A dataclass field that carries its help text, its check and, where there are any, its choices."""
     metadata = {"help": help, "check": check, "choices": choices}
     if isinstance(default, dict):
@@ -32,11 +32,11 @@ def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] =
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
-    """A field that takes one of a few names."""
+def choice(default: str, choices: Collection[str], help: str) -> Any:
+    """A field that takes one of a few names; ``choices`` may grow later."""
 
     def check(name: str, value: object) -> object:
-        if value not in choices:
+        if value not in tuple(choices):
             raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
         return value
 

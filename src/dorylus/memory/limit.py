@@ -15,6 +15,7 @@ from dorylus.memory.layout import Figures, MemoryLayout, Shape
 from dorylus.memory.model import in_files, in_memory
 from dorylus.memory.scratch import Scratch, scratch_folder
 from dorylus.partition import choose_intervals, needed_levels, settle_levels
+from dorylus.pools import POOLS
 from dorylus.saga import LINE, Plan, in_blocks
 from dorylus.servers import SpillPolicy
 from dorylus.sizes import format_bytes, parse_bytes
@@ -289,7 +290,7 @@ def levels_of(asked: RunRequest) -> Needed:
 def plain_way(asked: RunRequest, shape: Shape, limit: int) -> MemoryLayout:
     """The way with the least in files, and how the work is cut for a limit."""
     config = asked.config
-    keeps = config.pool == "threads" if config.rematerialize is None else not config.rematerialize
+    keeps = POOLS[config.pool].keeps_autograd_graphs if config.rematerialize is None else not config.rematerialize
     return MemoryLayout(
         holding=HOLDINGS[0],
         static_blocks=_static_blocks(shape, limit),

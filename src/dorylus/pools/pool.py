@@ -1,10 +1,8 @@
-"""The seam between graph servers and whatever runs dense tasks.
+"""The seam between graph servers and what runs their dense tasks, and the faults that a pool reports."""
 
-What can go wrong with whatever runs dense tasks, as opposed to with the tasks.
-"""
-
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from dorylus.errors import TrainingError
 from dorylus.saga import Call, Reply
@@ -31,6 +29,15 @@ class TensorPool(Protocol):
 
     def close(self) -> None:
         """Stop; nothing submitted is answered after this."""
+
+
+@dataclass(frozen=True)
+class PoolHandle:
+    """A pool; the figures that it reports at the end of a run; and a wait until all that it started has ended."""
+
+    pool: TensorPool
+    figures: Callable[[], Mapping[str, Any]] = dict
+    settle: Callable[[], None] = lambda: None
 
 
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)

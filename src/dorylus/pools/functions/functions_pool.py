@@ -29,6 +29,7 @@ from dorylus.pools.functions.open_task import OpenTask, TaskAttempt
 from dorylus.pools.functions.programs import Programs
 from dorylus.pools.functions.settings import FunctionsConfig
 from dorylus.pools.pool import Lost
+from dorylus.pools.registry import POOLS
 from dorylus.pools.services.invoker import Invoker
 from dorylus.saga import Call, Reply, Saved, dense
 
@@ -308,7 +309,8 @@ def functions_pool(
 
     ``at_once`` is how many invocations may be under way.
     """
-    exports = Exports(ProgramCache() if cache is None else cache)
+    torch_pools = [spec.name for spec in POOLS.values() if spec.runs_torch]
+    exports = Exports(ProgramCache() if cache is None else cache, torch_pools)
     rematerialize = (config or FunctionsConfig()).rematerialize
 
     def asked(call: Call) -> Call:

@@ -2,17 +2,14 @@ import pytest
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.pools import PoolHandle, ThreadsPool
-from dorylus.pools import run_pool as pooling
+from dorylus.pools import PoolHandle, ThreadsPool, makers, run_pool, service_of
 
 
 def settings_of(monkeypatch, **settings):
     """What the pool of a run is made from."""
     asked = []
-    monkeypatch.setattr(
-        pooling, "make_pool", lambda settings, note, invoked, begins: asked.append(settings) or PoolHandle(None)
-    )
-    pooling.run_pool(RunConfig.of(**settings), note=print, invoked=print)
+    monkeypatch.setattr(makers, "make_pool", lambda request, listeners: asked.append(request) or PoolHandle(None))
+    run_pool(RunConfig.of(**settings), note=print, invoked=print)
     return asked[0]
 
 
@@ -54,15 +51,15 @@ def test_functions_rematerialise_unless_told_not_to(monkeypatch, given, does):
     ],
 )
 def test_functions_are_billed_by_the_service_of_the_pool_unless_one_is_named(settings, service):
-    assert pooling.service_of(RunConfig.of(**settings)) == service
+    assert service_of(RunConfig.of(**settings)) == service
 
 
 def test_threads_need_nothing_but_themselves():
-    made = pooling.run_pool(RunConfig.of(), note=print, invoked=print)
+    made = run_pool(RunConfig.of(), note=print, invoked=print)
     assert isinstance(made.pool, ThreadsPool)
     assert made.figures() == {}
 
 
 def test_functions_behind_http_need_an_address():
     with pytest.raises(ConfigError, match="give function_url"):
-        pooling.run_pool(RunConfig.of(pool="http"), note=print, invoked=print)
+        run_pool(RunConfig.of(pool="http"), note=print, invoked=print)
