@@ -27,8 +27,8 @@ from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import DesiredState
+from dorylus.pools.aws_lambda import LambdaInvoker
 from dorylus.pools.pacing import Policy
-from dorylus.pools.services.aws_lambda import LambdaInvoker
 from functions_bench.limits import FunctionLimits
 from functions_bench.runs import model, small
 from functions_bench.services import invoked_by, made_with

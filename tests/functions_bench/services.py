@@ -18,11 +18,9 @@ from unittest.mock import patch
 from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import Package
-from dorylus.pools import POOLS, makers
+from dorylus.pools import POOLS, makers, processes
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import PoolHandle
-from dorylus.pools.services import processes
-from dorylus.pools.services.invoker import Invoker
+from dorylus.pools.pool import Invoker, PoolHandle
 
 HERE = Path(__file__).parent
 SHIPPED = ("__init__.py", "misdeeds.py", "inside.py", "sabotaged_lambda.py")

@@ -22,10 +22,10 @@ from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import build
 from dorylus.functions.deploy.plan import deploy_calls
 from dorylus.functions.program_cache import ProgramCache
+from dorylus.pools.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.pool import Lost, Throttled, Unavailable
-from dorylus.pools.services.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.wire.frames import pack, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="functions run on Linux")

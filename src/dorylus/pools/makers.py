@@ -13,19 +13,16 @@ from typing import Any
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
 from dorylus.pools import ray
-from dorylus.pools.autotune import Autotuned
+from dorylus.pools.autotune import Autotuned, TunerDecision
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.invocations import FunctionUsage, Invoked
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invoked
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import PoolHandle, TensorPool
+from dorylus.pools.pool import Invoker, PoolHandle, TensorPool
 from dorylus.pools.registry import pool_spec
 from dorylus.pools.relaunch import Relaunching
-from dorylus.pools.services.invoker import Invoker
 from dorylus.pools.threads import ThreadsPool
-from dorylus.pools.tuner import TunerDecision
 
 Note = Callable[..., None]
 
@@ -155,7 +152,7 @@ def make_ray(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
 
 def make_processes(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
     """Functions in processes of this machine."""
-    from dorylus.pools.services.processes import ProcessesInvoker
+    from dorylus.pools.processes import ProcessesInvoker
 
     return pool_of_functions(ProcessesInvoker(request.functions or request.workers), request, listeners)
 
@@ -182,13 +179,13 @@ def check_lambda(request: PoolRequest) -> None:
 
 def make_lambda_local(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
     """Functions on a stand-in of AWS Lambda on this machine, which is started here and ends with the pool."""
-    from dorylus.pools.services.aws_lambda import local_functions_invoker
+    from dorylus.pools.aws_lambda import local_functions_invoker
 
     return pool_of_functions(local_functions_invoker(), request, listeners)
 
 
 def _http_invoker(request: PoolRequest) -> Invoker:
-    from dorylus.pools.services.http import HttpInvoker
+    from dorylus.pools.http import HttpInvoker
 
     if request.url is None:
         raise ConfigError("pool='http' needs the address of its functions: give function_url.")
@@ -197,7 +194,7 @@ def _http_invoker(request: PoolRequest) -> Invoker:
 
 def _lambda_invoker(request: PoolRequest) -> Invoker:
     from dorylus.functions import aws_access
-    from dorylus.pools.services.aws_lambda import LambdaInvoker
+    from dorylus.pools.aws_lambda import LambdaInvoker
 
     return LambdaInvoker(aws_access(), request.function)
 

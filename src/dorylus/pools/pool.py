@@ -1,4 +1,4 @@
-"""The seam between graph servers and what runs their dense tasks, and the faults that a pool reports."""
+"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from dorylus.errors import TrainingError
 from dorylus.saga import Call, Reply
+from dorylus.wire import Buffer
 
 
 class TensorPool(Protocol):
@@ -40,6 +41,34 @@ class PoolHandle:
     settle: Callable[[], None] = lambda: None
 
 
+@dataclass(frozen=True)
+class InvocationResponse:
+    """What an invocation gave back; the service may say what it bills for it, whether it was a cold start, and how much
+    of what it bills that took.
+    """
+
+    content: Buffer
+    billed_ms: float | None = None
+    cold: bool | None = None
+    init_ms: float | None = None
+
+
+class Invoker(Protocol):
+    """Runs the function on a request, from whatever thread asks; many at a time.
+
+    Raises the faults below. ``payload_limit_bytes`` is what a request and an answer may each
+    have at most, None for no limit.
+    """
+
+    payload_limit_bytes: int | None
+
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
+        """Invoke the function and wait for its answer, at most so long."""
+
+    def close(self) -> None:
+        """Stop: what is under way fails soon."""
+
+
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
     """A fault of whatever runs dense tasks."""
 
@@ -64,3 +93,8 @@ class Unavailable(PoolFault):
 
 class Exhausted(PoolFault):
     """A call was tried as often as it may be."""
+
+
+def name_of(call: Call) -> str:
+    """A call in the user's words."""
+    return f"{call.task.kind} of interval {call.task.interval} in epoch {call.task.epoch + 1}"

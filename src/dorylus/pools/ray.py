@@ -24,8 +24,7 @@ from dorylus.errors import ConfigError, DorylusError, TrainingError
 from dorylus.extras import check_installed
 from dorylus.pools.clock import CallbackQueue
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import Exhausted, PoolFault, Unavailable
-from dorylus.pools.tickets import name_of
+from dorylus.pools.pool import Exhausted, PoolFault, Unavailable, name_of
 from dorylus.pools.travel import (
     Fetched,
     PackedCall,

@@ -7,7 +7,7 @@ from linear_functions import InProcess, Waiting, a_call, assert_same, program_of
 from dorylus.errors import ConfigError
 from dorylus.pools import POOLS, PoolListeners, PoolRequest, ThreadsPool, make_pool
 from dorylus.pools.autotune import Autotuned
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
 from dorylus.pools.makers import pool_of_functions

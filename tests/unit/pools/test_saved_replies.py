@@ -14,11 +14,9 @@ from dorylus.functions.direct_path import Links
 from dorylus.functions.program import ExportedProgram
 from dorylus.pools import PoolListeners, PoolRequest, makers
 from dorylus.pools.functions import functions_pool as functions
-from dorylus.pools.functions.arrays import Inputs, reply_of
-from dorylus.pools.functions.functions_pool import FunctionsPool
-from dorylus.pools.functions.open_task import output_shapes
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.functions_pool import FunctionsPool, Programs
+from dorylus.pools.functions.invocations import FunctionsConfig
+from dorylus.pools.functions.tasks import Inputs, output_shapes, reply_of
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.pool import Lost
 from dorylus.pools.threads import ThreadsPool
