@@ -21,9 +21,10 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig, recut
 from dorylus.errors import ConfigError, TrainingError
+from dorylus.extras import check_installed
 from dorylus.graph import Graph, full_address
 from dorylus.partition import METHODS, Partitioning, save_shards_once, structure_of
-from dorylus.pools import Invoked, PoolHandle, ray, run_pool
+from dorylus.pools import POOLS, Invoked, PoolHandle, run_pool
 from dorylus.progress import Tell, silent
 from dorylus.runtime import Cluster, Job, LocalCluster, PoolNews, ServersLostError, Training
 from dorylus.saga import Program
@@ -77,14 +78,14 @@ class ClusterHandle:
 def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
     """Refuse what no cluster can be made of, before anything is written; the settings, with threads that fit it."""
     if config.cluster == "local":
-        if config.address is not None and config.pool != "ray":
+        if config.address is not None and not POOLS[config.pool].takes_address:
             raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
         if config.elastic:
             raise ConfigError("elastic=True with cluster='local', whose servers cannot be lost: use cluster='ray'.")
         return config
     if pool is not None:
         raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
-    ray.check_installed('cluster="ray"')  # before what imports the packages that Ray's extra brings
+    check_installed('cluster="ray"', "ray")  # before what imports the packages that Ray's extra brings
     from dorylus.runtime import settled_threads
 
     return replace(config, threads=settled_threads(config.address, config.servers, config.threads))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import dorylus
-from dorylus.errors import ConfigError
 import dorylus.graph.locations as places
+from dorylus.errors import ConfigError
 from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
 from dorylus.memory.scratch import Scratch, scratch_folder

@@ -1,21 +1,18 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools import FunctionSettings, PoolHandle, ThreadsPool
-from dorylus.pools import from_config as pooling
+from dorylus.pools import FunctionSettings, PoolHandle, ThreadsPool, makers, run_pool, service_of
 
 
 def make(servers=1, intervals=None, threads=None, address=None, **settings):
     config, work = FunctionSettings.of(**settings), {"servers": servers, "intervals": intervals, "threads": threads}
-    return pooling.run_pool(config, note=print, invoked=print, address=address, **work)
+    return run_pool(config, note=print, invoked=print, address=address, **work)
 
 
 def settings_of(monkeypatch, **settings):
     """What the pool of a run is made from."""
     asked = []
-    monkeypatch.setattr(
-        pooling, "make_pool", lambda settings, note, invoked, begins: asked.append(settings) or PoolHandle(None)
-    )
+    monkeypatch.setattr(makers, "make_pool", lambda request, listeners: asked.append(request) or PoolHandle(None))
     make(**settings)
     return asked[0]
 
@@ -58,7 +55,7 @@ def test_functions_rematerialise_unless_told_not_to(monkeypatch, given, does):
     ],
 )
 def test_functions_are_billed_by_the_service_of_the_pool_unless_one_is_named(settings, service):
-    assert pooling.service_of(FunctionSettings.of(**settings)) == service
+    assert service_of(FunctionSettings.of(**settings)) == service
 
 
 def test_threads_need_nothing_but_themselves():

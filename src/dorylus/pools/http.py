@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 
 from dorylus.errors import ConfigError
 from dorylus.functions import TOKEN_VARIABLE
-from dorylus.pools.pool import Lost, PoolFault, Throttled, Unavailable
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.pool import InvocationResponse, Lost, PoolFault, Throttled, Unavailable
 from dorylus.wire import DEFAULT
 
 PAYLOAD_LIMIT_BYTES: Final = 32 << 20  # what Cloud Run takes, and most others too

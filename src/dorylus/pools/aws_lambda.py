@@ -32,8 +32,7 @@ from dorylus.functions import (
     said,
     status_of,
 )
-from dorylus.pools.pool import Lost, Throttled, Unavailable
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.pool import InvocationResponse, Lost, Throttled, Unavailable
 
 _THROTTLED: Final = frozenset({
     "EC2ThrottledException", "ProvisionedThroughputExceededException", "RequestLimitExceeded", "Throttling",

@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from dorylus.errors import ConfigError
 from dorylus.functions import receive, send
-from dorylus.pools.pool import Lost, Throttled, Unavailable
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.pool import InvocationResponse, Lost, Throttled, Unavailable
 
 START_S = 60.0  # how long a process may take to be ready
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
