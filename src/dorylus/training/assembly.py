@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dorylus import process_memory
-from dorylus.config import RunConfig
+from dorylus.config import AllSettings, RunConfig, lists_settings
 from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
@@ -348,7 +348,8 @@ def _work(plan: Plan, graph: Graph, cut: PartitionPlan) -> Work:
 TO_LOAD = 12 << 20  # what `dorylus train` has loaded beside what a process has that only plans
 
 
-def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
+@lists_settings
+def plan_memory(graph: Graph, model: Recipe | Program, **settings: Unpack[AllSettings]) -> MemoryPlan:
     """The bytes a training run holds by kind, in memory and in files, and whether that fits.
 
     Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
