@@ -15,7 +15,7 @@ from os import PathLike
 from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from dorylus.cost import CostSettings
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.memory import MemorySettings
 from dorylus.pools import FunctionSettings
 from dorylus.runtime import ClusterSettings
@@ -82,16 +82,20 @@ class TrainingSettings(Settings):
             for name, value in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
                 if value is not None:
                     raise ConfigError(
-                        f"{name}={value} with eval_every=0: {name} looks at the evaluations during training, and there "
-                        "are none. Use eval_every=1 or more."
+                        f"{given(name, value)} with {given('eval_every', 0)}: {given(name)} looks at the evaluations "
+                        f"during training, and there are none. Use {given('eval_every', 1)} or more."
                     )
             if self.keep == "best":
                 raise ConfigError(
-                    "keep='best' with eval_every=0: the best weights are chosen among the evaluations during training, "
-                    "and there are none. Use eval_every=1 or more, or keep='last'."
+                    f"{given('keep', 'best')} with {given('eval_every', 0)}: the best weights are chosen among the "
+                    f"evaluations during training, and there are none. Use {given('eval_every', 1)} or more, or "
+                    f"{given('keep', 'last')}."
                 )
         if self.lr_schedule_options and self.lr_schedule is None:
-            raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+            raise ConfigError(
+                f"{given('lr_schedule_options')} are given without {given('lr_schedule')}: name the schedule they are "
+                "for."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,16 +110,17 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
         super()._check_together()
         if self.sync_margin is not None and self.target_accuracy is None:
             raise ConfigError(
-                f"sync_margin={self.sync_margin:g} without target_accuracy: the margin is the distance to that target, "
-                "so give both."
+                f"{given('sync_margin', self.sync_margin)} without {given('target_accuracy')}: the margin is the "
+                "distance "
+                "to that target, so give both."
             )
         for name, value in self.changes_for_limit.items() if self.memory is not None else ():
             why = "a limit is kept by one server in this process, over the graph as it is stored"
             if name == "mode":
                 why = "values of several epochs would have to be kept"
             raise ConfigError(
-                f"{name}={getattr(self, name)!r} with memory={self.memory!r}: {why}. Use {name}={value!r}, or leave "
-                "memory out."
+                f"{given(name, getattr(self, name))} with {given('memory', self.memory)}: {why}. Use "
+                f"{given(name, value)}, or leave {given('memory')} out."
             )
 
     @property
@@ -239,8 +244,9 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     for name in settings:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(
-                f"{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how "
-                f"its work is cut and what it may cost, {', '.join(RECUT)}."
+                f"{given(name)} is part of what a run computes, so it cannot change when the run is resumed: what can "
+                "is "
+                f"how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
             )
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))

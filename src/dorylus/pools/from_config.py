@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.pools import making
 from dorylus.pools.functions.invocations import Invoked
 from dorylus.pools.functions.settings import FunctionsConfig
@@ -39,14 +39,14 @@ def check_data_host(config: FunctionSettings) -> None:
     host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
     try:
         if ipaddress.IPv4Address(host).is_unspecified:
-            raise ConfigError(f"data_host={host}: nobody can dial that address, so {cure}.")
+            raise ConfigError(f"{given('data_host', host)}: no machine can dial that address, so {cure}.")
         for port in _data_ports(config):
             socket.create_server((host, port)).close()
     except ValueError:
-        raise ConfigError(f"data_host={host!r} is no address: {cure}.") from None
+        raise ConfigError(f"{given('data_host', host)} is no address: {cure}.") from None
     except OSError as error:
-        wanted = f"data_host={host}, data_port={config.data_port}"
-        raise ConfigError(f"{wanted}: we cannot listen there ({_reason(error)}): {cure}.") from None
+        where = f"{given('data_host', host)}, {given('data_port', config.data_port)}"
+        raise ConfigError(f"{where}: we cannot listen there ({_reason(error)}): {cure}.") from None
 
 
 def _reason(error: OSError) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.extras import check_installed
 from dorylus.pools import ray
 from dorylus.pools.autotune import Autotuned
@@ -129,7 +129,9 @@ def _http(settings: PoolSettings) -> Invoker:
     from dorylus.pools.services.http import HttpInvoker
 
     if settings.url is None:
-        raise ConfigError("pool='http' needs to know where its functions are: give function_url.")
+        raise ConfigError(
+            f"{given('pool', 'http')} needs to know where its functions are: give {given('function_url')}."
+        )
     return HttpInvoker(settings.url)
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
 
 
@@ -71,7 +71,9 @@ class FunctionSettings(Settings):
             value = getattr(self, name)
             if value is not None:
                 raise ConfigError(
-                    f"{name}={value!r} with pool='threads', which has no functions: name the pool they are of."
+                    f"{given(name, value)} with {given('pool', 'threads')}, which has no functions: name the pool they "
+                    "are "
+                    "of."
                 )
 
     @property
