@@ -15,21 +15,21 @@ TABLE = TaskTable(
 
 
 def complete(servers, width, server=0):
-    """The reads of one server where everyone reads from everyone."""
-    everyone = frozenset(range(servers * width))
-    return Reads(range(server * width, (server + 1) * width), (everyone,) * width, (everyone,) * width)
+    """The reads of one server where every interval reads from every interval."""
+    every_interval = frozenset(range(servers * width))
+    return Reads(range(server * width, (server + 1) * width), (every_interval,) * width, (every_interval,) * width)
 
 
 @pytest.mark.parametrize("width", [4, 64])
 def test_a_dense_relation_costs_one_entry_a_server_and_task(width):
-    plan = Dependents(TABLE, complete(3, width), 0, [0, width, 2 * width, 3 * width])
-    assert plan.unmet[width : 2 * width] == [3] * width
-    assert sum(plan.unmet) == width * (1 + 3 + 1 + 3)
+    dependents = Dependents(TABLE, complete(3, width), 0, [0, width, 2 * width, 3 * width])
+    assert dependents.unmet[width : 2 * width] == [3] * width
+    assert sum(dependents.unmet) == width * (1 + 3 + 1 + 3)
 
 
 def test_what_is_awaited_from_peers_are_their_scatters():
-    plan = Dependents(TABLE, complete(2, 2, server=1), 1, [0, 2, 4])
-    assert plan.arrivals == {(0, 0), (0, 1), (2, 0), (2, 1)}
+    dependents = Dependents(TABLE, complete(2, 2, server=1), 1, [0, 2, 4])
+    assert dependents.arrivals == {(0, 0), (0, 1), (2, 0), (2, 1)}
 
 
 def test_only_steps_that_are_needed_of_every_interval_are_announced():
@@ -48,6 +48,6 @@ def test_only_steps_that_are_needed_of_every_interval_are_announced():
 )
 def test_waiting_for_a_step_whose_rows_are_not_sent_there_is_refused(kind, scope):
     table = TaskTable((Step(kind, 0), Step(Kind.GATHER, 1, (Need(0, scope),))))
-    with pytest.raises(ConfigError, match="sends word to those of them that are on other servers"):
+    with pytest.raises(ConfigError, match=r"sends its rows to .* on other servers"):
         Dependents(table, complete(2, 2), 0, [0, 2, 4])
     assert sum(Dependents(table, complete(1, 2), 0, [0, 2]).unmet) == 6  # a server alone knows what it has finished

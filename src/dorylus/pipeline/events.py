@@ -1,4 +1,4 @@
-"""What the scheduler is told (events) and what it asks for (actions)."""
+"""The events that a scheduler receives and the actions that it returns."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class Finished(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """Event: a peer's SC or ∇SC task is done and its rows are in this server's ghosts, be it that none was needed."""
+    """Event: a peer's SC or ∇SC task is done and the rows that this server needs of it, if any, are in its ghosts."""
 
     task: Task
 
@@ -32,7 +32,7 @@ class PeerFinished(NamedTuple):
 
 
 class Synchronise(NamedTuple):
-    """Event: from this epoch on, none of which has been started yet, epochs are exact."""
+    """Event: epochs are exact from this one on. It must not have been started yet."""
 
     epoch: int
 
@@ -44,25 +44,25 @@ class Start(NamedTuple):
 
 
 class StepFinished(NamedTuple):
-    """Action: all intervals of this server have finished this step, and some peer's task waits for it; tell them."""
+    """Action: all intervals of this server have finished a step that peers' tasks wait for; report it to the peers."""
 
     epoch: int
     step: int
 
 
 class EpochFinished(NamedTuple):
-    """Action: all intervals of this server have finished this epoch; tell the peers and the driver."""
+    """Action: all intervals of this server have finished this epoch; report it to the peers and the driver."""
 
     epoch: int
 
 
 class Waiting(NamedTuple):
-    """Action: this interval could start this epoch but for the staleness bound. Said once of each."""
+    """Action: only the staleness bound keeps this interval from starting this epoch. Returned once for each."""
 
     interval: int
     epoch: int
 
 
-Report = Arrived | PeerFinished  # what peers say
+Report = Arrived | PeerFinished  # the events that come from peers
 Event = Permit | Finished | Report | Synchronise
 Action = Start | StepFinished | EpochFinished | Waiting
