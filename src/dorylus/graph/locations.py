@@ -13,7 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 
 Address = str | PathLike[str]
 IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # by the number statfs gives
@@ -96,7 +96,8 @@ def not_on_disk(folder: str | PathLike[str], kind: str) -> str:
     found = disk_folder()
     which = "a folder on a disk" if found is None else f"a folder on a disk, {found} for one,"
     return (
-        f"scratch_dir={os.fspath(folder)!r} is on {kind}, which is memory: what is written there counts against the "
+        f"{given('scratch_dir', os.fspath(folder))} is on {kind}, which is memory: what is written there counts "
+        "against the "
         f"limit as much as what it makes room for. Name {which} as scratch_dir."
     )
 

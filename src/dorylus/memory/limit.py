@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dorylus import process_memory
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.graph import Graph, is_remote
 from dorylus.memory.layout import Figures, MemoryLayout, Shape
 from dorylus.memory.model import in_files, in_memory
@@ -207,17 +207,19 @@ def _margin(limit: int) -> int:
 
 def too_little(asked: RunRequest, plan: MemoryPlan) -> str:
     """Why a plan cannot be carried out, and the smallest change with which it could."""
-    needed, given = enough(asked, plan), asked.config.memory is not None
-    what = "of memory are" if given else "of memory are free, which is"
+    needed, limited = enough(asked, plan), asked.config.memory is not None
+    what = "of memory are" if limited else "of memory are free, which is"
     free = None if asked.config.memory is None else process_memory.free_bytes()
     short = "" if free is None or free >= needed else f" (only {format_bytes(free)} are free now)"
     cure = (
-        f"Give memory='{needed // MIB}MiB'{short}" if given else f"Free {format_bytes(needed)}, take a larger machine"
+        f"Give {given('memory', f'{needed // MIB}MiB')}{short}"
+        if limited
+        else f"Free {format_bytes(needed)}, take a larger machine"
     )
     least, own = plan.smallest.peak, plan.smallest.peak - plan.smallest.figures.peak
     half, saved = asked.with_settings(precision="bf16"), ""
     if (less := enough(half, within(half, plan.limit))) < WORTH_NAMING * needed:
-        saved = f" With precision='bf16', which is an approximation, {format_bytes(less)} are enough."
+        saved = f" With {given('precision', 'bf16')}, which is an approximation, {format_bytes(less)} are enough."
     return (
         f"{format_bytes(plan.limit)} {what} too little for graph {asked.graph.name!r} and this model: with everything "
         f"in files that can be, the run takes {format_bytes(least)} at the worst moment, {format_bytes(own)} of them "

@@ -8,7 +8,7 @@ has free is taken to have enough.
 from dataclasses import replace
 
 from dorylus import process_memory
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.memory.layout import MemoryLayout, Shape
 from dorylus.memory.limit import MIB, MemoryPlan, RunRequest, cut_way, enough, is_mapped, memory_plan, plain_way
 from dorylus.memory.model import in_memory
@@ -67,11 +67,11 @@ def _cure(asked: RunRequest, free: int) -> str:
         return _with_files(_settings(asked, plan.limit), plan.scratch)
     half = _plan_below(asked.with_settings(precision="bf16"), free)
     if not half.cure:
-        settings = _settings(asked, half.limit, "precision='bf16'")
+        settings = _settings(asked, half.limit, precision="bf16")
         return f"Give {settings}, which is an approximation, or take a narrower model."
     return (
         f"Even with a limit, and everything in files that can be, it needs {format_bytes(enough(asked, plan))}: end "
-        "other programs, take a narrower model or a larger machine, or several of them with cluster='ray'."
+        f"other programs, take a narrower model or a larger machine, or several of them with {given('cluster', 'ray')}."
     )
 
 
@@ -89,13 +89,16 @@ def _with_files(setting: str, scratch: Scratch) -> str:
     if scratch.in_memory is not None:
         return f"{setting} would do with {files}; but {scratch.problem}"
     found = format_bytes(scratch.free or 0)
-    return f"{setting} would do with {files}, where {found} are free: make room there, or name another as scratch_dir."
+    return (
+        f"{setting} would do with {files}, where {found} are free: make room there, or name another as "
+        f"{given('scratch_dir')}."
+    )
 
 
-def _settings(asked: RunRequest, limit: int, *more: str) -> str:
+def _settings(asked: RunRequest, limit: int, **more: str) -> str:
     """A limit, and the settings that have to change for it to be kept."""
-    changes = (f"{name}={value!r}" for name, value in asked.changes.items())
-    named = [*changes, f"memory='{_text(limit)}'", *more]
+    changes = {**asked.changes, "memory": _text(limit), **more}
+    named = [given(name, value) for name, value in changes.items()]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 

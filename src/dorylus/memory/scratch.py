@@ -5,6 +5,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from dorylus.errors import given
 from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_remote, not_on_disk
 from dorylus.sizes import format_bytes
 
@@ -50,12 +51,12 @@ class Scratch:
     def problem(self) -> str:
         """Why it will not do, and the cure; nothing where it will."""
         if self.free is None:
-            return f"scratch_dir={self.folder!r} is no folder: make it, or name another."
+            return f"{given('scratch_dir', self.folder)} is no folder: make it, or name another."
         if self.in_memory is not None and self.needed:
             return not_on_disk(self.folder, self.in_memory)
         if self.needed <= self.free:
             return ""
         return (
             f"the run needs {format_bytes(self.needed)} of scratch in {self.folder}, which has "
-            f"{format_bytes(self.free)} free: make room there, or name another folder as scratch_dir."
+            f"{format_bytes(self.free)} free: make room there, or name another folder as {given('scratch_dir')}."
         )

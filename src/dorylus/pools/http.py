@@ -17,7 +17,7 @@ from io import BufferedReader, RawIOBase
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.functions import TOKEN_VARIABLE
 from dorylus.pools.pool import InvocationResponse, Lost, PoolFault, Throttled, Unavailable
 from dorylus.wire import DEFAULT
@@ -124,16 +124,19 @@ class _Address:
             parts = urlsplit(url)
             self._port = parts.port
         except ValueError:  # it may hold a secret: not even its error is shown
-            raise ConfigError(f"function_url is no address: {_FORM}.") from None
+            raise ConfigError(f"{given('function_url')} is no address: {_FORM}.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"function_url={url.partition('?')[0]!r}: {_FORM}.")
+            raise ConfigError(f"{given('function_url', url.partition('?')[0])}: {_FORM}.")
         if parts.username or parts.password or parts.query:
             raise ConfigError(
-                "function_url holds a user, a password or a query, which would be written into the run's folder: put "
+                f"{given('function_url')} holds a user, a password or a query, which would be written into the run's "
+                "folder: put "
                 f"the service's token into {TOKEN_VARIABLE}."
             )
         if not url.isascii() or not url.isprintable() or " " in url:
-            raise ConfigError(f"function_url={url!r}: {_FORM}; what is neither letter nor digit is written as %20.")
+            raise ConfigError(
+                f"{given('function_url', url)}: {_FORM}; what is neither letter nor digit is written as %20."
+            )
         self._host, self._tls = parts.hostname, parts.scheme == "https"
         self._context = ssl.create_default_context() if self._tls else None
         self.path = parts.path or "/"
