@@ -19,7 +19,7 @@ from torch import nn
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.memory.layout import MemoryLayout, GraphSizes
+from dorylus.memory.layout import GraphSizes, MemoryLayout
 from dorylus.memory.model import in_files, in_memory
 from dorylus.pipeline import Kind
 from dorylus.saga import Gather, GatherSpec, GradientTask, Reduction, RowMatrix, Savings, lower, steps_of

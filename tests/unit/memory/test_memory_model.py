@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.memory.layout import MemoryLayout, GraphSizes
+from dorylus.memory.layout import GraphSizes, MemoryLayout
 from dorylus.memory.limit import SPILL_POLICIES
 from dorylus.memory.model import in_files, in_memory
 from dorylus.paging.io_threads import WRITES
