@@ -112,7 +112,7 @@ class LocalCluster:
 def _paging(limited: SpillSettings | None, deadline_s: float, tell: Tell) -> Paging | None:
     if limited is None:
         return None
-    return Paging(Pager(limited.scratch, deadline_s, tell), limited.holding, limited.static_blocks)
+    return Paging(Pager(limited.scratch, deadline_s, tell), limited.policy, limited.static_blocks)
 
 
 def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[LocalShard]:
