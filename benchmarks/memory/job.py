@@ -167,7 +167,7 @@ def pyg(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest(order: Mapping[str, Any]) -> dict[str, Any]:
     """Edges, features and labels in files as a store."""
-    from dorylus.ingest.opening import ingest_edges
+    from dorylus.ingest.entry_point import ingest_edges
 
     start = time.perf_counter()
     made = ingest_edges([Path(order["edges"])], order["store"], **order["settings"])

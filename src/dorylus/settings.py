@@ -1,16 +1,16 @@
 """How one setting of a run is declared and checked: its help text, the values it may take, and the cure for the others.
 
-Separate from :mod:`dorylus.config` so that the list of settings there reads as a list. The command line
-derives its flags, and ``run.toml`` its ``[training]`` section, from what is declared here.
+Packages declare their settings with it, as subclasses of :class:`Settings`; :class:`dorylus.config.RunConfig` composes
+them. The command line derives its flags, and ``run.toml`` its ``[training]`` section, from these declarations.
 """
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 from dorylus.errors import ConfigError, shown, unknown_name
 from dorylus.sizes import parse_bytes
@@ -24,23 +24,64 @@ YEARS_S = 1e8  # no wait is longer, and no clock takes much more
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 
-def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field that carries its help text, its check and, where there are any, its choices."""
-    metadata = {"help": help, "check": check, "choices": choices}
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A group of settings, each checked by its own check, then all of them together."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            checked = each.metadata["check"](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, checked)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuses values that do not go together. A group checks its own fields, after ``super()``'s."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all settings, in order."""
+        return [each.name for each in fields(cls)]
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """The settings given, defaults for the others; an unknown name is refused with the nearest known one."""
+        known = cls.names()
+        for name in settings:
+            if name not in known:
+                raise ConfigError(unknown_name("setting", name, known))
+        return cls(**settings)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down, checked again."""
+        return cls.of(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as plain JSON data; None stands for "not given" and is left out where a format lacks it."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
+
+
+def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
+    """A dataclass field that carries its help text, its check and, where there are any, its choices.
+
+    ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
+    """
+    metadata = {"help": help, "check": check, "choices": choices, "recut": recut}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
-    """A field that takes one of a few names."""
+def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
+    """A field that takes one of a few names; ``choices`` may grow later."""
 
     def check(name: str, value: object) -> object:
-        if value not in choices:
+        if value not in tuple(choices):
             raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
         return value
 
-    return setting(default, help, check, choices=choices)
+    return setting(default, help, check, choices=choices, recut=recut)
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:

@@ -6,7 +6,7 @@ The shape of a graph as far as memory depends on it.
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dorylus.graph import Graph, SparseFeatures, is_elsewhere, open_out_edges
+from dorylus.graph import Graph, SparseFeatures, is_remote, open_out_edges
 from dorylus.saga import Plan
 from dorylus.servers import SpillPolicy
 
@@ -33,7 +33,7 @@ class Shape:
     @classmethod
     def of(cls, graph: Graph, plan: Plan) -> "Shape":
         """Those of a graph, for a program."""
-        stored = graph.store is not None and not is_elsewhere(graph.store)
+        stored = graph.store is not None and not is_remote(graph.store)
         return cls(
             vertices=graph.num_vertices,
             edges=graph.num_edges,
@@ -72,7 +72,7 @@ class Shape:
 
 
 def _has_out_edges(graph: Graph) -> bool:
-    return graph.store is not None and not is_elsewhere(graph.store) and open_out_edges(graph.store) is not None
+    return graph.store is not None and not is_remote(graph.store) and open_out_edges(graph.store) is not None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,19 +1,19 @@
 """How a run keeps its memory limit: the cheapest way that fits, or a refusal that says what would."""
 
-from collections.abc import Iterator, MutableMapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from dorylus import process_memory
-from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph, is_elsewhere
+from dorylus.graph import Graph, is_remote
 from dorylus.memory.layout import Figures, MemoryLayout, Shape
 from dorylus.memory.model import in_files, in_memory
 from dorylus.memory.scratch import Scratch, scratch_folder
+from dorylus.memory.settings import MemorySettings
 from dorylus.partition import choose_intervals, needed_levels, settle_levels
 from dorylus.saga import LINE, Plan, in_blocks
 from dorylus.servers import SpillPolicy
@@ -93,15 +93,20 @@ class RunLimits:
 class RunRequest:
     """A run that is to be planned: its graph, its plans and its settings.
 
-    ``to_load``: what the process that runs it will have loaded beside what this one has.
+    ``to_load``: what the process that runs it will have loaded beside what this one has. ``changes``: the settings
+    that would have to change for a memory limit to be kept.
     """
 
     graph: Graph
     training: Plan | None
     evaluation: Plan
-    config: RunConfig
+    config: MemorySettings
     threads: int
     to_load: int = 0
+    intervals: int | None = None
+    keeps_activations: bool = True
+    run_dir: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
     def with_settings(self, **settings: Any) -> "RunRequest":
         """The same run with other settings of how its numbers are held."""
@@ -222,7 +227,7 @@ def too_little(asked: RunRequest, plan: MemoryPlan) -> str:
 
 def _ways(asked: RunRequest, limit: int, used: int) -> Iterator[RunLimits]:
     """Every way to run, the cheapest first: in memory, more and more in files, narrower and narrower gathers."""
-    graph, training, evaluation, config = asked.graph, asked.training, asked.evaluation, asked.config
+    graph, training, evaluation = asked.graph, asked.training, asked.evaluation
     shape = Shape.of(graph, evaluation)
     way = plain_way(asked, shape, limit)
     stored = 0 if graph.files is None else graph.files.bytes_in_memory
@@ -234,7 +239,8 @@ def _ways(asked: RunRequest, limit: int, used: int) -> Iterator[RunLimits]:
         evaluated = in_blocks(evaluation, blocks)
         figures = in_files(shape, trained, evaluated, replace(way, holding=holding))
         _add_store(figures, stored)
-        limited = SpillSettings(scratch=scratch_folder(graph, config), holding=holding, static_blocks=way.static_blocks)
+        folder = scratch_folder(graph, asked.config.scratch_dir, asked.run_dir)
+        limited = SpillSettings(scratch=folder, holding=holding, static_blocks=way.static_blocks)
         yield RunLimits(trained, evaluated, way.intervals, limited, figures, used + figures.peak)
 
 
@@ -261,7 +267,7 @@ def cut_way(asked: RunRequest, shape: Shape, way: MemoryLayout, *, look: bool = 
     """The way as a run in memory is cut. ``look``: through all edges, for the rows that training needs."""
     needed = levels_of(asked) if look else None
     rows, edges = (shape.vertices, shape.edges) if needed is None else (needed.rows[0], needed.edges[1])
-    intervals = asked.config.intervals
+    intervals = asked.intervals
     if intervals is None:
         intervals = choose_intervals(rows, edges, asked.threads)
         if any(layer.has_apply_edge for layer in asked.evaluation.layers):
@@ -288,21 +294,19 @@ def levels_of(asked: RunRequest) -> Needed:
 
 def plain_way(asked: RunRequest, shape: Shape, limit: int) -> MemoryLayout:
     """The way with the least in files, and how the work is cut for a limit."""
-    config = asked.config
-    keeps = config.pool == "threads" if config.rematerialize is None else not config.rematerialize
     return MemoryLayout(
         holding=HOLDINGS[0],
         static_blocks=_static_blocks(shape, limit),
-        intervals=config.intervals or _intervals(shape, asked.evaluation, asked.threads, limit),
+        intervals=asked.intervals or _intervals(shape, asked.evaluation, asked.threads, limit),
         threads=asked.threads,
-        half=config.precision == "bf16",
-        kept=keeps,
+        half=asked.config.precision == "bf16",
+        kept=asked.keeps_activations,
     )
 
 
 def is_mapped(graph: Graph) -> bool:
     """Whether its arrays are files of this machine; a graph from elsewhere is in memory already."""
-    return graph.store is not None and not is_elsewhere(graph.store)
+    return graph.store is not None and not is_remote(graph.store)
 
 
 def _tries(plan: Plan) -> list[tuple[SpillPolicy, int]]:

@@ -14,7 +14,6 @@ from dorylus.memory.limit import MIB, MemoryPlan, RunRequest, cut_way, enough, i
 from dorylus.memory.model import in_memory
 from dorylus.memory.model_pass import ARENA
 from dorylus.memory.scratch import Scratch
-from dorylus.partition import METHODS
 from dorylus.sizes import format_bytes
 
 MANY = 64  # matrices of all widths of a model, and copies of all edges: no run has so many
@@ -23,7 +22,7 @@ SPARE = 20  # a limit that is proposed leaves this part of what is free to other
 
 def check_room(asked: RunRequest) -> None:
     """Refuse a run in this process that needs more memory than there is, with the cure."""
-    if asked.config.memory is not None or asked.config.cluster != "local":
+    if asked.config.memory is not None:
         return
     free = process_memory.free_bytes()
     if free is None or _is_small(asked, free):
@@ -95,14 +94,8 @@ def _with_files(setting: str, scratch: Scratch) -> str:
 
 def _settings(asked: RunRequest, limit: int, *more: str) -> str:
     """A limit, and the settings that have to change for it to be kept."""
-    config = asked.config
-    changes = {
-        "mode='pipe'": config.mode == "async",
-        "reorder='none'": config.reorder != "none",
-        "servers=1": config.servers > 1,
-        "partition='stream'": config.servers > 1 and config.partition not in METHODS,
-    }
-    named = [*(change for change, is_due in changes.items() if is_due), f"memory='{_text(limit)}'", *more]
+    changes = (f"{name}={value!r}" for name, value in asked.changes.items())
+    named = [*changes, f"memory='{_text(limit)}'", *more]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
 
 

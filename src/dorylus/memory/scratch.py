@@ -5,22 +5,21 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from dorylus.config import RunConfig
-from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
+from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_remote, not_on_disk
 from dorylus.sizes import format_bytes
 
 
-def scratch_folder(graph: Graph, config: RunConfig) -> str:
-    """The folder asked for, or else the one that the run's folder, or the graph's store, is in.
+def scratch_folder(graph: Graph, scratch_dir: str | None, run_dir: str | None) -> str:
+    """The folder that is named, or else the one that the run's folder, or the graph's store, is in.
 
     Where that is memory and no disk (tmpfs, which /tmp often is), the next one that is on a disk, if there is any.
     """
-    if config.scratch_dir is not None:
-        return config.scratch_dir
+    if scratch_dir is not None:
+        return scratch_dir
     beside: list[str] = []
-    if config.run_dir is not None:
-        beside.append(str(Path(config.run_dir).resolve().parent))
-    if graph.store is not None and not is_elsewhere(graph.store):
+    if run_dir is not None:
+        beside.append(str(Path(run_dir).resolve().parent))
+    if graph.store is not None and not is_remote(graph.store):
         beside.append(str(Path(graph.store).parent))
     return disk_folder(*beside) or (beside or [tempfile.gettempdir()])[0]
 
@@ -53,7 +52,7 @@ class Scratch:
         if self.free is None:
             return f"scratch_dir={self.folder!r} is no folder: make it, or name another."
         if self.in_memory is not None and self.needed:
-            return not_on_a_disk(self.folder, self.in_memory)
+            return not_on_disk(self.folder, self.in_memory)
         if self.needed <= self.free:
             return ""
         return (

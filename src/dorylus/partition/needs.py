@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError
-from dorylus.graph import Address, Graph, is_elsewhere
+from dorylus.graph import Address, Graph, is_remote
 from dorylus.partition.limit import SLACK, MemoryNeed, check_space, need_of, scratch_space, shards_space, shares_of
 from dorylus.partition.reading import leave, scratch_beside
 from dorylus.partition.shard_store import Shards
@@ -50,7 +50,7 @@ def plan_partitioning(
     beside = scratch_beside(graph, out)
     if scratch:
         check_space(beside, scratch, "sorting the edges")
-    if out is not None and not is_elsewhere(out):
+    if out is not None and not is_remote(out):
         check_space(beside, shards, "writing the shards")
     return PartitionNeeds(
         method=method, limit=parse_bytes(memory), least=resident_bytes() + SLACK + worst.least, worst=worst,

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from dorylus.backends import native
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Address, AnyArray, Graph, IdArray, OffsetArray
-from dorylus.ingest import Tell, silent
 from dorylus.partition.layout import VERTEX_WORK
 from dorylus.partition.limit import check_space, need_of, scratch_space, shares_of
 from dorylus.partition.metis import metis_parts
 from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
 from dorylus.partition.streaming import stream_parts
+from dorylus.progress import Tell, silent
 
 
 @dataclass(frozen=True, kw_only=True)

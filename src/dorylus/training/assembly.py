@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dorylus import process_memory
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
+from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
@@ -31,7 +31,7 @@ from dorylus.partition import (
     plain_cut,
     settle_levels,
 )
-from dorylus.saga import GAT, Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
+from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
 
@@ -201,8 +201,9 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    asked = RunRequest(graph, training, evaluation, config, threads_of(config))
-    check_room(asked)
+    asked = memory_request(graph, training, evaluation, config)
+    if config.cluster == "local":
+        check_room(asked)
     saved, limited = saved_shards(graph, config), limits(asked)
     if limited is None or limited.limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
@@ -212,6 +213,27 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
     return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
+
+
+def memory_request(
+    graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, to_load: int = 0
+) -> RunRequest:
+    """The run as :mod:`dorylus.memory` plans it."""
+    changes = config.changes_for_limit
+    if config.servers > 1 and config.partition not in METHODS:
+        changes["partition"] = "stream"  # shards for several servers are not for one
+    return RunRequest(
+        graph,
+        training,
+        evaluation,
+        config,
+        threads_of(config),
+        to_load,
+        intervals=config.intervals,
+        keeps_activations=config.keeps_activations,
+        run_dir=config.run_dir,
+        changes=changes,
+    )
 
 
 def cut_graph(
@@ -227,7 +249,7 @@ def cut_graph(
     parts = _parts(graph, config, saved)
     sizes = np.bincount(parts, minlength=config.servers)
     intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
-    order_of_rows, each = order(graph, config.reorder), [intervals] * config.servers
+    order_of_rows, each = vertex_order(graph, config.reorder), [intervals] * config.servers
     return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
@@ -235,7 +257,7 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
     if config.partition in METHODS:
         return None
-    if not is_elsewhere(config.partition) and not Path(config.partition).is_dir():
+    if not is_remote(config.partition) and not Path(config.partition).is_dir():
         known = unknown_name("partitioning method", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
@@ -263,22 +285,22 @@ def _check_gathers(plan: Plan, config: RunConfig) -> None:
     inexact = {"mode='async'": config.mode == "async", "ghost_precision='bf16'": travels_short}
     for name in (name for name, asked in inexact.items() if asked):
         for stage in gathers:
-            if stage.layer.reduce == "max" and stage.output.needs_grad:
+            if stage.spec.needs_exact_rows and stage.output.needs_grad:
                 raise ConfigError(
-                    f"layer {stage.output.layer} gathers a maximum, whose gradient goes to the very row that won, and "
-                    f"with {name} that row may have changed: use mode='pipe' and float32, or a mean or sum."
+                    f"layer {stage.output.layer} {stage.spec.needs_exact_rows}, and with {name} that row may have "
+                    "changed: use mode='pipe' and float32, or a mean or sum."
                 )
     if config.mode == "async":
         for stage in gathers:
-            _check_attention(stage, plan.layers[: stage.output.layer + 1])
+            _check_dropout(stage, plan.layers[: stage.output.layer + 1])
 
 
-def _check_attention(stage: Gather, layers: Sequence[Layer]) -> None:
+def _check_dropout(stage: Gather, layers: Sequence[Layer]) -> None:
     """Refuse dropout under attention: its gradient meets rows of another epoch, which dropout makes quite different."""
     drops = any(layer.dropout or getattr(layer, "attention_dropout", 0) for layer in layers)
-    if isinstance(stage.layer, GAT) and drops:
+    if stage.spec.needs_steady_rows and drops:
         raise ConfigError(
-            f"layer {stage.output.layer} weighs its neighbours by attention, and the model has dropout: with "
+            f"layer {stage.output.layer} {stage.spec.needs_steady_rows}, and the model has dropout: with "
             "mode='async' a gradient may meet rows of another epoch, which dropout makes altogether different. Use "
             "mode='pipe', or a model with dropout=0."
         )
@@ -339,4 +361,4 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
     ]
-    return memory_plan(RunRequest(graph, plans[0], plans[1], config, threads_of(config), TO_LOAD))
+    return memory_plan(memory_request(graph, plans[0], plans[1], config, TO_LOAD))

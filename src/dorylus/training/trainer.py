@@ -199,7 +199,7 @@ class Trainer:
         """Everything that can be refused is refused here, before a run is written or computed."""
         process_memory.reset_peak()
         check_trainable(graph, config)
-        check_pool(config)
+        check_pool(config, address=config.address, is_local=config.cluster == "local")
         config = check_cluster(config, pool)
         self.program = bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 import dorylus
-from dorylus.config import RunConfig
+import dorylus.graph.locations as places
 from dorylus.errors import ConfigError
-from dorylus.graph import places
-from dorylus.graph.places import file_system_in_memory
+from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
 from dorylus.memory.scratch import Scratch, scratch_folder
 from dorylus.partition import make_partitioning
@@ -73,15 +72,15 @@ def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_pat
 def test_scratch_that_nobody_named_does_not_land_in_memory(tmp_path, monkeypatch):
     dorylus.communities(num_vertices=500, num_classes=2).save(tmp_path / "disk" / "graph")
     graph = dorylus.Graph.open(tmp_path / "disk" / "graph")
-    settings = RunConfig.of(run_dir=str(tmp_path / "memory" / "run"))
-    assert scratch_folder(graph, settings) == str(tmp_path / "memory")
+    run_dir = str(tmp_path / "memory" / "run")
+    assert scratch_folder(graph, None, run_dir) == str(tmp_path / "memory")
     (tmp_path / "memory").mkdir()
     monkeypatch.setattr(places, "file_system_in_memory", in_memory_there(tmp_path / "memory"))
-    assert scratch_folder(graph, settings) == str(tmp_path / "disk")
+    assert scratch_folder(graph, None, run_dir) == str(tmp_path / "disk")
     everywhere = in_memory_there(tmp_path, tempfile.gettempdir())
     monkeypatch.setattr(places, "file_system_in_memory", everywhere)
-    assert scratch_folder(graph, settings) == "/var/tmp"
-    assert scratch_folder(graph, RunConfig.of(scratch_dir="/dev/shm", memory="1GiB")) == "/dev/shm"
+    assert scratch_folder(graph, None, run_dir) == "/var/tmp"
+    assert scratch_folder(graph, "/dev/shm", run_dir) == "/dev/shm"
 
 
 @pytest.mark.usefixtures("nothing_fits")

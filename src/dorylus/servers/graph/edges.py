@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dorylus.backends import native
 from dorylus.saga import Gather, Slot
+from dorylus.servers.graph.gathers import message_gatherer
 from dorylus.servers.graph.pass_context import Grad, Matrix, PassContext
 
 
@@ -31,7 +32,8 @@ class EdgeGather:
     def __init__(self, stage: Gather, bench: PassContext) -> None:
         assert stage.over is not None
         self.stage, self.over, self.bench = stage, stage.over, bench
-        self.edges = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
+        self._gatherer = message_gatherer(stage, bench)
+        self.edges = self._gatherer.edges
         self.messages: dict[int, tuple[Matrix, ...]] = {}
         self.message_grads: dict[int, tuple[Tensor, ...]] = {}
         self.grads: dict[int, tuple[Matrix | None, ...]] = {}  # of the edges' sources and destinations
@@ -53,41 +55,17 @@ class EdgeGather:
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA: the interval's messages, reduced."""
-        begin, end, _, _ = self._range(interval)
-        out, indptr = self.bench.values(self.stage.output), self.edges.indptr
-        message, *score = self.messages[interval]
-        if self.stage.layer.reduce == "softmax":
-            heads = self.stage.layer.heads
-            native.segment_softmax(indptr, score[0], message, out, self._kept("lse", heads), begin, end, heads=heads)
-        elif self.stage.layer.reduce == "max":
-            ties = self._kept("ties", self.stage.output.columns)
-            native.segment_max(indptr, message, out, ties, begin, end)
-        else:
-            native.segment_sum(indptr, message, out, begin, end, row_scale=self._scale())
-        if not self.bench.training or self.stage.layer.reduce not in ("softmax", "max"):
-            del self.messages[interval]  # a sum's gradient needs no message
+        self._gatherer.forward(interval, self.messages[interval])
+        if not self.bench.training or not self.stage.spec.keeps_messages:
+            del self.messages[interval]
 
     def grad_gather(self, interval: int, cotangent: Matrix) -> tuple[Tensor, ...]:
         """∇GA: the cotangent of every message (and score) of the interval."""
-        begin, end, first, last = self._range(interval)
-        indptr, padded = self.edges.indptr, self._padded(cotangent, begin, end)
-        d_message = np.empty((last - first, self.over.columns[0]), np.float32)
-        if self.stage.layer.reduce == "softmax":
-            message, score = self.messages.pop(interval)
-            heads, d_score = self.stage.layer.heads, np.empty_like(score)
-            out, lse = self.bench.values(self.stage.output), self._kept("lse", self.stage.layer.heads)
-            native.segment_softmax_grad(
-                indptr, score, message, out, lse, padded, d_score, d_message, begin, end, heads=heads
-            )
-            return torch.from_numpy(d_message), torch.from_numpy(d_score)
-        if self.stage.layer.reduce == "max":
-            (message,) = self.messages.pop(interval)
-            out, ties = self.bench.values(self.stage.output), self._kept("ties", self.stage.output.columns)
-            padded[begin:end] /= ties[begin:end]
-            native.segment_max_grad(indptr, message, out, padded, d_message, begin, end)
-        else:
-            native.segment_spread(indptr, padded, d_message, begin, end, row_scale=self._scale())
-        return (torch.from_numpy(d_message),)
+        begin, end, _, _ = self._range(interval)
+        padded = self.bench.cotangent(self.stage.output)
+        padded[begin:end] = cotangent
+        messages = self.messages.pop(interval) if self.stage.spec.keeps_messages else ()
+        return tuple(map(torch.from_numpy, self._gatherer.grad_gather(interval, messages, padded)))
 
     def grad_scatter(self, interval: int, own: dict[Slot, Matrix]) -> tuple[NDArray[np.int32], Matrix]:
         """∇SC: cotangents of the edges' two ends, added to their rows; gives (ghosts, sums) for the ghosts' owners.
@@ -164,17 +142,3 @@ class EdgeGather:
         if self.edges.col_scale is not None:
             weight *= self.edges.col_scale[sources]
         return weight[:, None]
-
-    def _padded(self, cotangent: Matrix, begin: int, end: int) -> Matrix:
-        matrix = self.bench.cotangent(self.stage.output)
-        matrix[begin:end] = cotangent
-        return matrix
-
-    def _scale(self) -> NDArray[np.float32] | None:
-        if self.stage.layer.reduce != "mean":
-            return None
-        degrees = np.diff(self.edges.indptr)
-        return (1.0 / np.maximum(degrees, 1)).astype(np.float32)
-
-    def _kept(self, what: str, columns: int) -> Matrix:
-        return self.bench.extra(self.stage.output, what, columns)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from dorylus.backends import Dropout, native
-from dorylus.graph import widened
+from dorylus.graph import to_float32
 from dorylus.partition import PagedLocalShard, at_hand
 from dorylus.saga import Plan, Rows, Slot, SparseRows
 from dorylus.servers.graph.matrices import PagedMatrices, writable_alias
@@ -34,7 +34,7 @@ class InputRows:
 
     def dense(self, begin: int, end: int, columns: slice = slice(None)) -> Matrix:
         """Some columns of some own rows, float32."""
-        return writable_alias(widened(self._bench.shard.dense_features()[begin:end, columns]))
+        return writable_alias(to_float32(self._bench.shard.dense_features()[begin:end, columns]))
 
     @property
     def has_columns(self) -> bool:
@@ -72,7 +72,7 @@ class InputRows:
     def _publish_once(self) -> None:
         """Gather from the very features or, in less than their precision or width, from a copy."""
         features, matrices = self._paged, self._bench.matrices
-        # Under a limit, float16 that lies in no file is widened to one and not in memory.
+        # Under a limit, float16 that lies in no file is to_float32 to one and not in memory.
         spills = features is None and isinstance(matrices, PagedMatrices) and self._bench.shard.half_features
         if self._bench.gathered_dtype == np.float32 and self.parts == (self._slot,) and not spills:
             matrices.put(self._slot, features or self.with_ghosts(keep=True))
@@ -92,4 +92,4 @@ class InputRows:
     def _copy(self, source: Matrix, begin: int, end: int) -> None:
         for part in self.parts:
             columns = slice(part.first_column, part.first_column + part.columns)
-            self._bench.store(widened(source[begin:end, columns]), self._bench.values(part), begin, end)
+            self._bench.store(to_float32(source[begin:end, columns]), self._bench.values(part), begin, end)

@@ -21,11 +21,11 @@ from dorylus.partition import PagedLocalShard, at_hand
 from dorylus.pipeline import Kind
 from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
-from dorylus.servers.graph.access_sets import Access, access_sets
+from dorylus.servers.graph.access_sets import Access, access_sets, kept_names
 from dorylus.servers.graph.edges import EdgeGather
 from dorylus.servers.graph.gathers import Gatherer
 from dorylus.servers.graph.matrices import PagedMatrices
-from dorylus.servers.graph.pass_context import Extra, Grad, Matrix, PassContext, Published
+from dorylus.servers.graph.pass_context import Grad, Matrix, PassContext, Published
 from dorylus.servers.graph.static_gather import EachInterval
 
 
@@ -204,7 +204,7 @@ def gather_once_paged(
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
     shape = (bench.num_rows, stage.output.columns)
     made = paging.pager.scratch(shape, bench.gathered_dtype, bench.layout.bounds)
-    blocks = 1 if stage.layer.reduce == "max" else min(paging.static_blocks, stage.output.columns)
+    blocks = 1 if stage.spec.kept else min(paging.static_blocks, stage.output.columns)
     ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
     features, edges = bench.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
     told = paging.pager.stage("gathering the features", blocks * (features + edges))
@@ -251,7 +251,7 @@ def _gather_columns(
         window.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
 
     each_interval(bench.layout.num_intervals, work)
-    bench.matrices.release([stage.inputs[0], stage.output, Extra(stage.output, "ties")])
+    bench.matrices.release([stage.inputs[0], stage.output, *kept_names(stage)])
 
 
 def _feature_columns(stage: Gather, bench: PassContext, columns: slice, told: ProgressStage) -> Matrix:
