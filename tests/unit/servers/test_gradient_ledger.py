@@ -53,11 +53,11 @@ def test_nothing_comes_after_an_intervals_finish(late, closed):
     ledger.finish(0, 1)
     if closed:
         ledger.finish(1, 1)
-    with pytest.raises(TrainingError, match="interval 0 speaks of epoch 1, which it has finished"):
+    with pytest.raises(TrainingError, match="interval 0 called for epoch 1, which it has finished"):
         late(ledger)
 
 
 @pytest.mark.parametrize("interval", [-1, 2])
 def test_an_interval_that_is_not_of_this_run_is_refused(interval):
-    with pytest.raises(TrainingError, match=f"interval {interval} speaks to parameter servers of 2 intervals"):
+    with pytest.raises(TrainingError, match=f"interval {interval} called parameter servers of 2 intervals"):
         GradientLedger(2).enter(interval, 0)
