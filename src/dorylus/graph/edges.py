@@ -1,4 +1,4 @@
-"""From an edge list to the CSR of a graph: bounds, both directions, order, repeats."""
+"""An edge list as the CSR of a graph: bounds checked, both directions, sorted, repeats removed."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def csr_from_edges(
 def _count_vertices(source: AnyArray, destination: AnyArray, given: int | None) -> int:
     if source.shape != destination.shape:
         raise GraphError(
-            f"there are {source.size} sources but {destination.size} destinations. Give one of each an edge."
+            f"there are {source.size} sources but {destination.size} destinations. Give one of each per edge."
         )
     largest = max((int(ends.max()) for ends in (source, destination) if ends.size), default=-1)
     count = largest + 1 if given is None else given
@@ -51,7 +51,7 @@ def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray
     weight = np.ascontiguousarray(as_float32(values, "edge_weight"))
     if weight.shape != source.shape:
         raise GraphError(
-            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
+            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one per edge."
         )
     edge = validate.first_where(weight.size, lambda b, e: ~np.isfinite(weight[b:e]))
     if edge is not None:
@@ -63,7 +63,7 @@ def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray
 
 
 def _drop_repeats(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> Csr:
-    """Each edge once. Two weights for one edge are refused: adding them or taking the first would be a guess."""
+    """Each edge once. Two weights for one edge are refused: adding them or keeping the first would be a guess."""
     repeat = _repeats(indptr, indices)
     clash = np.flatnonzero(repeat[1:] & (weight[1:] != weight[:-1]))
     if clash.size:

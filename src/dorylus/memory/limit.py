@@ -97,8 +97,8 @@ class RunLimits:
 class RunRequest:
     """A run to be planned: its graph, its plans and its settings.
 
-    ``to_load``: bytes that the process that runs it will have loaded beyond what this one has. ``changes``: the settings
-    that would have to change for a memory limit to be kept.
+    ``to_load``: bytes that the process that runs it will have loaded beyond what this one has. ``changes``: the
+    settings that would have to change for a memory limit to be kept.
     """
 
     graph: Graph

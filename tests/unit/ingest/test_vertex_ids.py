@@ -6,7 +6,7 @@ import pytest
 from edge_batches import Listed, batch_of
 from hypothesis import given
 
-import dorylus.ingest.numbering as ids
+import dorylus.ingest.numbering as numbering
 from dorylus.errors import DataError
 from dorylus.ingest.numbering import DenseIds, MappedNumbers
 
@@ -57,7 +57,7 @@ def test_mapped_ids_do_not_depend_on_how_the_input_is_cut(given_edges: list[tupl
 
 
 def test_original_ids_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "BLOCK_IDS", 3)
+    monkeypatch.setattr(numbering, "BLOCK_IDS", 3)
     numbering = MappedNumbers()
     numbering.ends(batch_of([(10, 20), (30, 40), (50, 60), (70, 10)]))
     assert [block.tolist() for block in numbering.original()] == [[10, 20, 30], [40, 50, 60], [70]]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import dorylus
-import dorylus.graph.locations as places
+import dorylus.graph.locations as locations
 from dorylus.errors import ConfigError
 from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
@@ -60,11 +60,11 @@ def in_memory_there(*folders):
 
 def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "file_system_in_memory", in_memory_there(tmp_path))
-    monkeypatch.setattr(places, "file_system_in_memory", in_memory_there(tmp_path, tempfile.gettempdir()))
+    monkeypatch.setattr(locations, "file_system_in_memory", in_memory_there(tmp_path, tempfile.gettempdir()))
     found = Scratch.of(str(tmp_path), 1000, named=True)
     assert found.problem == (
-        f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: what is written there counts against the limit as "
-        "much as what it makes room for. Name a folder on a disk, /var/tmp for one, as scratch_dir."
+        f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: files written there count against the limit as "
+        "much as the arrays that they replace. Name a folder on a disk, /var/tmp for one, as scratch_dir."
     )
     assert Scratch.of(str(tmp_path), 0, named=True).problem == ""
 
@@ -75,10 +75,10 @@ def test_scratch_that_nobody_named_does_not_land_in_memory(tmp_path, monkeypatch
     run_dir = str(tmp_path / "memory" / "run")
     assert scratch_folder(graph, None, run_dir) == str(tmp_path / "memory")
     (tmp_path / "memory").mkdir()
-    monkeypatch.setattr(places, "file_system_in_memory", in_memory_there(tmp_path / "memory"))
+    monkeypatch.setattr(locations, "file_system_in_memory", in_memory_there(tmp_path / "memory"))
     assert scratch_folder(graph, None, run_dir) == str(tmp_path / "disk")
     everywhere = in_memory_there(tmp_path, tempfile.gettempdir())
-    monkeypatch.setattr(places, "file_system_in_memory", everywhere)
+    monkeypatch.setattr(locations, "file_system_in_memory", everywhere)
     assert scratch_folder(graph, None, run_dir) == "/var/tmp"
     assert scratch_folder(graph, "/dev/shm", run_dir) == "/dev/shm"
 
