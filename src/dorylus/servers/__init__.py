@@ -4,8 +4,9 @@ from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, beg
 from dorylus.servers.graph.ghosts import GhostMessage, Peers
 from dorylus.servers.graph.graph_server import GraphServer, PassSettings
 from dorylus.servers.graph.matrices import Arena, BoundedArena
-from dorylus.servers.graph.paged import AHEAD, Paging, SpillPolicy, is_lasting
+from dorylus.servers.graph.paged import AHEAD, PagedStorage, SpillPolicy, is_lasting
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
+from dorylus.servers.graph.storage import MemoryStorage, StaticRows, Storage
 from dorylus.servers.parameter.parameter_server import Weights
 from dorylus.servers.parameter.parameter_servers import ParameterServers, cut_slices
 from dorylus.servers.parameter.state import PSState, joined, part_of
@@ -20,13 +21,16 @@ __all__ = [
     "GhostMessage",
     "Grad",
     "GraphServer",
+    "MemoryStorage",
     "PSState",
-    "Paging",
+    "PagedStorage",
     "ParameterServers",
     "PassSettings",
     "Peers",
     "Published",
     "SpillPolicy",
+    "StaticRows",
+    "Storage",
     "Weights",
     "access_sets",
     "begun_by",

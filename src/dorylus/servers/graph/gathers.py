@@ -1,4 +1,4 @@
-"""Gather and its gradient, one class for each way in-edges are combined. All work is in :mod:`dorylus.backends.native`.
+"""Gather and its gradient, one class for each way in-edges are combined. The back end does all work.
 
 Each class answers the same calls, for the rows of one interval:
 
@@ -12,12 +12,10 @@ where the destination has gone on to the next, and sent to the servers whose ver
 
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
-from dorylus.backends import Dropout, native
+from dorylus.backends import AttentionSums, Dropout, Index, Matrix, PlacedCsr
 from dorylus.graph import Adjacency
 from dorylus.saga import GAT, Gather
-from dorylus.servers.graph.pass_context import Matrix, PassContext
+from dorylus.servers.graph.pass_context import PassContext
 
 
 class Part(NamedTuple):
@@ -61,6 +59,7 @@ class _Rows:
         self.back = self.edges
         if bench.training and output.needs_grad:
             self.back = bench.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
+        self._placed, self._placed_back = _place(bench, self.edges), _place(bench, self.back)
         self.parts = (Part("cotangent", output.columns, True),)
 
     def published(self) -> list[Matrix]:
@@ -79,22 +78,22 @@ class SumGather(_Rows):
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        edges, source, output = self.edges, self.stage.inputs[0], self.stage.output
+        source, output = self.stage.inputs[0], self.stage.output
         begin, end = self.bench.layout.rows(output.level, interval)
         x, out = self.bench.values(source), self.bench.values(output)
-        native.spmm(edges.indptr, edges.indices, x, out, begin, end, **_weights(edges))
+        self.bench.backend.gather(self._placed, x, out, begin, end)
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
+        source = self.stage.inputs[0]
         begin, end = self.bench.layout.rows(source.level, interval)
         dx = self.bench.cotangent(source)
         (dout,) = self.published()
-        native.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **_weights(back))
+        self.bench.backend.gather(self._placed_back, dout, dx, begin, end, accumulate=accumulate)
 
 
-def _weights(edges: Adjacency) -> dict[str, Any]:
-    return {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
+def _place(bench: PassContext, edges: Adjacency) -> PlacedCsr:
+    return bench.backend.place_csr(edges.indptr, edges.indices, edges.values, edges.row_scale, edges.col_scale)
 
 
 class MaxGather(_Rows):
@@ -110,23 +109,23 @@ class MaxGather(_Rows):
         output = self.stage.output
         begin, end = self.bench.layout.rows(output.level, interval)
         x, out = self.bench.values(self.stage.inputs[0]), self.bench.values(output)
-        native.spmm_max(self.edges.indptr, self.edges.indices, x, out, self._ties(), begin, end)
+        self.bench.backend.gather_max(self._placed, x, out, self._ties(), begin, end)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: each of several equal maxima gets its share."""
         begin, end = self.bench.layout.rows(self.stage.output.level, interval)
         share, out = self.published()
-        np.divide(cotangent, self._ties()[begin:end], out=share[begin:end])
-        out[begin:end] = self.bench.values(self.stage.output)[begin:end]
+        self.bench.backend.divide(cotangent, self._ties()[begin:end], share[begin:end])
+        self.bench.backend.store(self.bench.values(self.stage.output)[begin:end], out[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
+        source = self.stage.inputs[0]
         begin, end = self.bench.layout.rows(source.level, interval)
         dx = self.bench.cotangent(source)
         x = self.bench.values(source)
         share, out = self.published()
-        native.spmm_max_grad(back.indptr, back.indices, x, out, share, dx, begin, end, accumulate=accumulate)
+        self.bench.backend.gather_max_grad(self._placed_back, x, out, share, dx, begin, end, accumulate=accumulate)
 
     def _ties(self) -> Matrix:
         return self.bench.extra(self.stage.output, "ties", self.stage.output.columns)
@@ -142,23 +141,19 @@ class AttentionGather(_Rows):
         self.shape: dict[str, Any] = {"heads": self.layer.heads, "slope": self.layer.slope}
         per_head = [Part(what, self.layer.heads, False) for what in ("delta", "lse", "s_dst")]
         self.parts = (*self.parts, *per_head)
-        self._out_ids = bench.shard.out_ids(stage.output.level)
+        self._out_ids = bench.backend.place(bench.shard.out_ids(stage.output.level))
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
         z, s_src, s_dst = (self.bench.values(slot) for slot in self.stage.inputs)
         out = self.bench.values(self.stage.output)
         begin, end = self.bench.layout.rows(self.stage.output.level, interval)
-        kept: dict[str, Any] = {}
+        kept = None
         if self.bench.training:
-            columns = self.stage.output.columns
-            kept = {
-                "lse": self._heads("lse"),
-                "a_pos": self._heads("a_pos"),
-                "out_pos": self._extra("out_pos", columns),
-            }
-        edges, drop = self.edges, self._drop(epoch, self.bench.shard.ids)
-        native.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, begin, end, **self.shape, **kept, **drop)
+            out_pos = self._extra("out_pos", self.stage.output.columns)
+            kept = AttentionSums(self._heads("lse"), out_pos, self._heads("a_pos"))
+        drop = self._drop(epoch, self.bench.ids)
+        self.bench.backend.attention(self._placed, z, s_src, s_dst, out, begin, end, **self.shape, kept=kept, **drop)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: also what the softmax's gradient needs of each destination, and the destination scores' cotangent."""
@@ -168,10 +163,11 @@ class AttentionGather(_Rows):
         out, a_pos, out_pos = self.bench.values(output), self._heads("a_pos"), self._extra("out_pos", output.columns)
         dout, delta, lse, s_dst = self.published()
         ds_dst = self.bench.cotangent(score)
-        native.attention_grad_dst(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
-        ds_dst[end : self.bench.layout.rows(score.level, interval)[1]] = 0
-        lse[begin:end] = self._heads("lse")[begin:end]
-        s_dst[begin:end] = self.bench.values(score)[begin:end]
+        backend = self.bench.backend
+        backend.attention_grad_destination(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
+        backend.clear(ds_dst[end : self.bench.layout.rows(score.level, interval)[1]])
+        backend.store(self._heads("lse")[begin:end], lse[begin:end])
+        backend.store(self.bench.values(score)[begin:end], s_dst[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
@@ -182,13 +178,13 @@ class AttentionGather(_Rows):
         dout, delta, lse, s_dst = self.published()
         ds_src = self.bench.cotangent(source)
         if accumulate:
-            ds_src[begin:end] = 0
-        native.attention_grad_src(
-            self.back.indptr, self.back.indices, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
+            self.bench.backend.clear(ds_src[begin:end])
+        self.bench.backend.attention_grad_source(
+            self._placed_back, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
             **self.shape, **self._drop(epoch, self._out_ids), accumulate=accumulate,
         )  # fmt: skip
 
-    def _drop(self, epoch: int, ids: Matrix) -> dict[str, Any]:
+    def _drop(self, epoch: int, ids: Index) -> dict[str, Any]:
         p = self.layer.attention_dropout
         if not self.bench.training or p == 0:
             return {}

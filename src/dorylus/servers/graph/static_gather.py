@@ -9,11 +9,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from dorylus.backends import native
+from dorylus.backends import Matrix, NumberFormat
 from dorylus.saga import Gather
 from dorylus.servers.graph.gathers import Gatherer
 from dorylus.servers.graph.input_rows import InputRows
-from dorylus.servers.graph.pass_context import Extra, Matrix, PassContext
+from dorylus.servers.graph.pass_context import Extra, PassContext
 
 EachInterval = Callable[[int, Callable[[int], None]], None]
 ROUNDED_AT_ONCE = 1024  # rows
@@ -28,7 +28,7 @@ def gather_once(
         bench.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
         if columns is not None:
             width = columns.stop - columns.start
-            bench.matrices.put(stage.output, np.empty((bench.num_rows, width), np.float32))
+            bench.matrices.put(stage.output, bench.backend.allocate(bench.num_rows, width))
         each_interval(bench.layout.num_intervals, lambda interval: gather.forward(interval, 0))
         bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
         return bench.values(stage.output)
@@ -36,21 +36,22 @@ def gather_once(
     blocks = _blocks(stage, bench, features)
     if len(blocks) == 1:
         return _rounded(gathered(None), bench)
-    out = np.empty((bench.num_rows, stage.output.columns), np.float32)
+    out = bench.backend.allocate(bench.num_rows, stage.output.columns)
     for columns in blocks:
-        out[:, columns] = gathered(columns)
+        bench.backend.store(gathered(columns), out[:, columns])
     bench.matrices.put(stage.output, _rounded(out, bench))
     return out
 
 
 def _rounded(rows: Matrix, bench: PassContext) -> Matrix:
     """The rows as they would be under a memory limit, where they are stored in what gathered values are; in place."""
-    if bench.gathered_dtype == np.uint16:
-        narrow = np.empty((min(len(rows), ROUNDED_AT_ONCE), rows.shape[1]), np.uint16)
+    if bench.gathered_format is NumberFormat.BF16:
+        backend = bench.backend
+        narrow = backend.allocate(min(len(rows), ROUNDED_AT_ONCE), rows.shape[1], NumberFormat.BF16)
         for begin in range(0, len(rows), ROUNDED_AT_ONCE):
             block = rows[begin : begin + ROUNDED_AT_ONCE]
-            native.to_bf16(block, narrow, 0, len(block))
-            native.from_bf16(narrow, block, 0, len(block))
+            backend.store(block, narrow[: len(block)])
+            backend.store(narrow[: len(block)], block)
     return rows
 
 
