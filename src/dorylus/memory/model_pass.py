@@ -23,7 +23,6 @@ from dorylus.servers import (
 
 COPIES = 5  # of a dense task's outputs at its worst: values, saved values, cotangents and what is made of them
 ARENA = 16 << 20  # what an allocator keeps for a thread that does dense tasks, at most
-ONE_A_HEAD = ("delta", "lse", "s_dst", "a_pos")
 
 
 class PassModel:
@@ -37,7 +36,7 @@ class PassModel:
         self._rows = -(-shape.vertices // way.intervals)
         self._touches = access_sets(steps)
         self._phases = [step.phase for step in steps.table.steps]
-        self._reduce = {s.output: s.layer for s in plan.stages if isinstance(s, Gather)}
+        self._gathers = {stage.output: stage for stage in plan.stages if isinstance(stage, Gather)}
         self._results = plan.results
         self._backward, self._needed = backward, way.rows if backward else None
         self._last = last_readers(steps, plan.results)
@@ -74,8 +73,7 @@ class PassModel:
         """The phases in which a matrix in memory is held. Results are, from one pass to the next."""
         if name in self._results:
             return range(min(self._phases), max(self._phases) + 1)
-        owner = name.slot if isinstance(name, Extra) else Grad(name.slot) if isinstance(name, Published) else name
-        read = [self._phases[step] for step in self._last.get(owner, ())]
+        read = [self._phases[step] for step in self._last.get(name, ())]
         return range(min(at), max([*at, *read]) + 1)
 
     def _is_matrix(self, name: Hashable) -> bool:
@@ -166,13 +164,12 @@ class PassModel:
         assert isinstance(name, Grad | Extra | Published)
         if isinstance(name, Grad):
             return self._rows_at(name.slot.level) * FLOAT * name.slot.columns * name.slot.needs_grad
-        layer = self._reduce[name.slot]
-        if not self._backward and (layer.reduce, name.what) not in MADE_ANYWAY:
-            return 0  # others are made for gradients
-        if name.what not in MADE_BY.get((type(name).__name__, layer.reduce), ()):
-            return 0
-        columns = layer.heads if name.what in ONE_A_HEAD else name.slot.columns
-        return self._rows_at(name.slot.level) * columns * self._way.item(name.what == "cotangent")
+        gather = self._gathers[name.slot]
+        declared = gather.spec.kept if isinstance(name, Extra) else gather.spec.published
+        matrix = next(each for each in declared if each.name == name.what)
+        if not self._backward and not matrix.evaluation:
+            return 0  # it is made for gradients
+        return self._rows_at(name.slot.level) * gather.columns_of(matrix) * self._way.item(matrix.narrow)
 
     def _rows_at(self, level: int) -> int:
         """The rows that are ever written, and so in memory."""
@@ -227,7 +224,7 @@ class PassModel:
         for step, stage in zip(steps.table.steps, steps.stages, strict=True):
             if not (isinstance(stage, Gather) and stage.over is not None and step.kind is Kind.GRAD_GATHER):
                 continue
-            if stage.layer.reduce in ("max", "softmax"):
+            if stage.spec.keeps_messages:
                 size = self._edges_at(stage.over) * FLOAT * sum(stage.over.columns)
                 made = min(p for p, each in zip(self._phases, steps.stages, strict=True) if each is stage.over)
                 for phase in range(made, step.phase + 1):
@@ -238,19 +235,6 @@ class PassModel:
         into = self._way.edges_into if self._backward else None
         edges = self._shape.edges if into is None else into[stage.level]
         return edges + self._shape.vertices * stage.layer.self_loops
-
-
-MADE_BY = {
-    ("Published", "sum"): ("cotangent",),
-    ("Published", "mean"): ("cotangent",),
-    ("Published", "max"): ("share", "out"),
-    ("Published", "attention"): ("cotangent", "delta", "lse", "s_dst"),
-    ("Extra", "max"): ("ties",),
-    ("Extra", "softmax"): ("lse",),
-    ("Extra", "attention"): ("lse", "a_pos", "out_pos"),
-}
-
-MADE_ANYWAY = (("max", "ties"), ("softmax", "lse"))  # by their gathers, for gradients or not
 
 
 def kind_of(name: Hashable) -> str:

@@ -1,6 +1,7 @@
 """Graph servers carry out tasks over a shard; parameter servers hold the weights."""
 
 from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, begun_by, last_readers
+from dorylus.servers.graph.gathers import Gatherer, MessageGatherer
 from dorylus.servers.graph.ghosts import GhostMessage, Peers
 from dorylus.servers.graph.graph_server import GraphServer, PassSettings
 from dorylus.servers.graph.matrices import Arena, BoundedArena
@@ -18,10 +19,12 @@ __all__ = [
     "Arena",
     "BoundedArena",
     "Extra",
+    "Gatherer",
     "GhostMessage",
     "Grad",
     "GraphServer",
     "MemoryStorage",
+    "MessageGatherer",
     "PSState",
     "PagedStorage",
     "ParameterServers",

@@ -31,7 +31,7 @@ from dorylus.partition import (
     plain_cut,
     settle_levels,
 )
-from dorylus.saga import GAT, Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
+from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
 
@@ -263,22 +263,22 @@ def _check_gathers(plan: Plan, config: RunConfig) -> None:
     inexact = {"mode='async'": config.mode == "async", "ghost_precision='bf16'": travels_short}
     for name in (name for name, asked in inexact.items() if asked):
         for stage in gathers:
-            if stage.layer.reduce == "max" and stage.output.needs_grad:
+            if stage.spec.needs_exact_rows and stage.output.needs_grad:
                 raise ConfigError(
-                    f"layer {stage.output.layer} gathers a maximum, whose gradient goes to the very row that won, and "
-                    f"with {name} that row may have changed: use mode='pipe' and float32, or a mean or sum."
+                    f"layer {stage.output.layer} {stage.spec.needs_exact_rows}, and with {name} that row may have "
+                    "changed: use mode='pipe' and float32, or a mean or sum."
                 )
     if config.mode == "async":
         for stage in gathers:
-            _check_attention(stage, plan.layers[: stage.output.layer + 1])
+            _check_dropout(stage, plan.layers[: stage.output.layer + 1])
 
 
-def _check_attention(stage: Gather, layers: Sequence[Layer]) -> None:
+def _check_dropout(stage: Gather, layers: Sequence[Layer]) -> None:
     """Refuse dropout under attention: its gradient meets rows of another epoch, which dropout makes quite different."""
     drops = any(layer.dropout or getattr(layer, "attention_dropout", 0) for layer in layers)
-    if isinstance(stage.layer, GAT) and drops:
+    if stage.spec.needs_steady_rows and drops:
         raise ConfigError(
-            f"layer {stage.output.layer} weighs its neighbours by attention, and the model has dropout: with "
+            f"layer {stage.output.layer} {stage.spec.needs_steady_rows}, and the model has dropout: with "
             "mode='async' a gradient may meet rows of another epoch, which dropout makes altogether different. Use "
             "mode='pipe', or a model with dropout=0."
         )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dorylus.backends import HostArray, Matrix
 from dorylus.saga import Gather, Slot
+from dorylus.servers.graph.gathers import message_gatherer
 from dorylus.servers.graph.pass_context import Grad, PassContext
 
 
@@ -30,9 +31,8 @@ class EdgeGather:
     def __init__(self, stage: Gather, context: PassContext) -> None:
         assert stage.over is not None
         self.stage, self.over, self.context = stage, stage.over, context
-        self.edges = edges = context.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
-        self._backend = context.backend
-        self._placed = self._backend.place_csr(edges.indptr, edges.indices)
+        self._backend, self._gatherer = context.backend, message_gatherer(stage, context)
+        self.edges, self._placed = self._gatherer.edges, self._gatherer.placed
         self.messages: dict[int, tuple[Matrix, ...]] = {}
         self.message_grads: dict[int, tuple[Tensor, ...]] = {}
         self.grads: dict[int, tuple[Matrix | None, ...]] = {}  # of the edges' sources and destinations
@@ -53,42 +53,17 @@ class EdgeGather:
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA: the interval's messages, reduced."""
-        begin, end, _, _ = self._range(interval)
-        out, edges = self.context.values(self.stage.output), self._placed
-        message, *score = self.messages[interval]
-        if self.stage.layer.reduce == "softmax":
-            heads = self.stage.layer.heads
-            lse = self._kept("lse", heads)
-            self._backend.segment_softmax(edges, score[0], message, out, lse, begin, end, heads=heads)
-        elif self.stage.layer.reduce == "max":
-            ties = self._kept("ties", self.stage.output.columns)
-            self._backend.segment_max(edges, message, out, ties, begin, end)
-        else:
-            self._backend.segment_sum(edges, message, out, begin, end, row_scale=self._scale())
-        if not self.context.training or self.stage.layer.reduce not in ("softmax", "max"):
-            del self.messages[interval]  # a sum's gradient needs no message
+        self._gatherer.forward(interval, self.messages[interval])
+        if not self.context.training or not self.stage.spec.keeps_messages:
+            del self.messages[interval]
 
     def grad_gather(self, interval: int, cotangent: Matrix) -> tuple[Tensor, ...]:
         """∇GA: the cotangent of every message (and score) of the interval."""
-        begin, end, first, last = self._range(interval)
-        backend, edges, padded = self._backend, self._placed, self._padded(cotangent, begin, end)
-        d_message = backend.allocate(last - first, self.over.columns[0])
-        if self.stage.layer.reduce == "softmax":
-            message, score = self.messages.pop(interval)
-            heads, d_score = self.stage.layer.heads, backend.allocate(last - first, score.shape[1])
-            out, lse = self.context.values(self.stage.output), self._kept("lse", heads)
-            backend.segment_softmax_grad(
-                edges, score, message, out, lse, padded, d_score, d_message, begin, end, heads=heads
-            )
-            return backend.to_torch(d_message), backend.to_torch(d_score)
-        if self.stage.layer.reduce == "max":
-            (message,) = self.messages.pop(interval)
-            out, ties = self.context.values(self.stage.output), self._kept("ties", self.stage.output.columns)
-            backend.divide(padded[begin:end], ties[begin:end], padded[begin:end])
-            backend.segment_max_grad(edges, message, out, padded, d_message, begin, end)
-        else:
-            backend.segment_sum_grad(edges, padded, d_message, begin, end, row_scale=self._scale())
-        return (backend.to_torch(d_message),)
+        begin, end, _, _ = self._range(interval)
+        padded = self.context.cotangent(self.stage.output)
+        self._backend.store(cotangent, padded[begin:end])
+        messages = self.messages.pop(interval) if self.stage.spec.keeps_messages else ()
+        return tuple(map(self._backend.to_torch, self._gatherer.grad_gather(interval, messages, padded)))
 
     def grad_scatter(self, interval: int, own: dict[Slot, Matrix]) -> tuple[NDArray[np.int32], Matrix]:
         """∇SC: cotangents of the edges' two ends, added to their rows; returns (ghosts, sums) for the ghosts' owners.
@@ -166,17 +141,3 @@ class EdgeGather:
         if self.edges.col_scale is not None:
             weight *= self.edges.col_scale[sources]
         return weight[:, None]
-
-    def _padded(self, cotangent: Matrix, begin: int, end: int) -> Matrix:
-        matrix = self.context.cotangent(self.stage.output)
-        self._backend.store(cotangent, matrix[begin:end])
-        return matrix
-
-    def _scale(self) -> HostArray | None:
-        if self.stage.layer.reduce != "mean":
-            return None
-        degrees = np.diff(self.edges.indptr)
-        return (1.0 / np.maximum(degrees, 1)).astype(np.float32)
-
-    def _kept(self, what: str, columns: int) -> Matrix:
-        return self.context.extra(self.stage.output, what, columns)

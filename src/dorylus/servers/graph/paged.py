@@ -20,12 +20,12 @@ from dorylus.partition import Layout, at_hand
 from dorylus.pipeline import Kind
 from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
-from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets
+from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, kept_names
 from dorylus.servers.graph.edges import EdgeGather
 from dorylus.servers.graph.gathers import Gatherer
 from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.matrices import Arena, Matrices
-from dorylus.servers.graph.pass_context import Extra, Grad, PassContext, Published
+from dorylus.servers.graph.pass_context import Grad, PassContext, Published
 from dorylus.servers.graph.static_gather import EachInterval
 
 
@@ -320,7 +320,7 @@ def _gather_once(
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
     shape, dtype = (context.num_rows, stage.output.columns), context.backend.dtype(context.gathered_format)
     target = pager.scratch(shape, dtype, context.layout.bounds)
-    blocks = 1 if stage.layer.reduce == "max" else min(static_blocks, stage.output.columns)
+    blocks = 1 if stage.spec.kept else min(static_blocks, stage.output.columns)
     ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
     features, edges = context.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
     progress = pager.stage("gathering the features", blocks * (features + edges))
@@ -368,7 +368,7 @@ def _gather_columns(
         reserved.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
 
     each_interval(context.layout.num_intervals, work)
-    context.matrices.release([stage.inputs[0], stage.output, Extra(stage.output, "ties")])
+    context.matrices.release([stage.inputs[0], stage.output, *kept_names(stage)])
 
 
 def _feature_columns(stage: Gather, context: PassContext, columns: slice, progress: ProgressStage) -> Matrix:
