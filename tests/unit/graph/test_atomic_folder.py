@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dorylus.graph import Graph
-from dorylus.graph.atomic_folder import replacing_folder, remove_leftovers
+from dorylus.graph.atomic_folder import remove_leftovers, replacing_folder
 
 HEX = "0123456789ab"
 
