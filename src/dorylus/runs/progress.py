@@ -16,6 +16,7 @@ from dorylus.runs.identity import fingerprint
 from dorylus.runs.checkpoint_store import CheckpointStore
 from dorylus.runs.run_folder import RunFolder
 
+
 @dataclass
 class RunProgress:
     """Losses and times so far, the best score on validation, and why the run stopped, if it did."""
