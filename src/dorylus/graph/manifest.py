@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from dorylus.backends import crc32, watch_mapping
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.files import FileTooLargeError, read_at_most
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.draft import taking_its_place
@@ -101,7 +101,7 @@ def _read(folder: Address, kind: FolderKind) -> dict[str, Any]:
         if not is_elsewhere(folder) and (whole := taking_its_place(Path(folder))) is not None:
             raise DataError(
                 f"the {noun} {folder} was being replaced when the process that did it ended: the new one is whole, and "
-                f"called {whole}. Write the {noun} again with overwrite=True (--overwrite), or remove {folder} and "
+                f"called {whole}. Write the {noun} again with {given('overwrite', True)}, or remove {folder} and "
                 "move it there."
             ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.errors import ConfigError, DataError, GraphError, unknown_name
+from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
 from dorylus.graph import Address, canonical, is_elsewhere
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, counted
 from dorylus.ingest.budget import IDS_SHARE, NOTHING_HELD, shares_of, too_many_ids
@@ -133,10 +133,10 @@ def _need_no_list(source: EdgeSource, ids: str, settings: IngestSettings) -> Non
     """Refuses rows of vertices that are numbered as they appear: nobody could say whose each row is."""
     names = bool(getattr(source, "strings", False))
     if settings.rows and (names or ids == "map"):
-        found = "ids are names" if names else "ids='map' takes ids for names"
+        found = "ids are names" if names else f"{given('ids', 'map')} takes ids for names"
         raise ConfigError(
             f"rows of vertices are given ({', '.join(settings.rows)}), but {found}, which are numbered as edges come. "
-            "Say whose each row is by vertices= (--vertices): a file with all ids, in the order of the rows."
+            f"Say whose each row is by {given('vertices', ...)}: a file with all ids, in the order of the rows."
         )
 
 
@@ -187,7 +187,7 @@ def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
     if listed.strings and not strings:
         raise DataError(
             f"{vertices} lists names, but the ends of edges are numbers. List the ids that the edges have, or take "
-            "those as names too by ids='strings' (--ids strings)."
+            f"those as names too by {given('ids', 'strings')}."
         )
     if strings and not listed.strings:
         raise DataError(

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dorylus import process_memory
-from dorylus.errors import ConfigError, given
+from dorylus.errors import ConfigError, given, spelled
 from dorylus.graph import Graph, is_elsewhere
 from dorylus.memory.layout import Figures, MemoryLayout, Shape
 from dorylus.memory.model import in_files, in_memory
@@ -117,20 +117,25 @@ class RunRequest:
 class MemoryPlan:
     """What a run takes under a limit. ``chosen``: the cheapest way that fits; None where not even the smallest does.
 
-    ``scratch``: the disk space for the way that is shown, where it needs any. ``cure``: why the run cannot be carried
-    out and the smallest change with which it could; nothing where it can.
+    ``scratch``: the disk space for the way that is shown, where it needs any. ``refusal``: why the run cannot be
+    carried out and the smallest change with which it could, its settings marked; nothing where it can.
     """
 
     limit: int
     chosen: RunLimits | None
     smallest: RunLimits
     scratch: Scratch | None = None
-    cure: str = ""
+    refusal: str = ""
+
+    @property
+    def cure(self) -> str:
+        """``refusal`` with its settings as arguments in Python."""
+        return spelled(self.refusal)
 
     @property
     def verdict(self) -> str:
         """``fits``, ``fits with spilling`` or ``does not fit``, in memory or on the disk."""
-        if self.chosen is None or self.cure:
+        if self.chosen is None or self.refusal:
             return "does not fit"
         return "fits" if self.chosen.limited is None else "fits with spilling"
 
@@ -160,8 +165,8 @@ def memory_plan(asked: RunRequest, limit: int | None = None) -> MemoryPlan:
         by_name = asked.config.scratch_dir is not None
         scratch = Scratch.of(plan.shown.limited.scratch, plan.shown.figures.on_disk.total(), asked=by_name)
     if plan.chosen is None:
-        return replace(plan, scratch=scratch, cure=too_little(asked, plan))
-    return replace(plan, scratch=scratch, cure="" if scratch is None else scratch.problem)
+        return replace(plan, scratch=scratch, refusal=too_little(asked, plan))
+    return replace(plan, scratch=scratch, refusal="" if scratch is None else scratch.problem)
 
 
 def within(asked: RunRequest, limit: int) -> MemoryPlan:
@@ -183,8 +188,8 @@ def limits(asked: RunRequest) -> RunLimits | None:
     if asked.config.memory is None:
         return None
     plan = memory_plan(asked)
-    if plan.cure:
-        raise ConfigError(plan.cure)
+    if plan.refusal:
+        raise ConfigError(plan.refusal)
     return plan.chosen
 
 

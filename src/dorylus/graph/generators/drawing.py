@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError, shown
+from dorylus.errors import ConfigError, short_repr
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 
 EDGES_AT_ONCE = 1 << 20  # edges drawn together: what is made on the way fits the cache
@@ -96,7 +96,8 @@ def check_count(name: str, value: float, least: int, usual: int) -> None:
     """Refuse a count that is not a whole number of at least so many."""
     if not value >= least or value % 1:
         raise ConfigError(
-            f"{name}={shown(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for instance."
+            f"{name}={short_repr(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for "
+            "instance."
         )
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.ingest.batches import EdgeBatch, Held
 from dorylus.ingest.readers.edge_file import EdgeFile, NoEdgesError, Unchanged
 from dorylus.ingest.readers.files import check_format, find_files, reader_of
@@ -116,7 +116,8 @@ def _need_alike(first: EdgeFile, other: EdgeFile) -> None:
     if first.strings != other.strings:
         kinds = [f"{file.path} holds {'names' if file.strings else 'numbers'}" for file in (first, other)]
         raise DataError(
-            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass ids='strings' to read all as names."
+            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass {given('ids', 'strings')} to read all "
+            "as names."
         )
     if first.weighted != other.weighted:
         kinds = [f"{file.path} has {'' if file.weighted else 'no '}weights" for file in (first, other)]

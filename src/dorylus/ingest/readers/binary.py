@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.ingest.batches import EdgeBatch, counted
 from dorylus.ingest.readers import columns as row_checks
 from dorylus.ingest.readers.edge_file import BATCH_ROWS, PageCache
@@ -26,12 +26,12 @@ class BinaryEdges:
         self._options = options
         self._dtype = _dtype(path, options)
         if options.columns is not None:
-            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave columns= away.")
+            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave {given('columns')} out.")
         pair, size = 2 * self._dtype.itemsize, path.stat().st_size
         if size % pair:
             raise DataError(
                 f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
-                "each). Give its type by dtype=, or copy it whole."
+                f"each). Give its type by {given('dtype', ...)}, or copy it whole."
             )
         self.num_edges: int | None = size // pair
 
@@ -61,7 +61,8 @@ def _dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:
     dtype = BY_SUFFIX.get(path.suffix.lower()) if options.dtype is None else options.dtype
     if dtype is None:
         raise DataError(
-            f"{path} is raw binary, whose type cannot be seen. Give dtype='int32' or dtype='int64', or call the file "
+            f"{path} is raw binary, whose type cannot be seen. Give {given('dtype', 'int32')} or "
+            f"{given('dtype', 'int64')}, or call the file "
             ".i32 or .i64."
         )
     return dtype

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.graph import AnyArray
 from dorylus.ingest.readers.options import VERTICES, ReadOptions
 
@@ -60,12 +60,12 @@ def pick(path: Path, names: list[str], options: ReadOptions) -> tuple[int, ...]:
             return tuple(data)
         raise DataError(
             f"{path} has {len(data)} columns ({_listed(names)}). Say which are source and destination (and weight), "
-            "by place or name: ingest the file with, for example, columns=(0, 1) (dorylus ingest --columns 0,1)."
+            f"by place or name: ingest the file with, for example, {given('columns', (0, 1))}."
         )
     chosen = tuple(_position(path, names, data, column) for column in options.columns)
     if chosen[0] == chosen[1] and options.columns != VERTICES:
         raise DataError(
-            f"{path}: columns={','.join(map(str, options.columns))} takes {names[chosen[0]]!r} for both ends, so that "
+            f"{path}: {given('columns', options.columns)} takes {names[chosen[0]]!r} for both ends, so that "
             "every edge would lead to where it begins. Give the columns of source and destination."
         )
     return chosen
@@ -84,8 +84,8 @@ def refuse_reversed(path: Path, names: list[str], options: ReadOptions) -> None:
     if are_reversed(names, options):
         raise DataError(
             f"{path}: the first column is called {names[0]!r} and the second {names[1]!r}, but the first is taken for "
-            "the source. Ingest the file with columns= (dorylus ingest --columns): 1,0 if their names are right, 0,1 "
-            "if their order is; or rename them."
+            f"the source. Ingest the file with {given('columns', (1, 0))} if their names are right, "
+            f"{given('columns', (0, 1))} if their order is; or rename them."
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from os import PathLike, fspath
 from pathlib import Path
 
-from dorylus.errors import DataError, unknown_name
+from dorylus.errors import DataError, given, unknown_name
 from dorylus.graph import STORE
 from dorylus.ingest.readers.arrow_file import ArrowEdges
 from dorylus.ingest.readers.binary import BinaryEdges
@@ -160,7 +160,7 @@ def _format_of(path: Path) -> str:
         found = f"the unknown suffix {suffix!r}" if suffix else "no suffix"
         raise DataError(
             f"{path} has {found}. The known ones are {', '.join(FORMATS)}, and for packed text {', '.join(UNPACK)}: "
-            f"rename it, take it out of the folder, or pass format= ({', '.join(READERS)})."
+            f"rename it, take it out of the folder, or pass {given('format', ...)} ({', '.join(READERS)})."
         )
     if packed and FORMATS[suffix] != "text":
         raise DataError(f"{path}: only text is read from packed files. Unpack it first.")

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.graph import AnyArray
 from dorylus.ingest.batches import EdgeBatch, counted
 from dorylus.ingest.readers import columns as row_checks
@@ -135,7 +135,7 @@ class NpyEdges:
 
     def _find(self) -> tuple[Vector, ...]:
         if self._options.columns not in (None, (0, 1), VERTICES):
-            raise DataError(f"{self.path} holds pairs and no columns: leave columns= away.")
+            raise DataError(f"{self.path} holds pairs and no columns: leave {given('columns')} out.")
         with self._open("") as file:
             header = read_header(file, self.path)
         row_checks.need_whole_numbers(self.path, "the array", header.dtype, self._options.ids_are)
@@ -162,7 +162,7 @@ class NpzEdges(NpyEdges):
 
     def _find(self) -> tuple[Vector, ...]:
         if self._options.columns is not None:
-            raise DataError(f"{self.path} holds arrays by name and no columns: leave columns= away.")
+            raise DataError(f"{self.path} holds arrays by name and no columns: leave {given('columns')} out.")
         try:
             with zipfile.ZipFile(self.path) as archive:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
