@@ -38,7 +38,7 @@ def given(name: str, value: object = _NO_VALUE) -> str:
     """A setting within a message, with the value it has or should have; ``...`` stands for a value of any kind."""
     if value is _NO_VALUE:
         return f"{_NAME}{name}{_END}"
-    return f"{_NAME}{name}{_VALUE}{'' if value is ... else shown(value)}{_END}"
+    return f"{_NAME}{name}{_VALUE}{'' if value is ... else short_repr(value)}{_END}"
 
 
 def keyword(name: str, value: str | None) -> str:
@@ -138,7 +138,7 @@ class DivergedError(TrainingError):
     """A run whose loss, weights, optimiser state or outputs have left the range of float32."""
 
 
-_MOST_SHOWN = 200
+_MOST_CHARACTERS = 200
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What the system reports where a disk is full or fails."""
 
@@ -148,15 +148,15 @@ def cannot_write(message: str, error: OSError, refused: type[DorylusError] = Dat
     return WriteError(message) if error.errno in DISK_FAULTS else refused(message)
 
 
-def shown(value: object) -> str:
-    """A value as an error shows it: cut where it is long, as what comes from a file may be."""
+def short_repr(value: object) -> str:
+    """A value as errors print it: shortened where it is long, as a value from a file may be."""
     text = repr(value)
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for a name nobody knows: lists the known ones and the nearest."""
+    """The sentence for an unknown name: it lists the known ones and the nearest."""
     names = sorted(known)
-    near = get_close_matches(str(name)[:_MOST_SHOWN], names, n=1)
+    near = get_close_matches(str(name)[:_MOST_CHARACTERS], names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {what} {shown(name)}: the known ones are {', '.join(names)}.{hint}"
+    return f"unknown {what} {short_repr(name)}: the known ones are {', '.join(names)}.{hint}"

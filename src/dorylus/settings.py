@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
 
-from dorylus.errors import ConfigError, given, shown, unknown_name
+from dorylus.errors import ConfigError, given, short_repr, unknown_name
 from dorylus.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
@@ -198,7 +198,8 @@ def _plain(where: str, value: object) -> object:
             raise ConfigError(f"{given(where)} is {value!r}, but an option is a finite number: choose one.")
         return float(value)
     raise ConfigError(
-        f"{given(where)} is {shown(value)}, but an option is a number, a text, a switch or a list of those, so that "
+        f"{given(where)} is {short_repr(value)}, but an option is a number, a text, a switch or a list of those, so "
+        "that "
         "the run "
         "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
     )

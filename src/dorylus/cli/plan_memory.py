@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dorylus.cli import flags as asked
-from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, graph_section, model_section, with_settings
+from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, graph_section, model_section, spell_flag, with_settings
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.train import DEFAULT_MODEL
+from dorylus.errors import spelled
 from dorylus.report import units
 from dorylus.runs import RunSpec
 
@@ -39,8 +40,8 @@ def plan_memory(
 
     plan = dorylus.plan_memory(spec.load_graph(), recipe, **settings)
     _show(plan)
-    if plan.cure:
-        typer.echo(plan.cure)
+    if plan.refusal:
+        typer.echo(spelled(plan.refusal, spell_flag))
         raise typer.Exit(1)
 
 

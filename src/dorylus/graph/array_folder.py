@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import crc32
-from dorylus.errors import DataError, cannot_write
+from dorylus.errors import DataError, cannot_write, given
 from dorylus.files import sync_folder
 from dorylus.graph.array_files import SUMS_FILE, FolderFiles, StoredRows, file_name, read_sums
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
@@ -200,7 +200,7 @@ def check_target(target: Address, kind: FolderKind, overwrite: bool) -> None:
     if not kind.is_at(target):
         raise DataError(f"{target} exists and is not a {kind.noun}. Choose another path, or remove it yourself.")
     if not overwrite:
-        raise DataError(f"the {kind.noun} {target} exists already. Pass overwrite=True to replace it.")
+        raise DataError(f"the {kind.noun} {target} exists already. Pass {given('overwrite', True)} to replace it.")
 
 
 def _write_manifest(folder: Path, kind: FolderKind, facts: Mapping[str, Any]) -> None:

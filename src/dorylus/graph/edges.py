@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import GraphError
+from dorylus.errors import GraphError, given
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.coerce import MAX_VERTICES, as_float32, as_integers
@@ -70,7 +70,8 @@ def _drop_repeats(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> 
         entry = int(clash[0]) + 1
         raise GraphError(
             f"edge {indices[entry]} -> {validate.row_at(indptr, entry)} is given twice, with weights "
-            f"{weight[entry - 1]} and {weight[entry]}. Merge repeated edges first, or pass undirected=False if "
+            f"{weight[entry - 1]} and {weight[entry]}. Merge repeated edges first, or pass "
+            f"{given('undirected', False)} if "
             "direction matters."
         )
     kept_before = np.zeros(indices.size + 1, dtype=np.int64)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.files import FileTooLargeError, read_at_most
 from dorylus.graph.atomic_folder import unfinished_replacement
 from dorylus.graph.locations import Address, is_remote, location_of
@@ -92,7 +92,7 @@ def _read(folder: Address, kind: FolderKind) -> dict[str, Any]:
         if not is_remote(folder) and (whole := unfinished_replacement(Path(folder))) is not None:
             raise DataError(
                 f"the {noun} {folder} was being replaced when its writer ended: the new one is complete, and "
-                f"called {whole}. Write the {noun} again with overwrite=True (--overwrite), or remove {folder} and "
+                f"called {whole}. Write the {noun} again with {given('overwrite', True)}, or remove {folder} and "
                 "rename it to that."
             ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import GraphError
+from dorylus.errors import GraphError, given
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, drop_pages
 from dorylus.graph.coerce import MAX_CLASSES, class_too_large
 
@@ -70,7 +70,7 @@ def missing_vertex(position: str, source: int, destination: int, num_vertices: i
     """The error message for an edge that names a missing vertex."""
     missing = destination if 0 <= source < num_vertices else source
     span = f"has vertices 0 to {num_vertices - 1}" if num_vertices else "has no vertices"
-    cure = "Vertices are numbered from 0" if missing < 0 else f"Give num_vertices={missing + 1}"
+    cure = "Vertices are numbered from 0" if missing < 0 else f"Give {given('num_vertices', missing + 1)}"
     return (
         f"edge {source} -> {destination} ({position}) names vertex {missing}, but the graph {span}. "
         f"{cure}, or drop the edge."
@@ -173,7 +173,7 @@ def check_labels(labels: AnyArray, num_vertices: int, num_classes: int) -> None:
     if vertex is not None:
         raise GraphError(
             f"the label of vertex {vertex} is {labels[vertex]}, but there are {num_classes} classes, "
-            f"numbered from 0, and -1 stands for none. Renumber the labels, or pass a larger num_classes."
+            "numbered from 0, and -1 stands for none. Renumber the labels, or pass a larger num_classes."
         )
     if num_classes > MAX_CLASSES:
         vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= MAX_CLASSES)

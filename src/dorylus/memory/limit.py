@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from dorylus import process_memory
-from dorylus.errors import ConfigError, given
+from dorylus.errors import ConfigError, given, spelled
 from dorylus.graph import Graph, is_remote
 from dorylus.memory.layout import Figures, GraphSizes, MemoryLayout
 from dorylus.memory.model import in_files, in_memory
@@ -121,20 +121,25 @@ class RunRequest:
 class MemoryPlan:
     """What a run takes under a limit. ``chosen``: the cheapest layout that fits; None where not even the smallest does.
 
-    ``scratch``: the disk space for the reported layout, where it needs any. ``cure``: why the run does not fit, and the
-    smallest change with which it does; empty where it fits.
+    ``scratch``: the disk space for the reported layout, where it needs any. ``refusal``: why the run does not fit, and
+    the smallest change with which it does, its settings marked; empty where it fits.
     """
 
     limit: int
     chosen: RunLimits | None
     smallest: RunLimits
     scratch: Scratch | None = None
-    cure: str = ""
+    refusal: str = ""
+
+    @property
+    def cure(self) -> str:
+        """``refusal`` with its settings as arguments in Python."""
+        return spelled(self.refusal)
 
     @property
     def verdict(self) -> str:
         """``fits``, ``fits with spilling`` or ``does not fit``, in memory or on the disk."""
-        if self.chosen is None or self.cure:
+        if self.chosen is None or self.refusal:
             return "does not fit"
         return "fits" if self.chosen.limited is None else "fits with spilling"
 
@@ -166,8 +171,8 @@ def memory_plan(request: RunRequest, limit: int | None = None) -> MemoryPlan:
         named = request.config.scratch_dir is not None
         scratch = Scratch.of(plan.reported.limited.scratch, plan.reported.figures.on_disk.total(), named=named)
     if plan.chosen is None:
-        return replace(plan, scratch=scratch, cure=refusal(request, plan))
-    return replace(plan, scratch=scratch, cure="" if scratch is None else scratch.problem)
+        return replace(plan, scratch=scratch, refusal=refusal(request, plan))
+    return replace(plan, scratch=scratch, refusal="" if scratch is None else scratch.problem)
 
 
 def plan_within(request: RunRequest, limit: int) -> MemoryPlan:
@@ -189,8 +194,8 @@ def limits(request: RunRequest) -> RunLimits | None:
     if request.config.memory is None:
         return None
     plan = memory_plan(request)
-    if plan.cure:
-        raise ConfigError(plan.cure)
+    if plan.refusal:
+        raise ConfigError(plan.refusal)
     return plan.chosen
 
 

@@ -134,7 +134,7 @@ def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> No
     if need.buffers:
         parts.append(f"{format_bytes(need.buffers)} of buffers for edges")
     raise ConfigError(
-        f"{given('memory', limit)} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
+        f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
         f"{', '.join(parts)}. Give at least {-(-wanted // MIB) + 4}MiB{need.cure}."
     )
 

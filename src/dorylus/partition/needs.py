@@ -65,7 +65,7 @@ def check_reuniting(shards: Shards, memory: int | str) -> None:
     needed = resident_bytes() + SLACK + graph + 32 * shards.num_edges // shards.num_servers
     if needed > limit:
         raise ConfigError(
-            f"{given('memory', limit)} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} "
+            f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} "
             "together takes "
             f"{format_bytes(needed)}: their edges are held in memory. Give more, or partition the graph's own store."
         )

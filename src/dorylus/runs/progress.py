@@ -18,7 +18,6 @@ from dorylus.saga import Program
 from dorylus.servers import PSState
 
 
-
 @dataclass
 class RunProgress:
     """Losses and times so far, the best score on validation, and why the run stopped, if it did."""

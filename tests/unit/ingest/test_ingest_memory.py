@@ -38,7 +38,7 @@ def test_the_table_of_ids_and_the_order_have_their_parts():
 
 
 def test_the_least_limit_that_is_named_is_enough():
-    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
+    with pytest.raises(ConfigError, match=r"memory is 104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
         shares_of(100 * MIB)
     assert shares_of(200 * MIB).spool == 64 * MIB
     with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 235 MiB"):

@@ -115,7 +115,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     ),
     "a negative one": (([0, -1], [1, 2]), {}, DataError, "-1"),
     "uneven ends": (([0, 1], [1]), {}, GraphError, "there are 2 and 1 sources, destinations"),
-    "little memory": (EDGES, {"memory": "1MB"}, ConfigError, r"memory=1,000,000 bytes .*: give at least"),
+    "little memory": (EDGES, {"memory": "1MB"}, ConfigError, r"memory is 1,000,000 bytes .*: give at least"),
     "no memory": (EDGES, {"memory": "lots"}, ConfigError, "memory='lots' is no amount"),
     "a misspelled setting": (EDGES, {"memroy": 5}, ConfigError, "Did you mean 'memory'"),
     "a setting of files": (EDGES, {"delimiter": ","}, ConfigError, "delimiter says how to read files"),

@@ -30,7 +30,7 @@ def test_dense_ids_are_taken_as_they_are() -> None:
 def test_a_number_that_cannot_be_dense_is_refused_with_the_cure(edge: tuple[int, int]) -> None:
     numbering = DenseIds()
     numbering.ends(batch_of([(0, 2**31 - 2)] * 5))
-    with pytest.raises(DataError, match=rf"edge {edge[0]} -> {edge[1]} \(number 1\) .* 0 to 2,147,483,646.*--ids map"):
+    with pytest.raises(DataError, match=rf"edge {edge[0]} -> {edge[1]} \(number 1\) .* 0 to 2,147,483,646.*ids='map'"):
         numbering.ends(batch_of([(0, 1), edge]))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import dorylus
 import dorylus.graph.locations as locations
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, spelled
 from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
 from dorylus.memory.scratch import Scratch, scratch_folder
@@ -30,7 +30,7 @@ def test_enough_room_is_no_problem(tmp_path):
 
 
 def test_too_little_room_is_told_with_what_is_needed_and_free():
-    assert Scratch("/disk", 3 << 30, 1 << 30).problem == (
+    assert spelled(Scratch("/disk", 3 << 30, 1 << 30).problem) == (
         "the run needs 3.0 GiB of scratch in /disk, which has 1.0 GiB free: make room there, or name another folder as "
         "scratch_dir."
     )
@@ -62,7 +62,7 @@ def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_pat
     monkeypatch.setattr(scratch, "file_system_in_memory", in_memory_there(tmp_path))
     monkeypatch.setattr(locations, "file_system_in_memory", in_memory_there(tmp_path, tempfile.gettempdir()))
     found = Scratch.of(str(tmp_path), 1000, named=True)
-    assert found.problem == (
+    assert spelled(found.problem) == (
         f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: files written there count against the limit as "
         "much as the arrays that they replace. Name a folder on a disk, /var/tmp for one, as scratch_dir."
     )

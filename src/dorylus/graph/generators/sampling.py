@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError, shown
+from dorylus.errors import ConfigError, short_repr
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 
 EDGES_AT_ONCE = 1 << 20  # edges drawn at a time: temporaries fit into the cache
@@ -94,7 +94,8 @@ def check_count(name: str, value: float, least: int, usual: int) -> None:
     """Refuse a count that is not a whole number of at least ``least``."""
     if not value >= least or value % 1:
         raise ConfigError(
-            f"{name}={shown(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for instance."
+            f"{name}={short_repr(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for "
+            "instance."
         )
 
 

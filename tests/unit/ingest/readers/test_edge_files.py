@@ -94,7 +94,7 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
 
 def test_a_delimiter_that_cuts_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\n")
-    with pytest.raises(DataError, match=r"Fields are cut by ';', as asked for by delimiter="):
+    with pytest.raises(DataError, match=r"Fields are cut by the character of delimiter=';'"):
         open_edges(tmp_path / "edges.txt", delimiter=";")
 
 
