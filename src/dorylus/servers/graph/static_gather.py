@@ -1,7 +1,7 @@
 """The gather that is made once: of input features, before anything is trained.
 
-It needs the features of ghosts, and only while it is made. Where ghosts are many it is made for some columns after the
-others, so that at no time much more is held than the server's own rows.
+It needs the features of ghosts, and only while it is made. Where ghosts are many it is made in blocks of columns, so
+that memory never holds much more than the server's own rows.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ ROUNDED_AT_ONCE = 1024  # rows
 def gather_once(
     stage: Gather, gather: Gatherer, context: PassContext, features: InputRows, each_interval: EachInterval
 ) -> Matrix:
-    """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
+    """All rows of the gather. ``each_interval(n, work)`` runs ``work`` for n intervals."""
 
     def gathered(columns: slice | None) -> Matrix:
         context.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
@@ -57,7 +57,7 @@ def _rounded(rows: Matrix, context: PassContext) -> Matrix:
 
 
 def _blocks(stage: Gather, context: PassContext, features: InputRows) -> list[slice]:
-    """As many blocks of columns as own rows and ghosts are times the own rows; one where that cannot be done."""
+    """Blocks of columns, (own rows + ghosts) / own rows of them; one where columns cannot be gathered apart."""
     width = stage.output.columns
     if stage.spec.kept or not features.has_columns or context.num_rows == 0:
         return [slice(0, width)]
