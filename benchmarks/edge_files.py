@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from dorylus.graph.arrays import IdArray
-from dorylus.graph.generators.recursive import QUADRANTS, Recursion
+from dorylus.graph.generators.random_graphs import QUADRANTS, Recursion
 
 BLOCK = 1 << 21
 SUFFIXES = {"raw": ".i32", "text": ".txt", "parquet": ".parquet", "names": ".tsv"}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Task, TaskID
 
-    from dorylus.ingest import Ingested, Tell
-    from dorylus.ingest import IngestProgress as Told
+    from dorylus.ingest import Ingested
+    from dorylus.progress import StageProgress, Tell
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def bars(console: "Console | None" = None) -> Iterator["Tell"]:
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as drawn:
         stages: dict[str, TaskID] = {}
 
-        def tell(progress: "Told") -> None:
+        def tell(progress: "StageProgress") -> None:
             if progress.stage not in stages:
                 stages[progress.stage] = drawn.add_task(progress.stage, total=progress.total, rate="")
             task = stages[progress.stage]

@@ -20,12 +20,12 @@ import numpy as np
 from dorylus.backends import crc32
 from dorylus.errors import DataError, cannot_write
 from dorylus.files import sync_folder
+from dorylus.graph.array_files import SUMS_FILE, FolderFiles, StoredRows, file_name, read_sums
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.draft import drafted, tidy
-from dorylus.graph.manifest import SUMS_FILE, FolderFiles, FolderKind, file_name, read_sums
-from dorylus.graph.places import Address, is_elsewhere, place_of, uploaded
-from dorylus.graph.stored_rows import StoredRows
+from dorylus.graph.atomic_folder import drafted, tidy
+from dorylus.graph.locations import Address, is_remote, place_of, uploaded
+from dorylus.graph.manifest import FolderKind
 
 BLOCK_BYTES = 1 << 24
 
@@ -83,7 +83,7 @@ class NewFolder:
 def new_folder(address: Address, kind: FolderKind, *, overwrite: bool) -> Iterator[NewFolder]:
     """A folder to write arrays and facts to; at the end it gets its manifest and its place, after an error neither."""
     try:
-        if not is_elsewhere(address):
+        if not is_remote(address):
             tidy(Path(address))
         check_target(address, kind, overwrite)
         with _draft(address, kind, overwrite) as path:
@@ -100,7 +100,7 @@ def new_folder(address: Address, kind: FolderKind, *, overwrite: bool) -> Iterat
 
 
 def _draft(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
-    if is_elsewhere(address):
+    if is_remote(address):
         return uploaded(str(address), last=kind.manifest, overwrite=overwrite)
     return drafted(Path(address), overwrite=overwrite)
 
@@ -108,7 +108,7 @@ def _draft(address: Address, kind: FolderKind, overwrite: bool) -> AbstractConte
 def files_of(folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> FolderFiles | None:
     """The files of a folder as they are now; None where it is not on this machine."""
     _forms(folder, kind, manifest)
-    return None if is_elsewhere(folder) else FolderFiles(folder, kind, manifest)
+    return None if is_remote(folder) else FolderFiles(folder, kind, manifest)
 
 
 def map_arrays(
@@ -124,7 +124,7 @@ def map_arrays(
     Sizes of all files are compared with the manifest. ``files``: as they were when the folder was first opened.
     """
     forms = _forms(folder, kind, manifest)
-    if files is None and not is_elsewhere(folder):
+    if files is None and not is_remote(folder):
         files = FolderFiles(folder, kind, manifest)
     return {name: _array(folder, files, name, *form) for name, form in forms.items() if only(name)}
 
@@ -195,7 +195,7 @@ def checksum(array: AnyArray, start: int = 0) -> int:
 
 def check_target(target: Address, kind: FolderKind, overwrite: bool) -> None:
     """Refuses a place that is taken: by something else, or by a folder of this kind that is not to be replaced."""
-    here = None if is_elsewhere(target) else Path(target)
+    here = None if is_remote(target) else Path(target)
     if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
         return
     if not kind.is_at(target):

@@ -21,13 +21,13 @@ OffsetArray: TypeAlias = NDArray[np.int64]
 SMALL = 1 << 22  # bytes that are not worth the trouble
 
 
-def bring_in(array: AnyArray) -> None:
+def preload_pages(array: AnyArray) -> None:
     """Read an array from begin to end, where it is a mapped file: quicker than page by page in any order."""
     if _mapped_file(array) is not None:
         array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].max(initial=0)
 
 
-def let_go(array: AnyArray) -> None:
+def drop_pages(array: AnyArray) -> None:
     """Drop an array's whole pages from memory and from the page cache, where it is a part of a mapped file."""
     file = _mapped_file(array)
     if file is None or array.nbytes < SMALL:

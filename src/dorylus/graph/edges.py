@@ -6,8 +6,9 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import GraphError
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.coerce import MAX_VERTICES, as_float32, as_integers
 
 Csr = tuple[OffsetArray, IdArray, FloatArray | None]
 
@@ -16,8 +17,8 @@ def csr_from_edges(
     source: Any, destination: Any, num_vertices: int | None, *, undirected: bool, weight: Any = None
 ) -> Csr:
     """(indptr, indices, weight): row v lists the sources of v's in-edges, ascending, each once."""
-    source = canonical.whole_numbers(source, "source")
-    destination = canonical.whole_numbers(destination, "destination")
+    source = as_integers(source, "source")
+    destination = as_integers(destination, "destination")
     num_vertices = _count_vertices(source, destination, num_vertices)
     validate.check_ends(source, destination, num_vertices)
     weight = None if weight is None else _weights(weight, source, destination)
@@ -38,16 +39,16 @@ def _count_vertices(source: AnyArray, destination: AnyArray, given: int | None) 
         )
     largest = max((int(ends.max()) for ends in (source, destination) if ends.size), default=-1)
     count = largest + 1 if given is None else given
-    if count > canonical.MAX_VERTICES:
+    if count > MAX_VERTICES:
         raise GraphError(
-            f"the graph would have {count:,} vertices, but at most {canonical.MAX_VERTICES:,} fit. If the numbers have "
+            f"the graph would have {count:,} vertices, but at most {MAX_VERTICES:,} fit. If the numbers have "
             "gaps, renumber the vertices from 0 (np.unique with return_inverse=True does it)."
         )
     return count
 
 
 def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray:
-    weight = np.ascontiguousarray(canonical.numbers(values, "edge_weight"))
+    weight = np.ascontiguousarray(as_float32(values, "edge_weight"))
     if weight.shape != source.shape:
         raise GraphError(
             f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."

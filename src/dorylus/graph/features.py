@@ -12,8 +12,9 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, FloatArray, HalfArray, IdArray, OffsetArray
+from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_offsets
 from dorylus.graph.validate import row_at
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
@@ -34,9 +35,9 @@ class SparseFeatures:
     num_columns: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "indptr", canonical.offsets(self.indptr, "features.indptr"))
-        object.__setattr__(self, "indices", canonical.columns(self.indices, "features.indices"))
-        object.__setattr__(self, "values", canonical.numbers(self.values, "features.values"))
+        object.__setattr__(self, "indptr", as_offsets(self.indptr, "features.indptr"))
+        object.__setattr__(self, "indices", as_ids(self.indices, "features.indices"))
+        object.__setattr__(self, "values", as_float32(self.values, "features.values"))
         if self.values.shape != self.indices.shape:
             raise GraphError(
                 f"sparse features have {self.indices.size} column numbers but values of shape "
@@ -58,9 +59,7 @@ class SparseFeatures:
     @classmethod
     def from_csr(cls, indptr: AnyArray, indices: AnyArray, values: AnyArray, num_columns: int) -> SparseFeatures:
         """A CSR matrix whose columns may come in any order; repeated entries are added, stored zeros dropped."""
-        given = cls(
-            canonical.offsets(indptr), canonical.columns(indices), canonical.numbers(values, "values"), num_columns
-        )
+        given = cls(as_offsets(indptr), as_ids(indices), as_float32(values, "values"), num_columns)
         given.check_columns()
         rows = np.repeat(np.arange(given.num_rows, dtype=np.int32), np.diff(given.indptr))
         keep = given.values != 0
@@ -125,7 +124,7 @@ class SparseFeatures:
 
     def permute(self, order: AnyArray) -> SparseFeatures:
         """The matrix whose row i is row ``order[i]`` of this one (rows may be left out or repeated)."""
-        order = canonical.whole_numbers(order, "order")
+        order = as_integers(order, "order")
         lengths = np.diff(self.indptr)[order]
         indptr = np.zeros(order.size + 1, dtype=np.int64)
         np.cumsum(lengths, out=indptr[1:])
@@ -162,7 +161,7 @@ class SparseFeatures:
         )
 
 
-def in_form(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
+def as_features(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
     """A float32 or float16 matrix whose rows lie in one piece, or sparse features as they are; ``None``: no columns."""
     if values is None:
         return np.zeros((num_vertices, 0), dtype=np.float32)
@@ -170,7 +169,7 @@ def in_form(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFe
         return values
     array: Any = np.asarray(values)
     if array.dtype != np.float16:
-        array = canonical.numbers(values, "features")
+        array = as_float32(values, "features")
     in_one_piece = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
     return array if in_one_piece else np.ascontiguousarray(array)
 
@@ -197,22 +196,22 @@ def sparse_if_it_pays(features: SparseFeatures) -> SparseFeatures | FloatArray:
 
 
 FEATURE_DTYPES = ("float16", "float32")
-LARGEST = float(np.finfo(np.float16).max)
+FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
-def feature_dtype(name: str) -> np.dtype[Any]:
+def parse_feature_dtype(name: str) -> np.dtype[Any]:
     """The type that features are stored in, by its name."""
     if name not in FEATURE_DTYPES:
         raise ConfigError(unknown_name("feature_dtype", name, FEATURE_DTYPES))
     return np.dtype(name)
 
 
-def widened(rows: AnyArray) -> FloatArray:
+def to_float32(rows: AnyArray) -> FloatArray:
     """Rows as float32: themselves, or a copy of what is stored in two bytes."""
     return np.asarray(rows, np.float32)
 
 
-def check_dense(rows: AnyArray, first: int = 0) -> None:
+def check_float16_rows(rows: AnyArray, first: int = 0) -> None:
     """Refuse rows, numbered from ``first`` on, that hold a number too large for a float16."""
     bad = _first_too_large(rows)
     if bad is not None:
@@ -220,7 +219,7 @@ def check_dense(rows: AnyArray, first: int = 0) -> None:
         raise _too_large(first + row, column, rows[row, column])
 
 
-def check_sparse(features: SparseFeatures) -> None:
+def check_float16_sparse(features: SparseFeatures) -> None:
     """Likewise for sparse features."""
     bad = _first_too_large(features.values)
     if bad is not None:
@@ -229,7 +228,7 @@ def check_sparse(features: SparseFeatures) -> None:
 
 def _first_too_large(values: AnyArray) -> int | None:
     """Where the first number is that rounds to no finite float16."""
-    if not values.size or (values.max() <= LARGEST and values.min() >= -LARGEST):
+    if not values.size or (values.max() <= FLOAT16_MAX and values.min() >= -FLOAT16_MAX):
         return None
     with np.errstate(over="ignore"):
         bad = np.flatnonzero(np.isinf(values.astype(np.float16)))
@@ -239,5 +238,5 @@ def _first_too_large(values: AnyArray) -> int | None:
 def _too_large(row: int, column: int, value: float) -> GraphError:
     return GraphError(
         f"features[{row}, {column}] is {value:.7g} (vertex {row}, column {column}), but a float16 reaches to "
-        f"{LARGEST:g}. Scale that column down, or store features as float32."
+        f"{FLOAT16_MAX:g}. Scale that column down, or store features as float32."
     )

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.features import SparseFeatures, in_form, reciprocal, widened
+from dorylus.graph.coerce import as_float32, as_ids, as_labels, as_mask, as_offsets
+from dorylus.graph.features import SparseFeatures, as_features, reciprocal, to_float32
 
 if TYPE_CHECKING:
     import networkx
     import scipy.sparse
 
-    from dorylus.graph.manifest import FolderFiles
+    from dorylus.graph.array_files import FolderFiles
 
 Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
@@ -139,7 +140,7 @@ class Graph:
             features: Features = self.features.row_normalised()
         else:
             sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
-            features = widened(self.features) * reciprocal(sums)[:, None]
+            features = to_float32(self.features) * reciprocal(sums)[:, None]
         return replace(self, features=features, trust="everything")
 
     def check_files(self) -> None:
@@ -273,18 +274,18 @@ class Graph:
         return f"Graph({self.name!r}: {size}, {columns}, {classes}, {split})"
 
     def _put_rows_in_form(self) -> None:
-        object.__setattr__(self, "indptr", canonical.offsets(self.indptr))
-        object.__setattr__(self, "indices", canonical.columns(self.indices))
+        object.__setattr__(self, "indptr", as_offsets(self.indptr))
+        object.__setattr__(self, "indices", as_ids(self.indices))
 
     def _put_attributes_in_form(self) -> None:
         put = object.__setattr__
-        put(self, "features", in_form(self.features, self.num_vertices))
+        put(self, "features", as_features(self.features, self.num_vertices))
         if self.labels is not None:
-            put(self, "labels", canonical.labels(self.labels))
+            put(self, "labels", as_labels(self.labels))
         if self.edge_weight is not None:
-            put(self, "edge_weight", np.ascontiguousarray(canonical.numbers(self.edge_weight, "edge_weight")))
+            put(self, "edge_weight", np.ascontiguousarray(as_float32(self.edge_weight, "edge_weight")))
         for name in MASKS:
-            put(self, name, canonical.mask(getattr(self, name), self.num_vertices, name))
+            put(self, name, as_mask(getattr(self, name), self.num_vertices, name))
         put(self, "num_classes", self.num_classes or _count_classes(self.labels))
 
     def _check_edges(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def order(graph: Graph, method: str = "none") -> IdArray:
+def vertex_order(graph: Graph, method: str = "none") -> IdArray:
     """The order called ``method``, new -> old.
 
     - none: as given.

@@ -6,18 +6,21 @@ The form of a store: what its manifest says, which arrays it has in which versio
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import canonical, validate
-from dorylus.graph import features as half
+from dorylus.graph import validate
+from dorylus.graph.array_files import FolderFiles, StoredRows
 from dorylus.graph.array_folder import compare_checksums, files_of, map_arrays, new_folder, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
-from dorylus.graph.features import SparseFeatures
+from dorylus.graph.coerce import MAX_CLASSES, MAX_VERTICES
+from dorylus.graph.features import SparseFeatures, check_float16_rows, check_float16_sparse, parse_feature_dtype
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.manifest import SWITCH, TEXT, FolderFiles, FolderKind, read_manifest, whole_number
-from dorylus.graph.places import Address, full_address
-from dorylus.graph.stored_rows import StoredRows, StoredSparseRows, StoredVertices
+from dorylus.graph.locations import Address, full_address
+from dorylus.graph.manifest import SWITCH, TEXT, FolderKind, read_manifest, whole_number
 
 STORE = FolderKind(
     noun="store",
@@ -31,10 +34,10 @@ STORE = FolderKind(
     facts={
         "name": TEXT,
         "directed": SWITCH,
-        "num_vertices": whole_number(canonical.MAX_VERTICES),
+        "num_vertices": whole_number(MAX_VERTICES),
         "num_edges": whole_number(),
         "num_features": whole_number(1 << 31),
-        "num_classes": whole_number(canonical.MAX_CLASSES),
+        "num_classes": whole_number(MAX_CLASSES),
     },
     needed=("indptr", "indices", *MASKS),
     dtypes=frozenset({"<i8", "<i4", "<f4", "<f2", "|u1", "|b1"}),
@@ -101,6 +104,38 @@ class OutEdges(NamedTuple):
     edge_weight: FloatArray | None
 
 
+@dataclass(frozen=True, eq=False)
+class StoredSparseRows:
+    """The rows of sparse features that lie in files: see :class:`~dorylus.graph.features.SparseFeatures`."""
+
+    indptr: StoredRows
+    indices: StoredRows
+    values: StoredRows
+    num_columns: int
+
+    def permute(self, order: AnyArray) -> SparseFeatures:
+        """The matrix of these rows, in this order."""
+        begin, end = self.indptr[order], self.indptr[order + 1]
+        indptr = np.zeros(order.size + 1, np.int64)
+        np.cumsum(end - begin, out=indptr[1:])
+        entries = np.arange(indptr[-1]) + np.repeat(begin - indptr[:-1], end - begin)
+        return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
+
+    def to_dense(self, rows: AnyArray) -> FloatArray:
+        """float32 [rows, columns]."""
+        return self.permute(rows).to_dense()
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVertices:
+    """The vertices of a store, as far as training needs to know them, read as they are asked for; no edges."""
+
+    num_vertices: int
+    features: StoredRows | StoredSparseRows
+    labels: StoredRows | None
+    train_mask: StoredRows
+
+
 def is_store(address: Address) -> bool:
     """Whether there is a folder with a store's manifest."""
     return STORE.is_at(address)
@@ -114,7 +149,7 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
     """
     dtypes = {}
     if feature_dtype is not None:
-        dtypes["features.values" if graph.sparse_features else "features"] = half.feature_dtype(feature_dtype)
+        dtypes["features.values" if graph.sparse_features else "features"] = parse_feature_dtype(feature_dtype)
         if feature_dtype == "float16":
             _check_half(graph)
     facts = {
@@ -138,11 +173,11 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
 def _check_half(graph: Graph) -> None:
     """Refuse features that do not fit into float16."""
     if isinstance(graph.features, SparseFeatures):
-        half.check_sparse(graph.features)
+        check_float16_sparse(graph.features)
         return
     step = max(1, validate.STEP // max(1, graph.num_features))
     for begin in range(0, graph.num_vertices, step):
-        half.check_dense(graph.features[begin : begin + step], begin)
+        check_float16_rows(graph.features[begin : begin + step], begin)
 
 
 def _extras_of(graph: Graph, written: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyArray]:

@@ -9,8 +9,8 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import GraphError
-from dorylus.graph import canonical
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, let_go
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, drop_pages
+from dorylus.graph.coerce import MAX_CLASSES, class_too_large
 
 STEP = 1 << 22  # entries looked at together
 LARGE = 1 << 30  # bytes of an array that would push much else out of memory
@@ -61,7 +61,7 @@ def _outside_of(block: IdArray, num_vertices: int, *, cold: bool) -> BoolArray:
     """Which entries name no vertex; of a large mapped array every block is let go of again."""
     if block.min() >= 0 and block.max() < num_vertices:
         if cold:
-            let_go(block)
+            drop_pages(block)
         return np.zeros(1, np.bool_)
     return (block < 0) | (block >= num_vertices)
 
@@ -175,10 +175,10 @@ def check_labels(labels: AnyArray, num_vertices: int, num_classes: int) -> None:
             f"the label of vertex {vertex} is {labels[vertex]}, but there are {num_classes} classes, "
             f"numbered from 0, and -1 stands for none. Renumber the labels, or pass a larger num_classes."
         )
-    if num_classes > canonical.MAX_CLASSES:
-        vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= canonical.MAX_CLASSES)
+    if num_classes > MAX_CLASSES:
+        vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= MAX_CLASSES)
         if vertex is not None:
-            raise GraphError(f"the label of vertex {vertex} {canonical.class_too_large(int(labels[vertex]))}")
+            raise GraphError(f"the label of vertex {vertex} {class_too_large(int(labels[vertex]))}")
 
 
 def check_mask(mask: BoolArray, labels: AnyArray | None, what: str) -> None:

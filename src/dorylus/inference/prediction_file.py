@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
-from dorylus.graph import store
+from dorylus.graph import open_ids
 from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
 from dorylus.sizes import format_bytes
 
@@ -87,7 +87,7 @@ Ids = StoredNumberIds | StoredTextIds
 
 def original_ids(address: str | None) -> Ids | None:
     """The ids that a store keeps; None where there is no store, or vertices go by their numbers."""
-    found = None if address is None else store.open_ids(address)
+    found = None if address is None else open_ids(address)
     if found is None:
         return None
     return StoredTextIds(*found) if isinstance(found, tuple) else StoredNumberIds(found)

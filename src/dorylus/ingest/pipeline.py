@@ -19,14 +19,14 @@ from dorylus.errors import DataError, GraphError
 from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
 from dorylus.ingest.attributes import Attributes
 from dorylus.ingest.batches import EdgeSource, Numbering
-from dorylus.ingest.budget import BLOCK_EDGES, NOTHING_HELD, IngestBudget, IngestShares, too_many_ids
-from dorylus.ingest.ids import Dense, TableFullError
-from dorylus.ingest.progress import IngestProgress, Tell, silent
-from dorylus.ingest.scratch import PairSpool
+from dorylus.ingest.budget import BLOCK_EDGES, NO_READER_MEMORY, IngestBudget, IngestShares, too_many_ids
+from dorylus.ingest.edge_reading import EdgeSink, PeekedBatches, VertexBound, read_edges
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.reordering import AsGiven, Reordered, called, degree_order, write_ids
+from dorylus.ingest.scratch import EdgeScratch
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.spool import Bound, EdgeSink, Read, spool
-from dorylus.ingest.vertex_order import AsGiven, Reordered, called, degree_order, write_ids
 from dorylus.process_memory import resident_bytes
+from dorylus.progress import StageProgress, Tell, silent
 
 STEP = 1 << 20  # vertices whose offsets are made at a time
 
@@ -116,7 +116,7 @@ def ingest(
     """
     attributes = Attributes.open(settings)
     known = _known_vertices(attributes, settings, numbering)
-    held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
+    held, resident = getattr(source, "held", NO_READER_MEMORY), max(resident_bytes(), attributes.resident_bytes)
     ids_for = None if getattr(numbering, "fixed", False) else getattr(numbering, "bytes_for", None)
     budget = partial(
         IngestBudget,
@@ -129,7 +129,7 @@ def ingest(
     )
     budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
-        read = Read.of(source)
+        read = PeekedBatches.of(source)
         on_its_way = _Ingest(
             folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell
         )
@@ -137,7 +137,7 @@ def ingest(
         folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
         try:
             return on_its_way.run(source, numbering, known)
-        except TableFullError as error:
+        except IdTableFullError as error:
             raise too_many_ids(error, settings, resident, held) from error
 
 
@@ -164,7 +164,7 @@ class _Ingest:
     folder: NewFolder
     settings: IngestSettings
     budget: IngestBudget
-    read: Read
+    read: PeekedBatches
     attributes: Attributes
     tell: Tell
     num_filled: int = 0
@@ -206,7 +206,7 @@ class _Ingest:
         return self._made(count, num_edges, num_read, known)
 
     def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
-        with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
+        with EdgeScratch(self.folder.path, weighted=self.read.weighted) as pairs:
             num_read = self._spool(source, numbering, pairs, known)
             count = self._count(numbering, known, num_read)
             self._check_spooled(pairs.num_bytes, num_read, count, numbering)
@@ -225,8 +225,8 @@ class _Ingest:
         return self._made(count, num_edges, num_read, known)
 
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: EdgeSink, known: int | None) -> int:
-        bound = None if known is None else Bound(known, self.attributes.told)
-        return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+        bound = None if known is None else VertexBound(known, self.attributes.told)
+        return read_edges(self.read, numbering, sink, bound, source.total_bytes, self.tell)
 
     def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
         written = sum(entry["bytes"] for entry in self.folder.entries.values())
@@ -237,7 +237,7 @@ class _Ingest:
         if known is not None:
             return known
         count = numbering.num_vertices
-        if isinstance(numbering, Dense) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
+        if isinstance(numbering, DenseIds) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
             raise DataError(
                 f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
                 "none. Number those that occur by ids='map' (--ids map), mend the id if it is wrong, or ask for all "
@@ -245,12 +245,12 @@ class _Ingest:
             )
         return count
 
-    def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
+    def _renumber(self, pairs: EdgeScratch, order: Reordered, sort: EdgeSort) -> None:
         done = 0
         for rows, columns, weight in pairs.blocks():
             sort.add(order.place[rows], order.place[columns], weight)
             done += rows.size
-            self.tell(IngestProgress("renumbering edges", done, pairs.num_edges, "edges"))
+            self.tell(StageProgress("renumbering edges", done, pairs.num_edges, "edges"))
 
     def _write_vertices(self, count: int, order: AsGiven | Reordered) -> None:
         self.folder.facts.update(self.attributes.write(self.folder, count, order, self.tell))
@@ -301,7 +301,7 @@ class _Ingest:
                 writer.write(rows, columns, weight)
                 if turned is not None:
                     turned.add(columns, rows, weight)
-                self.tell(IngestProgress(stage, writer.num_edges, expected, "edges"))
-            self.tell(IngestProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
+                self.tell(StageProgress(stage, writer.num_edges, expected, "edges"))
+            self.tell(StageProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
         self.num_filled += writer.num_filled
         return writer.num_edges

@@ -26,9 +26,9 @@ from dorylus.graph import (
     SparseFeatures,
     StoredSparseRows,
     StoredVertices,
+    drop_pages,
     inverse,
-    let_go,
-    widened,
+    to_float32,
 )
 from dorylus.paging import PagedArray
 from dorylus.partition.ghosts import Ghosts, SendList, make_ghosts
@@ -221,7 +221,7 @@ class LocalShard:
         kept = self._made.get("wide")
         if isinstance(kept, np.ndarray):
             return kept
-        made = widened(self.dense_features(ghosts=True, keep=keep and not self.half_features))
+        made = to_float32(self.dense_features(ghosts=True, keep=keep and not self.half_features))
         if keep and self.half_features:
             self._made["wide"] = made
         return made
@@ -242,13 +242,13 @@ class LocalShard:
         features = self.graph.features
         if isinstance(features, _Sparse):
             return features.to_dense(self.layout.order[begin:end])[:, columns]
-        return widened(self.dense_features()[begin:end, columns])
+        return to_float32(self.dense_features()[begin:end, columns])
 
     def feature_columns(self, columns: slice) -> FloatArray:
         """Some columns of the dense features of own vertices and in-ghosts."""
         features = self.graph.features
         assert not isinstance(features, _Sparse)
-        return widened(features[:, columns][self.ids])
+        return to_float32(features[:, columns][self.ids])
 
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
@@ -272,11 +272,11 @@ class LocalShard:
         if not self._in_order and keep_features:  # copied when they are first asked for, which is now
             self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
         if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
-            let_go(features)
+            drop_pages(features)
         if isinstance(self.graph, Graph) and not (self._in_order and keep_edges):
             for array in (self.graph.indices, self.graph.edge_weight):
                 if array is not None:
-                    let_go(array)
+                    drop_pages(array)
 
     def reads(self) -> Reads:
         """Which intervals each own interval gathers from and which gather from it, itself always among them."""

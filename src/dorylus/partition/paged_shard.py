@@ -20,9 +20,9 @@ from dorylus.graph import (
     FolderFiles,
     Graph,
     Norm,
-    let_go,
+    check_offsets,
+    drop_pages,
     open_out_edges,
-    validate,
     weight_sums,
 )
 from dorylus.paging import PagedArray, Pager
@@ -98,7 +98,7 @@ def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
         return PagedCsr(csr, bounds, ())
     for array in csr[1:]:  # what opening the store has left in the page cache: it is read past that from now on
         if array is not None:
-            let_go(array)
+            drop_pages(array)
     return stored_edges(csr, graph.files, ("indices", "edge_weight"), bounds, pager)
 
 
@@ -154,7 +154,7 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what:
     longer[0] = 0
     np.cumsum(~loops, out=longer[1:])
     longer += indptr
-    let_go(indptr)
+    drop_pages(indptr)
     cuts, size = longer[edges.bounds], (int(longer[-1]),)
     columns = pager.scratch(size, np.int32, cuts)
     pages: tuple[PagedArray, ...] = (columns,)
@@ -174,7 +174,7 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what:
 
 def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
     """Refuse edges that name no vertex: kernels would read outside their arrays."""
-    validate.check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
+    check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
     for _, begin, (near, indices, _) in edges.blocks(edges.stage("checking the out-edges", pager)):
         if indices.size and (indices.min() < 0 or indices.max() >= edges.csr[0].size - 1):
             raise DataError(
@@ -193,7 +193,7 @@ def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
             check_out_edges(edges, pager)
             return edges
     turned = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
-    let_go(graph.indices)
+    drop_pages(graph.indices)
     return PagedCsr(turned, bounds, ())
 
 

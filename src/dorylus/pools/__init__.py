@@ -9,39 +9,43 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.pools import ray
-    from dorylus.pools.from_config import check_pool, run_pool, service_of
     from dorylus.pools.functions.invocations import Invoked
-    from dorylus.pools.making import POOLS, PoolHandle, PoolSettings, make_pool
-    from dorylus.pools.pool import PoolFault, TensorPool
+    from dorylus.pools.makers import PoolListeners, PoolRequest, check_pool, make_pool, run_pool, service_of
+    from dorylus.pools.pool import PoolFault, PoolHandle, TensorPool
     from dorylus.pools.ray import connected
+    from dorylus.pools.registry import POOLS, PoolSpec, register, unregister
+    from dorylus.pools.settings import FunctionSettings
     from dorylus.pools.threads import ThreadsPool
 
 __all__ = [
     "POOLS",
+    "FunctionSettings",
     "Invoked",
     "PoolFault",
     "PoolHandle",
-    "PoolSettings",
+    "PoolListeners",
+    "PoolRequest",
+    "PoolSpec",
     "TensorPool",
     "ThreadsPool",
     "check_pool",
     "connected",
     "make_pool",
-    "ray",
+    "register",
     "run_pool",
     "service_of",
+    "unregister",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        ".": "ray",
-        "from_config": "check_pool run_pool service_of",
         "functions.invocations": "Invoked",
-        "making": "POOLS PoolHandle PoolSettings make_pool",
-        "pool": "PoolFault TensorPool",
+        "makers": "PoolListeners PoolRequest check_pool make_pool run_pool service_of",
+        "pool": "PoolFault PoolHandle TensorPool",
         "ray": "connected",
+        "registry": "POOLS PoolSpec register unregister",
+        "settings": "FunctionSettings",
         "threads": "ThreadsPool",
     },
 )

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pipeline import Task
 from dorylus.pools.clock import CallbackQueue, Clock, Deed, RealClock
-from dorylus.pools.pool import TensorPool
-from dorylus.pools.tickets import name_of
+from dorylus.pools.pool import TensorPool, name_of
 from dorylus.saga import Call, Reply
 
 

@@ -1,25 +1,22 @@
-"""How patient a pool is with whatever runs its calls: every number behind time-outs, relaunches and giving up.
+"""When calls are launched, overdue and given up: every number behind time-outs, relaunches and a service that is down.
 
-Whether the service is down: failures come, and no success. Pure: time is passed in.
-
-How long calls take, and so when one is overdue. Pure: no clock.
-
-Which attempts are overdue. Pure: time is passed in.
-
-How fast calls may be launched at a service that throttles: additive increase, multiplicative decrease. Pure.
-
-Calls that wait for their launch: until their pause is over, and the pace lets them. Pure: time is passed in.
+Pure: time is passed in. :class:`Policy` holds the numbers, :class:`Durations` how long calls take, :class:`Overdue`
+the attempts that took too long, :class:`Pace` how fast a service that throttles accepts calls (additive increase,
+multiplicative decrease), :class:`LaunchQueue` the calls that wait, and :class:`Circuit` whether the service is down.
 """
 
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from math import inf
+from typing import TYPE_CHECKING
 
 from dorylus.errors import ConfigError
 from dorylus.pipeline import Task
 from dorylus.pools.pool import Unavailable
-from dorylus.pools.tickets import Attempt, Ticket
+
+if TYPE_CHECKING:
+    from dorylus.pools.attempts import Attempt, Ticket
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,12 +155,12 @@ class Overdue:
         self._groups: dict[_Group, dict[Attempt, float]] = {}
         self._group_of: dict[Attempt, _Group] = {}
 
-    def watch(self, attempt: Attempt, kind: Hashable, timeouts: int, now_s: float) -> None:
+    def watch(self, attempt: "Attempt", kind: Hashable, timeouts: int, now_s: float) -> None:
         """An attempt is under way from now on; its call has had so many time-outs before."""
         group = self._group_of[attempt] = (kind, timeouts)
         self._groups.setdefault(group, {})[attempt] = now_s
 
-    def forget(self, attempt: Attempt) -> None:
+    def forget(self, attempt: "Attempt") -> None:
         """It has reported, or nobody needs it any more."""
         group = self._group_of.pop(attempt, None)
         if group is not None:
@@ -176,7 +173,7 @@ class Overdue:
         """When the next attempt is overdue; infinite if none is under way."""
         return min((self._due_s(group) for group in self._groups), default=inf)
 
-    def take(self, now_s: float) -> list[Attempt]:
+    def take(self, now_s: float) -> "list[Attempt]":
         """Those that are overdue, and forget them."""
         taken: list[Attempt] = []
         for group in list(self._groups):
@@ -257,11 +254,11 @@ class LaunchQueue:
         self._resting: list[tuple[float, int, Ticket]] = []
         self._ready: list[tuple[Task, int, Ticket]] = []
 
-    def add(self, ticket: Ticket, when_s: float) -> None:
+    def add(self, ticket: "Ticket", when_s: float) -> None:
         """Launch this call, not before then."""
         heapq.heappush(self._resting, (when_s, ticket.number, ticket))
 
-    def take(self, now_s: float) -> Ticket | None:
+    def take(self, now_s: float) -> "Ticket | None":
         """The next one to be launched now."""
         while self._resting and self._resting[0][0] <= now_s:
             _, number, ticket = heapq.heappop(self._resting)

@@ -1,13 +1,12 @@
-"""The seam between graph servers and whatever runs dense tasks.
+"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults."""
 
-What can go wrong with whatever runs dense tasks, as opposed to with the tasks.
-"""
-
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from dorylus.errors import TrainingError
 from dorylus.saga import Call, Reply
+from dorylus.wire import Buffer
 
 
 class TensorPool(Protocol):
@@ -31,6 +30,43 @@ class TensorPool(Protocol):
 
     def close(self) -> None:
         """Stop; nothing submitted is answered after this."""
+
+
+@dataclass(frozen=True)
+class PoolHandle:
+    """A pool; the figures that it reports at the end of a run; and a wait until all that it started has ended."""
+
+    pool: TensorPool
+    figures: Callable[[], Mapping[str, Any]] = dict
+    settle: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class InvocationResponse:
+    """What an invocation gave back; the service may say what it bills for it, whether it was a cold start, and how much
+    of what it bills that took.
+    """
+
+    content: Buffer
+    billed_ms: float | None = None
+    cold: bool | None = None
+    init_ms: float | None = None
+
+
+class Invoker(Protocol):
+    """Runs the function on a request, from whatever thread asks; many at a time.
+
+    Raises the faults below. ``payload_limit_bytes`` is what a request and an answer may each
+    have at most, None for no limit.
+    """
+
+    payload_limit_bytes: int | None
+
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
+        """Invoke the function and wait for its answer, at most so long."""
+
+    def close(self) -> None:
+        """Stop: what is under way fails soon."""
 
 
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
@@ -57,3 +93,8 @@ class Unavailable(PoolFault):
 
 class Exhausted(PoolFault):
     """A call was tried as often as it may be."""
+
+
+def name_of(call: Call) -> str:
+    """A call in the user's words."""
+    return f"{call.task.kind} of interval {call.task.interval} in epoch {call.task.epoch + 1}"

@@ -5,7 +5,6 @@ by each process that needs them. Ray runs a task again when the process or the n
 only the one answer that Ray hands out counts.
 """
 
-import importlib.util
 import os
 import queue
 import signal
@@ -22,10 +21,10 @@ from pickle import PicklingError
 from typing import Any
 
 from dorylus.errors import ConfigError, DorylusError, TrainingError
+from dorylus.extras import check_installed
 from dorylus.pools.clock import CallbackQueue
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import Exhausted, PoolFault, Unavailable
-from dorylus.pools.tickets import name_of
+from dorylus.pools.pool import Exhausted, PoolFault, Unavailable, name_of
 from dorylus.pools.travel import (
     Fetched,
     PackedCall,
@@ -49,7 +48,7 @@ Failed = Callable[[BaseException], None]
 
 def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
     """Ray, connected to a cluster."""
-    check_installed(asked)
+    check_installed(asked, "ray")
     import ray
 
     if ray.is_initialized():
@@ -90,12 +89,6 @@ def _knock(address: str, refusal: str) -> None:
             socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
         except OSError as why:
             raise ConfigError(refusal.format(why=why)) from why
-
-
-def check_installed(asked: str = 'pool="ray"') -> None:
-    """Refuse what was asked for where Ray is missing, or what its data travels by."""
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
-        raise ConfigError(f'{asked} needs Ray: pip install "dorylus[ray]".')
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ from math import inf
 from random import Random
 
 from dorylus.errors import TrainingError
-from dorylus.pools.attempts import Attempts
+from dorylus.pools.attempts import Action, Attempt, Attempts, Cancel, Complete, Launch, RelaunchCounts
 from dorylus.pools.clock import CallbackQueue, Clock, Deed, RealClock, Timer
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import TensorPool
-from dorylus.pools.tickets import Action, Attempt, Cancel, Complete, Launch, RelaunchCounts, name_of
+from dorylus.pools.pool import TensorPool, name_of
 from dorylus.saga import Call, Reply
 
 

@@ -16,7 +16,33 @@ if TYPE_CHECKING:
     from dorylus.runs.run_lock import RunLock
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
 
-__all__ = ["Checkpoint", "CheckpointStore", "JsonlSink", "LEDGER", "MemorySink", "Record", "RunFolder", "RunLock", "RunLog", "RunProgress", "RunSpec", "Sink", "UsageLedger", "check_free", "checkpoint", "current", "fingerprint", "graph_identity", "last_time", "make_folder", "newest", "read_ledger", "read_log", "read_run_toml", "restore"]
+__all__ = [
+    "LEDGER",
+    "Checkpoint",
+    "CheckpointStore",
+    "JsonlSink",
+    "MemorySink",
+    "Record",
+    "RunFolder",
+    "RunLock",
+    "RunLog",
+    "RunProgress",
+    "RunSpec",
+    "Sink",
+    "UsageLedger",
+    "check_free",
+    "checkpoint",
+    "current",
+    "fingerprint",
+    "graph_identity",
+    "last_time",
+    "make_folder",
+    "newest",
+    "read_ledger",
+    "read_log",
+    "read_run_toml",
+    "restore",
+]
 
 __getattr__ = lazy_names(
     __name__,

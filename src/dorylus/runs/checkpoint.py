@@ -26,9 +26,8 @@ from dorylus import files as durable
 from dorylus.errors import CheckpointError
 from dorylus.files import read_small
 from dorylus.runs.identity import Fingerprint, fingerprint
-from dorylus.runs.tensors import decode, encode
 from dorylus.runs.tensors import checksum as _checksum
-from dorylus.runs.tensors import packed, read_tensors
+from dorylus.runs.tensors import decode, encode, packed, read_tensors
 
 FORMAT = 2  # since 2 the optimiser's state is by parameter name
 STATE = "state.json"

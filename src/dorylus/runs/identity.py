@@ -7,9 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from dorylus.graph import Graph
-from dorylus.graph import checksum
-from dorylus.graph import arrays_of, stored_checksums
+from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
 
 
 @dataclass(frozen=True)

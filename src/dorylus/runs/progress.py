@@ -6,15 +6,17 @@ Where a run that goes on begins: at its last checkpoint, or at the beginning if 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
-from dorylus.runtime import EpochReport
-from dataclasses import dataclass
+
 from torch import Tensor
+
 from dorylus.errors import CheckpointError
+from dorylus.runs.checkpoint_store import CheckpointStore
+from dorylus.runs.identity import fingerprint
+from dorylus.runs.run_folder import RunFolder
+from dorylus.runtime import EpochReport
 from dorylus.saga import Program
 from dorylus.servers import PSState
-from dorylus.runs.identity import fingerprint
-from dorylus.runs.checkpoint_store import CheckpointStore
-from dorylus.runs.run_folder import RunFolder
+
 
 @dataclass
 class RunProgress:

@@ -9,18 +9,18 @@ State of optimisers and schedules as strict JSON plus named tensors, so that no 
 
 import hashlib
 import json
-import os
-from pathlib import Path
-from typing import BinaryIO
-from safetensors.torch import load, save
-from torch import Tensor
-from dorylus.errors import shown
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
+
 import torch
-from dorylus.errors import CheckpointError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from dorylus.errors import CheckpointError, shown
 
 MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
 _LENGTH_BYTES = 8

@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from dorylus.runtime.local import LocalCluster
     from dorylus.runtime.node_pool import PoolNews
     from dorylus.runtime.ray import RaySettings, ray_cluster, settled_threads
+    from dorylus.runtime.settings import ClusterSettings
 
 __all__ = [
     "Cluster",
+    "ClusterSettings",
     "EpochDroppedError",
     "EpochReport",
     "Job",
@@ -37,5 +39,6 @@ __getattr__ = lazy_names(
         "local": "LocalCluster",
         "node_pool": "PoolNews",
         "ray": "RaySettings ray_cluster settled_threads",
+        "settings": "ClusterSettings",
     },
 )

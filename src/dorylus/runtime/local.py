@@ -59,7 +59,7 @@ class LocalCluster:
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
         if math.isfinite(loss):  # else the caller hears of the loss
-            self._parameters.look(f"after epoch {epoch + 1}")
+            self._parameters.check_finite(f"after epoch {epoch + 1}")
         seconds, traffic = time.perf_counter() - start, {**made.traffic, **self._weight_traffic()}
         after = self._moved()
         moved = None if before is None or after is None else after.since(before)
@@ -112,7 +112,7 @@ class LocalCluster:
 def _paged_storage(job: Job, pager: Pager | None) -> PagedStorage | None:
     if pager is None or job.limited is None:
         return None
-    return PagedStorage(job.backend, pager, job.limited.holding, job.limited.static_blocks)
+    return PagedStorage(job.backend, pager, job.limited.policy, job.limited.static_blocks)
 
 
 def _shards(job: Job, graph: Graph, pager: Pager | None) -> list[LocalShard]:

@@ -25,7 +25,7 @@ from dorylus.runtime.cluster import (
 from dorylus.runtime.graph_node import NodeReport
 from dorylus.runtime.job import Job
 from dorylus.runtime.node_pool import PoolNews, joined_figures
-from dorylus.servers import PSState, joined
+from dorylus.servers import PSState, join_states
 
 BACK_OFF_S = 1.0
 
@@ -113,7 +113,7 @@ class RemoteCluster:
             self._hear_end()
         if self._kept is not None and self._kept_epoch == self._epoch:
             return self._kept
-        return self._in_spite_of_faults(lambda: joined(self._ask(self._parameters, "state")))
+        return self._in_spite_of_faults(lambda: join_states(self._ask(self._parameters, "state")))
 
     def restore(self, state: PSState) -> None:
         """Go on from such a state."""
@@ -250,7 +250,7 @@ class RemoteCluster:
             answers = self._parameters.answers(asked)
             self._note_refused(sum(refused for _, refused in answers))
             if keep:
-                self._keep(joined([state for state, _ in answers]), epoch)
+                self._keep(join_states([state for state, _ in answers]), epoch)
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dorylus import process_memory
 from dorylus.errors import DataError, DorylusError
-from dorylus.graph import Graph, let_go
+from dorylus.graph import Graph, drop_pages
 from dorylus.partition import Ids, LocalShard, Source
 from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
@@ -262,7 +262,7 @@ def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
         labels[begin : begin + BLOCK][~graph.train_mask[some]] = IGNORED
     for read in (graph.labels, graph.train_mask):
         if isinstance(read, np.ndarray):
-            let_go(read)
+            drop_pages(read)
     return Targets(training.loss, torch.from_numpy(labels), training.loss_total)
 
 

@@ -9,8 +9,8 @@ from dorylus.servers.graph.paged import AHEAD, PagedStorage, SpillPolicy, is_las
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
 from dorylus.servers.graph.storage import MemoryStorage, StaticRows, Storage
 from dorylus.servers.parameter.parameter_server import Weights
-from dorylus.servers.parameter.parameter_servers import ParameterServers, cut_slices
-from dorylus.servers.parameter.state import PSState, joined, part_of
+from dorylus.servers.parameter.parameter_servers import ParameterServers, slice_parameters
+from dorylus.servers.parameter.state import PSState, join_states, state_part
 
 __all__ = [
     "AHEAD",
@@ -37,9 +37,9 @@ __all__ = [
     "Weights",
     "access_sets",
     "begun_by",
-    "cut_slices",
     "is_lasting",
-    "joined",
+    "join_states",
     "last_readers",
-    "part_of",
+    "slice_parameters",
+    "state_part",
 ]

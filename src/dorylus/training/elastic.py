@@ -20,10 +20,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig, recut
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError, given
+from dorylus.extras import check_installed
 from dorylus.graph import Graph, full_address
 from dorylus.partition import METHODS, Partitioning, save_shards_once, structure_of
-from dorylus.pools import Invoked, PoolHandle, ray, run_pool
+from dorylus.pools import POOLS, Invoked, PoolHandle, run_pool
 from dorylus.progress import Tell, silent
 from dorylus.runtime import Cluster, Job, LocalCluster, PoolNews, ServersLostError, Training
 from dorylus.saga import Program
@@ -77,14 +78,22 @@ class ClusterHandle:
 def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
     """Refuse what no cluster can be made of, before anything is written; the settings, with threads that fit it."""
     if config.cluster == "local":
-        if config.address is not None and config.pool != "ray":
-            raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
+        if config.address is not None and not POOLS[config.pool].takes_address:
+            raise ConfigError(
+                f"{given('address', config.address)} with {given('cluster', 'local')}, which has none: use "
+                f"{given('cluster', 'ray')}."
+            )
         if config.elastic:
-            raise ConfigError("elastic=True with cluster='local', whose servers cannot be lost: use cluster='ray'.")
+            raise ConfigError(
+                f"{given('elastic', True)} with {given('cluster', 'local')}, whose servers cannot be lost: use "
+                f"{given('cluster', 'ray')}."
+            )
         return config
     if pool is not None:
-        raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
-    ray.check_installed('cluster="ray"')  # before what imports the packages that Ray's extra brings
+        raise ConfigError(
+            f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
+        )
+    check_installed('cluster="ray"', "ray")  # before what imports the packages that Ray's extra brings
     from dorylus.runtime import settled_threads
 
     return replace(config, threads=settled_threads(config.address, config.servers, config.threads))
@@ -93,7 +102,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
 def make_cluster(job: Job, config: RunConfig, given: PoolHandle | None, ears: RunListeners) -> ClusterHandle:
     """The cluster that these settings ask for, ready to train, with its own pool unless one is given."""
     if config.cluster == "local":
-        made = run_pool(config, ears.pool, ears.invoked, ears.begins) if given is None else given
+        made = given or _pool(config, config.servers, ears.pool, ears.invoked, ears.begins)
         local = LocalCluster(job, made.pool, ears.set_up)
         return ClusterHandle(local, made.figures, made.settle, drop=local.drop_epoch)
     from dorylus.runtime import NodeJob, RaySettings, ray_cluster
@@ -141,7 +150,18 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
 
 def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> PoolHandle:
     """The pool of one graph server: functions dial the node that it is on."""
-    return run_pool(replace(config, servers=1, data_host=host), note, invoked)
+    return _pool(replace(config, data_host=host), 1, note, invoked)
+
+
+def _pool(
+    config: RunConfig,
+    servers: int,
+    note: Note,
+    invoked: Callable[[Invoked], None],
+    begins: Callable[[], None] = lambda: None,
+) -> PoolHandle:
+    work = {"intervals": config.intervals, "threads": config.threads}
+    return run_pool(config, note, invoked, begins, servers=servers, address=config.address, **work)
 
 
 def training_job(

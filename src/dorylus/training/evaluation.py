@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.errors import DivergedError
-from dorylus.graph import Graph, let_go
+from dorylus.graph import Graph, drop_pages
 from dorylus.runtime import Outputs
 
 
@@ -41,7 +41,7 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     finally:
         graph.check_files()  # scores against labels that changed under the run are none
     for read in (labels, graph.train_mask, graph.val_mask, graph.test_mask):
-        let_go(read)
+        drop_pages(read)
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
 
 

@@ -12,6 +12,7 @@ from dorylus import process_memory
 from dorylus.config import RunConfig
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits
+from dorylus.progress import StageProgress
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
 
@@ -79,8 +80,9 @@ class SetupProgress:
         self._began_s = self._stage_began_s = 0.0
         self._told_s: float | None = None
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """A stage is so many bytes far, of all of them."""
+    def __call__(self, progress: StageProgress) -> None:
+        """Write a record of the stage's progress, unless the last one is recent."""
+        stage, done, total, _ = progress
         with self._lock:
             now = self._clock()
             if not self._stage:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dorylus.graph.adjacency_matrix as degrees
 from dorylus.errors import ConfigError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph import adjacency as degrees
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 
 
 def random_graph(seed: int, *, n: int = 12, share: float = 0.2) -> tuple[Graph, np.ndarray]:

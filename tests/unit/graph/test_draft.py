@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dorylus.graph import Graph
-from dorylus.graph.draft import drafted, tidy
+from dorylus.graph.atomic_folder import drafted, tidy
 
 HEX = "0123456789ab"
 
@@ -48,7 +48,7 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path) ->
 def test_what_a_live_process_writes_is_left_alone(tmp_path: Path) -> None:
     with drafted(tmp_path / "store") as draft:
         (draft / "file").write_text("half")
-        asks = "import sys; from pathlib import Path; from dorylus.graph.draft import tidy; tidy(Path(sys.argv[1]))"
+        asks = "import pathlib, sys; from dorylus.graph.atomic_folder import tidy; tidy(pathlib.Path(sys.argv[1]))"
         subprocess.run([sys.executable, "-c", asks, tmp_path / "store"], check=True, timeout=60)
         assert (draft / "file").read_text() == "half"
     assert names(tmp_path) == ["store"]

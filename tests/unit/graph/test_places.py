@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import dorylus
+import dorylus.graph.locations as places
 from dorylus.errors import DataError
-from dorylus.graph import places
 from dorylus.graph.store import is_store, open_vertices
 from dorylus.partition import make_partitioning, open_shards, save_shards
 

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dorylus.graph.array_folder as array_folder
+import dorylus.graph.array_writer as array_writer
+import dorylus.graph.locations as places
+import dorylus.graph.store as store
 from dorylus import files as durable
 from dorylus.errors import DataError
-from dorylus.graph import Graph, SparseFeatures, array_folder, array_writer, communities, places, store
+from dorylus.graph import Graph, SparseFeatures, communities
 
 
 def some_graph(**changes: Any) -> Graph:

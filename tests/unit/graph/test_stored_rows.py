@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import dorylus
+import dorylus.graph.array_files as stored_rows
 from dorylus.errors import DataError
-from dorylus.graph import SparseFeatures, stored_rows
+from dorylus.graph import SparseFeatures
+from dorylus.graph.array_files import StoredRows
 from dorylus.graph.store import open_vertices
-from dorylus.graph.stored_rows import StoredRows
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import dorylus
+import dorylus.graph.store as store
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph import store
 from dorylus.inference import predict_from, prediction_file
 from dorylus.inference.prediction_pass import alone
 from dorylus.runs.run_folder import RunSpec

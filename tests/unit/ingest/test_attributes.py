@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import dorylus.ingest.row_files as parquet_rows
+import dorylus.ingest.row_files as row_files
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.ingest import parquet_rows, row_files
 from dorylus.ingest.row_files import open_rows
 
 EDGES = ([0, 1, 2], [1, 2, 4])

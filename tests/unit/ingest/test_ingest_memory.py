@@ -3,13 +3,13 @@ import re
 import numpy as np
 import pytest
 
+import dorylus.ingest.budget as memory
+import dorylus.ingest.entry_point as opening
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
-from dorylus.ingest import budget as memory
-from dorylus.ingest import opening
-from dorylus.ingest.batches import Held
+from dorylus.ingest.batches import ReaderMemory
 from dorylus.ingest.budget import MIB, IngestShares, check_runs, shares_of
-from dorylus.ingest.ids import Mapped
+from dorylus.ingest.numbering import MappedNumbers
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def test_the_least_limit_that_is_named_is_enough():
 
 
 def test_what_is_held_to_read_edges_is_given_back_before_they_are_put_in_order():
-    held = Held(100 * MIB, "to unpack web.feather", "write it so")
+    held = ReaderMemory(100 * MIB, "to unpack web.feather", "write it so")
     assert shares_of(512 * MIB).spool - shares_of(512 * MIB, held=held).spool == 100 * MIB
     assert shares_of(512 * MIB, held=held, order_bytes=100 * MIB) == shares_of(512 * MIB, held=held)
     with pytest.raises(
@@ -111,12 +111,12 @@ def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, mo
 
 def test_the_least_limit_says_how_many_ids_it_has_room_for():
     with pytest.raises(ConfigError, match=r"give at least 272 MiB, which has room for 4,[\d,]+ different ids\.$"):
-        shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=Mapped.bytes_for)
+        shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=MappedNumbers.bytes_for)
     room = int(re.findall(r"room for ([\d,]+)", refusal_of(200 * MIB))[0].replace(",", ""))
-    assert Mapped.bytes_for(room) <= 272 * MIB // 4 < Mapped.bytes_for(room + 1)
+    assert MappedNumbers.bytes_for(room) <= 272 * MIB // 4 < MappedNumbers.bytes_for(room + 1)
 
 
 def refusal_of(memory_bytes: int) -> str:
     with pytest.raises(ConfigError) as refused:
-        shares_of(memory_bytes, ids_bytes=memory_bytes // 4, ids_for=Mapped.bytes_for)
+        shares_of(memory_bytes, ids_bytes=memory_bytes // 4, ids_for=MappedNumbers.bytes_for)
     return str(refused.value)

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dorylus.ingest.budget as budget
+import dorylus.ingest.budget as space
 from dorylus.errors import DataError
-from dorylus.ingest import budget
-from dorylus.ingest import budget as space
 from dorylus.ingest.budget import EdgeCounts, Space, check_space
-from dorylus.ingest.opening import ingest_edges
+from dorylus.ingest.entry_point import ingest_edges
 
 E, N = 1000, 100
 OFFSETS = 8 * (N + 1)

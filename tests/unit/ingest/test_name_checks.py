@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyarrow import parquet
 
+import dorylus.ingest.numbering as name_checks
 from dorylus.errors import DataError
 from dorylus.graph import Graph
-from dorylus.ingest import ids as name_checks
-from dorylus.ingest.batches import Tokens
-from dorylus.ingest.ids import first_bad, refusal
+from dorylus.ingest.batches import Tokens, first_bad, refusal
 
 
 def tokens(names: list[bytes]) -> Tokens:

@@ -8,13 +8,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import dorylus.ingest.budget as memory
+import dorylus.ingest.readers.input_file as uncached_file
+import dorylus.ingest.row_files as parquet_rows
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
-from dorylus.ingest import budget as memory
-from dorylus.ingest import parquet_rows
-from dorylus.ingest.parquet_rows import ParquetRows
-from dorylus.ingest.readers import edge_file as uncached_file
-from dorylus.ingest.readers.edge_file import UncachedFile
+from dorylus.ingest.readers.input_file import UncachedFile
+from dorylus.ingest.row_files import ParquetRows
 
 
 def test_a_file_is_read_from_any_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
 
-from dorylus.pools.attempts import Attempts
+from dorylus.pools.attempts import Attempts, Cancel, Complete
 from dorylus.pools.limited import LimitedPool
-from dorylus.pools.tickets import Cancel, Complete
 
 
 class DuplicatesAreNotDropped(Attempts):

@@ -8,10 +8,9 @@ from linear_functions import PROGRAMS, WEIGHTS, a_call
 
 from dorylus.functions.invocation import CONTENT
 from dorylus.functions.payload import narrow
-from dorylus.pools.functions.arrays import Inputs, even
 from dorylus.pools.functions.data_service import DataService, WeightVersions
 from dorylus.pools.functions.invocations import UsageCounter
-from dorylus.pools.functions.open_task import OpenTask, TaskWork
+from dorylus.pools.functions.tasks import Inputs, OpenTask, TaskWork, even
 from dorylus.saga.dense import Mode
 from dorylus.wire.frames import Frame, Refused
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 import dorylus
+import dorylus.graph.atomic_folder as draft
 from dorylus.config import RunConfig
-from dorylus.graph import draft
 from dorylus.partition import make_partitioning, open_shards, shard_store
 from dorylus.training.elastic import _sharded
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import dorylus
 from dorylus.backends import NativeBackend, NumberFormat
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import LocalShard, cut_shard, make_cut, needed_levels
 from dorylus.pipeline import Kind, Task
 from dorylus.saga import Savings, lower

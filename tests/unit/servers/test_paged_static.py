@@ -113,7 +113,9 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     plan = plan_of(name)
     stage = static_stage(plan)
     heard = {}
-    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
+    pager = Pager(
+        tmp_path, deadline_s=10, tell=lambda progress: heard.setdefault(progress.stage, []).append(progress[1:3])
+    )
     context, made = gather_once(stage, plan, request.getfixturevalue(place), blocks, pager)
     made.acquire_all()
     np.testing.assert_allclose(made.array, gathered_in_memory(stage, graph), rtol=1e-5, atol=1e-5)

@@ -10,14 +10,14 @@ from os import PathLike, sep
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dorylus.errors import DataError, unknown_name
 from dorylus.graph import store
-from dorylus.graph.datasets import edge_list, npz, planetoid
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.datasets import npz, planetoid
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
-from dorylus.graph.places import is_elsewhere
+from dorylus.graph.locations import is_remote
 
 GENERATORS: dict[str, Callable[..., Graph]] = {"communities": communities, "ring": ring, "rmat": rmat}
 
@@ -103,7 +103,7 @@ def load(
         reader = _named(name_or_path, root, download)
         if reader is not None:
             return _call(reader, name_or_path, options)
-    if is_elsewhere(name_or_path):
+    if is_remote(name_or_path):
         return _call(lambda **options: store.open_store(name_or_path, **options), str(name_or_path), options)
     path = Path(name_or_path).expanduser()
     if not path.exists():
@@ -137,7 +137,7 @@ def _file_reader(path: Path) -> Callable[..., Graph]:
         return lambda **options: store.open_store(path, **options)
     if path.suffix == ".npz":
         return lambda **options: npz.load(path, **options)
-    return lambda **options: edge_list.load(path, **options)
+    return lambda **options: load_edge_list(path, **options)
 
 
 def _call(reader: Callable[..., Graph], what: str, options: dict[str, Any]) -> Graph:
@@ -155,3 +155,26 @@ def _unknown(text: str) -> str:
     if sep in text or Path(text).suffix:
         return f"there is no file or folder {text}. Give {PATH_HINT}, or one of the names {', '.join(known_names())}."
     return f"{unknown_name('data set', text, known_names())} Or give {PATH_HINT}."
+
+
+def load_edge_list(
+    path: str | PathLike[str],
+    *,
+    directed: bool = False,
+    num_vertices: int | None = None,
+    skip_lines: int = 0,
+    name: str | None = None,
+) -> Graph:
+    """The graph of the edge list at ``path``; an undirected one (the default) gets the reverse of every edge."""
+    from dorylus.ingest import open_edges  # which needs graphs itself
+
+    edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
+    sources, destinations, weights, *_ = zip(*edges, strict=True)
+    return Graph.from_edges(
+        np.concatenate(sources),
+        np.concatenate(destinations),
+        num_vertices,
+        undirected=not directed,
+        edge_weight=np.concatenate(weights) if edges.weighted else None,
+        name=name or Path(path).name.split(".")[0],
+    )

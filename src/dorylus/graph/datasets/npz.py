@@ -19,10 +19,10 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray, FloatArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder, fetch
 from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
-from dorylus.graph.generators.drawing import random_masks
+from dorylus.graph.generators.sampling import random_masks
 from dorylus.graph.graph import Graph
 from dorylus.graph.validate import check_offsets
 
@@ -106,7 +106,7 @@ def _plain(archive: Mapping[str, Any], name: str) -> Graph:
         attributes["features"] = _features(archive, "feat")
     for mask in ("train", "val", "test"):
         if f"{mask}_idx" in archive:
-            attributes[f"{mask}_mask"] = mask_of(archive[f"{mask}_idx"], num_vertices)
+            attributes[f"{mask}_mask"] = mask_from_numbers(archive[f"{mask}_idx"], num_vertices)
     source, destination = archive["edges"]
     return Graph.from_edges(source, destination, num_vertices, name=name, **attributes)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dorylus.errors import DataError, WriteError
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder, fetch
 from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
 from dorylus.graph.graph import Graph
@@ -226,9 +226,9 @@ def _assemble(name: str, parts: dict[str, Any]) -> Graph:
             num_vertices,
             features=sparse_if_it_pays(_stack(allx, tx, test, num_vertices)),
             labels=labels,
-            train_mask=mask_of(np.arange(num_train), num_vertices),
-            val_mask=mask_of(np.arange(num_train, num_train + NUM_VAL), num_vertices),
-            test_mask=mask_of(test, num_vertices),
+            train_mask=mask_from_numbers(np.arange(num_train), num_vertices),
+            val_mask=mask_from_numbers(np.arange(num_train, num_train + NUM_VAL), num_vertices),
+            test_mask=mask_from_numbers(test, num_vertices),
             name=name,
             num_classes=parts["ally"].shape[1],
         )

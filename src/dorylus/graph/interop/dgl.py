@@ -7,7 +7,7 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, one_split
+from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, one_split
 
 INSTALL = "pip install dgl"
 

@@ -8,7 +8,7 @@ from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import dense_features
+from dorylus.graph.interop.conversion import dense_features
 
 INSTALL = 'pip install "dorylus[networkx]"'
 

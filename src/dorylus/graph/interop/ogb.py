@@ -10,10 +10,10 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, split_numbers
+from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, split_numbers
 from dorylus.graph.store import is_store, open_store
 
 INSTALL = 'pip install "dorylus[ogb]"'
@@ -65,7 +65,7 @@ def _convert(dataset: Any) -> Graph:
     source, destination = parts["edge_index"]
     split = dataset.get_idx_split()
     attributes: dict[str, Any] = {
-        field: mask_of(array(split[key]), num_vertices) for field, key in SPLITS.items() if key in split
+        field: mask_from_numbers(array(split[key]), num_vertices) for field, key in SPLITS.items() if key in split
     }
     if parts.get("node_feat") is not None:
         attributes["features"] = parts["node_feat"]

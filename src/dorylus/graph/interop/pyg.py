@@ -8,7 +8,7 @@ from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import array, from_edge_arrays, labels, one_split, sparse_features
+from dorylus.graph.interop.conversion import array, from_edge_arrays, labels, one_split, sparse_features
 
 INSTALL = 'pip install "dorylus[pyg]"'
 

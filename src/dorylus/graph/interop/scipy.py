@@ -8,7 +8,7 @@ from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.arrays import from_edge_arrays, sparse_features
+from dorylus.graph.interop.conversion import from_edge_arrays, sparse_features
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

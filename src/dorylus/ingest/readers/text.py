@@ -13,9 +13,9 @@ from dorylus.backends import TextEdges as Parsed
 from dorylus.backends import native
 from dorylus.errors import DataError
 from dorylus.ingest.batches import EdgeBatch, Ends, Tokens
-from dorylus.ingest.readers.edge_file import PageCache
+from dorylus.ingest.readers.input_file import PageCache, UnpackedFile, packing
 from dorylus.ingest.readers.options import VERTICES, ReadOptions
-from dorylus.ingest.readers.text_form import LONGEST_LINE, UnpackedFile, line_form, line_too_long, look_at, packing
+from dorylus.ingest.readers.text_format import LONGEST_LINE, line_form, line_too_long, look_at
 
 BLOCK_BYTES = LONGEST_LINE
 """The shortest edge has four bytes: a block holds no more edges than a batch may."""

@@ -16,11 +16,19 @@ import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.functions import CONTENT, DirectTask, ExportedProgram, Invocation, Ports, ProgramError, is_summed, narrow
-from dorylus.pools.functions.arrays import Inputs, even, out_row_bytes, row_bytes, rows_within, within
 from dorylus.pools.functions.data_service import DataService, WeightVersions
-from dorylus.pools.functions.invocations import Invocations, UsageCounter, told
-from dorylus.pools.functions.open_task import OpenTask, TaskWork, output_shapes
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, Invocations, UsageCounter, told
+from dorylus.pools.functions.tasks import (
+    Inputs,
+    OpenTask,
+    TaskWork,
+    even,
+    out_row_bytes,
+    output_shapes,
+    row_bytes,
+    rows_within,
+    within,
+)
 from dorylus.pools.pool import Lost, PoolFault, Unavailable
 
 Job = Callable[[], None]

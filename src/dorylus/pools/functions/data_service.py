@@ -21,10 +21,8 @@ import numpy as np
 from torch import Tensor
 
 from dorylus.functions import CONTENT, ArrayRole, ExportedProgram, Ports, ProgramError, narrow, role, which
-from dorylus.pools.functions.arrays import Arrays, array_of
-from dorylus.pools.functions.invocations import UsageCounter, told
-from dorylus.pools.functions.open_task import OpenTask, TaskWork
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, UsageCounter, told
+from dorylus.pools.functions.tasks import Arrays, OpenTask, TaskWork, array_of
 from dorylus.wire import ClientKeys, Frame, Refused, RunKeys
 
 

@@ -1,9 +1,7 @@
-"""The pool whose dense tasks run on functions, whatever service runs those.
+"""The pool whose dense tasks run on functions, on any service.
 
 A call becomes a program and named arrays; these travel by one of two data paths; what comes back becomes the reply. Two
-submissions of the same call are two attempts at one task: whichever completes it completes it for both.
-
-A pool of functions from an invoker and settings, with programs kept on disk for the next run.
+submissions of the same call are two attempts at one task: the one that completes it completes it for both.
 """
 
 import secrets
@@ -11,8 +9,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -21,16 +19,56 @@ from typing import Any
 
 from dorylus.errors import TrainingError
 from dorylus.functions import ExportedProgram, Exports, ProgramCache, signature
-from dorylus.pools.functions.arrays import reply_of
 from dorylus.pools.functions.data_paths import DataPath, Job, OpenPortsOf, PathChoice
 from dorylus.pools.functions.data_service import open_ports
-from dorylus.pools.functions.invocations import FunctionUsage, Invocations, Invoked, UsageCounter
-from dorylus.pools.functions.open_task import OpenTask, TaskAttempt
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
-from dorylus.pools.pool import Lost
-from dorylus.pools.services.invoker import Invoker
+from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invocations, Invoked, UsageCounter
+from dorylus.pools.functions.tasks import OpenTask, TaskAttempt, reply_of
+from dorylus.pools.pool import Invoker, Lost
+from dorylus.pools.registry import POOLS
 from dorylus.saga import Call, Reply, Saved, dense
+
+
+class Programs:
+    """Makes each program once and keeps it. ``signature`` says which calls share one; ``export`` makes it.
+
+    Exports are made one after the other, in the thread that :meth:`first` uses, too.
+    """
+
+    def __init__(self, signature: Callable[[Call], Hashable], export: Callable[[Call], ExportedProgram]) -> None:
+        self._signature, self._export = signature, export
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dorylus-export")
+        self._lock = threading.Lock()
+        self._programs: dict[Hashable, Future[ExportedProgram]] = {}
+
+    def first(self, work: Callable[[], None]) -> None:
+        """Do something before the next program is made."""
+        self._thread.submit(work)
+
+    def when_ready(
+        self, call: Call, ready: Callable[[ExportedProgram], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Hand a call's program to ``ready``: now, where it is known; else when it is made, in that thread."""
+        key = self._signature(call)
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._thread.submit(self._export, call)
+            program = self._programs[key]
+
+        def tell(made: Future[ExportedProgram]) -> None:
+            if made.cancelled():
+                return
+            error = made.exception()
+            if error is not None:
+                failed(error)
+            else:
+                ready(made.result())
+
+        program.add_done_callback(tell)
+
+    def close(self) -> None:
+        """Make no more; one that is being made is finished first."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
 
 Note = Callable[..., None]
 REPLY_THREADS = 4
@@ -308,7 +346,8 @@ def functions_pool(
 
     ``at_once`` is how many invocations may be under way.
     """
-    exports = Exports(ProgramCache() if cache is None else cache)
+    torch_pools = [spec.name for spec in POOLS.values() if spec.runs_torch]
+    exports = Exports(ProgramCache() if cache is None else cache, torch_pools)
     rematerialize = (config or FunctionsConfig()).rematerialize
 
     def asked(call: Call) -> Call:

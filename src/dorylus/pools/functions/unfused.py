@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dorylus.pools.functions.open_task import columns_of
+from dorylus.pools.functions.tasks import columns_of
 from dorylus.pools.pool import TensorPool
 from dorylus.saga import Call, Mode, Reply, Targets, loss_sum
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dorylus.backends import Dropout, Matrix, NumberFormat, PlacedCsr
-from dorylus.graph import widened
+from dorylus.graph import to_float32
 from dorylus.saga import Plan, Rows, Slot, SparseRows
 from dorylus.servers.graph.pass_context import PassContext
 
@@ -36,7 +36,7 @@ class InputRows:
 
     def dense(self, begin: int, end: int, columns: slice = slice(None)) -> Matrix:
         """Some columns of some own rows, float32."""
-        return self._context.backend.from_host(widened(self._context.shard.dense_features()[begin:end, columns]))
+        return self._context.backend.from_host(to_float32(self._context.shard.dense_features()[begin:end, columns]))
 
     def with_ghosts(self, *, keep: bool, columns: slice | None = None) -> Matrix:
         """All own rows and those of ghosts, which never change and so need no sending; or some columns of them."""
@@ -62,7 +62,7 @@ class InputRows:
         source = context.shard.dense_features(ghosts=True)
         for part in self.parts:
             columns = slice(part.first_column, part.first_column + part.columns)
-            rows = context.backend.from_host(widened(source[begin:end, columns]))
+            rows = context.backend.from_host(to_float32(source[begin:end, columns]))
             context.store(rows, context.values(part), begin, end)
 
     def _sparse_rows(self, x: PlacedCsr, begin: int, end: int, drop: Dropout | None) -> SparseRows:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.drawing import distinct_edges
+from dorylus.graph.generators.sampling import distinct_edges
 
 
 def uniform(n: int, rng: np.random.Generator):  # type: ignore[no-untyped-def]

@@ -12,8 +12,9 @@ import pytest
 from all_edges import edges_of
 from hypothesis import HealthCheck, given, settings
 
+import dorylus.ingest.readers.array_file as npy
 from dorylus.errors import DataError
-from dorylus.ingest.readers import npy, open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 PAIRS = np.arange(20, dtype=np.int64).reshape(10, 2) * 3
 LISTED = [tuple(pair) for pair in PAIRS.tolist()]

@@ -11,9 +11,9 @@ import pytest
 from all_edges import edges_of
 from pyarrow import feather, ipc, parquet
 
+import dorylus.ingest.readers.arrow as arrow_columns
 from dorylus.errors import DataError
-from dorylus.ingest.readers import arrow as arrow_columns
-from dorylus.ingest.readers import open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 
 def write_file(table: pa.Table, path: Path) -> None:

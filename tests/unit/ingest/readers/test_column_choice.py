@@ -9,7 +9,7 @@ from all_edges import edges_of
 from pyarrow import feather, parquet
 
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 
 def written(names: list[str], rows: list[tuple[Any, ...]], suffix: str, folder: Path) -> Path:

@@ -14,9 +14,10 @@ import pytest
 from all_edges import edges_of
 from pyarrow import parquet
 
+import dorylus.ingest.readers.input_file as edge_file
 from dorylus.errors import DataError
-from dorylus.ingest.readers import edge_file, open_edges, open_vertices
-from dorylus.ingest.readers.edge_file import PageCache
+from dorylus.ingest.readers.files import open_edges, open_vertices
+from dorylus.ingest.readers.input_file import PageCache
 
 
 @pytest.fixture

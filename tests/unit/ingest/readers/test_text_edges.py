@@ -9,8 +9,9 @@ import pytest
 from all_edges import edges_of
 from hypothesis import HealthCheck, given, settings
 
+import dorylus.ingest.readers.text as text
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges, text
+from dorylus.ingest.readers.files import open_edges
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
