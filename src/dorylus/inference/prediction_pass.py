@@ -17,7 +17,7 @@ from dorylus.graph import Graph
 from dorylus.memory import RunLimits, RunRequest, check_room, limits
 from dorylus.partition import PartitionPlan, plain_cut
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import Job, LocalCluster, Outputs
+from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
 from dorylus.training import check_features, classes_of, cut_graph, savings_of, threads_of
 
@@ -92,7 +92,7 @@ class PredictionPass:
         asked = RunRequest(self._graph, None, self._plan, self._config, threads_of(self._config), to_load=beside)
         check_room(asked)
         way = limits(asked)
-        cluster = LocalCluster(self._job(way), ThreadsPool())
+        cluster = LocalRuntime(self._job(way), ThreadsPool())
         try:
             outputs = cluster.outputs()
             in_order = (way is not None and way.limited is not None) or self._config.reorder == "none"

@@ -142,6 +142,7 @@ class Scheduler:
         self._exact = Dependents(schedule.exact, reads, server, bounds)
         self._relaxed = Dependents(schedule.relaxed, reads, server, bounds)
         self._staleness = schedule.staleness
+        self._is_relaxed = schedule.relaxed is not schedule.exact
         self._server = server
         self._num_servers = len(bounds) - 1
         self._first_epoch = first_epoch
@@ -222,6 +223,11 @@ class Scheduler:
     def _bound(self, epoch: int) -> int:
         """The epoch that must be over everywhere before an interval may start this one."""
         return epoch - 1 - (0 if self._is_exact(epoch) or self._is_exact(epoch - 1) else self._staleness)
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether all epochs that start from now on are exact."""
+        return not self._is_relaxed or self._exact_from is not None
 
     def _is_exact(self, epoch: int) -> bool:
         return epoch <= self._first_epoch or (self._exact_from is not None and epoch >= self._exact_from)

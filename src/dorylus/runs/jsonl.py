@@ -5,15 +5,15 @@ A line has at most ``MOST_LINE_BYTES``, so that no reader needs more memory than
 The seam between a run and whoever watches it: a sink takes records. The shipped twin keeps them in a list.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
 import errno
 import json
 import math
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
+
 from dorylus.errors import DorylusError, cannot_write
 
 Record = Mapping[str, Any]

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any, Self
 import tomli_w
 
 from dorylus import files as durable
-from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, unknown_name
-from dorylus.runs.jsonl import plain_data
-from dorylus.files import FileTooLargeError, read_small
 from dorylus.config import RunConfig
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, unknown_name
+from dorylus.files import FileTooLargeError, read_small
+from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
 

@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dorylus.files import is_at
 from dorylus.errors import ConfigError, DorylusError, TrainingError, WriteError, cannot_write
+from dorylus.files import is_at
 
 NAME = "lock"
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)

@@ -28,19 +28,15 @@ Reading a run log: of a finished run, a running one, or one that was killed in t
 """
 
 import os
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
-from dorylus.errors import DataError
-from dorylus.runs import jsonl
-from dorylus.runs.jsonl import record_of
-from dorylus.runs.jsonl import Record
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import Any, Self
-from dorylus.runs.jsonl import JsonlSink
-from dorylus.runs.jsonl import MemorySink, Record, Sink
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from dorylus.errors import DataError
+from dorylus.runs import jsonl
+from dorylus.runs.jsonl import Record, Sink, record_of
 
 _PIECE_BYTES = 1 << 20
 _MOST_SECONDS = 1e15  # more, or what is not finite, is not a time of a run

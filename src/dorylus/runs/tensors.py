@@ -1,26 +1,24 @@
-"""Named tensors as a safetensors file, whose content is read only once its header and its checksum are right.
+"""The state of models, optimisers and schedules as strict JSON and safetensors files, without pickle.
 
-A file holds the length of its header in 8 bytes, the header in JSON, which says where each tensor lies, and the
-tensors, which end where the file does. A damaged or a wrong file may have any size: the header refuses it at once, and
-a checksum that differs before the content is in memory.
-
-State of optimisers and schedules as strict JSON plus named tensors, so that no checkpoint needs pickle.
+A safetensors file holds the length of its header in 8 bytes, the header in JSON, which has the place of each tensor,
+and the tensors, which end where the file does. A damaged file may have any size: header and checksum are checked before
+its content is in memory.
 """
 
 import hashlib
 import json
-import os
-from pathlib import Path
-from typing import BinaryIO
-from safetensors.torch import load, save
-from torch import Tensor
-from dorylus.errors import shown
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
+
 import torch
-from dorylus.errors import CheckpointError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from dorylus.errors import CheckpointError, shown
 
 MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
 _LENGTH_BYTES = 8

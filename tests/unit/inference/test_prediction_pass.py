@@ -125,7 +125,7 @@ def test_a_bad_limit_is_refused_with_the_cure(graph, settings, says):
 
 def test_a_file_without_room_is_refused_before_the_pass(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_file, "_npy_bytes", lambda form: 1 << 60)
-    monkeypatch.setattr("dorylus.inference.prediction_pass.LocalCluster", None)
+    monkeypatch.setattr("dorylus.inference.prediction_pass.LocalRuntime", None)
     with pytest.raises(DataError, match=r"they take 1048576\.0 TiB, and .* are free there"):
         dorylus.predict(graph, program_of("gcn"), out=tmp_path / "x.npy")
 
