@@ -1,4 +1,4 @@
-"""The run log: what a run tells about itself, for whoever reads along or afterwards."""
+"""A run on disk: its folder, checkpoints, log and usage."""
 
 from typing import TYPE_CHECKING
 

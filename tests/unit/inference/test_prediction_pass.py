@@ -9,7 +9,7 @@ from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
 from dorylus.graph import store
 from dorylus.inference import predict_from, prediction_file
-from dorylus.inference.prediction_pass import alone
+from dorylus.inference.prediction_pass import for_one_process
 from dorylus.runs.run_folder import RunSpec
 from dorylus.saga import reference
 
@@ -100,16 +100,19 @@ def test_under_a_limit_rows_go_to_the_file_some_vertices_at_a_time(graph, tmp_pa
 
 def test_a_run_of_any_settings_can_be_predicted_under_a_limit():
     trained = RunConfig(servers=4, mode="async", staleness=2, weight_update="async", reorder="bfs", intervals=9)
-    found = alone(trained, "2GiB", None)
+    found = for_one_process(trained, "2GiB", None)
     assert (found.servers, found.mode, found.reorder, found.intervals) == (1, "pipe", "none", None)
     assert found.memory == "2GiB"
-    assert alone(trained, None, None).reorder == "bfs"
+    assert for_one_process(trained, None, None).reorder == "bfs"
 
 
 def test_what_is_given_anew_goes_before_what_the_run_had():
     trained = RunConfig(memory="1GiB", scratch_dir="/somewhere")
-    assert (alone(trained, None, None).memory, alone(trained, None, None).scratch_dir) == ("1GiB", "/somewhere")
-    assert (alone(trained, 2**31, "/else").memory, alone(trained, 2**31, "/else").scratch_dir) == (
+    assert (for_one_process(trained, None, None).memory, alone(trained, None, None).scratch_dir) == (
+        "1GiB",
+        "/somewhere",
+    )
+    assert (for_one_process(trained, 2**31, "/else").memory, alone(trained, 2**31, "/else").scratch_dir) == (
         "2147483648",
         "/else",
     )
