@@ -1,18 +1,18 @@
 """How one setting of a run is declared and checked: its help text, the values it may take, and the cure for the others.
 
-Separate from :mod:`dorylus.config` so that the list of settings there reads as a list. The command line
-derives its flags, and ``run.toml`` its ``[training]`` section, from what is declared here.
+Packages declare their settings with it, as subclasses of :class:`Settings`; :class:`dorylus.config.RunConfig` composes
+them. The command line derives its flags, and ``run.toml`` its ``[training]`` section, from these declarations.
 """
 
 import math
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
-from dorylus.errors import ConfigError, shown, unknown_name
+from dorylus.errors import ConfigError, given, short_repr, unknown_name
 from dorylus.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
@@ -24,23 +24,64 @@ YEARS_S = 1e8  # no wait is longer, and no clock takes much more
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 
-def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = ()) -> Any:
-    """A dataclass field that carries its help text, its check and, where there are any, its choices."""
-    metadata = {"help": help, "check": check, "choices": choices}
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """A group of settings, each checked by its own check, then all of them together."""
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            checked = each.metadata["check"](each.name, getattr(self, each.name))
+            object.__setattr__(self, each.name, checked)
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuses values that do not go together. A group checks its own fields, after ``super()``'s."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all settings, in order."""
+        return [each.name for each in fields(cls)]
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """The settings given, defaults for the others; an unknown name is refused with the nearest known one."""
+        known = cls.names()
+        for name in settings:
+            if name not in known:
+                raise ConfigError(unknown_name("setting", name, known))
+        return cls(**settings)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down, checked again."""
+        return cls.of(**settings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every setting as plain JSON data; None stands for "not given" and is left out where a format lacks it."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
+
+
+def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
+    """A dataclass field that carries its help text, its check and, where there are any, its choices.
+
+    ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
+    """
+    metadata = {"help": help, "check": check, "choices": choices, "recut": recut}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: tuple[str, ...], help: str) -> Any:
-    """A field that takes one of a few names."""
+def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
+    """A field that takes one of a few names; ``choices`` may grow later."""
 
     def check(name: str, value: object) -> object:
-        if value not in choices:
-            raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
+        if value not in tuple(choices):
+            raise ConfigError(f"{given(name, value)}: " + unknown_name(name, str(value), choices))
         return value
 
-    return setting(default, help, check, choices=choices)
+    return setting(default, help, check, choices=choices, recut=recut)
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
@@ -48,14 +89,18 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {name}={minimum} or more.")
+            raise ConfigError(
+                f"{given(name, value)}, but {given(name)} is a whole number: use {given(name, minimum)} or more."
+            )
         number = int(value)
         if number < minimum:
             raise ConfigError(
-                f"{name}={shown(number)}, but {name} is at least {minimum}: use {name}={minimum} or more."
+                f"{given(name, number)}, but {given(name)} is at least {minimum}: use {given(name, minimum)} or more."
             )
         if number > maximum:
-            raise ConfigError(f"{name}={shown(number)}, but {name} is at most {maximum}: use {name}={maximum} or less.")
+            raise ConfigError(
+                f"{given(name, number)}, but {given(name)} is at most {maximum}: use {given(name, maximum)} or less."
+            )
         return number
 
     return check
@@ -72,7 +117,8 @@ def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
             raise ConfigError(
-                f"{name}={shown(value)}, but {name} is a finite number {span}: use {name}={usual:g}, for instance."
+                f"{given(name, value)}, but {given(name)} is a finite number {span}: use {given(name, usual)}, for "
+                "instance."
             )
         return float(value)  # type: ignore[arg-type]
 
@@ -93,37 +139,38 @@ def optional(check: Check) -> Check:
 def flag(name: str, value: object) -> object:
     """Lets True and False through."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a switch: use true or false.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a switch: use true or false.")
     return value
 
 
 def text(name: str, value: object) -> object:
     """Lets non-empty text through."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a name: give it as text.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a name: give it as text.")
     return value
 
 
 def folder(name: str, value: object, what: str = "folder") -> object:
     """Lets a path through, as text."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a {what}: give its path.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a {what}: give its path.")
     return check_path(name, os.fsdecode(value))
 
 
 def check_path(name: str, path: str) -> str:
     """Refuse a path that no file system takes, or that run.toml, which is UTF-8, could not hold."""
-    given = f"{name}={shown(path)}"
+    path_given = given(name, path)
     if "\0" in path:
-        raise ConfigError(f"{given} has a NUL byte, which no path may have: choose another name.")
+        raise ConfigError(f"{path_given} has a NUL byte, which no path may have: choose another name.")
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
-        raise ConfigError(f"{given} is no UTF-8, and run files hold text in that form: rename it.") from None
+        raise ConfigError(f"{path_given} is no UTF-8, and run files hold text in that form: rename it.") from None
     longest = max(len(part.encode()) for part in path.split("/"))
     if size > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
         raise ConfigError(
-            f"{given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, and a "
+            f"{path_given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, "
+            "and a "
             f"name in it {MOST_NAME_BYTES}. Choose a shorter one."
         )
     return path
@@ -135,7 +182,7 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a table of option names and values.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 
@@ -148,10 +195,12 @@ def _plain(where: str, value: object) -> object:
         return int(value)
     if isinstance(value, Real):
         if not math.isfinite(value):
-            raise ConfigError(f"{where} is {value!r}, but an option is a finite number: choose one.")
+            raise ConfigError(f"{given(where)} is {value!r}, but an option is a finite number: choose one.")
         return float(value)
     raise ConfigError(
-        f"{where} is {shown(value)}, but an option is a number, a text, a switch or a list of those, so that the run "
+        f"{given(where)} is {short_repr(value)}, but an option is a number, a text, a switch or a list of those, so "
+        "that "
+        "the run "
         "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
     )
 

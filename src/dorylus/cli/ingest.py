@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dorylus.cli.convert import check_new_store
-from dorylus.cli.error_flags import in_flags
 from dorylus.cli.interrupt import tell_nothing_written
 from dorylus.errors import ConfigError
 
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Task, TaskID
 
-    from dorylus.ingest import Ingested, Tell
-    from dorylus.ingest import IngestProgress as Told
+    from dorylus.ingest import Ingested
+    from dorylus.progress import StageProgress, Tell
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def bars(console: "Console | None" = None) -> Iterator["Tell"]:
     with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as drawn:
         stages: dict[str, TaskID] = {}
 
-        def tell(progress: "Told") -> None:
+        def tell(progress: "StageProgress") -> None:
             if progress.stage not in stages:
                 stages[progress.stage] = drawn.add_task(progress.stage, total=progress.total, rate="")
             task = stages[progress.stage]
@@ -141,7 +140,7 @@ def ingest(
 def _run(edges: list[str], store: Path, options: dict[str, Any]) -> "Ingested":
     from dorylus.ingest import ingest_edges
 
-    with in_flags(), tell_nothing_written(), bars() as tell:
+    with tell_nothing_written(), bars() as tell:
         return ingest_edges(edges, store, tell=tell, **options)
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dorylus.graph import Graph
-    from dorylus.ingest import Tell
     from dorylus.partition import Partitioning, Quality
+    from dorylus.progress import Tell
 
 ALL = "all"
 HEADINGS = ("method", "edge cut", "ghosts/vertex", "vertex balance", "edge balance", "seconds")

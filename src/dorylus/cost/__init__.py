@@ -10,11 +10,13 @@ from dorylus.cost.meter import FunctionUse, Meter, Phase, Role, Usage
 from dorylus.cost.money import amount_of, dollars
 from dorylus.cost.price_book import PriceBook, Rounding
 from dorylus.cost.pricing import Rates, cluster_bill, make_bill
+from dorylus.cost.settings import CostSettings
 
 __all__ = [
     "Bill",
     "Budget",
     "BudgetDecision",
+    "CostSettings",
     "FunctionUse",
     "Meter",
     "Phase",

@@ -1,14 +1,12 @@
 """From a pure function to ONNX: its operations are traced for any number of rows, then written as a program.
 
-The way is make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
-torch.onnx (which knows the operations). Tracers patch torch for the time they work: one export at a time.
-
-Operations that ONNX's own recipes get wrong far from zero, put together from ones that stay right.
-
-An exported model as the content of a program: small, and the same bytes whenever and wherever it is made.
+The steps are make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
+torch.onnx (which knows the operations). Tracers patch torch while they work, so exports run one at a time. A body
+that no program can be made of is refused with the operation that stands in the way.
 """
 
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,13 +14,14 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
-from torch import Tensor, fx
+from torch import Tag, Tensor, fx
 
-from dorylus.errors import TrainingError
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.program import ROWS_AXIS, ExportedProgram, is_cut_by_row
 from dorylus.functions.pure import Pure
-from dorylus.functions.unexportable import check_pure
+from dorylus.saga import Call, Mode
 
+# Recipes of ONNX for these operations lose precision far from zero: they are composed of operations that do not.
 _REDUCED: Final[Mapping[int, Callable[[Tensor], Tensor]]] = {0: lambda x: x, 1: torch.mean, 2: torch.sum}
 
 
@@ -211,3 +210,78 @@ def _silence() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+_OPERATION = re.compile(r"torch\.ops\.([\w.]+?)(?:\.default)?\b(?![.\w])|OpOverload\(op='([\w.]+)'")
+_TASKS = {Mode.FORWARD: "forward task", Mode.GRADIENT: "gradient task", Mode.LOSS: "task with the loss"}
+
+
+class ExportError(ConfigError):
+    """A body that cannot be exported: it names the operation, the layer, and the pools that still run it."""
+
+
+class UnexportableError(Exception):
+    """Why a body cannot be exported, in words that follow "because"."""
+
+
+def refusal(call: Call, error: BaseException, torch_pools: Sequence[str]) -> ExportError:
+    """The error that says why the program of a call could not be made. ``torch_pools`` run such a body all the same."""
+    pools = " or ".join(f'pool="{name}"' for name in torch_pools) or "a pool that runs torch"
+    return ExportError(
+        f"the {_TASKS[call.mode]} of {call.body.label} cannot be exported for functions, because {_reason(error)}. "
+        f"Functions run ONNX, not Python: change the body, or run it with {pools}."
+    )
+
+
+def check_pure(traced: fx.GraphModule) -> None:
+    """Refuse operations that give something else each time: random draws, and changes to the module's own state."""
+    for node in traced.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if Tag.nondeterministic_seeded in tags:
+            raise UnexportableError(
+                f"{_name(node)} draws random numbers (randomness is the graph server's: use dropout= of the layer)"
+            )
+        if any(isinstance(each, fx.Node) and each.op == "get_attr" for each in _written(node)):
+            raise UnexportableError(f"{_name(node)} changes a tensor that the module keeps from one call to the next")
+
+
+def _written(node: fx.Node) -> list[object]:
+    """The arguments that an operation writes to."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
+    return [
+        given.get(each.name) for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
+    ]
+
+
+def _name(node: fx.Node) -> str:
+    return str(node.target).removesuffix(".default")
+
+
+def _reason(error: BaseException) -> str:
+    kinds = {type(each).__name__ for each in _causes(error)}
+    if isinstance(error, UnexportableError):
+        return str(error)
+    if kinds & {"GuardOnDataDependentSymNode", "DataDependentOutputException"}:
+        return (
+            "which operations it runs depends on the values in a tensor (aten._local_scalar_dense: an `if`, a loop or "
+            "`.item()` over one; torch.where does without)"
+        )
+    if "ConstraintViolationError" in kinds:
+        return "its operations depend on the number of rows (aten.sym_size: a loop over rows, int() or len() of them)"
+    told = "\n".join(str(each) for each in _causes(error))
+    operation = _OPERATION.search(told)
+    if operation is not None and kinds & {"DispatchError", "ConversionError"}:
+        return f"ONNX has nothing for its operation {operation[1] or operation[2]}"
+    where = f" ({operation[1] or operation[2]})" if operation is not None else ""
+    return f"following it fails{where}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0].rstrip('.')}"
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
-from dorylus.graph import store
+from dorylus.graph import open_ids
 from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
 from dorylus.sizes import format_bytes
 
@@ -85,7 +85,7 @@ Ids = StoredNumberIds | StoredTextIds
 
 def original_ids(address: str | None) -> Ids | None:
     """The ids that a store keeps; None where there is no store, or ids are the vertex numbers."""
-    stored = None if address is None else store.open_ids(address)
+    stored = None if address is None else open_ids(address)
     if stored is None:
         return None
     return StoredTextIds(*stored) if isinstance(stored, tuple) else StoredNumberIds(stored)

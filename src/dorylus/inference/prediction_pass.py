@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
-from dorylus.memory import RunLimits, RunRequest, check_room, limits
+from dorylus.memory import RunLimits, check_room, limits
 from dorylus.partition import PartitionPlan, plain_cut
 from dorylus.pools import ThreadsPool
 from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
-from dorylus.training import check_features, classes_of, cut_graph, savings_of, threads_of
+from dorylus.training import check_features, classes_of, cut_graph, memory_request, savings_of, threads_of
 
 SLAB_ROWS, SLAB_BYTES = 131_072, 1 << 23  # at most
 
@@ -89,7 +89,7 @@ class PredictionPass:
 
         ``beside``: bytes of memory that the caller takes for them meanwhile.
         """
-        request = RunRequest(self._graph, None, self._plan, self._config, threads_of(self._config), to_load=beside)
+        request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
         check_room(request)
         layout = limits(request)
         runtime = LocalRuntime(self._job(layout), ThreadsPool())

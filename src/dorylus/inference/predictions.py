@@ -59,7 +59,7 @@ def predict(
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of a
-    store; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` are those of ``config`` unless given.
+    store; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
     """
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     return _predict(PredictionPass(graph, program, what, layer, settings), what, out, tell, graph.store)

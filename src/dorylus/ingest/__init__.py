@@ -6,10 +6,8 @@ another order on the way (``degree_order``, ``vertex_order``). Memory, page cach
 the settings, and what memory and disk must have is known before any work (``budget``).
 """
 
-from dorylus.ingest.opening import ingest_edges
+from dorylus.ingest.entry_point import ingest_edges
 from dorylus.ingest.pipeline import Ingested
-from dorylus.ingest.progress import IngestProgress, Tell, silent
-from dorylus.ingest.readers import open_edges
-from dorylus.ingest.readers.columns import ids
+from dorylus.ingest.readers.files import open_edges
 
-__all__ = ["IngestProgress", "Ingested", "Tell", "ids", "ingest_edges", "open_edges", "silent"]
+__all__ = ["Ingested", "ingest_edges", "open_edges"]

@@ -8,12 +8,25 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import AnyArray, BoolArray, NewFolder, canonical
-from dorylus.graph import features as half
-from dorylus.ingest.progress import IngestProgress, Tell
+from dorylus.graph import (
+    LABEL_RULE,
+    MAX_CLASSES,
+    AnyArray,
+    BoolArray,
+    NewFolder,
+    as_float32,
+    as_labels,
+    check_float16_rows,
+    class_too_large,
+    is_label_type,
+    mark_selected,
+    parse_feature_dtype,
+    repeated_vertex,
+)
+from dorylus.ingest.reordering import VertexOrder
 from dorylus.ingest.row_files import RowFile, open_rows
 from dorylus.ingest.settings import IngestSettings, Rows
-from dorylus.ingest.vertex_order import VertexOrder
+from dorylus.progress import StageProgress, Tell
 
 STEP = 1 << 22
 
@@ -39,7 +52,7 @@ class Attributes:
             _need_classes(labels)
         if any(splits.values()) and labels is None:
             raise DataError("a split is given without labels: a split selects vertices that have one. Give labels.")
-        return cls(features, labels, splits, half.feature_dtype(settings.feature_dtype))
+        return cls(features, labels, splits, parse_feature_dtype(settings.feature_dtype))
 
     def num_vertices(self) -> int | None:
         """As many rows as every file has that holds one a vertex; None where there is none."""
@@ -112,7 +125,7 @@ class Attributes:
                 return 0
             for block in order.rows(_features(rows, dtype), dtype, (width,)):
                 writer.write(block)
-                tell(IngestProgress("copying features", writer.num_rows, rows.shape[0], "rows"))
+                tell(StageProgress("copying features", writer.num_rows, rows.shape[0], "rows"))
         return width
 
 
@@ -121,18 +134,16 @@ def _opened(rows: Rows, what: str, memory_bytes: int) -> RowFile | None:
 
 
 def _need_classes(labels: RowFile) -> None:
-    if not labels.shape[0] or canonical.are_labels(labels.dtype, len(labels.shape)):  # no rows are of any type
+    if not labels.shape[0] or is_label_type(labels.dtype, len(labels.shape)):  # no rows are of any type
         return
-    raise GraphError(
-        f"labels come from {labels.path} as {labels.dtype} of shape {list(labels.shape)}. {canonical.LABELS_ARE}"
-    )
+    raise GraphError(f"labels come from {labels.path} as {labels.dtype} of shape {list(labels.shape)}. {LABEL_RULE}")
 
 
 def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
     """The blocks of features, checked; those that are to be float16 as they are, so that they are rounded once."""
     first = 0
     for block in rows.blocks():
-        values = canonical.numbers(block, "features")
+        values = as_float32(block, "features")
         bad = np.argwhere(~np.isfinite(values))
         if bad.size:
             row, column = bad[0]
@@ -141,7 +152,7 @@ def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
                 "Features are finite numbers: mend that row."
             )
         if dtype == np.float16:
-            half.check_dense(block, first)
+            check_float16_rows(block, first)
         yield block if dtype == np.float16 else values
         first += len(values)
 
@@ -158,7 +169,7 @@ def _write_labels(
         for block in order.rows(_labels(rows, labelled), dtype, shape):
             largest = largest if shape else max(largest, int(block.max(initial=-1)))
             writer.write(block)
-            tell(IngestProgress("copying labels", writer.num_rows, rows.shape[0], "rows"))
+            tell(StageProgress("copying labels", writer.num_rows, rows.shape[0], "rows"))
     return labelled, shape[0] if shape else largest + 1
 
 
@@ -166,7 +177,7 @@ def _labels(rows: RowFile, labelled: BoolArray | None) -> Iterator[AnyArray]:
     """The blocks of labels, checked, and marked in ``labelled`` who has one."""
     first = 0
     for block in rows.blocks():
-        labels = canonical.labels(block)
+        labels = as_labels(block)
         if labelled is not None:
             _check_labels(rows, labels, first)
             labelled[first : first + len(labels)] = labels >= 0
@@ -181,9 +192,9 @@ def _check_labels(rows: RowFile, labels: AnyArray, first: int) -> None:
             f"the label of vertex {first + bad[0]} in {rows.path} is {labels[bad[0]]}: classes are numbered from 0, "
             "and -1 stands for none. Renumber the labels."
         )
-    large = np.flatnonzero(labels >= canonical.MAX_CLASSES)
+    large = np.flatnonzero(labels >= MAX_CLASSES)
     if large.size:
-        told = canonical.class_too_large(int(labels[large[0]]))
+        told = class_too_large(int(labels[large[0]]))
         raise GraphError(f"the label of vertex {first + large[0]} in {rows.path} {told}")
 
 
@@ -227,10 +238,10 @@ def _select(mask: BoolArray, rows: RowFile, name: str) -> None:
             mask[done : done + block.size] = block
         else:
             _check_numbers(block, mask.size, rows, done)
-            repeated = canonical.choose(mask, block.astype(np.int64))
+            repeated = mark_selected(mask, block.astype(np.int64))
             if repeated is not None:
                 split = f"{name} from {rows.path}"
-                raise GraphError(canonical.named_twice(split, int(block[repeated]), done + repeated))
+                raise GraphError(repeated_vertex(split, int(block[repeated]), done + repeated))
         done += block.size
 
 

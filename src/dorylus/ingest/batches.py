@@ -1,12 +1,17 @@
 """What readers of edges give and numberings of vertices take: batches of edges, whose ends are numbers or names."""
 
+import codecs
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from dorylus.errors import DataError
+from dorylus.graph import AnyArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,61 @@ class Tokens:
         return [self.bytes[begin:end].tobytes().decode("utf-8", "replace") for begin, end in pairwise(self.offsets)]
 
 
+PIECE_BYTES = 1 << 18  # decoded at a time: a text may take four bytes for each of its input
+SHOWN_BYTES = 60
+
+
+def first_bad(names: Tokens) -> int | None:
+    """The position of the first name that is no text; None where all are."""
+    if _all_texts(names):
+        return None
+    return next(position for position in range(len(names)) if _fault(_content(names, position)))
+
+
+def refusal(names: Tokens, position: int, place: str) -> DataError:
+    """What is wrong with a name that is no text, and where the input has it."""
+    content = _content(names, position)
+    name = repr(content[:SHOWN_BYTES].tobytes()) + ("..." if content.size > SHOWN_BYTES else "")
+    return DataError(
+        f"{place}: the name {name} {_fault(content)}. Names are texts: write the file as UTF-8 without NUL bytes."
+    )
+
+
+def _content(names: Tokens, position: int) -> AnyArray:
+    return names.bytes[names.offsets[position] : names.offsets[position + 1]]
+
+
+def _fault(content: AnyArray) -> str:
+    if content.size and content.min() == 0:
+        return "has a NUL byte"
+    return "" if _decodes(content) else "is not UTF-8"
+
+
+def _all_texts(block: Tokens) -> bool:
+    begin, end = int(block.offsets[0]), int(block.offsets[-1])
+    content = block.bytes[begin:end]
+    if not content.size:
+        return True
+    if content.min() == 0:
+        return False
+    if content.max() < 0x80:
+        return True
+    # Two names may break one character between them: together they decode, but the second begins within it.
+    starts = block.offsets[:-1][block.offsets[:-1] < block.offsets[1:]]
+    return not ((block.bytes[starts] & 0xC0) == 0x80).any() and _decodes(content)
+
+
+def _decodes(content: AnyArray) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for begin in range(0, content.size, PIECE_BYTES):
+            decoder.decode(content[begin : begin + PIECE_BYTES].tobytes())
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 Ends: TypeAlias = NDArray[np.int64] | Tokens
 Place: TypeAlias = Callable[[int], str]
 
@@ -65,16 +125,16 @@ class EdgeBatch(NamedTuple):
 
     def told(self, position: int) -> str:
         """An edge as errors name it."""
-        ends = f"{shown(self.source[position])} -> {shown(self.destination[position])}"
+        ends = f"{format_id(self.source[position])} -> {format_id(self.destination[position])}"
         return f"edge {ends} ({self.place(position)})"
 
 
-def shown(identity: object) -> str:
+def format_id(identity: object) -> str:
     """An id as errors show it."""
     return repr(identity) if isinstance(identity, str) else str(identity)
 
 
-class Held(NamedTuple):
+class ReaderMemory(NamedTuple):
     """What a source holds while it is read, beside its batches, for what ("to unpack ...") and how to need less."""
 
     num_bytes: int = 0
@@ -90,8 +150,29 @@ class EdgeSource(Protocol):
     def __iter__(self) -> Iterator[EdgeBatch]: ...
 
 
+MAX_EDGES = 1 << 20
+"""A batch holds at most so many edges."""
+
+
+class NoEdgesError(DataError):
+    """A file that is as it should be, but holds no edge: as a part of many it is left out, alone it is refused."""
+
+
+class EdgeFile(Protocol):
+    """One file of edges, looked at but not read."""
+
+    path: Path
+    strings: bool
+    """Whether ends are names, not numbers."""
+    weighted: bool
+    num_edges: int | None
+    """How many there are, or about; None where that cannot be told before they are read."""
+
+    def __iter__(self) -> Iterator[EdgeBatch]: ...
+
+
 class Numbering(Protocol):
-    """Dense numbers for the ids of vertices."""
+    """DenseIds numbers for the ids of vertices."""
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The numbers of sources and destinations; an id that can have none is a DataError."""

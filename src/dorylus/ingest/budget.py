@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError, DataError, given
 from dorylus.graph import MAX_VERTICES
 from dorylus.ingest.attributes import Attributes
-from dorylus.ingest.batches import EdgeSource, Held, Numbering
-from dorylus.ingest.ids import Dense, TableFullError
+from dorylus.ingest.batches import EdgeSource, Numbering, ReaderMemory
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.reordering import BYTES_PER_VERTEX
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.vertex_order import BYTES_PER_VERTEX
 from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes
 
 MIB = 1 << 20
-NOTHING_HELD = Held()
+NO_READER_MEMORY = ReaderMemory()
 BLOCK_EDGES = 1 << 18
 _SLACK = 96 * MIB  # batches of edges, blocks of sorted ones, files' buffers, and what the interpreter still loads
 _SPREAD = 4 * MIB  # what a process has to begin with differs so much from one run to the next
@@ -66,7 +66,7 @@ def shares_of(
     resident: int | None = None,
     ids_bytes: int = 0,
     order_bytes: int = 0,
-    held: Held = NOTHING_HELD,
+    held: ReaderMemory = NO_READER_MEMORY,
     ids_for: Callable[[int], int] | None = None,
 ) -> IngestShares:
     """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take.
@@ -92,14 +92,15 @@ def shares_of(
             num_ids = bisect_right(range(MAX_VERTICES), theirs, key=ids_for) - 1
             roomy = f", which has room for {num_ids:,} different ids"
         raise ConfigError(
-            f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
+            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} "
+            "are taken before "
             f"the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
             f"{_whole_mib(least)}{roomy}{cure}."
         )
     return IngestShares.of(room)
 
 
-def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: Held = NOTHING_HELD) -> str:
+def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: ReaderMemory = NO_READER_MEMORY) -> str:
     """The least limit whose part for ids holds so much, and whose rest is enough."""
     taken = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
     return _whole_mib(max(IDS_SHARE * ids_bytes, taken * IDS_SHARE // (IDS_SHARE - 1) + 1))
@@ -114,7 +115,8 @@ def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, d
     while enough.num_runs(spooled_bytes, directed=directed) > enough.most_runs:
         enough = IngestShares.of(enough.spool + enough.spool // 16)
     raise ConfigError(
-        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}) leaves {format_bytes(shares.spool)} to sort "
+        f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), which leaves "
+        f"{format_bytes(shares.spool)} to sort "
         f"{format_bytes(spooled_bytes)} of edges, which makes {runs:,} sorted runs, but {shares.most_runs:,} can be "
         f"merged: give at least {_whole_mib(memory_bytes + enough.spool - shares.spool)}."
     )
@@ -236,7 +238,7 @@ class IngestBudget:
     weighted: bool
     resident: int
     ids: int
-    held: Held = NOTHING_HELD
+    held: ReaderMemory = NO_READER_MEMORY
     ids_for: Callable[[int], int] | None = None
 
     def shares(self, num_vertices: int) -> IngestShares:
@@ -267,7 +269,7 @@ class IngestBudget:
             most = spooled_bytes + self.shares(num_vertices).spool // 3
             stored = min(stored, most // record_bytes(self.weighted))
         names = int(getattr(numbering, "scratch_bytes", 0))
-        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, Dense) else 0)
+        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, DenseIds) else 0)
         already = spooled_bytes + names + arrays_bytes
         self._check(EdgeCounts(num_read, stored, num_vertices, ids, names), already)
 
@@ -289,14 +291,15 @@ class IngestBudget:
         check_space(self.folder, space, already)
 
 
-def too_many_ids(error: TableFullError, settings: IngestSettings, resident: int, held: Held) -> ConfigError:
+def too_many_ids(error: IdTableFullError, settings: IngestSettings, resident: int, held: ReaderMemory) -> ConfigError:
     """The refusal of ids that do not fit into their part of the memory, with a limit that is enough for all."""
     memory_bytes, order_bytes = settings.memory_bytes, 0
     if settings.reorder != "none":
         order_bytes = BYTES_PER_VERTEX * error.num_ids
     least = least_for_ids(error.num_bytes, resident=resident, order_bytes=order_bytes, held=held)
     return ConfigError(
-        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} is for ids, but "
+        f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} "
+        "is for ids, but "
         f"there are about {error.num_ids:,} different ids, whose table takes {format_bytes(error.num_bytes)}: give at "
-        f"least {least}, or number the vertices from 0 beforehand and pass ids='dense' (--ids dense)."
+        f"least {least}, or number the vertices from 0 beforehand and pass {given('ids', 'dense')}."
     )

@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 
 from dorylus.backends import EdgeSort, WeightClash
-from dorylus.errors import DataError, GraphError
+from dorylus.errors import DataError, GraphError, given
 from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
 from dorylus.ingest.attributes import Attributes
 from dorylus.ingest.batches import EdgeSource, Numbering
-from dorylus.ingest.budget import BLOCK_EDGES, NOTHING_HELD, IngestBudget, IngestShares, too_many_ids
-from dorylus.ingest.ids import Dense, TableFullError
-from dorylus.ingest.progress import IngestProgress, Tell, silent
-from dorylus.ingest.scratch import PairSpool
+from dorylus.ingest.budget import BLOCK_EDGES, NO_READER_MEMORY, IngestBudget, IngestShares, too_many_ids
+from dorylus.ingest.edge_reading import EdgeSink, PeekedBatches, VertexBound, read_edges
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.reordering import AsGiven, Reordered, called, degree_order, write_ids
+from dorylus.ingest.scratch import EdgeScratch
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.spool import Bound, EdgeSink, Read, spool
-from dorylus.ingest.vertex_order import AsGiven, Reordered, called, degree_order, write_ids
 from dorylus.process_memory import resident_bytes
+from dorylus.progress import StageProgress, Tell, silent
 
 STEP = 1 << 20  # vertices whose offsets are made at a time
 
@@ -116,7 +116,7 @@ def ingest(
     """
     attributes = Attributes.open(settings)
     known = _known_vertices(attributes, settings, numbering)
-    held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
+    held, resident = getattr(source, "held", NO_READER_MEMORY), max(resident_bytes(), attributes.resident_bytes)
     ids_for = None if getattr(numbering, "fixed", False) else getattr(numbering, "bytes_for", None)
     budget = partial(
         IngestBudget,
@@ -129,7 +129,7 @@ def ingest(
     )
     budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
-        read = Read.of(source)
+        read = PeekedBatches.of(source)
         on_its_way = _Ingest(
             folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell
         )
@@ -137,7 +137,7 @@ def ingest(
         folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
         try:
             return on_its_way.run(source, numbering, known)
-        except TableFullError as error:
+        except IdTableFullError as error:
             raise too_many_ids(error, settings, resident, held) from error
 
 
@@ -146,11 +146,12 @@ def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering:
     rows, asked = attributes.num_vertices(), settings.num_vertices
     if rows is not None and asked is not None and rows != asked:
         raise DataError(
-            f"num_vertices={asked:,}, but {attributes.told}. Leave num_vertices= out, or give a row for every vertex."
+            f"{given('num_vertices', asked)}, but {attributes.told}. Leave {given('num_vertices')} out, or give a row "
+            "for every vertex."
         )
     known, listed = rows if asked is None else asked, numbering.num_vertices
     if known is not None and known != listed and getattr(numbering, "fixed", False):
-        other = f"num_vertices={known:,}. Leave num_vertices= out."
+        other = f"{given('num_vertices', known)}. Leave {given('num_vertices')} out."
         if attributes.told:
             other = f"{attributes.told}. Give an id for every row, in their order."
         raise DataError(f"the list of vertices has {listed:,} ids, but {other}")
@@ -164,7 +165,7 @@ class _Ingest:
     folder: NewFolder
     settings: IngestSettings
     budget: IngestBudget
-    read: Read
+    read: PeekedBatches
     attributes: Attributes
     tell: Tell
     num_filled: int = 0
@@ -182,10 +183,10 @@ class _Ingest:
         ends, arrow, turn = (clash.column, clash.row), "->", ""
         if self.settings.undirected:  # the sort may have turned it round
             ends, arrow = (min(ends), max(ends)), "-"
-            turn = "pass undirected=False (--directed) if direction matters, "
+            turn = f"pass {given('undirected', False)} if direction matters, "
         source, destination = (called(numbering, int(end)) for end in ends)
-        columns = "or, if the third column is no weight, leave it out by columns=(0, 1) (--columns 0,1)"
-        keep = "keep them all by drop_duplicates=False (--keep-duplicates)"
+        columns = f"or, if the third column is no weight, leave it out by {given('columns', (0, 1))}"
+        keep = f"keep them all by {given('drop_duplicates', False)}"
         return GraphError(
             f"edge {source} {arrow} {destination} is given twice, with weights {clash.first} and {clash.second} as "
             f"float32. Merge repeated edges first, {turn}{f'{keep}, {columns}' if of_files else f'or {keep}'}."
@@ -206,7 +207,7 @@ class _Ingest:
         return self._made(count, num_edges, num_read, known)
 
     def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
-        with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
+        with EdgeScratch(self.folder.path, weighted=self.read.weighted) as pairs:
             num_read = self._spool(source, numbering, pairs, known)
             count = self._count(numbering, known, num_read)
             self._check_spooled(pairs.num_bytes, num_read, count, numbering)
@@ -225,8 +226,8 @@ class _Ingest:
         return self._made(count, num_edges, num_read, known)
 
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: EdgeSink, known: int | None) -> int:
-        bound = None if known is None else Bound(known, self.attributes.told)
-        return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+        bound = None if known is None else VertexBound(known, self.attributes.told)
+        return read_edges(self.read, numbering, sink, bound, source.total_bytes, self.tell)
 
     def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
         written = sum(entry["bytes"] for entry in self.folder.entries.values())
@@ -237,20 +238,20 @@ class _Ingest:
         if known is not None:
             return known
         count = numbering.num_vertices
-        if isinstance(numbering, Dense) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
+        if isinstance(numbering, DenseIds) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
             raise DataError(
                 f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
-                "none. Number those that occur by ids='map' (--ids map), mend the id if it is wrong, or ask for all "
-                f"vertices by num_vertices={count} (--num-vertices {count})."
+                f"none. Number those that occur by {given('ids', 'map')}, mend the id if it is wrong, or ask for all "
+                f"vertices by {given('num_vertices', count)}."
             )
         return count
 
-    def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
+    def _renumber(self, pairs: EdgeScratch, order: Reordered, sort: EdgeSort) -> None:
         done = 0
         for rows, columns, weight in pairs.blocks():
             sort.add(order.place[rows], order.place[columns], weight)
             done += rows.size
-            self.tell(IngestProgress("renumbering edges", done, pairs.num_edges, "edges"))
+            self.tell(StageProgress("renumbering edges", done, pairs.num_edges, "edges"))
 
     def _write_vertices(self, count: int, order: AsGiven | Reordered) -> None:
         self.folder.facts.update(self.attributes.write(self.folder, count, order, self.tell))
@@ -301,7 +302,7 @@ class _Ingest:
                 writer.write(rows, columns, weight)
                 if turned is not None:
                     turned.add(columns, rows, weight)
-                self.tell(IngestProgress(stage, writer.num_edges, expected, "edges"))
-            self.tell(IngestProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
+                self.tell(StageProgress(stage, writer.num_edges, expected, "edges"))
+            self.tell(StageProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
         self.num_filled += writer.num_filled
         return writer.num_edges

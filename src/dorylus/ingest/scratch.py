@@ -22,7 +22,7 @@ SYNC_BYTES = 32 << 20
 BUFFER_BYTES = 1 << 20
 
 
-class SpoolFile:
+class ScratchFile:
     """A file that is written and read anywhere, of which the page cache keeps little; a full disk is an OSError."""
 
     def __init__(self, folder: Path) -> None:
@@ -77,11 +77,11 @@ class SpoolFile:
         self.close()
 
 
-class PairSpool:
+class EdgeScratch:
     """Takes edges as a sort does, and gives them back as often as asked, in the order and the blocks they came in."""
 
     def __init__(self, folder: Path, *, weighted: bool) -> None:
-        self._file = SpoolFile(folder)
+        self._file = ScratchFile(folder)
         self._types = ("<i4", "<i4", "<f4") if weighted else ("<i4", "<i4")
         self._counts: list[int] = []
 
@@ -128,12 +128,12 @@ BLOCK_NAMES = 1 << 16
 BLOCK_BYTES = 8 << 20
 
 
-class TokenSpool:
+class NameScratch:
     """Names in the order they were added."""
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = Path(tempfile.gettempdir()) if folder is None else folder
-        self._bytes, self._ends = SpoolFile(folder), SpoolFile(folder)
+        self._bytes, self._ends = ScratchFile(folder), ScratchFile(folder)
         self._count = self._num_bytes = 0
 
     def __len__(self) -> int:

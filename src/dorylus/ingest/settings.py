@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from dorylus.errors import ConfigError, unknown_name
-from dorylus.graph import canonical, feature_dtype
+from dorylus.errors import ConfigError, given, unknown_name
+from dorylus.graph import MAX_VERTICES, parse_feature_dtype
 from dorylus.sizes import parse_bytes
 
 REORDERINGS = ("none", "degree")
@@ -48,12 +48,12 @@ class IngestSettings:
 
     def __post_init__(self) -> None:
         parse_bytes(self.memory)
-        feature_dtype(self.feature_dtype)
+        parse_feature_dtype(self.feature_dtype)
         if self.reorder not in REORDERINGS:
             raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
-        if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
+        if self.num_vertices is not None and not 0 <= self.num_vertices <= MAX_VERTICES:
             raise ConfigError(
-                f"num_vertices={self.num_vertices:,}: a graph has from 0 to {canonical.MAX_VERTICES:,} vertices. Give "
+                f"{given('num_vertices', self.num_vertices)}: a graph has from 0 to {MAX_VERTICES:,} vertices. Give "
                 "their number, or leave it out to have as many as the files name."
             )
 

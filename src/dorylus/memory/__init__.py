@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     )
     from dorylus.memory.room import check_room
     from dorylus.memory.scratch import Scratch
+    from dorylus.memory.settings import MemorySettings
 
 __all__ = [
     "EDGES_PER_EDGE_TASK",
     "MemoryBounds",
     "MemoryPlan",
+    "MemorySettings",
     "RunLimits",
     "RunRequest",
     "Scratch",
@@ -37,5 +39,6 @@ __getattr__ = lazy_names(
         "limit": "EDGES_PER_EDGE_TASK MemoryBounds MemoryPlan RunLimits RunRequest SpillSettings limits memory_plan",
         "room": "check_room",
         "scratch": "Scratch",
+        "settings": "MemorySettings",
     },
 )

@@ -26,10 +26,11 @@ from dorylus.graph import (
     SparseFeatures,
     StoredSparseRows,
     StoredVertices,
+    drop_pages,
     inverse,
-    let_go,
-    widened,
+    to_float32,
 )
+from dorylus.paging import PagedArray
 from dorylus.partition.ghosts import Ghosts, SendList, make_ghosts
 from dorylus.partition.partition_plan import PartitionPlan
 from dorylus.partition.shard import Csr, Ids, Shard
@@ -155,8 +156,11 @@ class LocalShard:
     """One server's shard laid out by a cut. Features are the graph's, and so are edges where the shard holds none.
 
     ``mine`` are the intervals it owns, ``ids`` the vertices of own rows and then of in-ghosts, ``ghosts`` and
-    ``out_ghosts`` where the rows of ghosts lie, forward and backward.
+    ``out_ghosts`` where the rows of ghosts lie, forward and backward. ``paged_features``: the features as they lie in
+    a file, under a memory limit.
     """
+
+    paged_features: PagedArray | None = None
 
     def __init__(self, shard: Shard, cut: PartitionPlan, graph: Source) -> None:
         self.shard, self.cut, self.graph = shard, cut, graph
@@ -217,7 +221,7 @@ class LocalShard:
         kept = self._made.get("wide")
         if isinstance(kept, np.ndarray):
             return kept
-        made = widened(self.dense_features(ghosts=True, keep=keep and not self.half_features))
+        made = to_float32(self.dense_features(ghosts=True, keep=keep and not self.half_features))
         if keep and self.half_features:
             self._made["wide"] = made
         return made
@@ -233,11 +237,18 @@ class LocalShard:
         features = self.graph.features
         return not isinstance(features, _Sparse) and features.dtype == np.float16
 
+    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
+        """Some columns of some own rows of the features, dense and float32; of paged ones, rows that are in memory."""
+        features = self.graph.features
+        if isinstance(features, _Sparse):
+            return features.to_dense(self.layout.order[begin:end])[:, columns]
+        return to_float32(self.dense_features()[begin:end, columns])
+
     def feature_columns(self, columns: slice) -> FloatArray:
         """Some columns of the dense features of own vertices and in-ghosts."""
         features = self.graph.features
         assert not isinstance(features, _Sparse)
-        return widened(features[:, columns][self.ids])
+        return to_float32(features[:, columns][self.ids])
 
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
@@ -261,11 +272,11 @@ class LocalShard:
         if not self._in_order and keep_features:  # copied when they are first asked for, which is now
             self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
         if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
-            let_go(features)
+            drop_pages(features)
         if isinstance(self.graph, Graph) and not (self._in_order and keep_edges):
             for array in (self.graph.indices, self.graph.edge_weight):
                 if array is not None:
-                    let_go(array)
+                    drop_pages(array)
 
     def reads(self) -> Reads:
         """Which intervals each own interval gathers from and which gather from it, itself always among them."""

@@ -5,8 +5,8 @@ import numpy as np
 from dorylus.errors import ConfigError
 from dorylus.extras import optional
 from dorylus.graph import Graph, IdArray, OffsetArray, csr_from_edges
-from dorylus.ingest import IngestProgress, Tell
 from dorylus.partition.reading import Reading
+from dorylus.progress import StageProgress, Tell
 
 INSTALL = 'pip install "dorylus[metis]"'
 
@@ -21,7 +21,7 @@ def metis_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArra
     pymetis = optional("pymetis", INSTALL)
     number = pymetis.zero_copy_dtype()
     _check_size(graph, np.iinfo(number).max)
-    tell(IngestProgress("metis is at work", 0, None, "edges"))
+    tell(StageProgress("metis is at work", 0, None, "edges"))
     indptr, indices = _links(graph)
     try:
         found = pymetis.part_graph(

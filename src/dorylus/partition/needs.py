@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from dorylus.errors import ConfigError
-from dorylus.graph import Address, Graph, is_elsewhere
+from dorylus.errors import ConfigError, given
+from dorylus.graph import Address, Graph, is_remote
 from dorylus.partition.limit import SLACK, MemoryNeed, check_space, need_of, scratch_space, shards_space, shares_of
 from dorylus.partition.reading import leave, scratch_beside
 from dorylus.partition.shard_store import Shards
@@ -50,7 +50,7 @@ def plan_partitioning(
     beside = scratch_beside(graph, out)
     if scratch:
         check_space(beside, scratch, "sorting the edges")
-    if out is not None and not is_elsewhere(out):
+    if out is not None and not is_remote(out):
         check_space(beside, shards, "writing the shards")
     return PartitionNeeds(
         method=method, limit=parse_bytes(memory), least=resident_bytes() + SLACK + worst.least, worst=worst,
@@ -65,6 +65,7 @@ def check_reuniting(shards: Shards, memory: int | str) -> None:
     needed = resident_bytes() + SLACK + graph + 32 * shards.num_edges // shards.num_servers
     if needed > limit:
         raise ConfigError(
-            f"memory={limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} together takes "
+            f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} "
+            "together takes "
             f"{format_bytes(needed)}: their edges are held in memory. Give more, or partition the graph's own store."
         )

@@ -17,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import Address, AnyArray, Graph, IdArray, OffsetArray
-from dorylus.ingest import Tell, silent
 from dorylus.partition.layout import VERTEX_WORK
 from dorylus.partition.limit import check_space, need_of, scratch_space, shares_of
 from dorylus.partition.metis import metis_parts
 from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
 from dorylus.partition.streaming import stream_parts
+from dorylus.progress import Tell, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,9 @@ def make_partitioning(
     make = _MAKERS[method]
     if passes is not None:
         if method != "stream":
-            raise ConfigError(f"passes={passes} with method={method!r}: only 'stream' takes passes. Leave it out.")
+            raise ConfigError(
+                f"{given('passes', passes)} with {given('method', method)}: only 'stream' takes passes. Leave it out."
+            )
         make = partial(stream_parts, passes=passes)
     shares = shares_of(graph, need_of(graph, "divide", servers, method), memory)
     scratch = scratch_beside(graph) if scratch_dir is None else Path(scratch_dir)
@@ -197,8 +199,9 @@ def _check(graph: Graph, servers: int, seed: int) -> None:
         raise ConfigError(f"{graph.name} has no vertices: there is nothing for a server to own.")
     if not 1 <= servers <= graph.num_vertices:
         raise ConfigError(
-            f"servers={servers}, but {graph.name} has {graph.num_vertices:,} vertices. A server owns at least one "
+            f"{given('servers', servers)}, but {graph.name} has {graph.num_vertices:,} vertices. A server owns at "
+            "least one "
             f"vertex: use from 1 to {graph.num_vertices:,}."
         )
     if not 0 <= seed < 2**63:
-        raise ConfigError(f"seed={seed}: use a whole number from 0 to 2^63 - 1.")
+        raise ConfigError(f"{given('seed', seed)}: use a whole number from 0 to 2^63 - 1.")

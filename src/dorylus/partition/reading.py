@@ -28,20 +28,20 @@ from dorylus.graph import (
     IdArray,
     OffsetArray,
     OutEdges,
-    bring_in,
     disk_folder,
+    drop_pages,
     file_system_in_memory,
     inverse,
-    is_elsewhere,
-    let_go,
-    not_on_a_disk,
+    is_remote,
+    not_on_disk,
     open_out_edges,
+    preload_pages,
 )
-from dorylus.ingest import IngestProgress, Tell, silent
 from dorylus.paging import PagedArray, Pager
 from dorylus.partition.limit import PartitionShares
 from dorylus.partition.paged_shard import Bounds, PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges
 from dorylus.partition.shard import Ids
+from dorylus.progress import StageProgress, Tell, silent
 
 SORTED = 1 << 18  # edges that the sort hands on together
 
@@ -195,11 +195,11 @@ def reading(graph: Graph, shares: PartitionShares, scratch: str | PathLike[str])
         return
     kind = file_system_in_memory(scratch)
     if kind is not None:
-        raise ConfigError(not_on_a_disk(scratch, kind))
+        raise ConfigError(not_on_disk(scratch, kind))
     pager = Pager(scratch)
     try:
         if shares.in_any_order:
-            bring_in(graph.indices)
+            preload_pages(graph.indices)
         merge, block = shares.merge_bytes, shares.block_edges
         yield Reading(graph, shares, Sorting(scratch, pager, shares.sort_bytes, merge, block))
     finally:
@@ -212,7 +212,7 @@ def leave(graph: Graph) -> None:
     labels = () if graph.labels is None else (graph.labels,)
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
     for array in (graph.indptr, graph.indices, *weight, *labels):
-        let_go(array)
+        drop_pages(array)
 
 
 def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
@@ -222,7 +222,7 @@ def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
     """
     beside: list[Path] = []
     for place in (out, graph.store):
-        if place is not None and not is_elsewhere(place):
+        if place is not None and not is_remote(place):
             folder = Path(place).absolute().parent
             while not folder.exists():
                 folder = folder.parent
@@ -258,7 +258,7 @@ class Across:
             bits = read_by, written_by
             num_cut += native.partition_across(near, indices, parts, *bits, first_part=first, first_row=begin)
             done += indices.size
-            tell(IngestProgress("counting cut edges", done, reading.graph.num_edges, "edges"))
+            tell(StageProgress("counting cut edges", done, reading.graph.num_edges, "edges"))
         return cls(first, num_cut, read_by, written_by)
 
     def num_read(self) -> int:

@@ -34,19 +34,19 @@ from dorylus.graph import (
     compare_checksums,
     files_of,
     inverse,
-    is_elsewhere,
+    is_remote,
     map_arrays,
     new_folder,
     read_manifest,
     whole_number,
-    writing_alone,
+    write_lock,
 )
-from dorylus.ingest import IngestProgress, Tell, silent
 from dorylus.partition.limit import check_space, need_of, shards_space, shares_of
 from dorylus.partition.paged_shard import PagedCsr, PagedDegrees
 from dorylus.partition.partitioning import Partitioning, make_partitioning
 from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
 from dorylus.partition.shard import Csr, Ids, Shard, by_owner, edge_names, from_arrays, outline, reunite, side_arrays
+from dorylus.progress import StageProgress, Tell, silent
 
 
 def write_shards(folder: NewFolder, reading: Reading, parts: Ids, num_parts: int, tell: Tell) -> None:
@@ -104,7 +104,7 @@ class _ShardWriter:
                 assert values is not None
                 weights.write(values)
             self.done += found.size
-            self.tell(IngestProgress("writing the shards", self.done, total, "edges"))
+            self.tell(StageProgress("writing the shards", self.done, total, "edges"))
 
 
 def selected(edges: PagedCsr, ids: Ids, names: Ids) -> Iterator[Csr]:
@@ -216,7 +216,7 @@ def save_shards(
     written is the same. ``tell`` is called with how far it is.
     """
     check_target(path, SHARDS, overwrite)
-    if not is_elsewhere(path):
+    if not is_remote(path):
         check_space(Path(path).absolute(), shards_space(graph, partitioning.num_parts), "writing the shards")
     shares = shares_of(graph, need_of(graph, "save", partitioning.num_parts, partitioning.method), memory)
     with reading(graph, shares, scratch_beside(graph, path)) as edges:
@@ -242,7 +242,7 @@ def save_shards_once(path: Address, graph: Graph, partitioning: Partitioning) ->
     """
     if SHARDS.is_at(path):
         return
-    with nullcontext() if is_elsewhere(path) else writing_alone(Path(path)):
+    with nullcontext() if is_remote(path) else write_lock(Path(path)):
         try:
             if not SHARDS.is_at(path):
                 save_shards(path, graph, partitioning)

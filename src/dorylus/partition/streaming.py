@@ -25,10 +25,10 @@ import numpy as np
 from dorylus.backends import native
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph, IdArray, OffsetArray
-from dorylus.ingest import IngestProgress, Tell
 from dorylus.partition.limit import LARGEST_CLUSTER
 from dorylus.partition.paged_shard import PagedCsr
 from dorylus.partition.reading import Reading
+from dorylus.progress import StageProgress, Tell
 
 
 class Clusters(NamedTuple):
@@ -198,7 +198,7 @@ class _PassProgress:
     def to(self, done: int) -> None:
         """So many in all: passes may be left out."""
         self.done = min(done, self.total)
-        self.tell(IngestProgress(self.stage, self.done, self.total, "edges"))
+        self.tell(StageProgress(self.stage, self.done, self.total, "edges"))
 
 
 @dataclass

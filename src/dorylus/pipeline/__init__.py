@@ -1,10 +1,11 @@
-"""When each task may run, and nothing else: no clock, no thread, no socket, no tensor.
+"""When each task may run: task tables, schedules, the staleness bound and the scheduler.
 
-``Scheduler.handle(event) -> list[Action]`` is the whole face; each server has a scheduler of its own. The live engine,
-the tests and any simulator run the same one; what a task does is the business of :mod:`dorylus.servers`.
+``Scheduler.handle(event) -> list[Action]`` is the whole interface; each server has its own scheduler. The package has
+no clock, thread, socket or tensor, so the engine, the tests and any simulator run the same scheduler. What a task does
+is defined in :mod:`dorylus.servers`.
 """
 
-from dorylus.pipeline.messages import (
+from dorylus.pipeline.events import (
     Action,
     Arrived,
     EpochFinished,

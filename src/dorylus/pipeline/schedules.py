@@ -1,6 +1,7 @@
-"""Schedules: how much of the task table's freedom is used, and how far intervals may drift apart.
+"""The three schedules: ``no_pipe``, ``pipe`` and ``async`` with a staleness bound.
 
-Each turns a task table into a :class:`Schedule`. The scheduler reads tables and a bound; it knows no modes.
+Each turns a task table into a :class:`Schedule`: what tasks wait for, and how far intervals may drift apart. The
+scheduler reads tables and a bound (:mod:`dorylus.pipeline.staleness`); it knows no modes.
 """
 
 from collections.abc import Callable
@@ -16,9 +17,9 @@ MODES = ("pipe", "no_pipe", "async")
 class Schedule:
     """What tasks wait for in exact epochs and in relaxed ones (the same steps, fewer needs), and the staleness bound.
 
-    An interval may start a relaxed epoch e, itself preceded by a relaxed one, when every interval everywhere has
-    finished epoch e - 1 - ``staleness``; around an exact epoch, when every one has finished epoch e - 1. The first
-    epoch a scheduler runs is always exact: no values are there yet.
+    An interval may start a relaxed epoch e that follows a relaxed one when every interval of the cluster has finished
+    epoch e - 1 - ``staleness``; before and after an exact epoch, when every interval has finished epoch e - 1. The
+    first epoch a scheduler runs is always exact: no older values are there to read.
     """
 
     exact: TaskTable
@@ -34,24 +35,24 @@ MakeSchedule = Callable[[TaskTable], Schedule]
 
 
 def pipe(table: TaskTable) -> Schedule:
-    """A task starts as soon as the values it reads are there: exact, and intervals overlap."""
+    """A task starts as soon as the values it reads are present: exact, and intervals overlap."""
     return Schedule(table, table)
 
 
 def no_pipe(table: TaskTable) -> Schedule:
-    """Each step finishes everywhere before the next begins: exact, nothing overlaps (the paper's baseline)."""
+    """Each step finishes on all intervals before the next begins: exact, nothing overlaps (the paper's baseline)."""
     steps = [table.steps[0]]
     for index, step in enumerate(table.steps[1:], start=1):
-        # The table's own needs stay: a peer that has finished is no proof that its rows are here.
+        # The table's own needs stay: a peer's report that it has finished does not mean that its rows have arrived.
         needs = dict.fromkeys((Need(index - 1, Scope.EVERY), *step.needs))
         steps.append(replace(step, needs=tuple(needs)))
     return pipe(TaskTable(tuple(steps)))
 
 
 def bounded(staleness: int) -> MakeSchedule:
-    """After an exact first epoch, a task waits for its own interval only and reads whatever values are there.
+    """After an exact first epoch, a task waits for its own interval only and reads the values that are present.
 
-    Values it reads of other intervals are at most ``staleness`` + 1 epochs old, and at most ``staleness`` ahead.
+    Values of other intervals are at most ``staleness`` + 1 epochs old, and at most ``staleness`` ahead.
     """
 
     def schedule(table: TaskTable) -> Schedule:

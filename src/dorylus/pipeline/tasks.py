@@ -1,12 +1,12 @@
 """The task table: which steps an epoch has, and what each waits for.
 
 A *step* is one row of the table (gather of layer 1, say); a *task* is that step for one interval in one epoch.
-A need names an earlier step and whose part of it must be finished:
+A need names an earlier step and the intervals that must have finished it:
 
-    OWN          the same interval's
+    OWN          the same interval
     SOURCES      every interval this one gathers from (edges lead from there to here)
     READERS      every interval that gathers from this one (edges lead from here to there)
-    EVERY        all intervals' on all servers
+    EVERY        all intervals on all servers
     PREVIOUS     the interval before this one on the same server (the same step: accumulation in a fixed order)
 
 Intervals are numbered over the whole cluster; a server owns a range of them.
@@ -41,7 +41,7 @@ DENSE = frozenset(
 
 
 class Scope(Enum):
-    """Whose part of an earlier step a task waits for."""
+    """The intervals whose part of an earlier step a task waits for."""
 
     OWN = "own"
     SOURCES = "sources"
@@ -67,7 +67,7 @@ class Step:
 
     @property
     def own_needs(self) -> tuple[Need, ...]:
-        """The needs that look at no other interval."""
+        """The needs that concern no other interval."""
         return tuple(need for need in self.needs if need.scope is Scope.OWN)
 
 
@@ -81,7 +81,7 @@ class Task(NamedTuple):
     kind: Kind
 
     # The tuple order *is* the priority: lowest epoch, then forward before backward and layer by layer (phase),
-    # then interval, then step, so that one interval's values are used while they are still warm.
+    # then interval, then step, so that one interval's values are used while they are in cache.
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class TaskTable:
 
 @dataclass(frozen=True)
 class Reads:
-    """Who reads from whom on one server, whose intervals are ``mine``.
+    """Which intervals read from which, for one server, whose intervals are ``mine``.
 
-    ``sources[i - mine.start]`` are the intervals that interval i gathers from, on whatever server they are, and
+    ``sources[i - mine.start]`` are the intervals that interval i gathers from, on any server, and
     ``readers[i - mine.start]`` those that gather from i.
     """
 
@@ -124,7 +124,7 @@ class Reads:
 
     @classmethod
     def of(cls, sources: Sequence[frozenset[int]]) -> "Reads":
-        """The relation and its reverse from the sources of every interval, all of them on one server."""
+        """The relation and its reverse, given the sources of every interval; all intervals are on one server."""
         readers: list[set[int]] = [set() for _ in sources]
         for reader, read in enumerate(sources):
             for source in read:
@@ -133,5 +133,5 @@ class Reads:
 
     @classmethod
     def complete(cls, num_intervals: int) -> "Reads":
-        """Every interval gathers from every other: what a dense graph on one server looks like."""
+        """Every interval gathers from every interval, as in a dense graph on one server."""
         return cls.of([frozenset(range(num_intervals))] * num_intervals)

@@ -18,6 +18,7 @@ from rich import box
 from rich.table import Table
 
 from dorylus.cost import Bill, dollars
+from dorylus.pools import POOLS
 from dorylus.report import units
 from dorylus.report.summary import Summary, ages_of, summarise
 from dorylus.runs import Record
@@ -166,7 +167,9 @@ def pool_rows(summary: Summary) -> list[tuple[str, str]]:
     faults = f"{told['timeouts']:,} timed out, {told['losses']:,} lost, {told['throttled']:,} throttled"
     where = f"{summary.config.get('pool')}, {told['data_path']}, {told['functions']:,} at once at the end"
     count = f"{told['invocations']:,} ({told['cold_starts']:,} cold), {sizes}"
-    if summary.config.get("pool") == "ray":  # nothing of it is billed by itself
+    pool = POOLS.get(str(summary.config.get("pool")))
+    # Where functions run torch, no invocation is billed by itself.
+    if pool is not None and pool.has_functions and pool.runs_torch:
         return [("dense tasks", f"{where}; {count}"), ("tried again", again if told["relaunches"] else "–")]
     return [
         ("functions", where),

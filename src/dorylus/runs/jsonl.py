@@ -53,7 +53,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 class JsonlSink:
-    """Writes each record as a line; with ``append``, after the lines of the file, less a last one that a crash cut off."""
+    """Writes each record as a line; with ``append``, after the whole lines that are in the file."""
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
         self.path = Path(path)
@@ -124,7 +124,7 @@ def mend(path: Path) -> None:
 
 
 def _last_line(file: BinaryIO, end: int) -> int:
-    """Where the last line begins, which is the end of the file where the last line is whole; searched from the end by blocks."""
+    """Where the last line begins, searched from the end; the end of the file where the last line is whole."""
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
         file.seek(begin)

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
         ServersLostError,
         Training,
     )
+    from dorylus.runtime.settings import ClusterSettings
 
 __all__ = [
+    "ClusterSettings",
     "EpochDroppedError",
     "EpochReport",
     "Job",
@@ -45,5 +47,6 @@ __getattr__ = lazy_names(
         "ray": "NodeJob RaySettings ray_servers settled_threads",
         "remote": "RemoteRuntime",
         "runtime": "EpochDroppedError EpochReport Job Note Outputs PoolNews Runtime ServersLostError Training",
+        "settings": "ClusterSettings",
     },
 )

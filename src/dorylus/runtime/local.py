@@ -10,7 +10,6 @@ from typing import Any
 from torch import Tensor
 
 from dorylus.graph import Degrees, Graph
-from dorylus.memory import SpillSettings
 from dorylus.paging import Moved, Pager
 from dorylus.partition import LocalShard, PagedLocalShard, PartitionPlan, Shards, cut_shard, whole_shard
 from dorylus.pools import PoolHandle, TensorPool
@@ -18,7 +17,7 @@ from dorylus.progress import Tell, silent
 from dorylus.runtime.runtime import EpochDroppedError, EpochReport, Job, Outputs
 from dorylus.runtime.server_pass import TrainedWeights
 from dorylus.runtime.server_process import ServerProcess
-from dorylus.servers import Paging, ParameterServers, PSState
+from dorylus.servers import PagedStorage, ParameterServers, PSState
 
 
 class LocalRuntime:
@@ -35,12 +34,13 @@ class LocalRuntime:
         first = 0 if job.training is None else job.training.first_epoch
         with ExitStack() as undo:  # what has started is stopped if a later part fails
             undo.callback(self._pool.pool.close)
-            self._paging = _paging(job.limited, job.deadline_s, report_progress)
-            if self._paging is not None:
-                undo.callback(self._paging.pager.close)
-            shards = _shards(job, job.graph, self._paging)
+            self._pager = None if job.limited is None else Pager(job.limited.scratch, job.deadline_s, report_progress)
+            if self._pager is not None:
+                undo.callback(self._pager.close)
+            shards = _shards(job, job.graph, self._pager)
+            storage = _paged_storage(job, self._pager)
             self._process = ServerProcess(
-                job, shards, self._pool.pool, self._trained, first_epoch=first, paging=self._paging
+                job, shards, self._pool.pool, self._trained, first_epoch=first, storage=storage
             )
             if job.bounded is not None:
                 _release_files(job, shards)
@@ -57,7 +57,7 @@ class LocalRuntime:
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
         if math.isfinite(loss):  # the trainer reports a loss that is not
-            self._parameters.look(f"after epoch {epoch + 1}")
+            self._parameters.check_finite(f"after epoch {epoch + 1}")
         seconds, traffic = time.perf_counter() - start, {**done.traffic, **self._weight_traffic()}
         after = self._moved()
         moved = None if before is None or after is None else after.since(before)
@@ -110,12 +110,12 @@ class LocalRuntime:
         """Stop threads and pool."""
         self._process.close()
         self._pool.pool.close()
-        if self._paging is not None:
-            self._paging.pager.close()
+        if self._pager is not None:
+            self._pager.close()
 
     def _moved(self) -> Moved | None:
         """Bytes between memory and files so far; None where nothing is paged."""
-        return None if self._paging is None else self._paging.pager.mover.moved
+        return None if self._pager is None else self._pager.mover.moved
 
     def _weight_traffic(self) -> dict[str, int]:
         """Bytes of weights and their gradients since the last call, by kind."""
@@ -125,15 +125,15 @@ class LocalRuntime:
         return dict(fresh)
 
 
-def _paging(limited: SpillSettings | None, deadline_s: float, report_progress: Tell) -> Paging | None:
-    if limited is None:
+def _paged_storage(job: Job, pager: Pager | None) -> PagedStorage | None:
+    if pager is None or job.limited is None:
         return None
-    return Paging(Pager(limited.scratch, deadline_s, report_progress), limited.holding, limited.static_blocks)
+    return PagedStorage(job.backend, pager, job.limited.policy, job.limited.static_blocks)
 
 
-def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[LocalShard]:
-    if paging is not None:
-        return [PagedLocalShard(graph, job.cut, paging.pager)]
+def _shards(job: Job, graph: Graph, pager: Pager | None) -> list[LocalShard]:
+    if pager is not None:
+        return [PagedLocalShard(graph, job.cut, pager)]
     degrees = Degrees.of(graph) if job.saved is None else None
     return [local_shard(graph, job.cut, job.saved, server, degrees) for server in range(job.cut.num_servers)]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dorylus.runtime.fence import Fence, OtherSessionError, PeerLostError
 from dorylus.runtime.runtime import Job
-from dorylus.servers import ParameterServers, PSState, Weights, cut_slices, part_of
+from dorylus.servers import ParameterServers, PSState, Weights, slice_parameters, state_part
 from dorylus.wire import BETWEEN_SERVERS, DataPort, Frame, Refused, RunKeys
 
 END_S = 20.0  # for the driver to end an epoch
@@ -24,7 +24,7 @@ KEY_LIFETIME_S = 30 * 86400.0  # the port closes with its process, which ends wi
 
 def slices_of(program: nn.Module, num_servers: int) -> list[list[str]]:
     """The names of the parameters that each parameter server holds."""
-    return cut_slices({name: each.numel() for name, each in program.named_parameters()}, num_servers)
+    return slice_parameters({name: each.numel() for name, each in program.named_parameters()}, num_servers)
 
 
 class ParameterNode:
@@ -69,7 +69,7 @@ class ParameterNode:
         if not self._fence.wait_for_earlier(session, END_S):
             raise PeerLostError(f"an update of an earlier session was not over within {END_S:g} s.")
         with self._fence.within(session, "restore"):
-            self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
+            self._parameters.restore(self._start if state is None else state_part(state, self._parameters.names))
             self._end(epoch)
 
     def key(self, session: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class ParameterNode:
         with self._fence.within(session, "end_epoch"):
             try:
                 self._parameters.end_epoch(loss)
-                self._parameters.look(f"after epoch {epoch}")
+                self._parameters.check_finite(f"after epoch {epoch}")
                 return self._parameters.state() if with_state else None, self._fence.take_refused()
             finally:
                 self._end(epoch)  # also if the run diverged: no update waits in vain

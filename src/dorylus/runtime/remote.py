@@ -28,7 +28,7 @@ from dorylus.runtime.runtime import (
     ServersLostError,
     total_loss,
 )
-from dorylus.servers import PSState, joined
+from dorylus.servers import PSState, join_states
 
 BACK_OFF_S = 1.0
 
@@ -132,7 +132,7 @@ class RemoteRuntime:
             self._take_end()
         if self._kept is not None and self._kept_epoch == self._epoch:
             return self._kept
-        return self._recovering(lambda: joined(self._ask(self._parameters, "state")))
+        return self._recovering(lambda: join_states(self._ask(self._parameters, "state")))
 
     def restore(self, state: PSState) -> None:
         """Continue from a state."""
@@ -285,7 +285,7 @@ class RemoteRuntime:
             answers = self._parameters.answers(asked)
             self._note_refused(sum(refused for _, refused in answers))
             if keep:
-                self._keep(joined([state for state, _ in answers]), epoch)
+                self._keep(join_states([state for state, _ in answers]), epoch)
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch

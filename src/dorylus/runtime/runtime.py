@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dorylus.backends import Backend, NativeBackend
 from dorylus.errors import TrainingError
 from dorylus.memory import MemoryBounds, SpillSettings
 from dorylus.paging import Moved
@@ -66,6 +67,7 @@ class Job:
     ghost_bf16: bool = False
     limited: SpillSettings | None = None
     bounded: MemoryBounds | None = None
+    backend: Backend = field(default_factory=NativeBackend)  # for the array work of graph servers
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,11 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus import process_memory
 from dorylus.errors import DataError, DorylusError
-from dorylus.graph import Graph, let_go
-from dorylus.paging import PagedArray
+from dorylus.graph import Graph, drop_pages
 from dorylus.partition import Ids, LocalShard, Source
 from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
@@ -22,12 +20,20 @@ from dorylus.runtime.engine import Done, Engine, EnginePass, Failed, Span
 from dorylus.runtime.runtime import Block, Delivery, Job, Training
 from dorylus.runtime.server_pass import FixedWeights, RemotePeers, ServerPass, Weights
 from dorylus.saga import IGNORED, Targets, steps_of
-from dorylus.servers import Arena, BoundedArena, GraphServer, Paging, PassSettings, Peers
+from dorylus.servers import (
+    Arena,
+    BoundedArena,
+    GraphServer,
+    MemoryStorage,
+    PassSettings,
+    Peers,
+    StaticRows,
+    Storage,
+)
 
-Matrix = NDArray[np.float32]
 TRAINING, EVALUATION = "training", "evaluation"
 BLOCK = 1 << 20  # vertices whose labels are read together
-Static = Mapping[int, Mapping[int, Matrix | PagedArray]]  # by server: gathers that are made only once, by layer
+Static = Mapping[int, Mapping[int, StaticRows]]  # by server: gathers that are made only once, by layer
 
 
 @dataclass(frozen=True)
@@ -64,10 +70,10 @@ class ServerProcess:
         first_epoch: int = 0,
         remote: Callable[[str], RemotePeers] | None = None,
         static: Static | None = None,
-        paging: Paging | None = None,
+        storage: Storage | None = None,
     ) -> None:
-        self._job, self._shards, self._pool, self._remote, self._paging = job, shards, pool, remote, paging
-        self._arena = Arena() if job.bounded is None else BoundedArena(job.bounded.matrices)
+        self._job, self._shards, self._pool, self._remote = job, shards, pool, remote
+        self._storage: Storage = _in_memory(job) if storage is None else storage
         self._fixed = FixedWeights()
         self._engine = Engine(job.threads, job.deadline_s)
         try:
@@ -99,6 +105,7 @@ class ServerProcess:
         epoch = training.epoch + 1
         with self._files_checked():
             spans = self._engine.run(training, epoch, permit)
+            self._job.backend.synchronise()
         if self._job.bounded is not None and process_memory.private_bytes() > self._job.bounded.process:
             process_memory.give_back()
         waits, training.waits = training.waits, 0
@@ -147,7 +154,7 @@ class ServerProcess:
         """Release all matrices but the static ones. The passes have failed; one of their tasks may still run."""
         for each in self.passes().values():
             each.forget()
-        self._arena.clear()
+        self._storage.clear()
 
     @contextmanager
     def _files_checked(self) -> Iterator[None]:
@@ -181,7 +188,7 @@ class ServerProcess:
         settings = PassSettings(training=False, bf16=self._job.bf16, ghost_bf16=self._job.ghost_bf16)
 
         def make(shard: LocalShard, peers: Peers) -> GraphServer:
-            return GraphServer(shard, plan, steps, self._arena, peers, settings, paging=self._paging)
+            return GraphServer(shard, plan, steps, self._job.backend, self._storage, peers, settings)
 
         return ServerPass(
             self._shards,
@@ -207,7 +214,8 @@ class ServerProcess:
 
         def make(shard: LocalShard, peers: Peers) -> GraphServer:
             targets = targets_of(self._job.graph, training, shard.layout.order)
-            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets, self._paging)
+            backend, storage = self._job.backend, self._storage
+            server = GraphServer(shard, training.plan, steps, backend, storage, peers, settings, targets)
             server.share_static(self.static[shard.server])
             return server
 
@@ -244,6 +252,11 @@ class ServerProcess:
         return dict(fresh)
 
 
+def _in_memory(job: Job) -> Storage:
+    bounded, backend = job.bounded, job.backend
+    return MemoryStorage(backend, Arena(backend) if bounded is None else BoundedArena(backend, bounded.matrices))
+
+
 def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
     """The labels that the loss compares the outputs of some vertices with; vertices outside train_mask do not count."""
     assert graph.labels is not None
@@ -255,7 +268,7 @@ def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
         labels[begin : begin + BLOCK][~graph.train_mask[some]] = IGNORED
     for read in (graph.labels, graph.train_mask):
         if isinstance(read, np.ndarray):
-            let_go(read)
+            drop_pages(read)
     return Targets(training.loss, torch.from_numpy(labels), training.loss_total)
 
 

@@ -10,6 +10,7 @@ from dorylus.saga.gin import GIN
 from dorylus.saga.layer import Layer, Rows
 from dorylus.saga.lower import Plan, Savings, lower
 from dorylus.saga.program import Program, Recipe
+from dorylus.saga.reductions import GatherSpec, GradientTask, Reduction, RowMatrix
 from dorylus.saga.sage import SAGE
 from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
@@ -29,6 +30,8 @@ __all__ = [
     "Body",
     "Call",
     "Gather",
+    "GatherSpec",
+    "GradientTask",
     "Kept",
     "Layer",
     "Loss",
@@ -36,7 +39,9 @@ __all__ = [
     "Plan",
     "Program",
     "Recipe",
+    "Reduction",
     "Reply",
+    "RowMatrix",
     "Rows",
     "Saved",
     "Savings",

@@ -34,8 +34,7 @@ def in_blocks(plan: Plan, blocks: int) -> Plan:
 
 def can_be_cut(stage: Gather) -> bool:
     """Whether columns can be gathered apart, and the gather is not one that is made but once."""
-    plain = stage.over is None and stage.layer.reduce in ("sum", "mean", "max")
-    return plain and stage.output.source != "static" and stage.output.columns > LINE
+    return stage.spec.splits_columns and stage.output.source != "static" and stage.output.columns > LINE
 
 
 def block_columns(columns: int, blocks: int) -> int:

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Norm
 from dorylus.saga.options import checked
+from dorylus.saga.reductions import Reduction, reduction_of
 from dorylus.saga.sparse import SparseRows
 
 Rows = Tensor | SparseRows
@@ -51,7 +52,7 @@ class Layer(nn.Module):
       order and sets ``transform_first``; the bodies must honour it (see :mod:`dorylus.saga.gcn`).
     """
 
-    reduce: Reduce = "sum"
+    reduce: Reduce | Reduction = "sum"
     norm: Norm = "none"
     self_loops: bool = False
     own: Literal["input", "prepared", "none"] = "input"
@@ -133,4 +134,5 @@ class Layer(nn.Module):
     @property
     def edge_norm(self) -> Norm:
         """The weights edges carry: a mean of rows is a sum weighted by one over the in-degree."""
-        return "mean" if self.reduce == "mean" and not self.has_apply_edge else self.norm
+        rows = reduction_of(self).rows
+        return self.norm if rows is None or rows.edge_norm is None or self.has_apply_edge else rows.edge_norm

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError
-from dorylus.saga.gat import GAT
 from dorylus.saga.layer import Layer
 from dorylus.saga.program import Program
+from dorylus.saga.reductions import reduction_of
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
 
 
@@ -153,14 +153,24 @@ def _probe(label: str, body: Callable[..., Any], *columns: int) -> tuple[Tensor,
 
 
 def _check_messages(index: int, layer: Layer, parts: tuple[Tensor, ...]) -> None:
-    if layer.reduce == "softmax" and (len(parts) != 2 or parts[1].shape[1] != layer.heads):
+    reduction = reduction_of(layer)
+    scores = reduction.messages is not None and reduction.messages.scores
+    if scores and (len(parts) != 2 or parts[1].shape[1] != layer.heads):
         raise ConfigError(
-            f"layer {index} reduces by softmax: its apply_edge must return (message, score), with {layer.heads} "
+            f"layer {index} reduces by {reduction}: its apply_edge must return (message, score), with {layer.heads} "
             "columns of scores, one a head."
         )
-    if layer.reduce != "softmax" and len(parts) != 1:
+    if not scores and len(parts) != 1:
         raise ConfigError(
             f"apply_edge of layer {index} returns {len(parts)} tensors: return one tensor, or reduce by 'softmax'."
+        )
+
+
+def _check_layer_class(index: int, layer: Layer) -> None:
+    reduction = reduction_of(layer)
+    if reduction.only_for is not None and reduction.only_for not in (each.__name__ for each in type(layer).__mro__):
+        raise ConfigError(
+            f"layer {index} reduces by {reduction}, which only {reduction.only_for} does: use 'softmax' in its stead."
         )
 
 
@@ -170,8 +180,9 @@ class _Lowering:
         self.sparse = sparse
         self.training = training
         first = layers[0]
-        plain = first.reduce in ("sum", "mean", "max") and not first.has_apply_edge
-        self.static = savings.cache_first_gather and plain and not first.prepares and first.dropout == 0
+        rows = None if first.has_apply_edge else reduction_of(first).rows
+        once = rows is not None and rows.made_once
+        self.static = savings.cache_first_gather and once and not first.prepares and first.dropout == 0
         self.stages: list[Stage] = []
         self.rows: list[Slot | None] = []  # every layer's output
         self.prepared: tuple[Slot, ...] = ()
@@ -221,8 +232,7 @@ class _Lowering:
 
     def _gather(self, index: int, x: Slot) -> Slot:
         layer = self.layers[index]
-        if layer.reduce == "attention" and not isinstance(layer, GAT):
-            raise ConfigError(f"layer {index} reduces by attention, which only GAT does: use 'softmax' in its stead.")
+        _check_layer_class(index, layer)
         static = index == 0 and self.static
         needs_grad = any(slot.needs_grad for slot in self.prepared) or layer.has_apply_edge
         output = Slot(

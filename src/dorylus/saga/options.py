@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from dorylus.errors import ConfigError, shown
+from dorylus.errors import ConfigError, short_repr
 
 MOST_LAYERS = 100  # how deep a row is needed is kept in a byte
 MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
@@ -74,6 +74,6 @@ def checked(options: dict[str, Any], **rules: OptionRule) -> dict[str, Any]:
         rule = rules.get(name, _RULES[name])
         if not rule.holds(value):
             raise ConfigError(
-                f"{name}={shown(value)}, but {name} is {rule.told}: use {name}={rule.usual}, for instance."
+                f"{name}={short_repr(value)}, but {name} is {rule.told}: use {name}={rule.usual}, for instance."
             )
     return options

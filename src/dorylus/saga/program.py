@@ -9,6 +9,7 @@ from torch import nn
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.layer import Layer
+from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 
 class Program(nn.Module):
@@ -68,7 +69,7 @@ class Program(nn.Module):
 
 
 _KNOWN = {
-    "reduce": ("sum", "mean", "max", "softmax", "attention"),
+    "reduce": tuple(REDUCTIONS),
     "norm": ("symmetric", "mean", "none"),
     "own": ("input", "prepared", "none"),
 }
@@ -80,16 +81,25 @@ def _check_layer(index: int, layer: object) -> None:
     if not isinstance(layer, Layer):
         raise ConfigError(f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer.")
     for what, known in _KNOWN.items():
-        if getattr(layer, what) not in known:
-            raise ConfigError(f"layer {index}: " + unknown_name(what, str(getattr(layer, what)), known))
-    if layer.reduce == "softmax" and not layer.has_apply_edge:
-        raise ConfigError(f"layer {index} reduces by softmax: write an apply_edge that returns (message, score).")
+        value = getattr(layer, what)
+        if value not in known and not (what == "reduce" and isinstance(value, Reduction)):
+            raise ConfigError(f"layer {index}: " + unknown_name(what, str(value), known))
+    _check_reduction(index, layer)
     for name, part in layer.named_modules():
         if isinstance(part, _IMPURE):
             raise ConfigError(
                 f"layer {index} holds {name!r}, a {type(part).__name__}: bodies must be pure functions of the layer's "
                 "weights and rows. Use dropout= of the layer for dropout, and LayerNorm (layer_norm=True) as a norm."
             )
+
+
+def _check_reduction(index: int, layer: Layer) -> None:
+    reduction = reduction_of(layer)
+    if layer.has_apply_edge and reduction.messages is None:
+        raise ConfigError(f"layer {index} reduces by {reduction}, which combines rows, not messages: omit apply_edge.")
+    if not layer.has_apply_edge and reduction.rows is None:
+        returns = " that returns (message, score)" if reduction.messages and reduction.messages.scores else ""
+        raise ConfigError(f"layer {index} reduces by {reduction}: write an apply_edge{returns}.")
 
 
 def _describe(layer: Layer) -> str:
@@ -102,7 +112,7 @@ def _describe(layer: Layer) -> str:
 
 
 def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    return value is None or isinstance(value, bool | int | float | str | Reduction)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from dorylus.saga.dense import IGNORED, loss_sum
 from dorylus.saga.gat import GAT
 from dorylus.saga.layer import Layer
 from dorylus.saga.program import Program
+from dorylus.saga.reductions import reduction_of
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,8 @@ def _layer(layer: Layer, index: int, x: Tensor, graph: Graph, edges: Edges, drop
     if isinstance(layer, GAT):
         keep = _attention_mask(layer, edges, None if drop is None else Dropout(layer.attention_dropout, *drop, index))
         gathered = _attention(layer, parts, edges, keep)
-    elif layer.has_apply_edge:
-        gathered = _edge_messages(layer, parts, edges)
-    elif layer.reduce == "max":
-        gathered = edges.reduce(parts[0][edges.source], "max")
-    else:  # a mean is a sum whose weights are divided by the in-degree
-        gathered = edges.reduce(parts[0][edges.source] * edges.weight[:, None], "sum")
+    else:
+        gathered = _gathered(layer, parts, edges)
     own = {"input": x, "prepared": parts[0], "none": x}[layer.own]
     return layer.finish(x, layer.apply_vertex(own, gathered))
 
@@ -104,14 +101,28 @@ def _attention(layer: GAT, parts: tuple[Tensor, ...], edges: Edges, keep: Tensor
     return edges.reduce(messages.flatten(1), "sum")
 
 
-def _edge_messages(layer: Layer, parts: tuple[Tensor, ...], edges: Edges) -> Tensor:
-    message = layer.apply_edge(parts[0][edges.source], parts[-1][edges.destination], edges.weight[:, None])
-    if layer.reduce != "softmax":
-        assert isinstance(message, Tensor)
-        return edges.reduce(message, layer.reduce)
-    message, score = message
+def _gathered(layer: Layer, parts: tuple[Tensor, ...], edges: Edges) -> Tensor:
+    reduction, values = reduction_of(layer), parts
+    if layer.has_apply_edge:
+        made = layer.apply_edge(parts[0][edges.source], parts[-1][edges.destination], edges.weight[:, None])
+        values = made if isinstance(made, tuple) else (made,)
+    if reduction.reference is not None:
+        return reduction.reference(layer, values, edges)
+    if layer.has_apply_edge:
+        return _reduced(layer, reduction.name, values, edges)
+    if reduction.name == "max":
+        return edges.reduce(parts[0][edges.source], "max")
+    # A mean is a sum whose weights are divided by the in-degree.
+    return edges.reduce(parts[0][edges.source] * edges.weight[:, None], "sum")
+
+
+def _reduced(layer: Layer, how: str, messages: tuple[Tensor, ...], edges: Edges) -> Tensor:
+    if how != "softmax":
+        return edges.reduce(messages[0], how)
+    message, score = messages
     alpha = edges.softmax(score)[:, :, None]
-    return edges.reduce((message.unflatten(1, (layer.heads, -1)) * alpha).flatten(1), "sum")
+    by_head = message.reshape(len(message), layer.heads, -1)
+    return edges.reduce((by_head * alpha).flatten(1), "sum")
 
 
 def _mask(graph: Graph, x: Tensor, drop: Dropout) -> Tensor:

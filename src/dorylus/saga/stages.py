@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from dorylus.saga.layer import Layer, Rows
+from dorylus.saga.reductions import GatherSpec, RowMatrix, reduction_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +133,18 @@ class Gather:
     output: Slot
     over: ApplyEdge | None = None
     after: "Gather | None" = None
+
+    @property
+    def spec(self) -> GatherSpec:
+        """What its reduction declares."""
+        reduction = reduction_of(self.layer)
+        spec = reduction.rows if self.over is None else reduction.messages
+        assert spec is not None  # Program checks it
+        return spec
+
+    def columns_of(self, matrix: RowMatrix) -> int:
+        """The columns of a matrix that it keeps or publishes."""
+        return matrix.num_columns(self.layer, self.output.columns)
 
 
 Stage = ApplyVertex | Loss | Scatter | ApplyEdge | Gather

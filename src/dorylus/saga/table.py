@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from dorylus.pipeline import Kind, Need, Scope, Step, TaskTable
 from dorylus.saga.lower import Plan
+from dorylus.saga.reductions import GradientTask
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot, Stage
 
 
@@ -122,7 +123,7 @@ class _Builder:
         if stage.over is not None:  # one cotangent per edge of the interval: nothing crosses intervals yet
             step = self.add(Kind.GRAD_GATHER, stage, list(self.grad_needs[stage.output]))
             self.edge_step[stage.over] = step
-            self.read(step, stage.output)
+            self._read_values(step, stage, stage.spec.grad_gather)
             self.grad_readers[stage.output].add(step)
             return
         scatter = self.scattered.get(stage)
@@ -135,19 +136,22 @@ class _Builder:
         step = self.add(Kind.GRAD_GATHER, stage, across + own)
         self.last_block = stage, step
         self.grad_readers[stage.output].update((scatter, step))
-        if stage.layer.reduce in ("max", "attention"):  # a sum's gradient needs none of the values
-            self.read(step, *stage.inputs)
+        self._read_values(step, stage, stage.spec.grad_gather)
         for slot in stage.inputs:
             self.grad_needs[slot].append(Need(step, Scope.OWN))
 
     def _grad_scatter(self, stage: Gather) -> int:
         """∇SC of a gather, and right behind it of the blocks of columns before: what it publishes waits nowhere."""
         scatter = self.scattered[stage] = self.add(Kind.GRAD_SCATTER, stage, list(self.grad_needs[stage.output]))
-        if stage.layer.reduce in ("max", "attention"):  # copied from there to what is published
-            self.read(scatter, *stage.inputs, stage.output)
+        self._read_values(scatter, stage, stage.spec.grad_scatter)
         if stage.after is not None:
             self._grad_scatter(stage.after)
         return scatter
+
+    def _read_values(self, step: int, stage: Gather, task: GradientTask) -> None:
+        self.read(step, *(stage.inputs[position] for position in task.reads))
+        if task.reads_output:
+            self.read(step, stage.output)
 
     def _grad_apply_edge(self, stage: ApplyEdge) -> None:
         step = self.add(Kind.GRAD_APPLY_EDGE, stage, [Need(self.edge_step[stage], Scope.OWN)])

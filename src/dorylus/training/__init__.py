@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.training.assembly import bind, check_features, cut_graph, plan_memory, savings_of, threads_of
+    from dorylus.training.assembly import (
+        bind,
+        check_features,
+        cut_graph,
+        memory_request,
+        plan_memory,
+        savings_of,
+        threads_of,
+    )
     from dorylus.training.evaluation import classes_of
     from dorylus.training.interrupt import terminable
     from dorylus.training.result import Result
@@ -18,6 +26,7 @@ __all__ = [
     "check_features",
     "classes_of",
     "cut_graph",
+    "memory_request",
     "plan_memory",
     "resume",
     "savings_of",
@@ -29,7 +38,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "assembly": "bind check_features cut_graph plan_memory savings_of threads_of",
+        "assembly": "bind check_features cut_graph memory_request plan_memory savings_of threads_of",
         "evaluation": "classes_of",
         "interrupt": "terminable",
         "result": "Result",

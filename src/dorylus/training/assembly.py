@@ -1,20 +1,20 @@
-"""From graph, program and settings to the parts of a run: the partition, the plans, the loss, and the memory they take."""
+"""From graph, program and settings to the parts of a run: the partition, the plans, the loss, and the memory plan."""
 
 import os
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dorylus import process_memory
-from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
+from dorylus.config import AllSettings, RunConfig, lists_settings
+from dorylus.errors import ConfigError, GraphError, given, unknown_name
+from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
@@ -28,7 +28,7 @@ from dorylus.partition import (
     plain_cut,
     settle_levels,
 )
-from dorylus.saga import GAT, Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
+from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
 
@@ -126,8 +126,8 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
     for name, value in settings.items():
         if value not in (None, "last"):
             raise ConfigError(
-                f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
-                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {name} out."
+                f"{given(name, value)} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
+                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {given(name)} out."
             )
 
 
@@ -198,8 +198,9 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    request = RunRequest(graph, training, evaluation, config, threads_of(config))
-    check_room(request)
+    request = memory_request(graph, training, evaluation, config)
+    if config.cluster == "local":
+        check_room(request)
     saved, limited = saved_shards(graph, config), limits(request)
     if limited is None or limited.limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
@@ -209,6 +210,27 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
     return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
+
+
+def memory_request(
+    graph: Graph, training: Plan | None, evaluation: Plan, config: RunConfig, to_load: int = 0
+) -> RunRequest:
+    """The run as :mod:`dorylus.memory` plans it."""
+    changes = config.changes_for_limit
+    if config.servers > 1 and config.partition not in METHODS:
+        changes["partition"] = "stream"  # shards for several servers are not for one
+    return RunRequest(
+        graph,
+        training,
+        evaluation,
+        config,
+        threads_of(config),
+        to_load,
+        intervals=config.intervals,
+        keeps_activations=config.keeps_activations,
+        run_dir=config.run_dir,
+        changes=changes,
+    )
 
 
 def cut_graph(
@@ -224,7 +246,7 @@ def cut_graph(
     parts = _parts(graph, config, saved)
     sizes = np.bincount(parts, minlength=config.servers)
     intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
-    order_of_rows, each = order(graph, config.reorder), [intervals] * config.servers
+    order_of_rows, each = vertex_order(graph, config.reorder), [intervals] * config.servers
     return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
@@ -232,16 +254,17 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
     if config.partition in METHODS:
         return None
-    if not is_elsewhere(config.partition) and not Path(config.partition).is_dir():
+    if not is_remote(config.partition) and not Path(config.partition).is_dir():
         known = unknown_name("partitioning method", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
     saved.check(graph)
     if saved.num_servers != config.servers:
         raise ConfigError(
-            f"servers={config.servers}, but {config.partition} holds shards for {saved.num_servers}: use that many, or "
+            f"{given('servers', config.servers)}, but {config.partition} holds shards for {saved.num_servers}: use "
+            "that many, or "
             f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`, or "
-            "give partition='stream' or another method."
+            f"give {given('partition', 'stream')} or another method."
         )
     return saved
 
@@ -257,27 +280,27 @@ def _check_gathers(plan: Plan, config: RunConfig) -> None:
     """Refuse gathers whose gradient needs the very values that were gathered, where those may have changed since."""
     gathers = [stage for stage in plan.stages if isinstance(stage, Gather) and stage.over is None]
     narrow = config.ghost_precision == "bf16" and config.servers > 1
-    inexact = {"mode='async'": config.mode == "async", "ghost_precision='bf16'": narrow}
+    inexact = {given("mode", "async"): config.mode == "async", given("ghost_precision", "bf16"): narrow}
     for name in (name for name, applies in inexact.items() if applies):
         for stage in gathers:
-            if stage.layer.reduce == "max" and stage.output.needs_grad:
+            if stage.spec.needs_exact_rows and stage.output.needs_grad:
                 raise ConfigError(
-                    f"layer {stage.output.layer} gathers a maximum, whose gradient goes to the very row that won, and "
-                    f"with {name} that row may have changed: use mode='pipe' and float32, or a mean or sum."
+                    f"layer {stage.output.layer} {stage.spec.needs_exact_rows}, and with {name} that row may have "
+                    f"changed: use {given('mode', 'pipe')} and float32, or a mean or sum."
                 )
     if config.mode == "async":
         for stage in gathers:
-            _check_attention(stage, plan.layers[: stage.output.layer + 1])
+            _check_dropout(stage, plan.layers[: stage.output.layer + 1])
 
 
-def _check_attention(stage: Gather, layers: Sequence[Layer]) -> None:
+def _check_dropout(stage: Gather, layers: Sequence[Layer]) -> None:
     """Refuse dropout under attention: its gradient meets rows of another epoch, which dropout makes quite different."""
     drops = any(layer.dropout or getattr(layer, "attention_dropout", 0) for layer in layers)
-    if isinstance(stage.layer, GAT) and drops:
+    if stage.spec.needs_steady_rows and drops:
         raise ConfigError(
-            f"layer {stage.output.layer} weighs its neighbours by attention, and the model has dropout: with "
-            "mode='async' a gradient may meet rows of another epoch, which dropout makes altogether different. Use "
-            "mode='pipe', or a model with dropout=0."
+            f"layer {stage.output.layer} {stage.spec.needs_steady_rows}, and the model has dropout: with "
+            f"{given('mode', 'async')} a gradient may meet rows of another epoch, which dropout makes altogether "
+            f"different. Use {given('mode', 'pipe')}, or a model with {given('dropout', 0)}."
         )
 
 
@@ -296,7 +319,10 @@ def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
         loss = "bce" if graph.multilabel else "cross_entropy"
     if (loss == "bce") != graph.multilabel:
         kind = "several labels" if graph.multilabel else "one label"
-        raise ConfigError(f"loss={loss!r}, but vertices of graph {graph.name!r} have {kind} each: use loss='auto'.")
+        raise ConfigError(
+            f"{given('loss', loss)}, but vertices of graph {graph.name!r} have {kind} each: use "
+            f"{given('loss', 'auto')}."
+        )
     count = int(graph.train_mask.sum())
     return loss, float(count * graph.num_classes if graph.multilabel else count)
 
@@ -323,7 +349,8 @@ def _work(plan: Plan, graph: Graph, cut: PartitionPlan) -> Work:
 TO_LOAD = 12 << 20  # what `dorylus train` has loaded beside what a process has that only plans
 
 
-def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
+@lists_settings
+def plan_memory(graph: Graph, model: Recipe | Program, **settings: Unpack[AllSettings]) -> MemoryPlan:
     """The bytes a training run holds by kind, in memory and in files, and whether that fits.
 
     Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
@@ -336,4 +363,4 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> Memor
         lower(program, sparse_features=graph.sparse_features, training=training, savings=savings_of(config))
         for training in (True, False)
     ]
-    return memory_plan(RunRequest(graph, plans[0], plans[1], config, threads_of(config), TO_LOAD))
+    return memory_plan(memory_request(graph, plans[0], plans[1], config, TO_LOAD))

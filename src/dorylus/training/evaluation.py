@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dorylus.config import RunConfig
 from dorylus.errors import DivergedError
-from dorylus.graph import Graph, let_go
+from dorylus.graph import Graph, drop_pages
 from dorylus.runs import RunProgress
 from dorylus.runtime import Outputs
 
@@ -44,7 +44,7 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     finally:
         graph.check_files()  # scores against labels that have changed are refused
     for read in (labels, graph.train_mask, graph.val_mask, graph.test_mask):
-        let_go(read)
+        drop_pages(read)
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
 
 

@@ -145,9 +145,9 @@ def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
 class Interrupt:
     """While it is open, the first Ctrl-C only sets ``asked``; after :meth:`defer`, so do SIGTERM and SIGHUP.
 
-    Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when the epoch in progress has
-    to be dropped. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor in a
-    process that was started to ignore these signals.
+    Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when the epoch in progress
+    has to be dropped. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor
+    in a process that was started to ignore these signals.
     """
 
     def __init__(self, grace_s: float = GRACE_S, drop: Callable[[], None] = lambda: None) -> None:

@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
+from dorylus.extras import check_installed
 from dorylus.graph import Graph, full_address
 from dorylus.partition import METHODS, Partitioning, save_shards_once, structure_of
-from dorylus.pools import Invoked, PoolHandle, ray, run_pool
+from dorylus.pools import POOLS, Invoked, PoolHandle, run_pool
 from dorylus.runtime import Job, LocalRuntime, Note, Runtime, Training
 from dorylus.saga import Program
 from dorylus.training.assembly import RunParts, threads_of
@@ -26,14 +27,22 @@ from dorylus.training.run_records import RunRecords
 def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
     """Refuse settings that no runtime fits, before anything is written; returns them with threads that fit."""
     if config.cluster == "local":
-        if config.address is not None and config.pool != "ray":
-            raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
+        if config.address is not None and not POOLS[config.pool].takes_address:
+            raise ConfigError(
+                f"{given('address', config.address)} with {given('cluster', 'local')}, which has none: use "
+                f"{given('cluster', 'ray')}."
+            )
         if config.elastic:
-            raise ConfigError("elastic=True with cluster='local', whose servers cannot be lost: use cluster='ray'.")
+            raise ConfigError(
+                f"{given('elastic', True)} with {given('cluster', 'local')}, whose servers cannot be lost: use "
+                f"{given('cluster', 'ray')}."
+            )
         return config
     if pool is not None:
-        raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
-    ray.check_installed('cluster="ray"')  # before importing packages that only Ray's extra installs
+        raise ConfigError(
+            f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
+        )
+    check_installed('cluster="ray"', "ray")  # before importing packages that only Ray's extra installs
     from dorylus.runtime import settled_threads
 
     return replace(config, threads=settled_threads(config.address, config.servers, config.threads))
@@ -42,19 +51,16 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
 def make_runtime(
     job: Job,
     config: RunConfig,
-    given: PoolHandle | None,
+    pool: PoolHandle | None,
     records: RunRecords,
     fewer_servers: Callable[[], Job | None],
 ) -> Runtime:
     """The runtime of these settings, with a pool of its own unless one is given."""
     if config.cluster == "local":
-        accounts = records.accounts
-        own = (
-            run_pool(config, records.note_pool, accounts.invoked, accounts.invocation_begins)
-            if given is None
-            else given
-        )
-        return LocalRuntime(job, own, records.set_up)
+        if pool is None:
+            accounts = records.accounts
+            pool = _pool(config, config.servers, records.note_pool, accounts.invoked, accounts.invocation_begins)
+        return LocalRuntime(job, pool, records.set_up)
     from dorylus.runtime import NodeJob, RaySettings, RemoteRuntime, ray_servers
 
     graph = job.graph
@@ -112,7 +118,18 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
 
 def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> PoolHandle:
     """The pool of one graph server; functions connect to the node of that server."""
-    return run_pool(replace(config, servers=1, data_host=host), note, invoked)
+    return _pool(replace(config, data_host=host), 1, note, invoked)
+
+
+def _pool(
+    config: RunConfig,
+    servers: int,
+    note: Note,
+    invoked: Callable[[Invoked], None],
+    begins: Callable[[], None] = lambda: None,
+) -> PoolHandle:
+    work = {"intervals": config.intervals, "threads": config.threads}
+    return run_pool(config, note, invoked, begins, servers=servers, address=config.address, **work)
 
 
 def training_job(
@@ -136,8 +153,7 @@ def training_job(
         staleness=config.staleness,
         update=config.weight_update,
         seed=config.seed,
-        keep_graph=(parts.limits is None or parts.limits.limited is None)
-        and not config.rematerialize,  # pools that rematerialise keep nothing
+        keep_graph=config.keeps_activations and (parts.limits is None or parts.limits.limited is None),
         first_epoch=first_epoch,
     )
     return Job(

@@ -113,8 +113,8 @@ class Result:
     ) -> NDArray[Any] | Written:
         """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order.
 
-        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``memory`` and ``scratch_dir`` are the run's
-        unless given.
+        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``memory`` and
+        ``scratch_dir`` are the run's unless given.
         """
         from dorylus.inference import predict
 

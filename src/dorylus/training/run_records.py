@@ -12,6 +12,7 @@ from dorylus import process_memory
 from dorylus.config import RunConfig, recut
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits
+from dorylus.progress import StageProgress
 from dorylus.runs import (
     LEDGER,
     JsonlSink,
@@ -242,8 +243,9 @@ class SetupProgress:
         self._began_s = self._stage_began_s = 0.0
         self._written_s: float | None = None
 
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Take that ``done`` of ``total`` bytes of a stage are done."""
+    def __call__(self, progress: StageProgress) -> None:
+        """Write a record of the stage's progress, unless the last one is recent."""
+        stage, done, total, _ = progress
         with self._lock:
             now = self._clock()
             if not self._stage:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, Unpack
 
 from torch import Tensor
 
 from dorylus import process_memory
-from dorylus.config import RunConfig, recut
+from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
 from dorylus.graph import Graph
@@ -54,6 +54,7 @@ class Trainer:
     ``records`` are those of a stopped run, which :meth:`resume` passes.
     """
 
+    @lists_settings
     def __init__(
         self,
         graph: Graph,
@@ -65,11 +66,11 @@ class Trainer:
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
         records: RunRecords | None = None,
-        **settings: Any,
+        **settings: Unpack[RunSettings],
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        settings |= {name: given for name, given in named.items() if isinstance(given, str)}
-        self._records = RunRecords.new(RunConfig.of(**settings), spec) if records is None else records
+        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
         self._accounts = self._records.accounts
         with self._records.undone_on_error():
             self._set_up(
@@ -90,6 +91,7 @@ class Trainer:
                 self.log.write("memory", **memory_record(self._parts.limits))
 
     @classmethod
+    @lists_settings
     def resume(
         cls,
         run_dir: str | PathLike[str],
@@ -99,7 +101,7 @@ class Trainer:
         optimizer: OptimizerFactory | None = None,
         lr_schedule: ScheduleFactory | None = None,
         sinks: Iterable[Sink] = (),
-        **settings: Any,
+        **settings: Unpack[ResumeSettings],
     ) -> Self:
         """A run that was stopped, ready to continue from its last checkpoint (or from the beginning without one).
 
@@ -125,7 +127,7 @@ class Trainer:
         config = self._records.config
         process_memory.reset_peak()
         check_trainable(graph, config)
-        check_pool(config)
+        check_pool(config, address=config.address, is_local=config.cluster == "local")
         config = check_cluster(config, pool)
         self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
@@ -483,13 +485,51 @@ class Trainer:
         self.close()
 
 
-def train(graph: Graph, model: Model, **settings: Any) -> Result:
+@lists_settings
+def train(
+    graph: Graph,
+    model: Model,
+    *,
+    optimizer: str | OptimizerFactory | None = None,
+    lr_schedule: str | ScheduleFactory | None = None,
+    pool: str | TensorPool | PoolHandle | None = None,
+    sinks: Iterable[Sink] = (),
+    spec: RunSpec | None = None,
+    **settings: Unpack[RunSettings],
+) -> Result:
     """Train a model on the whole graph. Settings are those of :class:`RunConfig`; see also :class:`Trainer`."""
-    with terminable(settings.get("grace_s", GRACE_S)), Trainer(graph, model, **settings) as trainer:
+    with (
+        terminable(settings.get("grace_s", GRACE_S)),
+        Trainer(
+            graph,
+            model,
+            optimizer=optimizer,
+            lr_schedule=lr_schedule,
+            pool=pool,
+            sinks=sinks,
+            spec=spec,
+            **settings,
+        ) as trainer,
+    ):
         return trainer.run().result()
 
 
-def resume(run_dir: str | PathLike[str], graph: Graph | None = None, model: Model | None = None, **more: Any) -> Result:
+@lists_settings
+def resume(
+    run_dir: str | PathLike[str],
+    graph: Graph | None = None,
+    model: Model | None = None,
+    *,
+    optimizer: OptimizerFactory | None = None,
+    lr_schedule: ScheduleFactory | None = None,
+    sinks: Iterable[Sink] = (),
+    **settings: Unpack[ResumeSettings],
+) -> Result:
     """Go on with a run that was stopped, to the same result as if it had not been."""
-    with terminable(more.get("grace_s", GRACE_S)), Trainer.resume(Path(run_dir), graph, model, **more) as trainer:
+    with (
+        terminable(settings.get("grace_s", GRACE_S)),
+        Trainer.resume(
+            Path(run_dir), graph, model, optimizer=optimizer, lr_schedule=lr_schedule, sinks=sinks, **settings
+        ) as trainer,
+    ):
         return trainer.run().result()

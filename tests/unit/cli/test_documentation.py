@@ -8,8 +8,8 @@ from dorylus.cli.flags import dashed
 from dorylus.cli.ingest import ingest
 from dorylus.config import RunConfig
 from dorylus.ingest.readers.files import FORMATS
+from dorylus.ingest.readers.input_file import UNPACK
 from dorylus.ingest.readers.options import IDS
-from dorylus.ingest.readers.text_form import UNPACK
 from dorylus.runs.run_folder import read_run_toml
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"

@@ -7,7 +7,7 @@ from rich.console import Console
 from dorylus.cli.ingest import bars
 from dorylus.graph.graph import Graph
 from dorylus.graph.store import open_ids
-from dorylus.ingest.progress import IngestProgress
+from dorylus.progress import StageProgress
 
 
 @pytest.fixture
@@ -63,16 +63,16 @@ def test_a_store_is_replaced_only_when_told(dorylus_program, edges):
 def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
     code, _, err = dorylus_program("ingest", edges, "stored", "--memory", "5MB")
     assert code == 2
-    assert err.startswith("error: memory=5,000,000 bytes")
+    assert err.startswith("error: --memory is 5,000,000 bytes")
     assert not (tmp_path / "stored").exists()
 
 
 def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
     with bars(screen) as tell:
-        tell(IngestProgress("reading edges", 500_000, 1_000_000, "bytes"))
-        tell(IngestProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
-        tell(IngestProgress("writing edges", 10, 40, "edges"))
+        tell(StageProgress("reading edges", 500_000, 1_000_000, "bytes"))
+        tell(StageProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
+        tell(StageProgress("writing edges", 10, 40, "edges"))
     shown = screen.file.getvalue()
     assert "reading edges" in shown
     assert "100%" in shown
@@ -82,7 +82,7 @@ def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
 def test_into_a_file_no_bars_are_drawn():
     screen = Console(file=io.StringIO())
     with bars(screen) as tell:
-        tell(IngestProgress("reading edges", 1, 2, "bytes"))
+        tell(StageProgress("reading edges", 1, 2, "bytes"))
     assert screen.file.getvalue() == ""
 
 
@@ -106,7 +106,7 @@ def test_ctrl_c_says_that_nothing_was_written(dorylus_program, edges, tmp_path, 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dorylus.ingest.pipeline.spool", interrupted)
+    monkeypatch.setattr("dorylus.ingest.pipeline.read_edges", interrupted)
     assert dorylus_program("ingest", edges, "stored") == (130, "", "interrupted: nothing was written\n")
     assert [each.name for each in tmp_path.iterdir()] == [edges]
 

@@ -13,10 +13,9 @@ from hypothesis.extra import numpy as arrays
 import dorylus
 from dorylus.errors import ConfigError, DataError, GraphError
 from dorylus.graph import Graph, SparseFeatures
-from dorylus.graph.features import widened
-from dorylus.graph.interop.arrays import dense_features
-from dorylus.graph.store import open_vertices
-from dorylus.graph.stored_rows import StoredSparseRows
+from dorylus.graph.features import to_float32
+from dorylus.graph.interop.conversion import dense_features
+from dorylus.graph.store import StoredSparseRows, open_vertices
 from dorylus.partition import LocalShard, plain_cut, whole_shard
 from dorylus.saga import reference
 
@@ -85,7 +84,7 @@ def test_whoever_leaves_the_house_gets_float32() -> None:
     wide = HALF.astype(np.float32)
     exported = dense_features(graph)
     assert exported.flags.writeable
-    for found in (widened(HALF), exported, graph.to_pyg().x.numpy()):
+    for found in (to_float32(HALF), exported, graph.to_pyg().x.numpy()):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, wide)
     np.testing.assert_array_equal(graph.row_normalised().features, six(wide).row_normalised().features)
@@ -94,7 +93,7 @@ def test_whoever_leaves_the_house_gets_float32() -> None:
 
 
 def test_float32_is_not_copied() -> None:
-    assert np.shares_memory(widened(FEATURES), FEATURES)
+    assert np.shares_memory(to_float32(FEATURES), FEATURES)
 
 
 @pytest.mark.parametrize("value", [65520.0, -1e6])

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dorylus.graph import store
+import dorylus.graph.store as store
 from dorylus.inference import prediction_file as module
 from dorylus.inference.prediction_file import StoredNumberIds, StoredTextIds, original_ids
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import dorylus
+import dorylus.graph.store as store
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph import store
 from dorylus.inference import predict_from, prediction_file
 from dorylus.inference.prediction_pass import for_one_process
 from dorylus.runs.run_folder import RunSpec
@@ -108,11 +108,11 @@ def test_a_run_of_any_settings_can_be_predicted_under_a_limit():
 
 def test_what_is_given_anew_goes_before_what_the_run_had():
     trained = RunConfig(memory="1GiB", scratch_dir="/somewhere")
-    assert (for_one_process(trained, None, None).memory, alone(trained, None, None).scratch_dir) == (
+    assert (for_one_process(trained, None, None).memory, for_one_process(trained, None, None).scratch_dir) == (
         "1GiB",
         "/somewhere",
     )
-    assert (for_one_process(trained, 2**31, "/else").memory, alone(trained, 2**31, "/else").scratch_dir) == (
+    assert (for_one_process(trained, 2**31, "/else").memory, for_one_process(trained, 2**31, "/else").scratch_dir) == (
         "2147483648",
         "/else",
     )

@@ -8,7 +8,7 @@ import dorylus
 from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import Adjacency, SparseFeatures, adjacency
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import LocalShard, Partitioning, cut_shard, make_cut, open_shards, save_shards, whole_shard
 
 norms = st.sampled_from(["symmetric", "mean", "none"])

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
+from dorylus.graph.generators.random_graphs import communities, ring
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning, metis
 

@@ -8,7 +8,7 @@ from random_graphs import graphs
 
 import dorylus
 from dorylus.backends import native
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.paging import PAGE, Pager
 from dorylus.partition.layout import plain_layout
 from dorylus.partition.paged_shard import PagedDegrees, at_hand, paged_edges, paged_out_edges, with_loops

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from random_graphs import dense_matrix, graphs, in_a_new_process, large_graph, peak_memory, random_parts
 
 import dorylus
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import cut_shard, whole_shard
 
 

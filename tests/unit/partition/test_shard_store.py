@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from random_graphs import graphs, random_parts
 
 import dorylus
+import dorylus.graph.array_folder as array_folder
 from dorylus.errors import DataError
-from dorylus.graph import array_folder
 from dorylus.partition import Partitioning, cut_shard, make_partitioning, open_shards, recut, save_shards, shard_store
 from dorylus.partition.shard_store import save_shards_once
 

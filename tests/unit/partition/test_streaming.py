@@ -6,9 +6,7 @@ from random_graphs import graphs
 
 from dorylus.backends import native
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning
 from dorylus.partition.streaming import Clusters

@@ -4,30 +4,43 @@ import copy
 import random
 
 from dorylus.pipeline import Arrived, Permit, Scheduler, Start, StepFinished, Waiting
-from dorylus.pipeline.scheduler import Frontier
+from dorylus.pipeline.staleness import Frontier, StalenessBound
 from dorylus.servers.parameter.stash import Stash
 
 
-class BoundIsOneEpochTooWide(Scheduler):
+class _OtherBound(Scheduler):
+    """A scheduler whose staleness bound is of another class."""
+
+    bound_class = StalenessBound
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._bound = self.bound_class(self._bound.staleness, self._bound.first_epoch)
+
+
+class BoundIsOneEpochTooWide(_OtherBound):
     """An interval may start one epoch too early."""
 
-    def _bound(self, epoch):
-        return super()._bound(epoch) - 1
+    class bound_class(StalenessBound):
+        def required_frontier(self, epoch):
+            return super().required_frontier(epoch) - 1
 
 
-class BoundIsOneTooWideInRelaxedEpochs(Scheduler):
+class BoundIsOneTooWideInRelaxedEpochs(_OtherBound):
     """The same, but only where epochs are relaxed anyway."""
 
-    def _bound(self, epoch):
-        exact = self._is_exact(epoch) or self._is_exact(epoch - 1)
-        return super()._bound(epoch) - (not exact)
+    class bound_class(StalenessBound):
+        def required_frontier(self, epoch):
+            exact = self.is_exact(epoch) or self.is_exact(epoch - 1)
+            return super().required_frontier(epoch) - (not exact)
 
 
-class BoundIsTooNarrow(Scheduler):
+class BoundIsTooNarrow(_OtherBound):
     """Never lets an interval run ahead: right by every property but that what is due happens."""
 
-    def _bound(self, epoch):
-        return epoch - 1
+    class bound_class(StalenessBound):
+        def required_frontier(self, epoch):
+            return epoch - 1
 
 
 class BoundForgetsPeers(Scheduler):
@@ -35,37 +48,38 @@ class BoundForgetsPeers(Scheduler):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self._frontier = _OwnFrontier(self._first_epoch, 1, 0)
+        self._frontier = _OwnFrontier(self._bound.first_epoch, 1, 0)
         self._frontier.server = self._server
 
 
 class _OwnFrontier(Frontier):
-    def hear(self, epoch, report):
-        return getattr(report, "server", None) == self.server and super().hear(epoch, report)
+    def add(self, epoch, report):
+        return getattr(report, "server", None) == self.server and super().add(epoch, report)
 
 
 class BoundForgetsRows(Scheduler):
-    """An epoch is over when every server says so, though rows of it are still on their way."""
+    """An epoch is over when every server says so, though rows of it have not arrived."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self._frontier = _WordFrontier(self._first_epoch, self._num_servers, 0)
+        self._frontier = _ReportFrontier(self._bound.first_epoch, self._num_servers, 0)
 
 
-class _WordFrontier(Frontier):
-    def hear(self, epoch, report):
+class _ReportFrontier(Frontier):
+    def add(self, epoch, report):
         if isinstance(report, Arrived):
-            self._heard.setdefault(epoch, {})[report] = None
+            self._reports.setdefault(epoch, {})[report] = None
             return False
-        return super().hear(epoch, report)
+        return super().add(epoch, report)
 
 
-class NoBarrierBeforeAnExactEpoch(Scheduler):
+class NoBarrierBeforeAnExactEpoch(_OtherBound):
     """The bound of an exact epoch is that of the relaxed one before it."""
 
-    def _bound(self, epoch):
-        relaxed = epoch > self._first_epoch and not self._is_exact(epoch - 1)
-        return epoch - 1 - (self._staleness if relaxed else 0)
+    class bound_class(StalenessBound):
+        def required_frontier(self, epoch):
+            relaxed = epoch > self.first_epoch and not self.is_exact(epoch - 1)
+            return epoch - 1 - (self.staleness if relaxed else 0)
 
 
 class ExactEpochsAreRelaxed(Scheduler):
@@ -108,11 +122,11 @@ class EarlyReportsAreLost(Scheduler):
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self._frontier.heard = lambda epoch: ()
+        self._frontier.reports = lambda epoch: ()
 
 
 class StepsAreNotReported(Scheduler):
-    """Peers that wait for a whole step are never told."""
+    """Peers that wait for a whole step receive no report of it."""
 
     def handle(self, event):
         return [action for action in super().handle(event) if not isinstance(action, StepFinished)]
@@ -125,15 +139,15 @@ class PermitsAreIgnored(Scheduler):
         return super().handle(event._replace(epoch=event.epoch + 1) if isinstance(event, Permit) else event)
 
 
-class WaitingIsNotSaid(Scheduler):
-    """Nobody learns that the bound holds an interval."""
+class WaitingIsNotReported(Scheduler):
+    """That the bound holds an interval back is not reported."""
 
     def handle(self, event):
         return [action for action in super().handle(event) if not isinstance(action, Waiting)]
 
 
-class WaitingIsSaidAgain(Scheduler):
-    """Each time an interval is looked at."""
+class WaitingIsReportedAgain(Scheduler):
+    """Waiting is returned each time an interval is considered."""
 
     def _admit(self, intervals):
         self._waiting.clear()
@@ -159,13 +173,13 @@ class PeersStepsAreTakenForTheirEpochs(Scheduler):
         self._assumed = set()
 
     def _peer_finished(self, event):
-        word = event._replace(step=None)
-        if event.step is None and word in self._assumed:
+        report = event._replace(step=None)
+        if event.step is None and report in self._assumed:
             return []
         actions = super()._peer_finished(event)
         if event.step == 0:
-            self._assumed.add(word)
-            actions += super()._peer_finished(word)
+            self._assumed.add(report)
+            actions += super()._peer_finished(report)
         return actions
 
 
@@ -175,14 +189,14 @@ class IntervalsTakeTurns(Scheduler):
     def _admit(self, intervals):
         actions = []
         for interval in sorted(self._idle, key=lambda each: (self._idle[each], each)):
-            nobody_inside = len(self._idle) == len(self._exact.mine)
-            if nobody_inside or self._is_exact(self._idle[interval]):
+            none_inside = len(self._idle) == len(self._exact.mine)
+            if none_inside or self._bound.is_exact(self._idle[interval]):
                 actions += super()._admit([interval])
         return actions
 
 
 class StashIsNotPinned(Stash):
-    """Backward is given the version that was pinned last, by whomever."""
+    """Backward receives the version that was pinned last, by any interval."""
 
     def pin(self, interval, epoch, version, weights):
         super().pin(interval, epoch, version, weights)

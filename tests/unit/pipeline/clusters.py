@@ -75,7 +75,7 @@ class Case:
         return self.synchronise is not None and epoch >= self.synchronise
 
     def bound(self, epoch: int) -> int:
-        """The epoch that everyone must have finished before anyone may start this one."""
+        """The epoch that every interval must have finished before any may start this one."""
         relaxed = epoch > self.first_epoch and not self.is_exact(epoch) and not self.is_exact(epoch - 1)
         return epoch - 1 - (self.staleness or 0) if relaxed else epoch - 1
 
@@ -86,13 +86,13 @@ class Case:
         return [(need.step, other) for need in needs for other in sorted(reads[need.scope][interval])]
 
     def script(self) -> list[list[Permit | Synchronise]]:
-        """What the driver says, in parts: before the next part, all that was permitted is finished."""
+        """What the driver sends, in parts: before the next part, all that was permitted is finished."""
         parts: list[list[Permit | Synchronise]] = [[]]
-        said = False
+        sent = False
         for permit in self.permits:
-            if self.synchronise is not None and permit >= self.synchronise and not said:
+            if self.synchronise is not None and permit >= self.synchronise and not sent:
                 parts[-1].append(Synchronise(self.synchronise))
-                said = True
+                sent = True
             parts[-1].append(Permit(permit))
             if permit in self.drains:
                 parts.append([])
@@ -101,13 +101,13 @@ class Case:
 
 @st.composite
 def relations(draw: st.DrawFn, count: int) -> tuple[frozenset[int], ...]:
-    """Any reads at all, directed: nobody's, sparse ones, everybody's, with isolated intervals among them."""
-    everyone = (1 << count) - 1
+    """Any reads at all, directed: none, sparse, complete, with isolated intervals among them."""
+    complete = (1 << count) - 1
     pick = {
-        "any": st.integers(0, everyone),
+        "any": st.integers(0, complete),
         "sparse": st.sampled_from([0, *(1 << i for i in range(count))]),
-        "dense": st.just(everyone),
-        "mixed": st.sampled_from([0, everyone]),
+        "dense": st.just(complete),
+        "mixed": st.sampled_from([0, complete]),
     }[draw(st.sampled_from(["any", "sparse", "dense", "mixed"]))]
     masks = draw(st.lists(pick, min_size=count, max_size=count))
     return tuple(frozenset(i for i in range(count) if mask >> i & 1) for mask in masks)

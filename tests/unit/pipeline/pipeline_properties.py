@@ -32,7 +32,9 @@ def nothing_hangs(case: Case, scheduler: type, stash: type) -> None:
     cluster = SimulatedCluster(case, scheduler, stash).run()
     assert cluster.error is None, cluster.error
     for server in range(case.num_servers):
-        over = [a.epoch for k, _, said in cluster.log for a in said if k == server and isinstance(a, EpochFinished)]
+        over = [
+            a.epoch for k, _, actions in cluster.log for a in actions if k == server and isinstance(a, EpochFinished)
+        ]
         assert over == list(case.epochs), f"server {server} finished the epochs {over}"
 
 
@@ -68,11 +70,11 @@ def exact_epochs_read_values_of_their_own(case: Case, scheduler: type, stash: ty
 
 
 def the_same_events_give_the_same_actions(case: Case, scheduler: type, stash: type) -> None:
-    """A second scheduler, told what the first was told, says what the first said."""
+    """A second scheduler that receives the same events returns the same actions."""
     cluster = SimulatedCluster(case, scheduler, stash).run()
     again = SimulatedCluster(case, scheduler, stash).schedulers
-    for server, event, said in cluster.log:
-        assert again[server].handle(event) == said, f"after {event}"
+    for server, event, actions in cluster.log:
+        assert again[server].handle(event) == actions, f"after {event}"
 
 
 def in_lock_step_async_reads_as_pipe_does(case: Case, scheduler: type, stash: type) -> None:
@@ -110,24 +112,24 @@ def the_stash_ends_empty_and_stays_within_its_bound(case: Case, scheduler: type,
 
 def what_is_due_happens_at_once(case: Case, scheduler: type, stash: type) -> None:
     """After each event exactly those tasks are started, and those steps and epochs reported, that the rules permit."""
-    for rules, said in _followed(case, scheduler, stash):
-        assert Counter(a.task for a in said if isinstance(a, Start)) == Counter(rules.newly_due())
-        assert sorted(a for a in said if isinstance(a, StepFinished)) == rules.newly_finished_steps()
-        assert [a for a in said if isinstance(a, EpochFinished)] == rules.newly_finished_epochs()
+    for rules, actions in _followed(case, scheduler, stash):
+        assert Counter(a.task for a in actions if isinstance(a, Start)) == Counter(rules.newly_due())
+        assert sorted(a for a in actions if isinstance(a, StepFinished)) == rules.newly_finished_steps()
+        assert [a for a in actions if isinstance(a, EpochFinished)] == rules.newly_finished_epochs()
 
 
-def waiting_is_said_when_only_the_bound_holds(case: Case, scheduler: type, stash: type) -> None:
-    """Waiting is said once of an interval, by the event after which only the bound keeps it from its next epoch."""
-    for rules, said in _followed(case, scheduler, stash):
-        assert Counter(a for a in said if isinstance(a, Waiting)) == Counter(rules.newly_waiting())
+def waiting_is_reported_when_only_the_bound_holds(case: Case, scheduler: type, stash: type) -> None:
+    """Waiting is returned once for an interval, after the event that leaves only the bound in its way."""
+    for rules, actions in _followed(case, scheduler, stash):
+        assert Counter(a for a in actions if isinstance(a, Waiting)) == Counter(rules.newly_waiting())
 
 
 def _followed(case: Case, scheduler: type, stash: type) -> Iterator[tuple[Rules, list[Action]]]:
-    """After each event of a run: the rules of the server that was told, and what its scheduler said."""
+    """After each event of a run: the rules of the server that received it, and the actions of its scheduler."""
     rules = [Rules(case, server) for server in range(case.num_servers)]
-    for server, event, said in SimulatedCluster(case, scheduler, stash).run().log:
-        rules[server].hear(event)
-        yield rules[server], said
+    for server, event, actions in SimulatedCluster(case, scheduler, stash).run().log:
+        rules[server].receive(event)
+        yield rules[server], actions
 
 
 PROPERTIES: tuple[Property, ...] = (
@@ -141,5 +143,5 @@ PROPERTIES: tuple[Property, ...] = (
     backward_uses_the_weights_of_its_forward,
     the_stash_ends_empty_and_stays_within_its_bound,
     what_is_due_happens_at_once,
-    waiting_is_said_when_only_the_bound_holds,
+    waiting_is_reported_when_only_the_bound_holds,
 )

@@ -1,4 +1,4 @@
-"""The scheduler's rules once more, slow and plain: what one server may do, from all it has been told so far."""
+"""The scheduler's rules once more, slow and plain: what one server may do, from all events it has received so far."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ Group = tuple[int, int | None]  # (server, step), or with None the whole epoch
 
 
 class Rules:
-    """What one server knows. Each ``newly_`` method gives what has become true since it was last asked."""
+    """What one server knows. Each ``newly_`` method gives what has become true since it was last called."""
 
     def __init__(self, case: Case, server: int) -> None:
         self.case = case
@@ -33,17 +33,17 @@ class Rules:
         self.peers = [k for k in range(case.num_servers) if k != server]
         self.permitted = self.over = case.first_epoch - 1
         self.done: dict[int, set[Cell]] = defaultdict(set)  # by epoch: own cells finished, peers' arrived
-        self.told: dict[int, set[Group]] = defaultdict(set)  # by epoch: what peers have finished
+        self.reported: dict[int, set[Group]] = defaultdict(set)  # by epoch: what peers have finished
         self.epoch = dict.fromkeys(self.mine, case.first_epoch)  # the one each interval is in, or enters next
         self.needs = {(x, s, i): self._needs(x, s, i) for x in (True, False) for s in self.steps for i in self.mine}
         exact = (cells for (x, _, _), (cells, _) in self.needs.items() if x)
         self.everything = {(s, i) for s in self.steps for i in self.mine}.union(
             *exact
-        )  # of an epoch: all that is heard
-        self._said: set[object] = set()
+        )  # of an epoch: all that is reported
+        self._returned: set[object] = set()
 
     def _needs(self, exact: bool, step: int, interval: int) -> tuple[set[Cell], set[Group]]:
-        """The cells a task waits for, and the groups of which its server must be told."""
+        """The cells a task waits for, and the groups that peers must report to its server."""
         table, reads = self.case.schedule.exact if exact else self.case.schedule.relaxed, self.case.all_reads
         every = [need.step for need in table.steps[step].needs if need.scope is Scope.EVERY]
         cells = {(s, i) for s in every for i in self.mine}
@@ -57,14 +57,14 @@ class Rules:
             cells |= {(need.step, i) for i in others}
         return cells, {(k, s) for s in every for k in self.peers}
 
-    def hear(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Permit):
             self.permitted = max(self.permitted, event.epoch)
         elif isinstance(event, Finished | Arrived):
             self.done[event.task.epoch].add((event.task.step, event.task.interval))
         elif isinstance(event, PeerFinished):
-            self.told[event.epoch].add((event.server, event.step))
+            self.reported[event.epoch].add((event.server, event.step))
         while self._is_over(self.over + 1):
             self.over += 1
         for interval, epoch in self.epoch.items():
@@ -95,12 +95,12 @@ class Rules:
 
     def _met(self, epoch: int, step: int, interval: int) -> bool:
         cells, groups = self.needs[self.case.is_exact(epoch), step, interval]
-        return cells <= self.done[epoch] and groups <= self.told[epoch]
+        return cells <= self.done[epoch] and groups <= self.reported[epoch]
 
     def _is_over(self, epoch: int) -> bool:
-        return self.everything <= self.done[epoch] and {(k, None) for k in self.peers} <= self.told[epoch]
+        return self.everything <= self.done[epoch] and {(k, None) for k in self.peers} <= self.reported[epoch]
 
     def _new(self, found: Iterable[T]) -> list[T]:
-        new = [each for each in found if (type(each), each) not in self._said]
-        self._said.update((type(each), each) for each in new)
+        new = [each for each in found if (type(each), each) not in self._returned]
+        self._returned.update((type(each), each) for each in new)
         return new

@@ -1,7 +1,7 @@
 """A cluster without threads or sockets: schedulers, their undelivered messages, and tasks that finish at any time.
 
-The cluster records and judges nothing. A running task first *begins* (it reads what is there and uses weights) and
-later *finishes* (it reads what is there by then: whatever it saw lies between the two). Messages overtake each other
+The cluster records and checks nothing. A running task first *begins* (it reads what is there and uses weights) and
+later *finishes* (it reads what is there by then; what it saw lies between the two). Messages overtake each other
 unless the case says ``fifo``; only the driver's arrive in order.
 """
 
@@ -95,7 +95,7 @@ class SimulatedCluster:
             for k in range(case.num_servers)
         ]
         self.history: list[tuple[str, Task]] = []  # starts and finishes, in order
-        self.log: list[tuple[int, Event, list[Action]]] = []  # what each scheduler was told and said
+        self.log: list[tuple[int, Event, list[Action]]] = []  # the events and actions of each scheduler
         self.reads: list[Read] = []
         self.weights = Weights(case, stash_class())
         self.error: Exception | None = None
@@ -157,7 +157,7 @@ class SimulatedCluster:
         if task.kind in SENT:
             reads = self.case.all_reads
             other = (reads.readers if task.kind is Kind.SCATTER else reads.sources)[task.interval]
-            self._tell(token.server, {self.case.owner[i] for i in other}, Arrived(task))
+            self._send(token.server, {self.case.owner[i] for i in other}, Arrived(task))
 
     def _deliver(self, server: int, event: Event) -> None:
         if isinstance(event, Arrived):
@@ -173,13 +173,13 @@ class SimulatedCluster:
                 self.history.append(("start", action.task))
                 self._tokens.append(Token(server, action.task.interval in self.case.slow, task=action.task))
             elif isinstance(action, StepFinished):
-                self._tell(server, range(self.case.num_servers), PeerFinished(server, action.epoch, action.step))
+                self._send(server, range(self.case.num_servers), PeerFinished(server, action.epoch, action.step))
             elif isinstance(action, EpochFinished):
                 self._over[server] = action.epoch
-                self._tell(server, range(self.case.num_servers), PeerFinished(server, action.epoch))
+                self._send(server, range(self.case.num_servers), PeerFinished(server, action.epoch))
                 self._drive()
 
-    def _tell(self, server: int, peers: Iterable[int], event: Event) -> None:
+    def _send(self, server: int, peers: Iterable[int], event: Event) -> None:
         for peer in sorted(peers):
             if peer != server:
                 messages = self._links[server, peer] if self.case.fifo else deque()

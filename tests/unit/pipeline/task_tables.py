@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dorylus.pipeline import Kind, Need, Scope, Step, TaskTable
 
-SENT = {Kind.SCATTER: Scope.SOURCES, Kind.GRAD_SCATTER: Scope.READERS}  # and who waits for it
+SENT = {Kind.SCATTER: Scope.SOURCES, Kind.GRAD_SCATTER: Scope.READERS}  # and the scope that waits for it
 ACROSS = (Scope.SOURCES, Scope.READERS)
 MIDDLE_KINDS = [kind for kind in Kind if kind is not Kind.WEIGHT_UPDATE]
 
@@ -51,7 +51,7 @@ def program_table(layers: Sequence[str]) -> TaskTable:
         return len(steps) - 1
 
     own, sources, readers = Scope.OWN, Scope.SOURCES, Scope.READERS
-    row: int | None = None  # who last made or sent the rows; None: features, which are everywhere
+    row: int | None = None  # the step that last made or sent the rows; None: features, which every server has
     for layer in layers:
         if layer != "gather first":
             row = add(Kind.APPLY_VERTEX, (row, own))

@@ -159,19 +159,19 @@ def test_the_next_epoch_waits_for_the_peers_word_and_for_their_rows():
     scheduler.handle(Arrived(GATHER.task(0, 1, 0)))
     finish(scheduler, *EVERY_CELL)
     assert started(scheduler.handle(PeerFinished(0, 0))) == [(1, 0, 2), (1, 0, 3)]
-    said = finish(scheduler, *EVERY_CELL, epoch=1)
-    assert said[-3:] == [Waiting(2, 2), EpochFinished(1), Waiting(3, 2)]
+    actions = finish(scheduler, *EVERY_CELL, epoch=1)
+    assert actions[-3:] == [Waiting(2, 2), EpochFinished(1), Waiting(3, 2)]
     assert scheduler.handle(PeerFinished(0, 1)) == []  # the word overtook the rows
     assert started(scheduler.handle(Arrived(GATHER.task(1, 1, 0)))) == [(2, 0, 2), (2, 0, 3)]
 
 
-def test_waiting_is_said_once_and_held_intervals_start_in_order_when_the_bound_moves():
+def test_waiting_is_reported_once_and_held_intervals_start_in_order_when_the_bound_moves():
     scheduler = alone(bounded(1)(ONE_STEP), Reads.complete(3))
     scheduler.handle(Permit(9))
     assert finish(scheduler, (0, 2), (0, 1), table=ONE_STEP) == [Waiting(2, 1), Waiting(1, 1)]
     assert scheduler.handle(Permit(10)) == []
-    said = finish(scheduler, (0, 0), table=ONE_STEP)
-    assert said == [EpochFinished(0), *(Start(ONE_STEP.task(1, 0, interval)) for interval in range(3))]
+    actions = finish(scheduler, (0, 0), table=ONE_STEP)
+    assert actions == [EpochFinished(0), *(Start(ONE_STEP.task(1, 0, interval)) for interval in range(3))]
 
 
 def test_an_interval_runs_ahead_of_the_slowest_by_the_staleness_and_no_further():
@@ -181,11 +181,11 @@ def test_an_interval_runs_ahead_of_the_slowest_by_the_staleness_and_no_further()
     assert started(finish(scheduler, (0, 0), table=ONE_STEP, epoch=1)) == [(2, 0, 0)]
     assert started(finish(scheduler, (0, 0), table=ONE_STEP, epoch=2)) == [(3, 0, 0)]
     assert finish(scheduler, (0, 0), table=ONE_STEP, epoch=3) == [Waiting(0, 4)]
-    said = finish(scheduler, (0, 1), table=ONE_STEP, epoch=1)
-    assert said == [EpochFinished(1), Start(ONE_STEP.task(4, 0, 0)), Start(ONE_STEP.task(2, 0, 1))]
+    actions = finish(scheduler, (0, 1), table=ONE_STEP, epoch=1)
+    assert actions == [EpochFinished(1), Start(ONE_STEP.task(4, 0, 0)), Start(ONE_STEP.task(2, 0, 1))]
 
 
-def test_an_interval_that_is_not_permitted_is_not_said_to_wait_for_the_bound():
+def test_an_interval_that_is_not_permitted_is_not_reported_to_wait_for_the_bound():
     scheduler = alone(bounded(0)(ONE_STEP), Reads.complete(2))
     scheduler.handle(Permit(0))
     assert finish(scheduler, (0, 0), table=ONE_STEP) == []
@@ -195,8 +195,8 @@ def test_an_interval_that_is_not_permitted_is_not_said_to_wait_for_the_bound():
 def test_a_resumed_run_begins_with_an_exact_epoch():
     scheduler = second_of_two(bounded(1), first_epoch=7)
     scheduler.handle(Permit(7))
-    said = [scheduler.handle(Finished(GATHER.task(7, step, 2))) for step in (0, 1)]
-    assert started(said[-1]) == []
+    actions = [scheduler.handle(Finished(GATHER.task(7, step, 2))) for step in (0, 1)]
+    assert started(actions[-1]) == []
     assert started(scheduler.handle(Arrived(GATHER.task(7, 1, 0)))) == [(7, 2, 2)]
 
 
@@ -251,7 +251,7 @@ def test_a_report_that_comes_twice_is_refused(report, over):
     if over:
         scheduler.handle(PeerFinished(0, 0) if isinstance(report, Arrived) else Arrived(GATHER.task(0, 1, 0)))
         finish(scheduler, *EVERY_CELL)
-    with pytest.raises(TrainingError, match=r"was heard before: .* exactly once"):
+    with pytest.raises(TrainingError, match=r"was received twice: .* exactly once"):
         scheduler.handle(report)
 
 

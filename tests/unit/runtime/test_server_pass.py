@@ -9,7 +9,7 @@ import torch
 
 import dorylus
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import LocalShard, cut_shard, make_cut
 from dorylus.pipeline import DENSE, Kind, Need, Scope, Step, Task, TaskTable, pipe
 from dorylus.runtime.engine import Engine

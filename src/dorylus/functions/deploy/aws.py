@@ -10,9 +10,8 @@ from urllib.parse import urlsplit
 from dorylus.errors import DorylusError
 from dorylus.functions.deploy.access import Access, code_of, cure, said
 from dorylus.functions.deploy.config import DeployError
-from dorylus.functions.deploy.desired_state import DesiredState, Found, RoleArn
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, looks
+from dorylus.functions.deploy.plan import ApiCall, DesiredState, Found, RoleArn, deploy_calls, destroy_calls, find_calls
 
 Tell = Callable[[ApiCall], None]
 
@@ -29,11 +28,11 @@ _SETTINGS: Final = {
 
 
 class Deployment:
-    """What is wanted, and the services it is wanted from. ``tell`` hears of each call before it is made."""
+    """What is desired, and the services it is desired from. ``tell`` hears of each call before it is made."""
 
     def __init__(
         self,
-        wanted: DesiredState,
+        desired: DesiredState,
         access: Access,
         tell: Tell = lambda call: None,
         *,
@@ -41,14 +40,14 @@ class Deployment:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.wanted, self._tell, self._clock, self._sleep = wanted, tell, clock, sleep
+        self.desired, self._tell, self._clock, self._sleep = desired, tell, clock, sleep
         self._make_client = client or partial(_client_of, access)
         self._clients: dict[str, Any] = {}
         self._role_arn: str | None = None
 
     def find(self) -> Found:
         """What is there now."""
-        answers = {call.operation: self._look(call) for call in looks(self.wanted)}
+        answers = {call.operation: self._look(call) for call in find_calls(self.desired)}
         role, policy = answers.get("get_role"), answers.get("get_role_policy")
         function = answers["get_function"]
         if role is not None:
@@ -64,12 +63,12 @@ class Deployment:
         )
 
     def deploy(self) -> list[ApiCall]:
-        """Make everything as wanted; the calls that took, none if it was."""
-        return self._carry_out(deploy_calls(self.wanted, self.find()))
+        """Make everything as desired; the calls that took, none if it was."""
+        return self._carry_out(deploy_calls(self.desired, self.find()))
 
     def destroy(self) -> list[ApiCall]:
         """Take away what is ours; the calls that took."""
-        return self._carry_out(destroy_calls(self.wanted, self.find()))
+        return self._carry_out(destroy_calls(self.desired, self.find()))
 
     def _carry_out(self, calls: Sequence[ApiCall]) -> list[ApiCall]:
         for call in calls:

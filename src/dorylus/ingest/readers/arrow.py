@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.extras import optional
-from dorylus.ingest.batches import EdgeBatch, Ends, Tokens, counted
-from dorylus.ingest.readers import columns as column_choice
-from dorylus.ingest.readers import columns as row_checks
-from dorylus.ingest.readers.edge_file import MAX_EDGES
-from dorylus.ingest.readers.options import ReadOptions
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, Ends, Tokens, counted
+from dorylus.ingest.readers.options import ReadOptions, check_column_order, checked_ids, checked_weights, pick_columns
 
 INSTALL = 'pip install "dorylus[parquet]"'
 
@@ -57,12 +54,12 @@ class ArrowColumns:
     def __init__(self, path: Path, schema: Any, options: ReadOptions) -> None:
         self._path = path
         self._options = options
-        self.positions = column_choice.pick(path, list(schema.names), options)
+        self.positions = pick_columns(path, list(schema.names), options)
         self.names = [schema.names[position] for position in self.positions]
         for name in self.names:
             if schema.names.count(name) > 1:
                 raise DataError(f"{path} has {schema.names.count(name)} columns called {name!r}. Rename all but one.")
-        column_choice.refuse_reversed(path, self.names, options)
+        check_column_order(path, self.names, options)
         types = [schema.types[position] for position in self.positions]
         kinds = {self._kind(name, kind) for name, kind in zip(self.names[:2], types, strict=False)}
         if len(kinds) > 1:
@@ -82,7 +79,7 @@ class ArrowColumns:
             source, destination = (self._ends(column, row + first) for column in columns[:2])
             weight = None
             if self.weighted:
-                weight = row_checks.weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
+                weight = checked_weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
             place = counted(row + first, f"{self._path}, row")
             first += part.num_rows
             yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, place)
@@ -109,9 +106,11 @@ class ArrowColumns:
         strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
         if any(is_one(value) for is_one in strings):
             if self._options.ids == "dense":
-                raise DataError(f"{self._path}: {name!r} holds strings, but ids='dense' asks for numbers from 0.")
+                raise DataError(
+                    f"{self._path}: {name!r} holds strings, but {given('ids', 'dense')} asks for numbers from 0."
+                )
             return "strings"
-        others = " Or, if others are source and destination, name those by columns= (--columns)."
+        others = f" Or, if others are source and destination, name those by {given('columns', ...)}."
         raise DataError(
             f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
             f"column.{others if self._options.columns is None else ''}"
@@ -127,7 +126,7 @@ class ArrowColumns:
 
     def _ends(self, column: Any, row: int) -> Ends:
         if not self.strings:
-            return row_checks.ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
+            return checked_ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
         tokens = _tokens(column)
         empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
         if empty.size:

@@ -1,12 +1,15 @@
 """How files of edges are to be read: what a user may say about them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dorylus.errors import DataError, unknown_name
+from dorylus.errors import DataError, given, unknown_name
 from dorylus.graph import MAX_VERTICES, AnyArray
 
 IDS = ("auto", "dense", "map", "strings")
@@ -69,8 +72,8 @@ class ReadOptions:
     def range_cure(self) -> str:
         """The sentence for a number outside the bounds."""
         return (
-            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: for other ids, ingest the file with ids='map' "
-            "(dorylus ingest --ids map)."
+            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: for other ids, ingest the file with "
+            f"{given('ids', 'map')}."
         )
 
     def first_outside(self, ends: AnyArray) -> int | None:
@@ -82,17 +85,19 @@ class ReadOptions:
 
 
 def _columns(columns: Columns) -> tuple[int | str, ...]:
-    given = columns.split(",") if isinstance(columns, str) else list(columns)
-    chosen = tuple(int(c) if isinstance(c, str) and c.strip().isdecimal() else c for c in given)
+    listed = columns.split(",") if isinstance(columns, str) else list(columns)
+    chosen = tuple(int(c) if isinstance(c, str) and c.strip().isdecimal() else c for c in listed)
     if len(chosen) not in (2, 3) or not all(isinstance(c, str) or c >= 0 for c in chosen):
         raise DataError(
-            f"columns={columns!r}, but an edge is made of two columns, source and destination, or three with a weight. "
-            "Give them by name or by position from 0, as in columns=(0, 1)."
+            f"{given('columns', columns)}, but an edge is made of two columns, source and destination, or three with a "
+            "weight. "
+            f"Give them by name or by position from 0, as in {given('columns', (0, 1))}."
         )
     if isinstance(chosen[0], int) and chosen[0] == chosen[1]:  # names are looked at where columns are known
         raise DataError(
-            f"columns={columns!r} takes one column for both ends, so that every edge would lead to where it begins. "
-            "Give the columns of source and destination, as in columns=(0, 1)."
+            f"{given('columns', columns)} takes one column for both ends, so that every edge would lead to where it "
+            "begins. "
+            f"Give the columns of source and destination, as in {given('columns', (0, 1))}."
         )
     return chosen
 
@@ -100,7 +105,7 @@ def _columns(columns: Columns) -> tuple[int | str, ...]:
 def _delimiter(delimiter: str) -> str:
     delimiter = {"\\t": "\t", "tab": "\t", "comma": ","}.get(delimiter, delimiter)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '\r\n\0"+-.':
-        raise DataError(f"delimiter={delimiter!r}: fields are cut by one character, such as ',' or 'tab'.")
+        raise DataError(f"{given('delimiter', delimiter)}: fields are cut by one character, such as ',' or 'tab'.")
     return delimiter
 
 
@@ -108,7 +113,100 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise DataError(f"dtype={dtype!r} is no type: raw binary edges are 'int32' or 'int64'.") from error
+        raise DataError(f"{given('dtype', dtype)} is no type: raw binary edges are 'int32' or 'int64'.") from error
     if found.kind not in "iu" or found.itemsize not in (4, 8):
-        raise DataError(f"dtype={dtype!r}, but raw binary edges are pairs of whole numbers: 'int32' or 'int64'.")
+        raise DataError(
+            f"{given('dtype', dtype)}, but raw binary edges are pairs of whole numbers: 'int32' or 'int64'."
+        )
     return np.dtype(f"<{found.kind}{found.itemsize}") if found.byteorder == "=" else found
+
+
+def check_integer_type(path: Path, what: str, dtype: np.dtype[Any], ids_are: str = "Ends of edges") -> None:
+    """Refuse a type that cannot be an id."""
+    if dtype.kind not in "iu":
+        raise DataError(
+            f"{path}: {what} holds {dtype}. {ids_are} are whole numbers: convert them with .astype(np.int64)."
+        )
+
+
+def checked_ids(path: Path, ends: AnyArray, first_row: int, options: ReadOptions) -> NDArray[np.int64]:
+    """Ends as int64; the first that is out of bounds is named by its row."""
+    position = options.first_outside(ends)
+    if position is not None:
+        cure = options.range_cure() if options.bounds[0] == 0 else "Ids are signed numbers of 64 bits."
+        raise DataError(f"{path}, row {first_row + position:,}: vertex {ends[position]} is out of range. {cure}")
+    return np.ascontiguousarray(ends, dtype=np.int64)
+
+
+def checked_weights(path: Path, values: AnyArray, first_row: int) -> NDArray[np.float32]:
+    """Weights as float32; the first that is not finite is named by its row."""
+    with np.errstate(over="ignore"):
+        found = np.ascontiguousarray(values, dtype=np.float32)
+    finite = np.isfinite(found)
+    if not finite.all():
+        position = int(np.flatnonzero(~finite)[0])
+        raise DataError(
+            f"{path}, row {first_row + position:,}: the weight is {values[position]}. Weights are finite numbers: drop "
+            "the edge or give it one."
+        )
+    return found
+
+
+SOURCES = {"source", "src", "from", "fromnode"}
+DESTINATIONS = {"destination", "dest", "dst", "target", "to", "tonode"}
+NO_DATA = re.compile(r"__index_level_\d+__")
+"""What pandas calls the column in which it keeps the numbers of rows."""
+
+
+def pick_columns(path: Path, names: list[str], options: ReadOptions) -> tuple[int, ...]:
+    """The positions of the columns of ends, and of the weight where there is one."""
+    data = [position for position, name in enumerate(names) if not NO_DATA.fullmatch(name)]
+    if options.columns is None:
+        if len(data) in (2, 3):
+            return tuple(data)
+        raise DataError(
+            f"{path} has {len(data)} columns ({_listed(names)}). Say which are source and destination (and weight), "
+            f"by place or name: ingest the file with, for example, {given('columns', (0, 1))}."
+        )
+    chosen = tuple(_position(path, names, data, column) for column in options.columns)
+    if chosen[0] == chosen[1] and options.columns != VERTICES:
+        raise DataError(
+            f"{path}: {given('columns', options.columns)} takes {names[chosen[0]]!r} for both ends, so that "
+            "every edge would lead to where it begins. Give the columns of source and destination."
+        )
+    return chosen
+
+
+def are_columns_reversed(names: list[str], options: ReadOptions) -> bool:
+    """Whether the first column is called a destination and the second a source, and nobody said which is which."""
+    if options.columns is not None or len(names) < 2:
+        return False
+    first, second = (re.sub(r"[ _-]?id$", "", name.strip().lower()) for name in names[:2])
+    return first in DESTINATIONS and second in SOURCES
+
+
+def check_column_order(path: Path, names: list[str], options: ReadOptions) -> None:
+    """Refuses to take a first column for the source that is called a destination, beside one called a source."""
+    if are_columns_reversed(names, options):
+        raise DataError(
+            f"{path}: the first column is called {names[0]!r} and the second {names[1]!r}, but the first is taken for "
+            f"the source. Ingest the file with {given('columns', (1, 0))} if their names are right, "
+            f"{given('columns', (0, 1))} if their order is; or rename them."
+        )
+
+
+def _position(path: Path, names: list[str], data: list[int], column: int | str) -> int:
+    if isinstance(column, int) and column < len(data):
+        return data[column]
+    if isinstance(column, str) and names.count(column) == 1:
+        return names.index(column)
+    twice = isinstance(column, str) and column in names
+    raise DataError(
+        f"{path} has {'two columns' if twice else 'no column'} {column!r}: its columns are {_listed(names)}. "
+        "Give columns by name, or by position from 0."
+    )
+
+
+def _listed(names: list[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:12])
+    return f"{shown}, ..." if len(names) > 12 else shown or "none"

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dorylus.extras import optional
-from dorylus.ingest.batches import EdgeBatch, Held
+from dorylus.ingest.batches import EdgeBatch, NoEdgesError, ReaderMemory
 from dorylus.ingest.readers.arrow import INSTALL, NAME_ROWS, ArrowColumns, damage_named, pyarrow
-from dorylus.ingest.readers.edge_file import NoEdgesError, PageCache
+from dorylus.ingest.readers.input_file import PageCache
 from dorylus.ingest.readers.options import ReadOptions
 
 DICTIONARY_PAGE = 2
@@ -108,7 +108,7 @@ class ParquetEdges:
         with damage_named(path):
             pages = first_pages(path, self._metadata, self._columns.names)
         self.has_checksums = pages.have_checksums
-        self.held = Held(
+        self.held = ReaderMemory(
             pages.held_bytes,
             f"to unpack the largest pages of {path}",
             "write the file with smaller row groups and dictionaries",

@@ -1,6 +1,6 @@
-"""Which matrices every step of a table touches: some rows of them, or all.
+"""Access sets and lifetimes: which matrices every step of a task table reads and writes, and when each is free.
 
-When a matrix is free: as soon as the last task that reads it this epoch is done.
+Both derive from the stages and from what each gather declares (:mod:`dorylus.saga.reductions`).
 """
 
 import threading
@@ -13,30 +13,51 @@ from dorylus.saga import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot, St
 from dorylus.servers.graph.matrices import Matrices
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
 
-EXTRAS = ("lse", "a_pos", "out_pos", "ties")
-PUBLISHED = ("cotangent", "share", "out", "delta", "lse", "s_dst")
+FEATURES = "features"  # the name of the graph's own, which a scatter reads to publish them with dropout
+Names = tuple[Any, ...]
+
+
+def kept_names(stage: Gather) -> tuple[Extra, ...]:
+    """The names of the matrices that a gather keeps for its gradient."""
+    return tuple(Extra(stage.output, matrix.name) for matrix in stage.spec.kept)
+
+
+def published_names(stage: Gather) -> tuple[Published, ...]:
+    """The names of the matrices that its ∇SC fills for ∇GA."""
+    return tuple(Published(stage.output, matrix.name) for matrix in stage.spec.published)
 
 
 def last_readers(steps: Steps, results: Collection[Slot] = frozenset()) -> dict[Any, frozenset[int]]:
-    """For every matrix that is given back in an epoch, the steps that have to be done with it first.
+    """For every matrix that is released in an epoch, the steps that must be finished first.
 
     ``results`` are read when the epoch is over, and stay.
     """
-    found: dict[Any, frozenset[int]] = {Grad(slot): readers for slot, readers in steps.grad_readers.items()}
-    goes = (each for each in steps.readers if (each.source == "computed" or each.dropout > 0) and each not in results)
-    return found | {slot: steps.readers[slot] for slot in goes}
+    readers: dict[Any, frozenset[int]] = {Grad(slot): found for slot, found in steps.grad_readers.items()}
+    for slot in steps.readers:
+        if (slot.source == "computed" or slot.dropout > 0) and slot not in results:
+            readers[slot] = steps.readers[slot]
+    of_stage: dict[Gather, set[int]] = defaultdict(set)
+    for number, stage in enumerate(steps.stages):
+        if isinstance(stage, Gather):
+            of_stage[stage].add(number)
+    for stage, numbers in of_stage.items():
+        at_destination = (number for number in numbers if not _at_sources(steps, number))
+        readers |= dict.fromkeys(kept_names(stage), frozenset(at_destination))
+        readers |= {name: steps.grad_readers.get(stage.output, frozenset()) for name in published_names(stage)}
+    return {name: found for name, found in readers.items() if found}
 
 
-def companions(name: Any) -> list[Any]:
-    """What goes with a matrix: what its gather keeps, with the rows, and what that publishes, with the cotangent."""
-    if isinstance(name, Slot):
-        return [Extra(name, what) for what in EXTRAS]
-    return [Published(name.slot, what) for what in PUBLISHED]
+def _at_sources(steps: Steps, number: int) -> bool:
+    """Whether a step of a gather is ∇GA over rows: it reads what is published, and nothing that is kept."""
+    stage = steps.stages[number]
+    return isinstance(stage, Gather) and stage.over is None and steps.table.steps[number].kind is Kind.GRAD_GATHER
 
 
 class Lifetimes:
-    """Counts, for every matrix, the tasks that will still read it this epoch. For exact epochs only: in others, values
-    of the epoch before are read too."""
+    """Counts, for every matrix, the tasks that will still read it this epoch.
+
+    For exact epochs only: in others, values of the epoch before are read too.
+    """
 
     def __init__(
         self, steps: Steps, num_intervals: int, matrices: Matrices, results: Collection[Slot] = frozenset()
@@ -52,7 +73,7 @@ class Lifetimes:
         self._left = dict(self._counts)
 
     def finished(self, step: int) -> None:
-        """One task of this step is done."""
+        """Count a finished task of this step; matrices that it read last are released."""
         for name in self._reads.get(step, ()):
             with self._lock:
                 self._left[name] -= 1
@@ -60,15 +81,11 @@ class Lifetimes:
                 if last:
                     self._left[name] = self._counts[name]
             if last:
-                self._matrices.release([name, *companions(name)])
-
-
-Names = tuple[Any, ...]
-FEATURES = "features"  # the graph's own, which a scatter reads to publish them with dropout
+                self._matrices.release([name])
 
 
 class Access(NamedTuple):
-    """The names of matrices a task reads the own rows of, writes the own rows of, and reads all rows of."""
+    """The names of the matrices of which a task reads its own rows, writes its own rows, or reads all rows."""
 
     reads: Names = ()
     writes: Names = ()
@@ -76,26 +93,26 @@ class Access(NamedTuple):
 
     @property
     def rows(self) -> Names:
-        """Those of which it touches the own rows."""
+        """Those of which it reads or writes its own rows."""
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
 
 
 def access_sets(steps: Steps) -> list[Access]:
-    """One entry a step."""
-    touches = [_touch(step.kind, stage) for step, stage in zip(steps.table.steps, steps.stages, strict=True)]
+    """What each step accesses, by the step's number."""
+    found = [_access(step.kind, stage) for step, stage in zip(steps.table.steps, steps.stages, strict=True)]
     begun = begun_by(steps)
     for slot, number in begun.items():
-        touches[number] = touches[number]._replace(writes=(*touches[number].writes, Grad(slot)))
+        found[number] = found[number]._replace(writes=(*found[number].writes, Grad(slot)))
     for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
         if step.kind is Kind.GRAD_GATHER and isinstance(stage, Gather) and stage.inputs[0] in begun:
-            touches[number] = touches[number]._replace(reads=(*touches[number].reads, Grad(stage.inputs[0])))
-    return touches
+            found[number] = found[number]._replace(reads=(*found[number].reads, Grad(stage.inputs[0])))
+    return found
 
 
 def begun_by(steps: Steps, *, later: bool = True) -> dict[Slot, int]:
-    """The slots of whose cotangent a part is there before the rest; and the dense step that gives it, the first.
+    """The slots whose cotangent a dense step begins and a later step completes; {slot: the first such dense step}.
 
-    The rest comes from a gather; or, with ``later``, the whole is not taken before a later phase.
+    A gather completes it; or, with ``later``, the whole is not read before a later phase.
     """
     first: dict[Slot, int] = {}
     found: dict[Slot, int] = {}
@@ -111,7 +128,7 @@ def begun_by(steps: Steps, *, later: bool = True) -> dict[Slot, int]:
     return found
 
 
-def _touch(kind: Kind, stage: Stage | None) -> Access:
+def _access(kind: Kind, stage: Stage | None) -> Access:
     if isinstance(stage, ApplyVertex):
         return _of_apply_vertex(kind, stage)
     if isinstance(stage, Loss):
@@ -131,17 +148,16 @@ def _of_apply_vertex(kind: Kind, stage: ApplyVertex) -> Access:
 
 
 def _of_gather(kind: Kind, stage: Gather) -> Access:
-    extras = tuple(Extra(stage.output, what) for what in EXTRAS)
-    published = tuple(Published(stage.output, what) for what in PUBLISHED)
-    grads, valued = tuple(map(Grad, stage.inputs)), stage.layer.reduce in ("max", "attention", "softmax")
-    near: Names
+    spec, kept, published = stage.spec, kept_names(stage), published_names(stage)
     if kind is Kind.GATHER:
-        near = () if stage.over is not None else tuple(slot for slot in stage.inputs if not slot.gathered)
-        far = () if stage.over is not None else tuple(slot for slot in stage.inputs if slot.gathered)
-        return Access(near, (stage.output, *extras), far)
+        inputs = stage.inputs if stage.over is None else ()
+        own, far = (tuple(slot for slot in inputs if slot.gathered is gathered) for gathered in (False, True))
+        return Access(own, (stage.output, *kept), far)
+    task = spec.grad_scatter if kind is Kind.GRAD_SCATTER else spec.grad_gather
+    reads: Names = (stage.output,) * task.reads_output + tuple(stage.inputs[position] for position in task.reads)
+    writes: Names = tuple(Grad(stage.inputs[position]) for position in task.writes)
     if kind is Kind.GRAD_SCATTER:
-        near = (stage.output, *extras, *stage.inputs) if valued else ()
-        return Access(near, (*published, *grads[2:]))  # of attention's inputs the third is the destination's own
+        return Access((*reads, *kept), (*published, *writes))
     if stage.over is not None:
-        return Access((stage.output, *extras), (Grad(stage.output),))
-    return Access(stage.inputs if valued else (), grads[:2], published)
+        return Access((*reads, *kept), (Grad(stage.output),))
+    return Access(reads, writes, published)

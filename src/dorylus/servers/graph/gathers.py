@@ -1,208 +1,301 @@
-"""Gather and its gradient, one class for each way in-edges are combined. All work is in :mod:`dorylus.backends.native`.
+"""Gather and its gradient: one class for each reduction, over rows or over messages.
 
-Each class answers the same calls, for the rows of one interval:
+What each keeps, publishes and reads is declared in :mod:`dorylus.saga.reductions`; the arithmetic is the back end's. A
+reduction of a user's own brings a subclass of :class:`Gatherer` or :class:`MessageGatherer`.
 
-    forward          GA    rows of the sources -> gathered rows
-    grad_scatter     ∇SC   the gathered rows' cotangent becomes visible to the sources' intervals
-    grad_gather      ∇GA   those cotangents -> cotangents of the interval's own source rows
-
-What ∇SC makes visible is all that ∇GA reads of a destination: copied at that moment, so that it is of one epoch also
-where the destination has gone on to the next, and sent to the servers whose vertices it was gathered from.
+What ∇SC publishes is all that ∇GA reads of a destination: copied at that moment, so that it is of one epoch even where
+the destination has gone on to the next, and sent to the servers that own the sources.
 """
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dorylus.backends import Dropout, native
+from dorylus.backends import AttentionSums, Dropout, HostArray, Index, Matrix, PlacedCsr
 from dorylus.graph import Adjacency
-from dorylus.saga import GAT, Gather
-from dorylus.servers.graph.pass_context import Matrix, PassContext
+from dorylus.saga import Gather
+from dorylus.servers.graph.pass_context import PassContext
 
 
 class Part(NamedTuple):
-    """One matrix that ∇SC makes visible; ``narrow``: it may be stored and sent in less than float32."""
+    """One published matrix; ``narrow``: it may be stored and sent in bfloat16."""
 
     what: str
     columns: int
     narrow: bool
 
 
-class Gatherer(Protocol):
-    """One gather of the program on this server."""
+class _GatherBase:
+    """What all gathers share: the stage, the pass, the edges, and what they keep for the gradient.
 
-    parts: tuple[Part, ...]
-    edges: Adjacency
-    back: Adjacency  # the same edges from their sources
+    ``placed`` are the edges where the back end reads them.
+    """
 
-    def forward(self, interval: int, epoch: int) -> None:
-        """GA."""
+    def __init__(self, stage: Gather, context: PassContext) -> None:
+        self.stage, self.context, self.backend = stage, context, context.backend
+        self.edges: Adjacency = context.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
+        self.placed = self.place(self.edges)
+        self._kept = {matrix.name: matrix for matrix in stage.spec.kept}
 
-    def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
-        """∇SC."""
+    def rows(self, interval: int) -> tuple[int, int]:
+        """The first gathered row of an interval, and the first behind its last."""
+        return self.context.layout.rows(self.stage.output.level, interval)
 
-    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
-        """∇GA; ``accumulate``: on top of the cotangents that the interval's rows already have from elsewhere."""
+    def place(self, edges: Adjacency) -> PlacedCsr:
+        """Weighted edges where the back end reads them."""
+        return self.backend.place_csr(edges.indptr, edges.indices, edges.values, edges.row_scale, edges.col_scale)
 
-    def published(self) -> list[Matrix]:
-        """What ∇SC made visible, in the order of ``parts``."""
+    def kept(self, name: str) -> Matrix:
+        """A matrix that is kept for the gradient, one row per own vertex."""
+        return self.context.extra(self.stage.output, name, self.stage.columns_of(self._kept[name]))
 
 
-class _Rows:
-    """What gathers over rows share: their edges, what their gradient publishes, where the input's cotangent goes."""
+class Gatherer(_GatherBase):
+    """A gather over rows of vertices. Each call works on the rows of one interval.
 
-    parts: tuple[Part, ...]
+    ``back`` holds the same edges from their sources, ``placed_back`` where the back end reads them.
+    """
 
-    def __init__(self, stage: Gather, bench: PassContext) -> None:
-        self.stage, self.bench = stage, bench
-        self.edges: Adjacency = bench.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
+    def __init__(self, stage: Gather, context: PassContext) -> None:
+        super().__init__(stage, context)
         layer, output = stage.layer, stage.output
         # The edges from their sources, those alone that end in a needed row; evaluation has no use for them.
-        self.back = self.edges
-        if bench.training and output.needs_grad:
-            self.back = bench.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
-        self.parts = (Part("cotangent", output.columns, True),)
+        self.back, self.placed_back = self.edges, self.placed
+        if context.training and output.needs_grad:
+            self.back = context.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
+            self.placed_back = self.placed if self.back is self.edges else self.place(self.back)
+        self.parts = tuple(Part(each.name, stage.columns_of(each), each.narrow) for each in stage.spec.published)
 
     def published(self) -> list[Matrix]:
-        """What ∇SC made visible."""
+        """The published matrices, in the declared order."""
         output = self.stage.output
-        return [self.bench.published(output, what, columns, narrow=narrow) for what, columns, narrow in self.parts]
+        return [self.context.published(output, what, columns, narrow=narrow) for what, columns, narrow in self.parts]
+
+    def forward(self, interval: int, epoch: int) -> None:
+        """GA: rows of the sources -> gathered rows."""
+        raise NotImplementedError
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
-        """Write the interval's cotangents where ∇GA of other intervals reads them."""
-        rows = self.bench.layout.rows(self.stage.output.level, interval)
-        self.bench.store(cotangent, self.published()[0], *rows)
+        """∇SC: the gathered rows' cotangent -> the published matrices; the first of them is the cotangent itself."""
+        self.context.store(cotangent, self.published()[0], *self.rows(interval))
+
+    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
+        """∇GA: the published matrices -> cotangents of the interval's own source rows.
+
+        ``accumulate``: add to the cotangents that a dense task wrote there before.
+        """
+        raise NotImplementedError
 
 
-class SumGather(_Rows):
+class SumGather(Gatherer):
     """Weighted sum or mean: g_v = Σ_u w_uv x_u; its gradient is the same product with the edges turned round."""
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        edges, source, output = self.edges, self.stage.inputs[0], self.stage.output
-        begin, end = self.bench.layout.rows(output.level, interval)
-        x, out = self.bench.values(source), self.bench.values(output)
-        native.spmm(edges.indptr, edges.indices, x, out, begin, end, **_weights(edges))
+        x, out = self.context.values(self.stage.inputs[0]), self.context.values(self.stage.output)
+        self.backend.gather(self.placed, x, out, *self.rows(interval))
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
-        begin, end = self.bench.layout.rows(source.level, interval)
-        dx = self.bench.cotangent(source)
+        source = self.stage.inputs[0]
+        begin, end = self.context.layout.rows(source.level, interval)
+        dx = self.context.cotangent(source)
         (dout,) = self.published()
-        native.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **_weights(back))
+        self.backend.gather(self.placed_back, dout, dx, begin, end, accumulate=accumulate)
 
 
-def _weights(edges: Adjacency) -> dict[str, Any]:
-    return {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
-
-
-class MaxGather(_Rows):
+class MaxGather(Gatherer):
     """Column-wise maximum; ties share the gradient evenly."""
-
-    def __init__(self, stage: Gather, bench: PassContext) -> None:
-        super().__init__(stage, bench)
-        columns = stage.output.columns
-        self.parts = (Part("share", columns, False), Part("out", columns, False))
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        output = self.stage.output
-        begin, end = self.bench.layout.rows(output.level, interval)
-        x, out = self.bench.values(self.stage.inputs[0]), self.bench.values(output)
-        native.spmm_max(self.edges.indptr, self.edges.indices, x, out, self._ties(), begin, end)
+        x, out = self.context.values(self.stage.inputs[0]), self.context.values(self.stage.output)
+        self.backend.gather_max(self.placed, x, out, self.kept("ties"), *self.rows(interval))
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: each of several equal maxima gets its share."""
-        begin, end = self.bench.layout.rows(self.stage.output.level, interval)
+        begin, end = self.rows(interval)
         share, out = self.published()
-        np.divide(cotangent, self._ties()[begin:end], out=share[begin:end])
-        out[begin:end] = self.bench.values(self.stage.output)[begin:end]
+        self.backend.divide(cotangent, self.kept("ties")[begin:end], share[begin:end])
+        self.backend.store(self.context.values(self.stage.output)[begin:end], out[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
-        begin, end = self.bench.layout.rows(source.level, interval)
-        dx = self.bench.cotangent(source)
-        x = self.bench.values(source)
+        source = self.stage.inputs[0]
+        begin, end = self.context.layout.rows(source.level, interval)
+        dx = self.context.cotangent(source)
+        x = self.context.values(source)
         share, out = self.published()
-        native.spmm_max_grad(back.indptr, back.indices, x, out, share, dx, begin, end, accumulate=accumulate)
-
-    def _ties(self) -> Matrix:
-        return self.bench.extra(self.stage.output, "ties", self.stage.output.columns)
+        self.backend.gather_max_grad(self.placed_back, x, out, share, dx, begin, end, accumulate=accumulate)
 
 
-class AttentionGather(_Rows):
+class AttentionGather(Gatherer):
     """Scores, softmax and weighted sum in one kernel; inputs are rows, source scores and destination scores."""
 
-    def __init__(self, stage: Gather, bench: PassContext) -> None:
-        super().__init__(stage, bench)
-        assert isinstance(stage.layer, GAT)
-        self.layer = stage.layer
-        self.shape: dict[str, Any] = {"heads": self.layer.heads, "slope": self.layer.slope}
-        per_head = [Part(what, self.layer.heads, False) for what in ("delta", "lse", "s_dst")]
-        self.parts = (*self.parts, *per_head)
-        self._out_ids = bench.shard.out_ids(stage.output.level)
+    def __init__(self, stage: Gather, context: PassContext) -> None:
+        super().__init__(stage, context)
+        layer: Any = stage.layer
+        self.shape: dict[str, Any] = {"heads": layer.heads, "slope": layer.slope}
+        self._dropout: float = layer.attention_dropout
+        self._out_ids = self.backend.place(context.shard.out_ids(stage.output.level))
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        z, s_src, s_dst = (self.bench.values(slot) for slot in self.stage.inputs)
-        out = self.bench.values(self.stage.output)
-        begin, end = self.bench.layout.rows(self.stage.output.level, interval)
-        kept: dict[str, Any] = {}
-        if self.bench.training:
-            columns = self.stage.output.columns
-            kept = {
-                "lse": self._heads("lse"),
-                "a_pos": self._heads("a_pos"),
-                "out_pos": self._extra("out_pos", columns),
-            }
-        edges, drop = self.edges, self._drop(epoch, self.bench.shard.ids)
-        native.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, begin, end, **self.shape, **kept, **drop)
+        z, s_src, s_dst = (self.context.values(slot) for slot in self.stage.inputs)
+        out = self.context.values(self.stage.output)
+        begin, end = self.rows(interval)
+        kept = AttentionSums(*map(self.kept, ("lse", "out_pos", "a_pos"))) if self.context.training else None
+        drop = self._drop(epoch, self.context.ids)
+        self.backend.attention(self.placed, z, s_src, s_dst, out, begin, end, **self.shape, kept=kept, **drop)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: also what the softmax's gradient needs of each destination, and the destination scores' cotangent."""
         super().grad_scatter(interval, cotangent)
-        output, score = self.stage.output, self.stage.inputs[2]
-        begin, end = self.bench.layout.rows(output.level, interval)
-        out, a_pos, out_pos = self.bench.values(output), self._heads("a_pos"), self._extra("out_pos", output.columns)
+        score = self.stage.inputs[2]
+        begin, end = self.rows(interval)
+        out, a_pos, out_pos = self.context.values(self.stage.output), self.kept("a_pos"), self.kept("out_pos")
         dout, delta, lse, s_dst = self.published()
-        ds_dst = self.bench.cotangent(score)
-        native.attention_grad_dst(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
-        ds_dst[end : self.bench.layout.rows(score.level, interval)[1]] = 0
-        lse[begin:end] = self._heads("lse")[begin:end]
-        s_dst[begin:end] = self.bench.values(score)[begin:end]
+        ds_dst = self.context.cotangent(score)
+        self.backend.attention_grad_destination(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
+        self.backend.clear(ds_dst[end : self.context.layout.rows(score.level, interval)[1]])
+        self.backend.store(self.kept("lse")[begin:end], lse[begin:end])
+        self.backend.store(self.context.values(score)[begin:end], s_dst[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
         row, source, _ = self.stage.inputs
-        begin, end = self.bench.layout.rows(row.level, interval)
-        dz = self.bench.cotangent(row)
-        z, s_src = self.bench.values(row), self.bench.values(source)
+        begin, end = self.context.layout.rows(row.level, interval)
+        dz = self.context.cotangent(row)
+        z, s_src = self.context.values(row), self.context.values(source)
         dout, delta, lse, s_dst = self.published()
-        ds_src = self.bench.cotangent(source)
+        ds_src = self.context.cotangent(source)
         if accumulate:
-            ds_src[begin:end] = 0
-        native.attention_grad_src(
-            self.back.indptr, self.back.indices, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
+            self.backend.clear(ds_src[begin:end])
+        self.backend.attention_grad_source(
+            self.placed_back, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
             **self.shape, **self._drop(epoch, self._out_ids), accumulate=accumulate,
         )  # fmt: skip
 
-    def _drop(self, epoch: int, ids: Matrix) -> dict[str, Any]:
-        p = self.layer.attention_dropout
-        if not self.bench.training or p == 0:
+    def _drop(self, epoch: int, ids: Index) -> dict[str, Any]:
+        if not self.context.training or self._dropout == 0:
             return {}
-        return {"drop": Dropout(p, self.bench.seed, epoch, self.stage.output.layer), "ids": ids}
-
-    def _heads(self, what: str) -> Matrix:
-        return self._extra(what, self.layer.heads)
-
-    def _extra(self, what: str, columns: int) -> Matrix:
-        return self.bench.extra(self.stage.output, what, columns)
+        return {"drop": Dropout(self._dropout, self.context.seed, epoch, self.stage.output.layer), "ids": ids}
 
 
-def row_gatherer(stage: Gather, bench: PassContext) -> Gatherer:
-    """The gatherer for a stage that reads rows."""
-    kinds: dict[str, type[Any]] = {"sum": SumGather, "mean": SumGather, "max": MaxGather, "attention": AttentionGather}
-    made: Gatherer = kinds[stage.layer.reduce](stage, bench)
+class MessageGatherer(_GatherBase):
+    """A gather over the messages of an ApplyEdge. Each call works on the in-edges of one interval's rows.
+
+    ``messages`` are what ApplyEdge returned for them; cotangents are full matrices with the interval's rows filled.
+    """
+
+    def forward(self, interval: int, messages: tuple[Matrix, ...]) -> None:
+        """GA: messages -> gathered rows."""
+        raise NotImplementedError
+
+    def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
+        """∇GA: the gathered rows' cotangent -> that of every message. ``messages`` is empty unless they are kept."""
+        raise NotImplementedError
+
+    def _new_grad(self, interval: int) -> Matrix:
+        assert self.stage.over is not None
+        begin, end = self.rows(interval)
+        num_edges = int(self.edges.indptr[end]) - int(self.edges.indptr[begin])
+        return self.backend.allocate(num_edges, self.stage.over.columns[0])
+
+
+class SumMessages(MessageGatherer):
+    """Σ of the messages."""
+
+    def forward(self, interval: int, messages: tuple[Matrix, ...]) -> None:
+        """GA."""
+        begin, end = self.rows(interval)
+        out = self.context.values(self.stage.output)
+        self.backend.segment_sum(self.placed, messages[0], out, begin, end, row_scale=self.row_scale())
+
+    def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
+        """∇GA."""
+        begin, end = self.rows(interval)
+        d_message = self._new_grad(interval)
+        self.backend.segment_sum_grad(self.placed, cotangent, d_message, begin, end, row_scale=self.row_scale())
+        return (d_message,)
+
+    def row_scale(self) -> HostArray | None:
+        """The factor of each row's sum; None for 1."""
+        return None
+
+
+class MeanMessages(SumMessages):
+    """Mean of the messages."""
+
+    def row_scale(self) -> HostArray:
+        """One over the number of in-edges."""
+        degrees = np.diff(self.edges.indptr)
+        scale: HostArray = (1.0 / np.maximum(degrees, 1)).astype(np.float32)
+        return scale
+
+
+class MaxMessages(MessageGatherer):
+    """Column-wise maximum of the messages; ties share the gradient evenly."""
+
+    def forward(self, interval: int, messages: tuple[Matrix, ...]) -> None:
+        """GA."""
+        begin, end = self.rows(interval)
+        out = self.context.values(self.stage.output)
+        self.backend.segment_max(self.placed, messages[0], out, self.kept("ties"), begin, end)
+
+    def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
+        """∇GA."""
+        begin, end = self.rows(interval)
+        d_message = self._new_grad(interval)
+        out, ties = self.context.values(self.stage.output), self.kept("ties")
+        self.backend.divide(cotangent[begin:end], ties[begin:end], cotangent[begin:end])
+        self.backend.segment_max_grad(self.placed, messages[0], out, cotangent, d_message, begin, end)
+        return (d_message,)
+
+
+class SoftmaxMessages(MessageGatherer):
+    """Σ of the messages, each weighted by the softmax of its score over the vertex's in-edges, head by head."""
+
+    def forward(self, interval: int, messages: tuple[Matrix, ...]) -> None:
+        """GA."""
+        message, score = messages
+        begin, end = self.rows(interval)
+        out, lse = self.context.values(self.stage.output), self.kept("lse")
+        self.backend.segment_softmax(self.placed, score, message, out, lse, begin, end, heads=self.stage.layer.heads)
+
+    def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
+        """∇GA."""
+        message, score = messages
+        begin, end = self.rows(interval)
+        d_message, d_score = self._new_grad(interval), self.backend.allocate(len(score), score.shape[1])
+        out, lse = self.context.values(self.stage.output), self.kept("lse")
+        self.backend.segment_softmax_grad(
+            self.placed, score, message, out, lse, cotangent, d_score, d_message, begin, end,
+            heads=self.stage.layer.heads,
+        )  # fmt: skip
+        return d_message, d_score
+
+
+_GATHERERS: dict[str, Any] = {
+    each.__name__: each
+    for each in (SumGather, MaxGather, AttentionGather, SumMessages, MeanMessages, MaxMessages, SoftmaxMessages)
+}
+
+
+def row_gatherer(stage: Gather, context: PassContext) -> Gatherer:
+    """The gatherer of a stage over rows."""
+    made = _made(stage, context)
+    assert isinstance(made, Gatherer)
     return made
+
+
+def message_gatherer(stage: Gather, context: PassContext) -> MessageGatherer:
+    """The gatherer of a stage over messages."""
+    made = _made(stage, context)
+    assert isinstance(made, MessageGatherer)
+    return made
+
+
+def _made(stage: Gather, context: PassContext) -> Any:
+    gatherer = stage.spec.gatherer
+    return (_GATHERERS[gatherer] if isinstance(gatherer, str) else gatherer)(stage, context)

@@ -9,56 +9,58 @@ from itertools import pairwise
 
 import numpy as np
 
-from dorylus.backends import native
+from dorylus.backends import Matrix, NumberFormat
 from dorylus.saga import Gather
+from dorylus.servers.graph.access_sets import kept_names
 from dorylus.servers.graph.gathers import Gatherer
 from dorylus.servers.graph.input_rows import InputRows
-from dorylus.servers.graph.pass_context import Extra, Matrix, PassContext
+from dorylus.servers.graph.pass_context import PassContext
 
 EachInterval = Callable[[int, Callable[[int], None]], None]
 ROUNDED_AT_ONCE = 1024  # rows
 
 
 def gather_once(
-    stage: Gather, gather: Gatherer, bench: PassContext, features: InputRows, each_interval: EachInterval
+    stage: Gather, gather: Gatherer, context: PassContext, features: InputRows, each_interval: EachInterval
 ) -> Matrix:
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
 
     def gathered(columns: slice | None) -> Matrix:
-        bench.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
+        context.matrices.put(stage.inputs[0], features.with_ghosts(keep=False, columns=columns))
         if columns is not None:
             width = columns.stop - columns.start
-            bench.matrices.put(stage.output, np.empty((bench.num_rows, width), np.float32))
-        each_interval(bench.layout.num_intervals, lambda interval: gather.forward(interval, 0))
-        bench.matrices.release([stage.inputs[0], Extra(stage.output, "ties")])
-        return bench.values(stage.output)
+            context.matrices.put(stage.output, context.backend.allocate(context.num_rows, width))
+        each_interval(context.layout.num_intervals, lambda interval: gather.forward(interval, 0))
+        context.matrices.release([stage.inputs[0], *kept_names(stage)])
+        return context.values(stage.output)
 
-    blocks = _blocks(stage, bench, features)
+    blocks = _blocks(stage, context, features)
     if len(blocks) == 1:
-        return _rounded(gathered(None), bench)
-    out = np.empty((bench.num_rows, stage.output.columns), np.float32)
+        return _rounded(gathered(None), context)
+    out = context.backend.allocate(context.num_rows, stage.output.columns)
     for columns in blocks:
-        out[:, columns] = gathered(columns)
-    bench.matrices.put(stage.output, _rounded(out, bench))
+        context.backend.store(gathered(columns), out[:, columns])
+    context.matrices.put(stage.output, _rounded(out, context))
     return out
 
 
-def _rounded(rows: Matrix, bench: PassContext) -> Matrix:
-    """The rows as they would be under a memory limit, where they are stored in what gathered values are; in place."""
-    if bench.gathered_dtype == np.uint16:
-        narrow = np.empty((min(len(rows), ROUNDED_AT_ONCE), rows.shape[1]), np.uint16)
+def _rounded(rows: Matrix, context: PassContext) -> Matrix:
+    """The rows as they are under a memory limit, where they are stored in the gathered format; rounded in place."""
+    if context.gathered_format is NumberFormat.BF16:
+        backend = context.backend
+        narrow = backend.allocate(min(len(rows), ROUNDED_AT_ONCE), rows.shape[1], NumberFormat.BF16)
         for begin in range(0, len(rows), ROUNDED_AT_ONCE):
             block = rows[begin : begin + ROUNDED_AT_ONCE]
-            native.to_bf16(block, narrow, 0, len(block))
-            native.from_bf16(narrow, block, 0, len(block))
+            backend.store(block, narrow[: len(block)])
+            backend.store(narrow[: len(block)], block)
     return rows
 
 
-def _blocks(stage: Gather, bench: PassContext, features: InputRows) -> list[slice]:
+def _blocks(stage: Gather, context: PassContext, features: InputRows) -> list[slice]:
     """As many blocks of columns as own rows and ghosts are times the own rows; one where that cannot be done."""
     width = stage.output.columns
-    if stage.layer.reduce == "max" or not features.has_columns or bench.num_rows == 0:
+    if stage.spec.kept or not features.has_columns or context.num_rows == 0:
         return [slice(0, width)]
-    times = min(width, round((bench.num_rows + bench.ghosts.num_rows) / bench.num_rows))
+    times = min(width, round((context.num_rows + context.ghosts.num_rows) / context.num_rows))
     ends = np.linspace(0, width, max(1, times) + 1).astype(int).tolist()
     return [slice(begin, end) for begin, end in pairwise(ends)]

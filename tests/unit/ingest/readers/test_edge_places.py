@@ -12,7 +12,7 @@ import pytest
 
 import dorylus
 from dorylus.errors import DataError, GraphError
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 from dorylus.ingest.readers.text import BLOCK_BYTES
 
 EDGES = np.array([[0, 1], [1, 2], [2, 9], [2, 0]])

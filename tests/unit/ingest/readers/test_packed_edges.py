@@ -11,7 +11,7 @@ import pytest
 from all_edges import edges_of
 
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 
 EDGES = [(i * 7919 % 1000, i) for i in range(20_000)]
 TEXT = "".join(f"{a}\t{b}\n" for a, b in EDGES).encode()

@@ -1,0 +1,84 @@
+"""The settings of pools: where dense tasks run, and how rows travel to functions."""
+
+from dataclasses import dataclass
+
+from dorylus.errors import ConfigError, given
+from dorylus.pools.registry import POOLS, pool_spec
+from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionSettings(Settings):
+    """The pool of a run and its functions."""
+
+    pool: str = choice(
+        "threads",
+        POOLS,
+        "Where dense tasks run: threads or processes of this machine, any node of a Ray cluster, or functions.",
+        recut=True,
+    )
+    functions: int | None = setting(
+        None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000)), recut=True
+    )
+    function_url: str | None = setting(None, "http: the address of the functions.", optional(text), recut=True)
+    function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text, recut=True)
+    function_service: str | None = setting(
+        None,
+        "Row of the price book that functions are billed by; that of the pool when not given.",
+        optional(text),
+        recut=True,
+    )
+    function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
+    data_path: str = choice(
+        "auto",
+        ("auto", "direct", "inline"),
+        "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
+        recut=True,
+    )
+    data_host: str = setting(
+        "127.0.0.1",
+        "direct: the address of this machine that functions dial; the default is reached by functions of this machine "
+        "only.",
+        text,
+        recut=True,
+    )
+    data_port: int = setting(
+        0,
+        "direct: the first of the two ports that functions dial, for a firewall to let through; 0 takes any.",
+        whole(0, 65_534),
+        recut=True,
+    )
+    payload_precision: str = choice(
+        "float32",
+        ("float32", "bf16", "int8"),
+        "Number format of rows on their way to functions; less than float32 is an approximation.",
+    )
+    stream: bool = setting(
+        True, "direct: functions start on the first rows while the next are under way.", flag, recut=True
+    )
+    fuse: bool = setting(
+        True, "The last ApplyVertex, the loss and its gradient are one call of a function.", flag, recut=True
+    )
+    rematerialize: bool | None = setting(
+        None,
+        "Recompute activations in the backward pass rather than keep them, same result; functions do unless told not "
+        "to, threads only when told to.",
+        optional(flag),
+    )
+
+    def _check_together(self) -> None:
+        super()._check_together()
+        for name in ("functions", "function_url") if not pool_spec(self.pool).has_functions else ():
+            value = getattr(self, name)
+            if value is not None:
+                raise ConfigError(
+                    f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
+                    "are of."
+                )
+
+    @property
+    def keeps_activations(self) -> bool:
+        """Whether the backward pass finds the activations of the forward pass, or computes them again."""
+        if self.rematerialize is None:
+            return pool_spec(self.pool).keeps_autograd_graphs
+        return not self.rematerialize
