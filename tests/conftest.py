@@ -151,14 +151,14 @@ def make_cluster() -> Iterator[Callable[..., Any]]:
 
     from dorylus.config import RunConfig
     from dorylus.pools import ThreadsPool
-    from dorylus.runtime import LocalCluster
+    from dorylus.runtime import LocalRuntime
     from dorylus.training.assembly import assemble, bind
-    from dorylus.training.elastic import training_job
+    from dorylus.training.placement import training_job
 
     made = []
 
     def make(
-        graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, kind: Any = LocalCluster, **settings: Any
+        graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, kind: Any = LocalRuntime, **settings: Any
     ) -> Any:
         config = RunConfig.of(**({"threads": 2, "intervals": 4, "deadline_s": 60} | settings))
         program = bind(model, graph, config.seed)

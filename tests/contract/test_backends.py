@@ -20,7 +20,7 @@ from dorylus.backends import (
     ReferenceBackend,
     reference,
 )
-from dorylus.runtime import LocalCluster
+from dorylus.runtime import LocalRuntime
 
 BACKENDS = {"native": NativeBackend, "reference": ReferenceBackend}
 FLOAT32, BF16 = NumberFormat.FLOAT32, NumberFormat.BF16
@@ -494,7 +494,7 @@ def trained(make_cluster, graph, model, backend, **settings):
     """The losses of three epochs and the outputs after them, with this back end."""
 
     def cluster(job, pool):
-        return LocalCluster(replace(job, backend=backend), pool)
+        return LocalRuntime(replace(job, backend=backend), pool)
 
     made = make_cluster(graph, model, kind=cluster, intervals=2, **settings)
     losses = [made.train_epoch().loss for _ in range(3)]

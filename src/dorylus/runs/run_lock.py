@@ -1,7 +1,7 @@
-"""The lock of a run folder: one process at a time writes a run, and the kernel lets go of the lock when it dies.
+"""The lock of a run folder: one process at a time writes a run, and the kernel releases the lock when it dies.
 
-The lock is an exclusive flock on the file ``lock`` in the folder, which says who holds it and is removed when the run
-is closed; one that a killed process left is locked by nobody. Over NFS 4 the lock holds between machines, too. Children
+The lock is an exclusive flock on the file ``lock`` in the folder, which names its owner and is removed when the run
+is closed; a file that a killed process left is not locked. Over NFS 4 the lock holds between machines, too. Children
 do not inherit it: it is closed on exec, and after a fork.
 """
 
@@ -67,10 +67,10 @@ class RunLock:
                 raise TrainingError(f"the file {self._path} was removed under this run, and {error}") from error
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self._file >= 0:
             # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
-            with suppress(OSError):  # one that stays is locked by nobody
+            with suppress(OSError):  # a file that stays is not locked
                 if is_at(self._file, self._path):
                     self._path.unlink()
             self._forget()

@@ -9,7 +9,7 @@ import dorylus
 import dorylus.graph.atomic_folder as atomic_folder
 from dorylus.config import RunConfig
 from dorylus.partition import make_partitioning, open_shards, shard_store
-from dorylus.training.elastic import _sharded
+from dorylus.training.placement import _sharded
 
 SOON_S = 30.0
 

@@ -6,8 +6,8 @@ import pytest
 import dorylus
 from dorylus.progress import StageProgress
 from dorylus.runs import MemorySink
-from dorylus.training import records as setting_up
-from dorylus.training.records import SetupProgress
+from dorylus.training import run_records as setting_up
+from dorylus.training.run_records import SetupProgress
 
 
 class Heard:

@@ -1,4 +1,4 @@
-"""How a crew wires servers, weights and pool; what the servers compute is tested with them."""
+"""How a pass wires servers, weights and pool; what the servers compute is tested with them."""
 
 import threading
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import LocalShard, cut_shard, make_cut
 from dorylus.pipeline import DENSE, Kind, Need, Scope, Step, Task, TaskTable, pipe
 from dorylus.runtime.engine import Engine
-from dorylus.runtime.server_group import FixedWeights, ServerGroup, TrainedWeights
+from dorylus.runtime.server_pass import FixedWeights, ServerPass, TrainedWeights
 from dorylus.saga.dense import Reply
 from dorylus.servers import GhostMessage, ParameterServers
 
@@ -45,7 +45,7 @@ def shards(one_way=False, deepest=None):
 
 
 class FakeServer:
-    """Notes what it is asked to do, and posts an empty parcel wherever a real one would post rows."""
+    """Notes what it is asked to do, and sends an empty message wherever a real one would post rows."""
 
     def __init__(self, shard, peers, history):
         self.server, self.peers, self.history = shard.server, peers, history
@@ -60,8 +60,8 @@ class FakeServer:
                 if sends.wants(task.interval):
                     self.peers.post(peer, GhostMessage(task, (np.zeros(3, np.float32),)))
 
-    def receive(self, parcel):
-        self.note("receive", parcel.task)
+    def receive(self, message):
+        self.note("receive", message.task)
 
     def call(self, task, weights):
         self.note(f"call with {weights}", task)
@@ -100,19 +100,19 @@ class FakePool:
 
 
 @pytest.fixture
-def make_crew():
-    """Makes crews of fake servers; gives (crew, engine, history)."""
+def make_pass():
+    """Makes passes of fake servers; returns (pass, engine, history)."""
     engines = []
 
     def make(pool=None, weights=None, **options):
         engine, history = Engine(1, 30.0), []
         engines.append(engine)
         arranged = shards(**options)
-        crew = ServerGroup(
+        pass_ = ServerPass(
             arranged, engine, pool or FakePool(), weights or FakeWeights(history), pipe(TABLE),
             lambda shard, peers: FakeServer(shard, peers, history), everything=False,
         )  # fmt: skip
-        return crew, engine, history
+        return pass_, engine, history
 
     yield make
     for engine in engines:
@@ -123,24 +123,24 @@ def of_task(history, kind, interval):
     return [(what, where) for what, where, *task in history if task == [kind, interval] and what != "receive"]
 
 
-def test_a_dense_task_goes_to_the_pool_and_its_reply_to_server_and_weights(make_crew):
-    crew, engine, history = make_crew()
-    engine.run(crew.work, 0)
+def test_a_dense_task_goes_to_the_pool_and_its_reply_to_server_and_weights(make_pass):
+    pass_, engine, history = make_pass()
+    engine.run(pass_, 0)
     for kind in (Kind.APPLY_VERTEX, Kind.LOSS):
         steps = of_task(history, kind, 3)
         assert steps == [("call with weights", 1), ("accept reply", 1), ("replied", "reply"), ("finished", 1)]
 
 
-def test_a_sparse_task_runs_on_its_server_and_a_weight_update_on_the_weights(make_crew):
-    crew, engine, history = make_crew()
-    engine.run(crew.work, 0)
+def test_a_sparse_task_runs_on_its_server_and_a_weight_update_on_the_weights(make_pass):
+    pass_, engine, history = make_pass()
+    engine.run(pass_, 0)
     assert of_task(history, Kind.GATHER, 0) == [("run", 0), ("finished", 0)]
     assert of_task(history, Kind.WEIGHT_UPDATE, 2) == [("update", None), ("finished", 1)]
 
 
-def test_a_parcel_is_with_the_peer_before_the_peer_hears_of_it(make_crew):
-    crew, engine, history = make_crew()
-    engine.run(crew.work, 0)
+def test_a_message_is_with_the_peer_before_the_peer_hears_of_it(make_pass):
+    pass_, engine, history = make_pass()
+    engine.run(pass_, 0)
     for shard in shards():
         for interval, sources in zip(shard.mine, shard.reads().sources, strict=True):
             remote = sources - set(shard.mine)
@@ -150,27 +150,27 @@ def test_a_parcel_is_with_the_peer_before_the_peer_hears_of_it(make_crew):
                 assert history.index(("receive", shard.server, Kind.SCATTER, source)) < gathered
 
 
-def test_deliveries_tell_from_whom_to_whom_and_how_much(make_crew):
-    crew, engine, _ = make_crew()
-    engine.run(crew.work, 0)
-    assert sorted(delivery[:3] for delivery in crew.deliveries) == [(0, 1, 12)] * 2 + [(1, 0, 12)] * 2
-    assert all(delivery.start_s <= delivery.end_s for delivery in crew.deliveries)
+def test_deliveries_tell_from_whom_to_whom_and_how_much(make_pass):
+    pass_, engine, _ = make_pass()
+    engine.run(pass_, 0)
+    assert sorted(delivery[:3] for delivery in pass_.deliveries) == [(0, 1, 12)] * 2 + [(1, 0, 12)] * 2
+    assert all(delivery.start_s <= delivery.end_s for delivery in pass_.deliveries)
 
 
-def test_in_a_directed_graph_rows_go_with_the_edges_and_cotangents_against_them(make_crew):
-    crew, *_ = make_crew(one_way=True)
-    first, second = (server.peers for server in crew.servers.values())
+def test_in_a_directed_graph_rows_go_with_the_edges_and_cotangents_against_them(make_pass):
+    pass_, *_ = make_pass(one_way=True)
+    first, second = (server.peers for server in pass_.servers.values())
     assert [first.forward[1].all_rows.size, first.backward[1].all_rows.size] == [4, 0]
     assert [second.forward[0].all_rows.size, second.backward[0].all_rows.size] == [0, 4]
 
 
-def test_only_an_evaluation_sends_rows_that_reach_no_label(make_crew):
+def test_only_an_evaluation_sends_rows_that_reach_no_label(make_pass):
     deepest = [1, 0, -1, -1, -1, -1, -1, 0]  # vertex 0 has a label, its neighbours reach it
     wanted = {}
     for everything in (False, True):
         arranged = shards(deepest=deepest)
         engine, peers_of = Engine(1, 30.0), {}
-        ServerGroup(
+        ServerPass(
             arranged, engine, FakePool(), FakeWeights([]), pipe(TABLE),
             lambda shard, peers, found=peers_of: found.update({shard.server: peers}) or FakeServer(shard, peers, []),
             everything=everything,
@@ -181,21 +181,21 @@ def test_only_an_evaluation_sends_rows_that_reach_no_label(make_crew):
     assert wanted == {False: 2, True: 4}
 
 
-def test_an_error_of_a_body_names_the_body_the_interval_and_the_epoch(make_crew):
-    crew, engine, _ = make_crew(pool=FakePool(ArithmeticError("too much")))
+def test_an_error_of_a_body_names_the_body_the_interval_and_the_epoch(make_pass):
+    pass_, engine, _ = make_pass(pool=FakePool(ArithmeticError("too much")))
     says = r"^the body failed on interval 0 in epoch 1: ArithmeticError: too much$"
     with pytest.raises(TrainingError, match=says) as caught:
-        engine.run(crew.work, 0)
+        engine.run(pass_, 0)
     assert isinstance(caught.value.__cause__, ArithmeticError)
 
 
-def test_an_error_with_a_cure_is_told_as_it_is(make_crew):
-    crew, engine, _ = make_crew(pool=FakePool(ConfigError("use less.")))
+def test_an_error_with_a_cure_is_told_as_it_is(make_pass):
+    pass_, engine, _ = make_pass(pool=FakePool(ConfigError("use less.")))
     with pytest.raises(ConfigError, match=r"^use less\.$"):
-        engine.run(crew.work, 0)
+        engine.run(pass_, 0)
 
 
-def test_an_error_in_taking_a_reply_fails_the_task_wherever_the_pool_answers_from(make_crew):
+def test_an_error_in_taking_a_reply_fails_the_task_wherever_the_pool_answers_from(make_pass):
     class Elsewhere:
         def submit(self, call, done, failed):
             thread = threading.Thread(target=done, args=("reply",))
@@ -206,9 +206,9 @@ def test_an_error_in_taking_a_reply_fails_the_task_wherever_the_pool_answers_fro
         def replied(self, task, call, reply):
             raise ValueError("not today")
 
-    crew, engine, _ = make_crew(pool=Elsewhere(), weights=Refusing([]))
+    pass_, engine, _ = make_pass(pool=Elsewhere(), weights=Refusing([]))
     with pytest.raises(TrainingError, match=r"^AV of interval 0 in epoch 1 failed: ValueError: not today$"):
-        engine.run(crew.work, 0)
+        engine.run(pass_, 0)
 
 
 def test_an_evaluation_uses_one_version_for_all_its_tasks_and_updates_none():

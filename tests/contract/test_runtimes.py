@@ -1,4 +1,4 @@
-"""What every cluster promises the trainer, wherever its servers live."""
+"""What every runtime promises the trainer, wherever its servers are."""
 
 import threading
 from collections import Counter
@@ -12,16 +12,16 @@ from torch import nn
 import dorylus
 from dorylus.errors import TrainingError
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import LocalCluster
+from dorylus.runtime import LocalRuntime
 from dorylus.saga import GCN, reference
-from in_process_servers import remote_cluster
+from in_process_servers import remote_runtime
 
-IMPLEMENTATIONS = {"local": LocalCluster, "remote": remote_cluster}  # (job, pool) -> cluster
+IMPLEMENTATIONS = {"local": LocalRuntime, "remote": remote_runtime}  # (job, pool) -> runtime
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def cluster_of(request, make_cluster):
-    """Makes clusters of one implementation: (graph, model, pool=..., settings)."""
+def runtime_of(request, make_cluster):
+    """Makes runtimes of one implementation: (graph, model, pool=..., settings)."""
     return lambda *given, **settings: make_cluster(*given, kind=IMPLEMENTATIONS[request.param], **settings)
 
 
@@ -80,14 +80,14 @@ def expected_losses(graph):
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("model", MOST_UNLIKE)
-def test_losses_are_those_of_the_reference(cluster_of, graph, expected_losses, model, cut):
-    found = losses(cluster_of(graph, program(model, dropout=0.5), **cut), 5)
+def test_losses_are_those_of_the_reference(runtime_of, graph, expected_losses, model, cut):
+    found = losses(runtime_of(graph, program(model, dropout=0.5), **cut), 5)
     assert found == pytest.approx(expected_losses[model], rel=1e-4)
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_a_report_tells_of_every_task_of_its_epoch(cluster_of, graph, cut):
-    cluster = cluster_of(graph, program(), **cut)
+def test_a_report_tells_of_every_task_of_its_epoch(runtime_of, graph, cut):
+    cluster = runtime_of(graph, program(), **cut)
     for epoch in range(2):
         report = cluster.train_epoch()
         tasks = Counter(span.task for span in report.spans)
@@ -101,9 +101,9 @@ def test_a_report_tells_of_every_task_of_its_epoch(cluster_of, graph, cut):
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 @pytest.mark.parametrize("model", MOST_UNLIKE)
-def test_outputs_are_an_exact_forward_pass_with_the_weights_given(cluster_of, graph, model, cut):
+def test_outputs_are_an_exact_forward_pass_with_the_weights_given(runtime_of, graph, model, cut):
     made = program(model, dropout=0.5)
-    cluster = cluster_of(graph, made, **cut)
+    cluster = runtime_of(graph, made, **cut)
     first = cluster.state().weights
     losses(cluster, 3)
     latest = cluster.state().weights
@@ -113,8 +113,8 @@ def test_outputs_are_an_exact_forward_pass_with_the_weights_given(cluster_of, gr
     assert not np.allclose(forward(made, graph, first), forward(made, graph, latest), atol=1e-3)
 
 
-def test_outputs_belong_to_whoever_asked(cluster_of, graph):
-    cluster = cluster_of(graph, program())
+def test_outputs_belong_to_whoever_asked(runtime_of, graph):
+    cluster = runtime_of(graph, program())
     first = cluster.outputs().whole()
     before = first.copy()
     losses(cluster, 2)
@@ -122,14 +122,14 @@ def test_outputs_belong_to_whoever_asked(cluster_of, graph):
     np.testing.assert_array_equal(first, before)
 
 
-def test_the_last_layer_may_be_named_from_either_end(cluster_of, graph):
-    cluster = cluster_of(graph, program(), servers=2)
+def test_the_last_layer_may_be_named_from_either_end(runtime_of, graph):
+    cluster = runtime_of(graph, program(), servers=2)
     np.testing.assert_array_equal(cluster.outputs(-1).whole(), cluster.outputs(1).whole())
 
 
 @pytest.mark.parametrize("weights", [False, True], ids=["the latest", "given ones"])
-def test_looking_at_outputs_changes_nothing_of_the_training(cluster_of, graph, weights):
-    left_alone, watched = (cluster_of(graph, program(dropout=0.5), servers=2) for _ in range(2))
+def test_looking_at_outputs_changes_nothing_of_the_training(runtime_of, graph, weights):
+    left_alone, watched = (runtime_of(graph, program(dropout=0.5), servers=2) for _ in range(2))
     first = watched.state().weights
     for _ in range(3):
         watched.outputs(weights=first if weights else None)
@@ -139,8 +139,8 @@ def test_looking_at_outputs_changes_nothing_of_the_training(cluster_of, graph, w
 
 @pytest.mark.parametrize("model", ["gcn", "gates"])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_a_cluster_goes_on_from_a_state_to_the_same_bits(cluster_of, graph, model, cut):
-    cluster, fresh = (cluster_of(graph, program(model), **cut) for _ in range(2))
+def test_a_cluster_goes_on_from_a_state_to_the_same_bits(runtime_of, graph, model, cut):
+    cluster, fresh = (runtime_of(graph, program(model), **cut) for _ in range(2))
     losses(cluster, 3)
     saved = cluster.state()
     expected, weights = losses(cluster, 3), cluster.state().weights
@@ -152,15 +152,15 @@ def test_a_cluster_goes_on_from_a_state_to_the_same_bits(cluster_of, graph, mode
         assert equal(again.state().weights, weights)
 
 
-def test_a_state_of_one_cut_is_gone_on_with_in_another(cluster_of, graph):
-    first, second = cluster_of(graph, program()), cluster_of(graph, program(), servers=3, parameter_servers=2)
+def test_a_state_of_one_cut_is_gone_on_with_in_another(runtime_of, graph):
+    first, second = runtime_of(graph, program()), runtime_of(graph, program(), servers=3, parameter_servers=2)
     losses(first, 3)
     second.restore(first.state())
     assert losses(second, 3) == pytest.approx(losses(first, 3), rel=1e-4)
 
 
-def test_a_state_stays_as_it_was_taken(cluster_of, graph):
-    cluster = cluster_of(graph, program(), parameter_servers=2)
+def test_a_state_stays_as_it_was_taken(runtime_of, graph):
+    cluster = runtime_of(graph, program(), parameter_servers=2)
     losses(cluster, 2)
     saved = cluster.state()
     before = deepcopy(saved)
@@ -209,10 +209,10 @@ def run_ahead(cluster, epochs):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("model", ["gcn", "gat", "gates"])
-def test_nothing_is_in_flight_once_what_was_permitted_is_finished(cluster_of, graph, model, threads):
+def test_nothing_is_in_flight_once_what_was_permitted_is_finished(runtime_of, graph, model, threads):
     pool = CountedPool()
     dropout = 0.0 if model == "gat" else 0.5  # attention with dropout has no asynchronous epochs
-    cluster = cluster_of(graph, program(model, dropout=dropout), pool=pool, threads=threads, **AHEAD)
+    cluster = runtime_of(graph, program(model, dropout=dropout), pool=pool, threads=threads, **AHEAD)
     reports = run_ahead(cluster, 6)
     assert pool.open == 0
     calls, weights = pool.calls, cluster.state().weights
@@ -226,16 +226,16 @@ def test_nothing_is_in_flight_once_what_was_permitted_is_finished(cluster_of, gr
     assert pool.calls > calls
 
 
-def test_one_epoch_is_permitted_unless_more_are(cluster_of, graph):
-    cluster = cluster_of(graph, program(), **AHEAD)
+def test_one_epoch_is_permitted_unless_more_are(runtime_of, graph):
+    cluster = runtime_of(graph, program(), **AHEAD)
     for epoch in range(3):
         assert {span.task.epoch for span in cluster.train_epoch().spans} == {epoch}
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_outputs_are_exact_also_while_intervals_are_ahead(cluster_of, graph, threads):
+def test_outputs_are_exact_also_while_intervals_are_ahead(runtime_of, graph, threads):
     made = program(dropout=0.5)
-    cluster = cluster_of(graph, made, threads=threads, **AHEAD)
+    cluster = runtime_of(graph, made, threads=threads, **AHEAD)
     for epoch in range(6):
         cluster.train_epoch(min(epoch + 2, 5))
         weights = cluster.state().weights
@@ -245,12 +245,13 @@ def test_outputs_are_exact_also_while_intervals_are_ahead(cluster_of, graph, thr
 
 @pytest.mark.parametrize("update", ["async", "sync"])
 @pytest.mark.parametrize("model", MOST_UNLIKE)
-def test_epochs_that_turn_exact_are_those_of_an_exact_cluster(cluster_of, graph, model, update):
-    ahead = cluster_of(graph, without_any_dropout(model), weight_update=update, **AHEAD)
-    exact = cluster_of(graph, without_any_dropout(model), servers=2, intervals=3)
+def test_epochs_that_turn_exact_are_those_of_an_exact_cluster(runtime_of, graph, model, update):
+    ahead = runtime_of(graph, without_any_dropout(model), weight_update=update, **AHEAD)
+    exact = runtime_of(graph, without_any_dropout(model), servers=2, intervals=3)
     run_ahead(ahead, 4)
     exact.restore(ahead.state())
-    found = [ahead.train_epoch(exact=True).loss for _ in range(3)]
+    ahead.synchronise()
+    found = losses(ahead, 3)
     assert found == pytest.approx(losses(exact, 3), rel=1e-6)
     for name, weight in exact.state().weights.items():
         torch.testing.assert_close(ahead.state().weights[name], weight, rtol=1e-4, atol=1e-6)
@@ -261,9 +262,9 @@ def without_any_dropout(model):
     return dorylus.gat(dropout=0.0, attention_dropout=0.0).build(6, 3, seed=0) if model == "gat" else program(model)
 
 
-def test_the_first_epoch_is_exact_in_every_mode(cluster_of, graph):
+def test_the_first_epoch_is_exact_in_every_mode(runtime_of, graph):
     expected = reference.train_reference(graph, program(dropout=0.5), epochs=1, lr=0.05)
-    cluster = cluster_of(graph, program(dropout=0.5), weight_update="sync", **AHEAD)
+    cluster = runtime_of(graph, program(dropout=0.5), weight_update="sync", **AHEAD)
     assert cluster.train_epoch().loss == pytest.approx(expected.losses[0], rel=1e-5)
     np.testing.assert_allclose(cluster.outputs().whole(), expected.logits, rtol=1e-3, atol=1e-4)
 
@@ -273,16 +274,16 @@ def own_threads():
 
 
 @pytest.mark.parametrize("settings", [{}, {"servers": 3, "parameter_servers": 2}, AHEAD], ids=str)
-def test_closing_leaves_no_thread_and_may_be_done_twice(cluster_of, graph, settings):
-    cluster = cluster_of(graph, program(), threads=3, **settings)
+def test_closing_leaves_no_thread_and_may_be_done_twice(runtime_of, graph, settings):
+    cluster = runtime_of(graph, program(), threads=3, **settings)
     cluster.train_epoch()
     cluster.close()
     cluster.close()
     assert own_threads() == []
 
 
-def test_a_cluster_may_be_closed_with_intervals_ahead(cluster_of, graph):
-    cluster = cluster_of(graph, program(), threads=3, **AHEAD)
+def test_a_cluster_may_be_closed_with_intervals_ahead(runtime_of, graph):
+    cluster = runtime_of(graph, program(), threads=3, **AHEAD)
     for _ in range(2):
         cluster.train_epoch(40)
     cluster.close()
@@ -299,8 +300,8 @@ class Breaks(dorylus.Layer):
 
 
 @pytest.mark.parametrize("settings", [{}, AHEAD], ids=str)
-def test_a_task_that_fails_ends_the_epoch_with_its_name_and_the_cluster_can_be_closed(cluster_of, graph, settings):
-    cluster = cluster_of(graph, dorylus.Program([Breaks(6, 6), GCN(6, 3)]), **settings)
+def test_a_task_that_fails_ends_the_epoch_with_its_name_and_the_cluster_can_be_closed(runtime_of, graph, settings):
+    cluster = runtime_of(graph, dorylus.Program([Breaks(6, 6), GCN(6, 3)]), **settings)
     with pytest.raises(TrainingError, match=r"layer 0 \(Breaks\).* in epoch 1: ArithmeticError: too many rows"):
         cluster.train_epoch()
     cluster.close()

@@ -1,4 +1,4 @@
-"""The graph servers of one plan in this process: wired to each other, to the weights and to the pool."""
+"""One pass of the graph servers in this process: their schedulers, tasks and weights, and the rows they exchange."""
 
 import threading
 import time
@@ -13,26 +13,26 @@ from dorylus.errors import DorylusError, TrainingError
 from dorylus.partition import Ghosts, LocalShard, SendList
 from dorylus.pipeline import DENSE, Arrived, Kind, PeerFinished, Schedule, Scheduler, Task
 from dorylus.pools import TensorPool
-from dorylus.runtime.cluster import Delivery, total_loss
-from dorylus.runtime.engine import Engine, EnginePass, ServerRuntime, explained
+from dorylus.runtime.engine import Done, Engine, EnginePass, Failed, explained
+from dorylus.runtime.runtime import Delivery, total_loss
 from dorylus.saga import Call, Reply
 from dorylus.servers import GhostMessage, GraphServer, ParameterServers, Peers
 
 GhostsOf = tuple[Ghosts, Ghosts]  # of one server: forward, backward
-BACKWARD = frozenset({Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE})  # what makes weight gradients
+BACKWARD = frozenset({Kind.LOSS, Kind.GRAD_APPLY_VERTEX, Kind.GRAD_APPLY_EDGE})  # the tasks that make weight gradients
 
 
 class Weights(Protocol):
-    """Where the tasks of a pass have their weights from, and what becomes of their gradients."""
+    """Provides the weights of a pass's tasks, and takes their gradients."""
 
     def pull(self, task: Task) -> Mapping[str, Tensor]:
-        """The weights a task works with."""
+        """The weights that a task uses."""
 
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
-        """A dense task has answered."""
+        """Take the reply of a dense task."""
 
-    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """WU of an interval; tells when it is over, or that it failed."""
+    def finish(self, task: Task, done: Done, failed: Failed) -> None:
+        """Carry out the weight update of an interval, then call ``done`` or ``failed``."""
 
 
 class FixedWeights:
@@ -42,19 +42,19 @@ class FixedWeights:
         self.weights: Mapping[str, Tensor] = {}
 
     def pull(self, task: Task) -> Mapping[str, Tensor]:
-        """The one version there is."""
+        """The one version."""
         return self.weights
 
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
-        """Nothing to keep."""
+        """Keep nothing."""
 
-    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
-        """A pass that only looks forward has no weight update."""
+    def finish(self, task: Task, done: Done, failed: Failed) -> None:
+        """Refuse: an evaluation updates no weights."""
         raise TrainingError(f"{task} updates weights in a pass that only evaluates.")
 
 
 class TrainedWeights:
-    """The parameter servers' weights, as training uses them; keeps the losses and counts what travels."""
+    """The weights of parameter servers in this process; keeps the losses, counts the bytes of weights and gradients."""
 
     def __init__(self, parameters: ParameterServers) -> None:
         self._parameters = parameters
@@ -67,7 +67,7 @@ class TrainedWeights:
         return self._parameters.pull(task.interval, task.epoch)
 
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
-        """Push the weight gradients, note the loss."""
+        """Push the weight gradients and keep the loss."""
         if task.kind in BACKWARD:
             self._parameters.push(task.interval, task.epoch, task.step, reply.weight_grads)
         with self._lock:
@@ -76,7 +76,7 @@ class TrainedWeights:
             if task.kind is Kind.LOSS:
                 self._losses[task.epoch][task.interval] = reply.loss
 
-    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+    def finish(self, task: Task, done: Done, failed: Failed) -> None:
         """The interval has pushed all its gradients of this epoch."""
         self._parameters.finish(task.interval, task.epoch)
         done()
@@ -87,24 +87,23 @@ class TrainedWeights:
 
 
 class RemotePeers(Protocol):
-    """The servers of a pass that live in other processes."""
+    """The servers of a pass that are in other processes."""
 
     @property
     def ghosts(self) -> Mapping[int, GhostsOf]:
         """The ghosts of each of them."""
 
-    def deliver(self, peer: int, parcel: GhostMessage) -> None:
-        """See to it that a peer gets a parcel."""
+    def deliver(self, peer: int, message: GhostMessage) -> None:
+        """Send a message to a peer."""
 
-    def tell(self, report: PeerFinished) -> None:
-        """Tell all of them of something a server here has finished; does not wait."""
+    def report(self, report: PeerFinished) -> None:
+        """Report to all of them what a server here has finished, without blocking."""
 
 
-class ServerGroup:
-    """The graph servers of one plan that live here, and the pass that runs them.
+class ServerPass(EnginePass):
+    """Training or evaluation: one graph server for each shard here, and the tasks of all of them.
 
-    A parcel for a peer is put straight into its ghosts: in one process that is all the network there is. Those for
-    servers in other processes are theirs to deliver.
+    A message to a peer in this process is put straight into the peer's ghosts. ``remote`` delivers the others.
     """
 
     def __init__(
@@ -118,57 +117,53 @@ class ServerGroup:
         *,
         everything: bool,
         first_epoch: int = 0,
-        elsewhere: RemotePeers | None = None,
+        remote: RemotePeers | None = None,
     ) -> None:
-        self._engine, self._pool, self._weights, self._elsewhere = engine, pool, weights, elsewhere
+        self._engine, self._pool, self._weights, self._remote = engine, pool, weights, remote
         self.deliveries: list[Delivery] = []
         bounds = shards[0].cut.bounds
         ghosts = {shard.server: (shard.ghosts, shard.out_ghosts) for shard in shards}
-        ghosts |= {} if elsewhere is None else elsewhere.ghosts
+        ghosts |= {} if remote is None else remote.ghosts
         self.servers: dict[int, GraphServer] = {}
-        stations: dict[int, ServerRuntime] = {}
+        schedulers: dict[int, Scheduler] = {}
         for shard in shards:
             peers = Peers(bounds, *_sends(shard, ghosts, everything), partial(self._deliver, shard.server))
-            server = self.servers[shard.server] = make_server(shard, peers)
-            scheduler = Scheduler(schedule, shard.reads(), server=shard.server, bounds=bounds, first_epoch=first_epoch)
-            stations[shard.server] = ServerRuntime(scheduler, partial(self._execute, server))
-        self.work = (
-            EnginePass(stations, first_epoch)
-            if elsewhere is None
-            else EnginePass(stations, first_epoch, elsewhere.tell)
-        )
+            self.servers[shard.server] = make_server(shard, peers)
+            schedulers[shard.server] = Scheduler(
+                schedule, shard.reads(), server=shard.server, bounds=bounds, first_epoch=first_epoch
+            )
+        super().__init__(schedulers, self._execute, first_epoch, None if remote is None else remote.report)
 
-    def receive(self, server: int, parcel: GhostMessage) -> None:
-        """Put a parcel that came from elsewhere into the ghosts of a server here."""
-        self.servers[server].receive(parcel)
-        self._engine.tell(self.work, server, Arrived(parcel.task))
+    def receive(self, server: int, message: GhostMessage) -> None:
+        """Put a message from another process into the ghosts of a server here."""
+        self.servers[server].receive(message)
+        self._engine.handle(self, server, Arrived(message.task))
 
-    def hear(self, report: PeerFinished) -> None:
-        """Tell the servers here of what one elsewhere has finished."""
+    def peer_finished(self, report: PeerFinished) -> None:
+        """Pass a report from another process to the schedulers here."""
         for server in self.servers:
-            self._engine.tell(self.work, server, report)
+            self._engine.handle(self, server, report)
 
     def forget(self) -> None:
-        """Let go of the servers and their matrices: the pass has failed, though a task of it may still be at work."""
+        """Release the servers and their matrices: the pass has failed, though one of its tasks may still run."""
         for server in self.servers.values():
             server.forget()
         self.servers.clear()
-        self.work.stations.clear()
+        self.schedulers.clear()
 
-    def _deliver(self, server: int, peer: int, parcel: GhostMessage) -> None:
+    def _deliver(self, server: int, peer: int, message: GhostMessage) -> None:
         start, is_here = time.perf_counter(), peer in self.servers
         if is_here:
-            self.servers[peer].receive(parcel)
+            self.servers[peer].receive(message)
         else:
-            assert self._elsewhere is not None
-            self._elsewhere.deliver(peer, parcel)
-        self.deliveries.append(Delivery(server, peer, parcel.num_bytes, start, time.perf_counter()))
+            assert self._remote is not None
+            self._remote.deliver(peer, message)
+        self.deliveries.append(Delivery(server, peer, message.num_bytes, start, time.perf_counter()))
         if is_here:
-            self._engine.tell(self.work, peer, Arrived(parcel.task))
+            self._engine.handle(self, peer, Arrived(message.task))
 
-    def _execute(
-        self, server: GraphServer, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]
-    ) -> None:
+    def _execute(self, number: int, task: Task, done: Done, failed: Failed) -> None:
+        server = self.servers[number]
 
         def over() -> None:
             server.finished(task)
@@ -182,13 +177,11 @@ class ServerGroup:
             server.run(task)
             over()
 
-    def _submit(
-        self, server: GraphServer, task: Task, over: Callable[[], None], failed: Callable[[BaseException], None]
-    ) -> None:
+    def _submit(self, server: GraphServer, task: Task, over: Done, failed: Failed) -> None:
         call = server.call(task, self._weights.pull(task))
 
         def accept(reply: Reply) -> None:
-            try:  # a pool may answer from a thread of its own, where nobody would hear of the error
+            try:  # a pool may answer from a thread of its own, where an error would be lost
                 server.accept(task, reply)
                 self._weights.replied(task, call, reply)
                 over()
@@ -201,7 +194,7 @@ class ServerGroup:
 def _sends(
     shard: LocalShard, ghosts: Mapping[int, GhostsOf], everything: bool
 ) -> tuple[dict[int, SendList], dict[int, SendList]]:
-    """What a server sends forward and backward to each of its peers."""
+    """The rows that a server sends forward and backward to each of its peers."""
     forward, backward = {}, {}
     for peer in ghosts.keys() - {shard.server}:
         into, out_of = ghosts[peer]
@@ -211,6 +204,6 @@ def _sends(
 
 
 def _in_body(call: Call, error: BaseException) -> DorylusError:
-    """An error of a dense body, told in the words of whoever wrote the layer."""
+    """An error of a dense body, named by the layer that the user wrote."""
     where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
     return explained(f"{call.body.label} failed {where}", error)

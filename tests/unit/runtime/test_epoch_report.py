@@ -2,8 +2,8 @@ import json
 
 from dorylus.pipeline import Kind, Task
 from dorylus.runtime import EpochReport
-from dorylus.runtime.cluster import Delivery
 from dorylus.runtime.engine import Span
+from dorylus.runtime.runtime import Delivery
 
 
 def span(kind, start_s, end_s, *, epoch=0, interval=0, step=0, server=0, thread=0):

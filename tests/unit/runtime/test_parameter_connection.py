@@ -8,7 +8,7 @@ import pytest
 
 from dorylus.pipeline import Kind, Task
 from dorylus.runtime import remote_weights as parameter_line
-from dorylus.runtime.remote_weights import ParameterLine
+from dorylus.runtime.remote_weights import ParameterConnection
 from dorylus.wire import DataPort, Frame, RunKeys, WireError
 
 DEADLINE_S = 30.0
@@ -26,7 +26,7 @@ class Port:
         self.port = DataPort(keys, self._answer, host="127.0.0.1")
 
     def line(self):
-        return ParameterLine(self.port.address, self.key, session=7)
+        return ParameterConnection(self.port.address, self.key, session=7)
 
     def _answer(self, frame):
         assert frame.header["session"] == 7
@@ -74,7 +74,7 @@ def test_who_waits_when_it_is_closed_is_told_at_once(port):
     line.close()
     assert time.monotonic() - begun < DEADLINE_S / 2
     assert [type(each) for each in told] == [WireError, WireError]
-    assert "we hung up" in str(told[0])
+    assert "the connection was closed" in str(told[0])
 
 
 def test_a_server_that_is_gone_is_lost_for_good(port, monkeypatch):
