@@ -5,7 +5,7 @@ import dorylus
 from dorylus.backends import native
 from dorylus.paging import Pager
 from dorylus.paging.reserved_memory import up
-from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
+from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
 from dorylus.servers import Paging, SpillPolicy
@@ -58,7 +58,7 @@ def bench_of(shard, matrices, dtype=np.float32):
 
 def gathered_in_memory(stage, graph):
     """The same gather over the graph in memory, all columns at once."""
-    edges = LocalShard(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
+    edges = LocalShard(whole_shard(graph), plain_partition_plan(graph.indptr, 2, INTERVALS), graph).adjacency(
         stage.layer.edge_norm, stage.layer.self_loops
     )
     out = np.zeros((SIZE, COLUMNS), np.float64)
@@ -77,7 +77,7 @@ def gathered_in_memory(stage, graph):
 def gathered_once(stage, plan, graph, blocks, dtype, folder):
     """(the rows, how many bytes of scratch they took)."""
     pager = Pager(folder, deadline_s=10)
-    shard = PagedLocalShard(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
+    shard = PagedLocalShard(graph, plain_partition_plan(graph.indptr, 2, INTERVALS), pager)
     paging = Paging(pager, SpillPolicy(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan), dtype)
     made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
@@ -111,7 +111,7 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     pager = Pager(
         tmp_path, deadline_s=10, tell=lambda progress: heard.setdefault(progress.stage, []).append(progress[1:3])
     )
-    shard = PagedLocalShard(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
+    shard = PagedLocalShard(request.getfixturevalue(place), plain_partition_plan(graph.indptr, 2, INTERVALS), pager)
     paging = Paging(pager, SpillPolicy(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
     made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
