@@ -78,7 +78,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
-    monkeypatch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
+    monkeypatch.setattr(limits, "SPILL_POLICIES", limits.SPILL_POLICIES[-1:])
     monkeypatch.setattr(limits, "FEWEST_ROWS", 50)
 
 

@@ -8,12 +8,14 @@ settings of several packages is checked here, too. Nothing here loads torch.
 
 # ruff: noqa: RUF009  (setting and choice return dataclasses.field, made anew for each class)
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from os import PathLike
+from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 
 from dorylus.cost import CostSettings
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.memory import MemorySettings
 from dorylus.pools import FunctionSettings
 from dorylus.runtime import ClusterSettings
@@ -80,16 +82,20 @@ class TrainingSettings(Settings):
             for name, value in (("patience", self.patience), ("target_accuracy", self.target_accuracy)):
                 if value is not None:
                     raise ConfigError(
-                        f"{name}={value} with eval_every=0: {name} looks at the evaluations during training, and there "
-                        "are none. Use eval_every=1 or more."
+                        f"{given(name, value)} with {given('eval_every', 0)}: {given(name)} looks at the evaluations "
+                        f"during training, and there are none. Use {given('eval_every', 1)} or more."
                     )
             if self.keep == "best":
                 raise ConfigError(
-                    "keep='best' with eval_every=0: the best weights are chosen among the evaluations during training, "
-                    "and there are none. Use eval_every=1 or more, or keep='last'."
+                    f"{given('keep', 'best')} with {given('eval_every', 0)}: the best weights are chosen among the "
+                    f"evaluations during training, and there are none. Use {given('eval_every', 1)} or more, or "
+                    f"{given('keep', 'last')}."
                 )
         if self.lr_schedule_options and self.lr_schedule is None:
-            raise ConfigError("lr_schedule_options are given without lr_schedule: name the schedule they are for.")
+            raise ConfigError(
+                f"{given('lr_schedule_options')} are given without {given('lr_schedule')}: name the schedule they are "
+                "for."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,16 +110,17 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
         super()._check_together()
         if self.sync_margin is not None and self.target_accuracy is None:
             raise ConfigError(
-                f"sync_margin={self.sync_margin:g} without target_accuracy: the margin is the distance to that target, "
-                "so give both."
+                f"{given('sync_margin', self.sync_margin)} without {given('target_accuracy')}: the margin is the "
+                "distance "
+                "to that target, so give both."
             )
         for name, value in self.changes_for_limit.items() if self.memory is not None else ():
             why = "a limit is kept by one server in this process, over the graph as it is stored"
             if name == "mode":
                 why = "values of several epochs would have to be kept"
             raise ConfigError(
-                f"{name}={getattr(self, name)!r} with memory={self.memory!r}: {why}. Use {name}={value!r}, or leave "
-                "memory out."
+                f"{given(name, getattr(self, name))} with {given('memory', self.memory)}: {why}. Use "
+                f"{given(name, value)}, or leave {given('memory')} out."
             )
 
     @property
@@ -122,6 +129,110 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
         changes: dict[str, Any] = {"mode": "pipe"} if self.mode == "async" else {}
         due: dict[str, Any] = {"reorder": "none", "servers": 1, "cluster": "local"}
         return changes | {name: value for name, value in due.items() if getattr(self, name) != value}
+
+
+class ChangeableSettings(TypedDict, total=False):
+    """Keyword arguments of ``train`` that may change when a run is resumed."""
+
+    grace_s: float
+    cluster: str
+    address: str | None
+    revive_s: float
+    elastic: bool
+    servers: int
+    parameter_servers: int
+    partition: str
+    intervals: int | None
+    threads: int | None
+    deadline_s: float
+    functions: int | None
+    function_url: str | None
+    function_name: str
+    function_service: str | None
+    function_memory_mb: int
+    data_path: str
+    data_host: str
+    data_port: int
+    stream: bool
+    fuse: bool
+    memory: int | str | None
+    scratch_dir: str | PathLike[str] | None
+    instance: str | None
+    price_book: str | PathLike[str] | None
+    budget_usd: float | None
+
+
+class ResumeSettings(ChangeableSettings, total=False):
+    """Keyword arguments of ``resume``: those of ``train`` that do not change what a run computes."""
+
+    pool: str
+
+
+class RunSettings(ChangeableSettings, total=False):
+    """Keyword arguments of ``train``, for type checkers and editors: the fields of :class:`RunConfig`.
+
+    ``optimizer``, ``lr_schedule`` and ``pool`` are not among them: ``train`` takes them as objects, too.
+    """
+
+    epochs: int
+    lr: float
+    weight_decay: float | dict[str, float]
+    optimizer_options: dict[str, Any]
+    lr_schedule_options: dict[str, Any]
+    loss: str
+    seed: int
+    eval_every: int
+    patience: int | None
+    target_accuracy: float | None
+    keep: str
+    checkpoint_every: int
+    trace_epochs: int
+    mode: str
+    staleness: int
+    weight_update: str
+    sync_margin: float | None
+    ghost_precision: str
+    payload_precision: str
+    rematerialize: bool | None
+    precision: str
+    reorder: str
+    cache_first_gather: bool
+    narrow_gather: bool
+    prune_rows: bool
+    run_dir: str | PathLike[str] | None
+
+
+class AllSettings(RunSettings, total=False):
+    """Keyword arguments for every field of :class:`RunConfig`, each as plain data."""
+
+    optimizer: str
+    lr_schedule: str | None
+    pool: str
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def lists_settings(function: F) -> F:
+    """Makes ``help()`` and editors list every setting of a function's ``**settings``, with its default.
+
+    A run that is resumed keeps the settings it has: there, the default is ``...``.
+    """
+    signature = inspect.signature(function)
+    (settings,) = (each for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD)
+    (keywords,) = get_args(settings.annotation)
+    types = get_type_hints(keywords)
+    parameters = {name: each for name, each in signature.parameters.items() if each is not settings}
+    for field in fields(RunConfig):
+        default: Any = {} if field.default is MISSING else field.default
+        default = ... if keywords is ResumeSettings else default
+        if field.name in types:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            parameters[field.name] = inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])
+        elif field.name in parameters and keywords is RunSettings:  # an object or a name: the default is a name
+            parameters[field.name] = parameters[field.name].replace(default=default)
+    function.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    return function
 
 
 # What may differ when a run is resumed: how its work is divided, where it runs, what it may cost; not what it computes.
@@ -133,8 +244,9 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     for name in settings:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(
-                f"{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how "
-                f"its work is cut and what it may cost, {', '.join(RECUT)}."
+                f"{given(name)} is part of what a run computes, so it cannot change when the run is resumed: what can "
+                "is "
+                f"how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
             )
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))

@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
 
-from dorylus.errors import ConfigError, shown, unknown_name
+from dorylus.errors import ConfigError, given, short_repr, unknown_name
 from dorylus.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
@@ -78,7 +78,7 @@ def choice(default: str, choices: Collection[str], help: str, *, recut: bool = F
 
     def check(name: str, value: object) -> object:
         if value not in tuple(choices):
-            raise ConfigError(f"{name}={shown(value)}: " + unknown_name(name, str(value), choices))
+            raise ConfigError(f"{given(name, value)}: " + unknown_name(name, str(value), choices))
         return value
 
     return setting(default, help, check, choices=choices, recut=recut)
@@ -89,14 +89,18 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Integral):
-            raise ConfigError(f"{name}={shown(value)}, but {name} is a whole number: use {name}={minimum} or more.")
+            raise ConfigError(
+                f"{given(name, value)}, but {given(name)} is a whole number: use {given(name, minimum)} or more."
+            )
         number = int(value)
         if number < minimum:
             raise ConfigError(
-                f"{name}={shown(number)}, but {name} is at least {minimum}: use {name}={minimum} or more."
+                f"{given(name, number)}, but {given(name)} is at least {minimum}: use {given(name, minimum)} or more."
             )
         if number > maximum:
-            raise ConfigError(f"{name}={shown(number)}, but {name} is at most {maximum}: use {name}={maximum} or less.")
+            raise ConfigError(
+                f"{given(name, number)}, but {given(name)} is at most {maximum}: use {given(name, maximum)} or less."
+            )
         return number
 
     return check
@@ -113,7 +117,8 @@ def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not minimum <= value <= maximum or (above and value == minimum):  # type: ignore[operator]
             raise ConfigError(
-                f"{name}={shown(value)}, but {name} is a finite number {span}: use {name}={usual:g}, for instance."
+                f"{given(name, value)}, but {given(name)} is a finite number {span}: use {given(name, usual)}, for "
+                "instance."
             )
         return float(value)  # type: ignore[arg-type]
 
@@ -134,37 +139,38 @@ def optional(check: Check) -> Check:
 def flag(name: str, value: object) -> object:
     """Lets True and False through."""
     if not isinstance(value, bool):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a switch: use true or false.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a switch: use true or false.")
     return value
 
 
 def text(name: str, value: object) -> object:
     """Lets non-empty text through."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a name: give it as text.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a name: give it as text.")
     return value
 
 
 def folder(name: str, value: object, what: str = "folder") -> object:
     """Lets a path through, as text."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a {what}: give its path.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a {what}: give its path.")
     return check_path(name, os.fsdecode(value))
 
 
 def check_path(name: str, path: str) -> str:
     """Refuse a path that no file system takes, or that run.toml, which is UTF-8, could not hold."""
-    given = f"{name}={shown(path)}"
+    path_given = given(name, path)
     if "\0" in path:
-        raise ConfigError(f"{given} has a NUL byte, which no path may have: choose another name.")
+        raise ConfigError(f"{path_given} has a NUL byte, which no path may have: choose another name.")
     try:
         size = len(path.encode())
     except UnicodeEncodeError:
-        raise ConfigError(f"{given} is no UTF-8, and run files hold text in that form: rename it.") from None
+        raise ConfigError(f"{path_given} is no UTF-8, and run files hold text in that form: rename it.") from None
     longest = max(len(part.encode()) for part in path.split("/"))
     if size > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
         raise ConfigError(
-            f"{given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, and a "
+            f"{path_given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, "
+            "and a "
             f"name in it {MOST_NAME_BYTES}. Choose a shorter one."
         )
     return path
@@ -176,7 +182,7 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{name}={shown(value)}, but {name} is a table of option names and values.")
+        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 
@@ -189,10 +195,12 @@ def _plain(where: str, value: object) -> object:
         return int(value)
     if isinstance(value, Real):
         if not math.isfinite(value):
-            raise ConfigError(f"{where} is {value!r}, but an option is a finite number: choose one.")
+            raise ConfigError(f"{given(where)} is {value!r}, but an option is a finite number: choose one.")
         return float(value)
     raise ConfigError(
-        f"{where} is {shown(value)}, but an option is a number, a text, a switch or a list of those, so that the run "
+        f"{given(where)} is {short_repr(value)}, but an option is a number, a text, a switch or a list of those, so "
+        "that "
+        "the run "
         "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
     )
 

@@ -2,7 +2,7 @@
 
 import re
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 
 _POWERS = ("", "k", "m", "g", "t")
 UNITS = {f"{prefix}b": 1000**power for power, prefix in enumerate(_POWERS)} | {
@@ -19,14 +19,14 @@ def parse_bytes(amount: int | str, what: str = "memory") -> int:
     KiB, MiB, GiB, TiB are powers of 1024; kB, MB, GB, TB powers of 1000.
     """
     if isinstance(amount, bool) or not isinstance(amount, int | str):
-        raise ConfigError(f"{what}={amount!r}: give a number of bytes, or text like '4GiB' or '800MB'.")
+        raise ConfigError(f"{given(what, amount)}: give a number of bytes, or text like '4GiB' or '800MB'.")
     number = amount if isinstance(amount, int) else _bytes_of(amount, what)
     if number < 1:
         raise ConfigError(
-            f"{what}={amount!r}: an amount of memory is at least one byte. Give one like '4GiB' or '800MB'."
+            f"{given(what, amount)}: an amount of memory is at least one byte. Give one like '4GiB' or '800MB'."
         )
     if number > MOST:
-        raise ConfigError(f"{what}={amount!r}: no machine has so much. Give at most {MOST >> 50:,} PiB.")
+        raise ConfigError(f"{given(what, amount)}: no machine has so much. Give at most {MOST >> 50:,} PiB.")
     return number
 
 
@@ -41,10 +41,10 @@ def format_bytes(number: int) -> str:
 def _bytes_of(text: str, what: str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text, re.IGNORECASE | re.ASCII)
     if match is None:
-        raise ConfigError(f"{what}={text!r} is no amount: give a number and a unit, like '4GiB' or '800MB'.")
+        raise ConfigError(f"{given(what, text)} is no amount: give a number and a unit, like '4GiB' or '800MB'.")
     number, unit = match[1], match[2].lower()
     if unit not in UNITS and unit:
-        raise ConfigError(f"{what}={text!r}: {match[2]!r} is no unit. Use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB.")
+        raise ConfigError(f"{given(what, text)}: {match[2]!r} is no unit. Use B, kB, MB, GB, TB, KiB, MiB, GiB or TiB.")
     if not unit and "." in number:
-        raise ConfigError(f"{what}={text!r}: a part of a byte. Name a unit, like '{number}GiB'.")
+        raise ConfigError(f"{given(what, text)}: a part of a byte. Name a unit, like '{number}GiB'.")
     return int(number) if not unit else round(float(number) * UNITS[unit])

@@ -13,13 +13,13 @@ from agreement import assert_same_run
 from limited_runs import NUM_CLASSES as PAGED_CLASSES
 from limited_runs import NUM_FEATURES as PAGED_FEATURES
 from limited_runs import SETTINGS as PAGED_SETTINGS
-from limited_runs import Cut, all_holdings, assert_equal_runs, paged_graph, under_limit
+from limited_runs import Cut, all_policies, assert_equal_runs, paged_graph, under_limit
 from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
 from torch import nn
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.memory.layout import MemoryLayout, Shape
+from dorylus.memory.layout import GraphSizes, MemoryLayout
 from dorylus.memory.model import in_files, in_memory
 from dorylus.pipeline import Kind
 from dorylus.saga import Gather, GatherSpec, GradientTask, Reduction, RowMatrix, Savings, lower, steps_of
@@ -156,13 +156,13 @@ def test_a_layer_with_a_reduction_of_its_own_trains_to_the_numbers_of_plain_pyto
     assert_same_run(result.losses, result.predict("logits"), expected, relative=1e-5)
 
 
-@pytest.mark.parametrize("holding", [SpillPolicy(), *all_holdings()[:1]], ids=["all in files", "the graph in files"])
+@pytest.mark.parametrize("policy", [SpillPolicy(), *all_policies()[:1]], ids=["all in files", "the graph in files"])
 @pytest.mark.parametrize("layer", LAYERS)
-def test_it_trains_to_the_same_numbers_under_a_memory_limit(layer, holding, tmp_path):
+def test_it_trains_to_the_same_numbers_under_a_memory_limit(layer, policy, tmp_path):
     graph = paged_graph("directed")
     model = program(layer, PAGED_FEATURES, 40, PAGED_CLASSES, dropout=0.3)
     free = dorylus.train(graph, model, prune_rows=False, intervals=5, **PAGED_SETTINGS)
-    limited = under_limit(graph, model, tmp_path, Cut(blocks=2, holding=holding))
+    limited = under_limit(graph, model, tmp_path, Cut(blocks=2, policy=policy))
     assert_equal_runs(limited, free)
 
 
@@ -205,10 +205,10 @@ def test_access_sets_and_lifetimes_have_what_it_keeps_and_publishes(layer):
 
 
 def test_the_memory_model_counts_what_it_keeps():
-    shape = Shape(
+    sizes = GraphSizes(
         vertices=1000, edges=5000, features=40, label_columns=1, directed=True, weighted=False, self_loops=True
     )
-    layout = MemoryLayout(holding=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
+    layout = MemoryLayout(spill=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
 
     class Forgetful(Transformed):
         reduce = replace(LOG_SUM_EXP, rows=replace(ROWS, kept=()))
@@ -217,9 +217,9 @@ def test_the_memory_model_counts_what_it_keeps():
         made = program(layer, 40, 36, 24)
         return [lower(made, sparse_features=False, training=each, savings=Savings()) for each in (True, False)]
 
-    files = [in_files(shape, *plans(layer), layout).on_disk["activations"] for layer in (Transformed, Forgetful)]
+    files = [in_files(sizes, *plans(layer), layout).on_disk["activations"] for layer in (Transformed, Forgetful)]
     assert files[0] - files[1] == 1000 * 4 * 36  # the last layer's are read in the phase that writes them
-    memory = [in_memory(shape, *plans(layer), layout, mapped=False).matrices for layer in (Transformed, Forgetful)]
+    memory = [in_memory(sizes, *plans(layer), layout, mapped=False).matrices for layer in (Transformed, Forgetful)]
     assert memory[0] - memory[1] == 1000 * 4 * 36  # and released by the worst moment
 
 

@@ -8,7 +8,7 @@ import errno
 import sys
 from collections.abc import Sequence
 
-from dorylus.errors import ConfigError, DorylusError, Terminated
+from dorylus.errors import ConfigError, DorylusError, Terminated, spelled
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -22,7 +22,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
             app(args=arguments, prog_name="dorylus")
     except DorylusError as error:
-        print(f"error: {error}", file=sys.stderr)
+        from dorylus.cli.flags import spell_flag
+
+        print(f"error: {spelled(error.message, error.spell or spell_flag)}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
     except MemoryError as error:
         print(f"error: there is not enough memory for this: {error}. Use a smaller graph or model.", file=sys.stderr)

@@ -5,9 +5,11 @@ A flag that is not given is left out, so that ``run.toml`` or the default decide
 What a command was asked to work on, as the ``[graph]`` and ``[model]`` sections of ``run.toml`` have it.
 """
 
+import ast
 import functools
 import inspect
 import json
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -20,6 +22,10 @@ from dorylus.errors import ConfigError
 
 _DECLARED_BY_HAND = {"run_dir"}
 _METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
+_OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose default in Python is True
+    ("undirected", "False"): "--directed",
+    ("drop_duplicates", "False"): "--keep-duplicates",
+}
 
 
 def with_settings(command: Callable[..., None], only: Collection[str] | None = None) -> Callable[..., None]:
@@ -68,6 +74,29 @@ def value_of(text: str) -> Any:
 def dashed(name: str) -> str:
     """A setting's name as its flag has it."""
     return name.replace("_", "-")
+
+
+def spell_flag(name: str, value: str | None) -> str:
+    """A setting of an error as the command line has it: ``--memory 8GiB``, ``--no-stream``."""
+    if (name, value) in _OTHER_FLAGS:
+        return _OTHER_FLAGS[name, value]
+    name, is_entry, key = name.partition("[")  # weight_decay['*.bias']
+    flag = f"--{dashed(name)}"
+    if value == "True":
+        return flag
+    if value == "False":
+        return f"--no-{dashed(name)}"
+    words = [f"{_word(key[:-1])}={_word(value or '')}" if is_entry else _word(value or "")]
+    return " ".join([flag, *(shlex.quote(word) for word in words if word)])
+
+
+def _word(value: str) -> str:
+    """A value in Python, as it is written behind a flag."""
+    try:
+        plain = ast.literal_eval(value)
+    except (ValueError, SyntaxError):  # shortened, or of a kind that no flag takes
+        return value
+    return ",".join(map(str, plain)) if isinstance(plain, list | tuple) else str(plain)
 
 
 def _decay(texts: Sequence[str]) -> float | dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dorylus.cli.convert import check_new_store
-from dorylus.cli.error_flags import in_flags
 from dorylus.cli.interrupt import tell_nothing_written
 from dorylus.errors import ConfigError
 
@@ -141,7 +140,7 @@ def ingest(
 def _run(edges: list[str], store: Path, options: dict[str, Any]) -> "Ingested":
     from dorylus.ingest import ingest_edges
 
-    with in_flags(), tell_nothing_written(), bars() as tell:
+    with tell_nothing_written(), bars() as tell:
         return ingest_edges(edges, store, tell=tell, **options)
 
 

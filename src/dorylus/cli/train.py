@@ -16,12 +16,13 @@ from dorylus.cli.flags import (
     graph_section,
     model_section,
     short_name,
+    spell_flag,
     with_settings,
 )
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import tell_how_to_go_on
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, spelling, toml_key
 from dorylus.runs import RunSpec, check_free, read_run_toml
 
 DEFAULT_MODEL = "gcn"
@@ -59,7 +60,9 @@ def train(
         {"name": DEFAULT_MODEL, **_model_asked(spec, given_model)},
     )
     folder = run_dir or default_run_dir(spec, datetime.now())
-    checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
+    in_file = written.keys() - settings.keys()
+    with spelling(lambda name, value: (toml_key if name in in_file else spell_flag)(name, value)):
+        checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
     check_free(folder)
     run(spec, checked, download=not no_download, quiet=quiet)
 

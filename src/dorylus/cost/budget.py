@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from dorylus.cost.money import dollars
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 
 LOOK_BACK = 3  # epochs: one slow epoch is remembered for a while, one slow start is forgotten
 
@@ -32,7 +32,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if not self.limit_usd.is_finite() or self.limit_usd <= 0:
-            raise ConfigError(f"budget_usd={self.limit_usd}: a budget is a positive number of dollars.")
+            raise ConfigError(f"{given('budget_usd', str(self.limit_usd))}: a budget is a positive number of dollars.")
 
     @classmethod
     def of(cls, budget_usd: Decimal | float | str) -> "Budget":
@@ -40,7 +40,9 @@ class Budget:
         try:
             return cls(Decimal(str(budget_usd)))
         except ArithmeticError as error:
-            raise ConfigError(f"budget_usd={budget_usd!r}: a budget is a positive number of dollars.") from error
+            raise ConfigError(
+                f"{given('budget_usd', budget_usd)}: a budget is a positive number of dollars."
+            ) from error
 
     def decide(self, spent: Decimal, epochs: Sequence[Decimal], closing: Decimal = Decimal(0)) -> BudgetDecision:
         """Whether the next epoch fits: ``spent`` until now, what each epoch so far cost, and what closing will.

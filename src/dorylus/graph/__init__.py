@@ -1,4 +1,4 @@
-"""Graphs: what they are, where they come from, where they are kept, and the matrix that Gather multiplies by."""
+"""Graph, its data sets, generators and converters, its on-disk store, and the matrix that Gather multiplies by."""
 
 from dorylus.graph.adjacency_matrix import Adjacency, Degrees, Norm, adjacency, has_self_loop, inverse, weight_sums
 from dorylus.graph.array_files import FolderFiles

@@ -1,7 +1,4 @@
-"""The matrix that Gather multiplies by: a graph's edges in working order, with self loops and normalisation.
-
-What normalisation needs to know of a vertex: how many in-edges it has, what they weigh, whether one is its own.
-"""
+"""The adjacency matrix that Gather multiplies by: edges in working order, self loops, normalisation by degree."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from dorylus.paging import PagedArray
 
 Norm: TypeAlias = Literal["symmetric", "mean", "none"]
 NORMS = ("mean", "none", "symmetric")
-BLOCK = 1 << 22  # weights added up together
+BLOCK = 1 << 22  # weights summed at a time
 
 
 @dataclass(frozen=True, eq=False)
 class Degrees:
-    """Of some vertices: the number of in-edges, the sum of their weights (None: unweighted), who has a self loop.
+    """Per vertex: the number of in-edges, the sum of their weights (None: unweighted), and whether it has a self loop.
 
-    Made from the whole graph, in its own order, so that every server finds the same numbers for a vertex.
+    Computed on the whole graph in its own order, so that every server uses the same numbers for a vertex.
     """
 
     counts: OffsetArray
@@ -41,7 +38,7 @@ class Degrees:
         return cls(graph.in_degrees(), weights, has_self_loop(graph.indptr, graph.indices))
 
     def of_vertices(self, numbers: AnyArray) -> Degrees:
-        """Those of the vertices at these positions, in that order."""
+        """The degrees of the vertices at these positions, in that order."""
         weights = None if self.weights is None else self.weights[numbers]
         return Degrees(self.counts[numbers], weights, self.loops[numbers])
 
@@ -50,7 +47,7 @@ class Degrees:
     ) -> tuple[FloatArray | None, FloatArray | None]:
         """(scale of each vertex as a row, as a column) in the adjacency matrix; None counts as ones.
 
-        ``ids`` are the vertices' names, for errors.
+        ``ids`` are the vertices' numbers in the graph, for error messages.
         """
         if norm not in NORMS:
             raise ConfigError(unknown_name("normalisation", norm, NORMS))
@@ -70,12 +67,12 @@ class Degrees:
 
 
 def has_self_loop(indptr: OffsetArray, indices: IdArray) -> BoolArray:
-    """Which rows hold their own number; columns must ascend."""
+    """bool [rows]: whether row v lists column v; columns must ascend."""
     return native.csr_loops(indptr, indices)
 
 
 def weight_sums(indptr: OffsetArray, weight: FloatArray) -> AnyArray:
-    """The sum of each row in double precision, some rows at a time: NumPy converts all it is given beforehand."""
+    """The sum of each row in double precision, a block of rows at a time: NumPy converts its whole input first."""
     sums = np.zeros(indptr.size - 1, np.float64)
     bounds = np.unique(np.searchsorted(indptr, np.arange(0, weight.size + BLOCK, BLOCK)).clip(max=sums.size))
     for begin, end in pairwise(bounds):
@@ -105,8 +102,8 @@ def _refuse_negative(degrees: FloatArray, ids: IdArray | None) -> None:
 class Adjacency:
     """A sparse matrix whose entry (v, u) is ``row_scale[v] * values[e] * col_scale[u]`` for the edge e = u -> v.
 
-    Square for a whole graph; a shard's has columns for ghosts after those of its own vertices. A part that is None
-    counts as ones: normalising an unweighted graph stores two numbers a vertex, none an edge.
+    It is square for a whole graph. In a shard, the columns of ghosts follow those of its own vertices. A part that is
+    None counts as ones: a normalised unweighted graph stores two numbers per vertex and none per edge.
     """
 
     indptr: OffsetArray
@@ -114,7 +111,7 @@ class Adjacency:
     values: FloatArray | None = None
     row_scale: FloatArray | None = None
     col_scale: FloatArray | None = None
-    pages: tuple[PagedArray, ...] = ()  # what of this lies in files: a span an interval
+    pages: tuple[PagedArray, ...] = ()  # the arrays that are in files, with one span per interval
 
     @property
     def num_vertices(self) -> int:
@@ -155,7 +152,7 @@ def _in_order(graph: Graph, order: IdArray | None, self_loops: bool) -> tuple[Of
 
 
 def inverse(order: IdArray, size: int) -> IdArray:
-    """int32 [size]: where each number stands in ``order``, -1 for those that are not in it."""
+    """int32 [size]: the position of each number in ``order``, -1 for a number that it does not contain."""
     place = np.full(size, -1, dtype=np.int32)
     place[order] = np.arange(order.size, dtype=np.int32)
     return place

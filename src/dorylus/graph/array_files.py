@@ -1,4 +1,8 @@
-"""DOC"""
+"""The files of a folder of arrays: memory-mapped or read row by row, and compared with the state they were opened in.
+
+Reading rows on demand is for servers that need some rows and must not hold the rest. A memory-mapped file would not do:
+rows are scattered, and every touched page counts as memory in use.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,21 +14,21 @@ import numpy as np
 
 from dorylus.backends import crc32, watch_mapping
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.locations import Address, file_system_in_memory, place_of
+from dorylus.graph.locations import Address, file_system_in_memory, location_of
 from dorylus.graph.manifest import FolderKind
 from dorylus.paging import BlockSums, FileState, ReadOnlyFile, changed, damaged
 
 SUMS_FILE = "blocks.crc32"
-PART_BYTES = 16 << 20  # that are compared with their checksums at a time
+PART_BYTES = 16 << 20  # bytes compared with their checksums at a time
 
 
 def file_name(array: str) -> str:
-    """The file of an array."""
+    """The name of the file that holds an array."""
     return f"{array}.bin"
 
 
 class FolderFiles:
-    """The files of a folder of this machine. Those that are mapped stay open, so that they can be compared."""
+    """The files of a local folder and their state when it was opened. Mapped files stay open for later comparison."""
 
     def __init__(self, folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> None:
         self.folder, self.manifest, self._kind = Path(folder), manifest, kind
@@ -43,53 +47,53 @@ class FolderFiles:
             self._held[name] = self._open(name)
         with os.fdopen(self._held[name], "rb", buffering=0, closefd=False) as file:
             mapped = np.memmap(file, dtype=dtype, mode="r", shape=shape)
-        mapped.filename = path  # NumPy has one only where it opened the file itself
+        mapped.filename = path  # NumPy sets it only for files that it opened itself
         sentence = f"{changed(path, 'was cut short')}"
         watch_mapping(mapped, len(mapped._mmap), f"error: {sentence}")  # type: ignore[attr-defined]
         return np.asarray(mapped)
 
     def open(self, name: str) -> BinaryIO:
-        """An array's file, to be read."""
+        """The file of an array, opened for reading."""
         return os.fdopen(self._open(name), "rb", buffering=0)
 
     def block_file(self, name: str) -> ReadOnlyFile:
-        """An array's file, to be read page by page, all of it compared with checksums."""
+        """The file of an array, to be read page by page and compared with checksums."""
         try:
             return ReadOnlyFile(self._path(name), self._states[name], self.sums.get(name))
         except OSError as error:
-            raise self._gone(name) from error
+            raise self._removed_error(name) from error
 
     def check(self) -> None:
-        """Refuse if a file that is mapped has changed: what was read of it may be of two graphs, or zeros."""
+        """Refuse a mapped file that has changed: the data read from it may mix two graphs, or be zeros."""
         for name, descriptor in self._held.items():
             now = FileState.of(descriptor)
             self._states[name].compare(now, self._path(name))
-            if now.ctime_ns != self._states[name].ctime_ns:  # its times may have been set back
+            if now.ctime_ns != self._states[name].ctime_ns:  # its modification time may have been reset
                 self._compare_content(name, descriptor)
                 if not self._states[name].explains(now):
                     raise changed(self._path(name), "was written to and back, or renamed,")
                 self._states[name] = now
 
     def _compare_content(self, name: str, descriptor: int) -> None:
-        """Refuse a file whose content is not what was written, by its checksums where the folder has them.
+        """Refuse a file whose content differs from its block checksums, where the folder has them.
 
-        A file that was replaced or removed is kept as it was while it is open.
+        A file that was replaced or removed keeps its content while it is open.
         """
         sums, begin = self.sums.get(name), 0
         if sums is None:
             return
         part = PART_BYTES // sums.block_bytes * sums.block_bytes
-        while found := os.pread(descriptor, part, begin):
-            if sums.first_wrong(found, begin) is not None:
+        while block := os.pread(descriptor, part, begin):
+            if sums.first_wrong(block, begin) is not None:
                 raise changed(self._path(name), "was written to")
-            begin += len(found)
+            begin += len(block)
 
     @cached_property
     def bytes_in_memory(self) -> int:
-        """The bytes of all arrays, where the file system they are on is memory and no disk; else 0.
+        """The bytes of all arrays if their file system is in memory (tmpfs); else 0.
 
-        They are charged to the control group that wrote them. A run counts them as its own: they often are, and
-        nothing says which group it was.
+        The kernel charges them to the control group that wrote them. A run counts them as its own: they often are, and
+        the group cannot be read back.
         """
         if file_system_in_memory(self.folder) is None:
             return 0
@@ -111,7 +115,7 @@ class FolderFiles:
         try:
             descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise self._gone(name) from error
+            raise self._removed_error(name) from error
         try:
             self._states[name].compare(FileState.of(descriptor), self._path(name))
         except BaseException:
@@ -119,49 +123,49 @@ class FolderFiles:
             raise
         return descriptor
 
-    def _gone(self, name: str) -> Exception:
+    def _removed_error(self, name: str) -> Exception:
         return changed(self._path(name), "was removed")
 
 
 def count_blocks(size: int, block_bytes: int) -> int:
-    """How many blocks a file of so many bytes has."""
+    """The number of blocks of a file of ``size`` bytes."""
     return -(-size // block_bytes)
 
 
 def read_sums(folder: Address, kind: FolderKind, manifest: Mapping[str, Any]) -> dict[str, BlockSums]:
-    """The checksums of the blocks of every array; none where the folder was written by a Dorylus that made none."""
+    """The block checksums of every array; empty for a folder of an older version, which has none."""
     blocks = manifest.get("blocks")
     if blocks is None:
         return {}
     sizes = {name: manifest["arrays"][name]["bytes"] for name in sorted(manifest["arrays"])}
     expected = 4 * sum(count_blocks(size, blocks["bytes"]) for size in sizes.values())
-    place = place_of(folder)
-    size = place.sizes().get(SUMS_FILE, expected)
-    if size != expected:  # before it is read: a wrong file may have any size
+    location = location_of(folder)
+    size = location.sizes().get(SUMS_FILE, expected)
+    if size != expected:  # checked before reading: a wrong file may have any size
         raise kind.damaged(folder, f"{SUMS_FILE} has {size:,} bytes instead of {expected:,}")
     try:
-        raw = place.read(SUMS_FILE)
+        raw = location.read(SUMS_FILE)
     except OSError as error:
         raise kind.damaged(folder, f"{SUMS_FILE} cannot be read ({error.strerror or error})") from error
     if crc32(raw) != blocks["crc32"]:
         raise kind.damaged(folder, f"the checksum of {SUMS_FILE} differs from the one in {kind.manifest}")
-    found, begin, sums = {}, 0, np.frombuffer(raw, "<u4")
+    by_array, begin, sums = {}, 0, np.frombuffer(raw, "<u4")
     for name, size in sizes.items():
         end = begin + count_blocks(size, blocks["bytes"])
-        found[name] = BlockSums(sums[begin:end], blocks["bytes"], size)
+        by_array[name] = BlockSums(sums[begin:end], blocks["bytes"], size)
         begin = end
-    return found
+    return by_array
 
 
 BLOCK_BYTES = 1 << 20
 
 
 class StoredRows:
-    """The rows of an array that lies in a file, whole or some columns of them."""
+    """The rows of an array in a file, with all or some of its columns."""
 
     def __init__(
         self,
-        opened: Callable[[], BinaryIO],
+        open_file: Callable[[], BinaryIO],
         dtype: np.dtype[Any],
         shape: tuple[int, ...],
         columns: slice | None = None,
@@ -169,26 +173,26 @@ class StoredRows:
         name: str = "a file",
         sums: BlockSums | None = None,
     ) -> None:
-        self._opened, self.dtype, self.shape, self._columns = opened, dtype, shape, columns
+        self._open_file, self.dtype, self.shape, self._columns = open_file, dtype, shape, columns
         self._name, self._sums = name, sums
 
     def __len__(self) -> int:
         return self.shape[0]
 
     @overload
-    def __getitem__(self, wanted: AnyArray) -> AnyArray: ...
+    def __getitem__(self, rows: AnyArray) -> AnyArray: ...
 
     @overload
-    def __getitem__(self, wanted: tuple[slice, slice]) -> "StoredRows": ...
+    def __getitem__(self, rows: tuple[slice, slice]) -> "StoredRows": ...
 
-    def __getitem__(self, wanted: AnyArray | tuple[slice, slice]) -> "AnyArray | StoredRows":
-        """These rows, in this order; or, as ``[:, columns]``, all rows to be asked for with some columns each."""
-        if isinstance(wanted, tuple):
-            return StoredRows(self._opened, self.dtype, self.shape, wanted[1], name=self._name, sums=self._sums)
-        return self._rows(wanted)
+    def __getitem__(self, rows: AnyArray | tuple[slice, slice]) -> "AnyArray | StoredRows":
+        """The rows with these numbers, in this order; ``[:, columns]`` is a view of all rows with some columns."""
+        if isinstance(rows, tuple):
+            return StoredRows(self._open_file, self.dtype, self.shape, rows[1], name=self._name, sums=self._sums)
+        return self._read_rows(rows)
 
-    def _rows(self, rows: AnyArray) -> AnyArray:
-        """Reads the file in its own order, each block from the first row wanted in it to the last."""
+    def _read_rows(self, rows: AnyArray) -> AnyArray:
+        """Read the file in its own order; of each block, from the first requested row to the last."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:]))
         columns = self._columns or slice(None)
         width = tuple(len(range(each)[columns]) for each in self.shape[1:])
@@ -196,27 +200,27 @@ class StoredRows:
         if not out.size:
             return out
         order = np.argsort(rows, kind="stable")
-        wanted = rows[order]
-        blocks = wanted // max(1, BLOCK_BYTES // row_bytes)
+        ascending = rows[order]
+        blocks = ascending // max(1, BLOCK_BYTES // row_bytes)
         starts = np.flatnonzero(np.diff(blocks, prepend=-1))
-        with self._opened() as file:
+        with self._open_file() as file:
             for begin, end in zip(starts, [*starts[1:], rows.size], strict=True):
-                first, last = int(wanted[begin]), int(wanted[end - 1])
+                first, last = int(ascending[begin]), int(ascending[end - 1])
                 read = self._read(file, first * row_bytes, (last + 1 - first) * row_bytes)
                 block = read.reshape(-1, *self.shape[1:])
-                out[order[begin:end]] = (block[:, columns] if width else block)[wanted[begin:end] - first]
+                out[order[begin:end]] = (block[:, columns] if width else block)[ascending[begin:end] - first]
         return out
 
     def _read(self, file: BinaryIO, offset: int, count: int) -> AnyArray:
-        """Some bytes; whole blocks are read, where they have checksums, and compared with them."""
+        """``count`` bytes from ``offset``; where blocks have checksums, whole blocks are read and compared."""
         if self._sums is None:
             return np.frombuffer(self._bytes(file, offset, offset + count), self.dtype)
         step, size = self._sums.block_bytes, self.dtype.itemsize * int(np.prod(self.shape))
         begin, end = offset // step * step, min(-(-(offset + count) // step) * step, size)
-        found = self._bytes(file, begin, end)
-        if (wrong := self._sums.first_wrong(found, begin)) is not None:
+        content = self._bytes(file, begin, end)
+        if (wrong := self._sums.first_wrong(content, begin)) is not None:
             raise damaged(self._name, wrong)
-        return np.frombuffer(found, self.dtype, count // self.dtype.itemsize, offset - begin)
+        return np.frombuffer(content, self.dtype, count // self.dtype.itemsize, offset - begin)
 
     def _bytes(self, file: BinaryIO, begin: int, end: int) -> memoryview:
         file.seek(begin)

@@ -1,8 +1,7 @@
-"""A folder of raw arrays and a manifest, memory-mapped when opened: what a store of any kind is made of.
+"""A folder of raw arrays and a manifest: the format of graph stores and shard stores (docs/store-format.md).
 
-It appears whole or not at all: it is written into a temporary folder beside its place and renamed; where nothing can be
-renamed, the manifest comes last. The manifest says what the folder holds and, for every array, its type, shape, size
-and checksum (docs/store-format.md).
+A folder is written atomically: to a temporary folder beside its target, which is then renamed. Object stores cannot
+rename, so there the manifest is uploaded last. The manifest lists type, shape, size and checksum of every array.
 """
 
 import errno
@@ -18,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import crc32
-from dorylus.errors import DataError, cannot_write
+from dorylus.errors import DataError, cannot_write, given
 from dorylus.files import sync_folder
 from dorylus.graph.array_files import SUMS_FILE, FolderFiles, StoredRows, file_name, read_sums
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.atomic_folder import drafted, tidy
-from dorylus.graph.locations import Address, is_remote, place_of, uploaded
+from dorylus.graph.atomic_folder import remove_leftovers, replacing_folder
+from dorylus.graph.locations import Address, is_remote, location_of, uploaded_folder
 from dorylus.graph.manifest import FolderKind
 
 BLOCK_BYTES = 1 << 24
@@ -38,7 +37,7 @@ def save_folder(
     *,
     overwrite: bool,
 ) -> None:
-    """Write arrays, one after the other as they come, and a manifest with the facts about them."""
+    """Write the arrays of an iterator one by one, then the manifest with ``facts``."""
     with new_folder(address, kind, overwrite=overwrite) as folder:
         for name, array in arrays:
             folder.write(name, array)
@@ -47,28 +46,28 @@ def save_folder(
 
 @dataclass(frozen=True)
 class NewFolder:
-    """A folder that is being written: its arrays' manifest entries by name, and the facts for the manifest."""
+    """A folder that is being written: the manifest entries of its arrays by name, and the other manifest fields."""
 
     path: Path
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    sums: dict[str, AnyArray] = field(default_factory=dict)  # the checksums of every array's blocks
+    sums: dict[str, AnyArray] = field(default_factory=dict)  # block checksums of every array
 
     def write(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
-        """A new array, whole, perhaps in another type than its own."""
+        """Write a whole array, converted to ``dtype`` if one is given."""
         with self.array(name, array.dtype if dtype is None else dtype, array.shape[1:]) as writer:
             for block in _blocks(array):
                 writer.write(block)
 
     @contextmanager
     def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
-        """A new array, to be written block after block."""
+        """A writer for a new array, which takes it block by block."""
         with ArrayWriter(self.path / file_name(name), dtype, row_shape) as writer:
             yield writer
         self.entries[name], self.sums[name] = writer.entry, writer.sums
 
     def write_sums(self) -> dict[str, int]:
-        """Write the checksums of all blocks, array after array by name; what the manifest says of them."""
+        """Write the block checksums of all arrays in the order of their names; returns the manifest entry for them."""
         raw = b"".join(raw_bytes(self.sums[name], np.dtype("<u4")) for name in sorted(self.sums))
         file = FileWriter(self.path / SUMS_FILE)
         try:
@@ -81,32 +80,32 @@ class NewFolder:
 
 @contextmanager
 def new_folder(address: Address, kind: FolderKind, *, overwrite: bool) -> Iterator[NewFolder]:
-    """A folder to write arrays and facts to; at the end it gets its manifest and its place, after an error neither."""
+    """A new folder to write to; on success it gets its manifest and replaces the target, else it is removed."""
     try:
         if not is_remote(address):
-            tidy(Path(address))
+            remove_leftovers(Path(address))
         check_target(address, kind, overwrite)
-        with _draft(address, kind, overwrite) as path:
+        with _temporary_folder(address, kind, overwrite) as path:
             folder = NewFolder(path)
             yield folder
             blocks = folder.write_sums()
             _write_manifest(path, kind, {**folder.facts, "blocks": blocks, "arrays": folder.entries})
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            check_target(address, kind, overwrite)  # another process was faster
+            check_target(address, kind, overwrite)  # another process wrote it first
         raise cannot_write(
             f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions.", error
         ) from error
 
 
-def _draft(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
+def _temporary_folder(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
     if is_remote(address):
-        return uploaded(str(address), last=kind.manifest, overwrite=overwrite)
-    return drafted(Path(address), overwrite=overwrite)
+        return uploaded_folder(str(address), last=kind.manifest, overwrite=overwrite)
+    return replacing_folder(Path(address), overwrite=overwrite)
 
 
 def files_of(folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> FolderFiles | None:
-    """The files of a folder as they are now; None where it is not on this machine."""
+    """The current state of the files of a folder; None for a remote folder."""
     _forms(folder, kind, manifest)
     return None if is_remote(folder) else FolderFiles(folder, kind, manifest)
 
@@ -121,7 +120,7 @@ def map_arrays(
 ) -> dict[str, AnyArray]:
     """The arrays of a folder as read-only views of its files, all of them or ``only`` some.
 
-    Sizes of all files are compared with the manifest. ``files``: as they were when the folder was first opened.
+    The sizes of all files are compared with the manifest. ``files``: their state when the folder was first opened.
     """
     forms = _forms(folder, kind, manifest)
     if files is None and not is_remote(folder):
@@ -135,9 +134,9 @@ def compare_checksums(
     manifest: dict[str, Any],
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """How many arrays there are, all as they were written: every file is read, a block at a time.
+    """Read every file block by block and compare checksums; returns the number of arrays.
 
-    ``tell`` is called with the bytes read so far and all there are.
+    ``tell`` is called with the bytes read so far and the total.
     """
     _forms(folder, kind, manifest)
     entries, done, sums = manifest["arrays"], 0, read_sums(folder, kind, manifest)
@@ -159,12 +158,12 @@ def compare_checksums(
 
 
 def _file_blocks(folder: Address, kind: FolderKind, name: str, step: int) -> Iterator[bytes]:
-    """A file in blocks of so many bytes, the last perhaps shorter."""
+    """A file in blocks of ``step`` bytes; the last may be shorter."""
     try:
-        with place_of(folder).open(file_name(name)) as file:
+        with location_of(folder).open(file_name(name)) as file:
             while block := file.read(step):
                 while len(block) < step and (more := file.read(step - len(block))):
-                    block += more  # one call may read less than there is
+                    block += more  # a read may return fewer bytes than requested
                 yield block
     except OSError as error:
         raise kind.damaged(folder, f"{file_name(name)} cannot be read ({error.strerror or error})") from error
@@ -173,35 +172,35 @@ def _file_blocks(folder: Address, kind: FolderKind, name: str, step: int) -> Ite
 def stored_rows(
     folder: Address, kind: FolderKind, manifest: dict[str, Any], name: str, files: FolderFiles | None = None
 ) -> StoredRows:
-    """The rows of one array, to be read as they are asked for, and compared with the checksums of their blocks.
+    """The rows of one array, read on demand and compared with the checksums of their blocks.
 
-    ``files``: as they were when the folder was first opened.
+    ``files``: their state when the folder was first opened.
     """
-    place = place_of(folder)
-    form = _form(folder, kind, name, manifest["arrays"][name], place.sizes())
+    location = location_of(folder)
+    form = _form(folder, kind, name, manifest["arrays"][name], location.sizes())
     if files is None:
-        opened, sums = partial(place.open, file_name(name)), read_sums(folder, kind, manifest)
+        open_file, sums = partial(location.open, file_name(name)), read_sums(folder, kind, manifest)
     else:
-        opened, sums = partial(files.open, name), files.sums
-    return StoredRows(opened, *form, name=f"{folder}/{file_name(name)}", sums=sums.get(name))
+        open_file, sums = partial(files.open, name), files.sums
+    return StoredRows(open_file, *form, name=f"{folder}/{file_name(name)}", sums=sums.get(name))
 
 
 def checksum(array: AnyArray, start: int = 0) -> int:
-    """The CRC-32 of an array's bytes, going on from that of others."""
+    """The CRC-32 of an array's bytes, continued from ``start``."""
     for block in _blocks(array):
         start = crc32(raw_bytes(block, array.dtype), start)
     return start
 
 
 def check_target(target: Address, kind: FolderKind, overwrite: bool) -> None:
-    """Refuses a place that is taken: by something else, or by a folder of this kind that is not to be replaced."""
-    here = None if is_remote(target) else Path(target)
-    if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
+    """Refuse a target that exists, unless it is a folder of this kind and ``overwrite`` is set."""
+    local = None if is_remote(target) else Path(target)
+    if not location_of(target).sizes() if local is None else not local.exists() and not local.is_symlink():
         return
     if not kind.is_at(target):
-        raise DataError(f"{target} exists and is not a {kind.noun}. Choose another place, or remove it yourself.")
+        raise DataError(f"{target} exists and is not a {kind.noun}. Choose another path, or remove it yourself.")
     if not overwrite:
-        raise DataError(f"the {kind.noun} {target} exists already. Pass overwrite=True to replace it.")
+        raise DataError(f"the {kind.noun} {target} exists already. Pass {given('overwrite', True)} to replace it.")
 
 
 def _write_manifest(folder: Path, kind: FolderKind, facts: Mapping[str, Any]) -> None:
@@ -222,8 +221,8 @@ def _blocks(array: AnyArray) -> list[AnyArray]:
 def _forms(
     folder: Address, kind: FolderKind, manifest: dict[str, Any]
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """The type and shape of every array, whose file is as long as that makes it."""
-    sizes = place_of(folder).sizes()
+    """The type and shape of every array; refuses a file whose size does not match them."""
+    sizes = location_of(folder).sizes()
     return {name: _form(folder, kind, name, entry, sizes) for name, entry in manifest["arrays"].items()}
 
 
@@ -249,4 +248,4 @@ def _array(
         return np.empty(shape, dtype=dtype)  # an empty file cannot be mapped
     if files is not None:
         return files.map(name, dtype, shape)
-    return np.frombuffer(place_of(folder).read(file_name(name)), dtype).reshape(shape)
+    return np.frombuffer(location_of(folder).read(file_name(name)), dtype).reshape(shape)

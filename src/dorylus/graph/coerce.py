@@ -1,7 +1,7 @@
-"""What a user hands in, turned into the one form the rest of the code reads.
+"""User input coerced to the array types that a graph stores.
 
-Conversions that lose nothing (a list of whole numbers, float64 features) happen here without a word; everything
-else is a GraphError. Whether the values make sense is the business of ``validate``.
+Safe conversions (a list of integers, float64 features) are silent; anything else is a GraphError. ``validate`` checks
+the values.
 """
 
 from typing import Any
@@ -20,13 +20,13 @@ LABEL_RULE = (
 
 
 def as_integers(values: Any, what: str) -> AnyArray:
-    """``values`` as a one-dimensional array of whole numbers of whatever width they came in."""
+    """``values`` as a one-dimensional array of integers; their width is kept."""
     array = np.asarray(values)
     if array.size == 0 and array.ndim == 1:
         return array.astype(np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise GraphError(
-            f"{what} must be a one-dimensional array of whole numbers, found {_form(array)}. "
+            f"{what} must be a one-dimensional array of whole numbers, found {_describe(array)}. "
             f"Convert it with np.asarray({what}).ravel().astype(np.int64)."
         )
     return array
@@ -38,7 +38,7 @@ def as_offsets(values: Any, what: str = "indptr") -> OffsetArray:
 
 
 def as_ids(values: Any, what: str = "indices") -> IdArray:
-    """Column numbers as int32; one that does not fit is refused rather than wrapped."""
+    """Vertex or column numbers as int32; a number that does not fit is refused, not wrapped."""
     array = as_integers(values, what)
     if array.dtype.itemsize >= 4 and array.size and array.dtype != np.int32:
         for position in (int(array.argmax()), int(array.argmin())):
@@ -56,7 +56,7 @@ def as_float32(values: Any, what: str) -> FloatArray:
     if array.dtype == np.float32:
         return array
     if array.dtype.kind not in "fiub":
-        raise GraphError(f"{what} must hold numbers, found {_form(array)}. Convert it to float32 first.")
+        raise GraphError(f"{what} must hold numbers, found {_describe(array)}. Convert it to float32 first.")
     with np.errstate(over="ignore"):  # an overflow becomes inf, which validation names by row and column
         return array.astype(np.float32)
 
@@ -65,7 +65,7 @@ def as_labels(values: Any) -> AnyArray:
     """int64 [N] class numbers, or uint8 [N, C] of zeros and ones for multi-label graphs."""
     array = np.asarray(values)
     if not is_label_type(array.dtype, array.ndim):
-        raise GraphError(f"labels are {_form(array)}. {LABEL_RULE}")
+        raise GraphError(f"labels are {_describe(array)}. {LABEL_RULE}")
     if array.ndim == 1:
         return np.ascontiguousarray(array, dtype=np.int64)
     if array.dtype == np.bool_:
@@ -93,7 +93,7 @@ def as_mask(values: Any, num_vertices: int, what: str) -> BoolArray:
     array = np.asarray(values)
     if array.dtype != np.bool_ or array.shape != (num_vertices,):
         raise GraphError(
-            f"{what} is {_form(array)}. A mask is bool of shape [{num_vertices}], one entry a vertex: from vertex "
+            f"{what} is {_describe(array)}. A mask is bool of shape [{num_vertices}], one entry a vertex: from vertex "
             f"numbers, make it with mask = np.zeros({num_vertices}, bool); mask[numbers] = True."
         )
     return array
@@ -107,7 +107,7 @@ def mask_from_numbers(selected: Any, num_vertices: int) -> BoolArray:
     if numbers.size and (numbers.min() < 0 or numbers.max() >= num_vertices):
         bad = int(numbers[(numbers < 0) | (numbers >= num_vertices)][0])
         raise GraphError(
-            f"a split names vertex {bad}, but vertices are numbered 0 to {num_vertices - 1}: mend the split."
+            f"a split names vertex {bad}, but vertices are numbered 0 to {num_vertices - 1}: correct the split."
         )
     chosen = np.zeros(num_vertices, dtype=np.bool_)
     repeated = mark_selected(chosen, numbers.ravel().astype(np.int64))
@@ -117,7 +117,7 @@ def mask_from_numbers(selected: Any, num_vertices: int) -> BoolArray:
 
 
 def mark_selected(chosen: BoolArray, numbers: OffsetArray) -> int | None:
-    """Marks the vertices with these numbers; the place of the first number that was marked before, if any."""
+    """Mark the vertices with these numbers; returns the position of the first number that was marked before, if any."""
     repeats = chosen[numbers]
     chosen[numbers] = True
     firsts = np.unique(numbers, return_index=True)[1]
@@ -129,7 +129,7 @@ def mark_selected(chosen: BoolArray, numbers: OffsetArray) -> int | None:
 
 
 def repeated_vertex(split: str, vertex: int, entry: int) -> str:
-    """The sentence for a split by numbers that names a vertex again."""
+    """The error message for a split that lists a vertex number twice."""
     return (
         f"{split} names vertex {vertex} twice, again in entry {entry}: whole numbers are taken for numbers of "
         "vertices, each given once. Drop the repeats; or, if it is a mask with an entry a vertex, make it bool: "
@@ -148,5 +148,5 @@ def _zeros_and_ones(array: AnyArray) -> AnyArray:
     return np.ascontiguousarray(array, dtype=np.uint8)
 
 
-def _form(array: AnyArray) -> str:
+def _describe(array: AnyArray) -> str:
     return f"{array.dtype} of shape {list(array.shape)}"

@@ -1,11 +1,11 @@
-"""From an edge list to the CSR of a graph: bounds, both directions, order, repeats."""
+"""An edge list as the CSR of a graph: bounds checked, both directions, sorted, repeats removed."""
 
 from typing import Any
 
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import GraphError
+from dorylus.errors import GraphError, given
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.coerce import MAX_VERTICES, as_float32, as_integers
@@ -35,7 +35,7 @@ def csr_from_edges(
 def _count_vertices(source: AnyArray, destination: AnyArray, given: int | None) -> int:
     if source.shape != destination.shape:
         raise GraphError(
-            f"there are {source.size} sources but {destination.size} destinations. Give one of each an edge."
+            f"there are {source.size} sources but {destination.size} destinations. Give one of each per edge."
         )
     largest = max((int(ends.max()) for ends in (source, destination) if ends.size), default=-1)
     count = largest + 1 if given is None else given
@@ -51,7 +51,7 @@ def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray
     weight = np.ascontiguousarray(as_float32(values, "edge_weight"))
     if weight.shape != source.shape:
         raise GraphError(
-            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
+            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one per edge."
         )
     edge = validate.first_where(weight.size, lambda b, e: ~np.isfinite(weight[b:e]))
     if edge is not None:
@@ -63,14 +63,15 @@ def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray
 
 
 def _drop_repeats(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> Csr:
-    """Each edge once. Two weights for one edge are refused: adding them or taking the first would be a guess."""
+    """Each edge once. Two weights for one edge are refused: adding them or keeping the first would be a guess."""
     repeat = _repeats(indptr, indices)
     clash = np.flatnonzero(repeat[1:] & (weight[1:] != weight[:-1]))
     if clash.size:
         entry = int(clash[0]) + 1
         raise GraphError(
             f"edge {indices[entry]} -> {validate.row_at(indptr, entry)} is given twice, with weights "
-            f"{weight[entry - 1]} and {weight[entry]}. Merge repeated edges first, or pass undirected=False if "
+            f"{weight[entry - 1]} and {weight[entry]}. Merge repeated edges first, or pass "
+            f"{given('undirected', False)} if "
             "direction matters."
         )
     kept_before = np.zeros(indices.size + 1, dtype=np.int64)

@@ -1,7 +1,4 @@
-"""Sparse feature matrices: bag-of-words rows that stay sparse through the first product of a model.
-
-Features in two bytes a number: what fits into a float16, and stored rows as the float32 that is computed with.
-"""
+"""Vertex features: sparse matrices, which stay sparse through a model's first product, and dense float32 or float16."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_offsets
 from dorylus.graph.validate import row_at
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
-# Pubmed, at 10.02 %, is the set that sits on the edge: sparse it is an eighth of its dense size.
+# Pubmed, at 10.02 %, is the borderline data set: its sparse form has an eighth of its dense size.
 SPARSE_BELOW = 0.125
 
 
@@ -41,7 +38,7 @@ class SparseFeatures:
         if self.values.shape != self.indices.shape:
             raise GraphError(
                 f"sparse features have {self.indices.size} column numbers but values of shape "
-                f"{list(self.values.shape)}. Each non-zero has one of both."
+                f"{list(self.values.shape)}. Give one of each per non-zero."
             )
         validate.check_offsets(self.indptr, self.indices.size, "features.indptr")
 
@@ -133,7 +130,7 @@ class SparseFeatures:
         return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
 
     def check(self) -> None:
-        """Raise GraphError when a column is missing, repeated or out of order, or a value is not finite."""
+        """Raise GraphError when a column is outside the matrix, repeated or out of order, or a value is not finite."""
         self.check_columns()
         position = validate.first_descent(self.indptr, self.indices, or_repeat=True)
         if position is not None:
@@ -162,7 +159,7 @@ class SparseFeatures:
 
 
 def as_features(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
-    """A float32 or float16 matrix whose rows lie in one piece, or sparse features as they are; ``None``: no columns."""
+    """Features as a float32 or float16 matrix with contiguous rows, or as SparseFeatures; ``None`` means no columns."""
     if values is None:
         return np.zeros((num_vertices, 0), dtype=np.float32)
     if isinstance(values, SparseFeatures):
@@ -170,8 +167,8 @@ def as_features(values: Any, num_vertices: int) -> FloatArray | HalfArray | Spar
     array: Any = np.asarray(values)
     if array.dtype != np.float16:
         array = as_float32(values, "features")
-    in_one_piece = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
-    return array if in_one_piece else np.ascontiguousarray(array)
+    contiguous_rows = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
+    return array if contiguous_rows else np.ascontiguousarray(array)
 
 
 def row_sums(indptr: OffsetArray, values: FloatArray) -> FloatArray:
@@ -190,8 +187,8 @@ def reciprocal(sums: FloatArray) -> FloatArray:
     return scale
 
 
-def sparse_if_it_pays(features: SparseFeatures) -> SparseFeatures | FloatArray:
-    """The same matrix, dense when too few of its entries are zero for sparseness to pay."""
+def sparse_or_dense(features: SparseFeatures) -> SparseFeatures | FloatArray:
+    """The same matrix, dense unless its share of non-zeros is below SPARSE_BELOW."""
     return features if features.density < SPARSE_BELOW else features.to_dense()
 
 
@@ -200,19 +197,19 @@ FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
 def parse_feature_dtype(name: str) -> np.dtype[Any]:
-    """The type that features are stored in, by its name."""
+    """The dtype of stored features by its name; an unknown name is a ConfigError."""
     if name not in FEATURE_DTYPES:
         raise ConfigError(unknown_name("feature_dtype", name, FEATURE_DTYPES))
     return np.dtype(name)
 
 
 def to_float32(rows: AnyArray) -> FloatArray:
-    """Rows as float32: themselves, or a copy of what is stored in two bytes."""
+    """Rows as float32: the same array, or a converted copy of float16 rows."""
     return np.asarray(rows, np.float32)
 
 
 def check_float16_rows(rows: AnyArray, first: int = 0) -> None:
-    """Refuse rows, numbered from ``first`` on, that hold a number too large for a float16."""
+    """Refuse rows, numbered from ``first``, that hold a number too large for float16."""
     bad = _first_too_large(rows)
     if bad is not None:
         row, column = divmod(bad, rows.shape[1])
@@ -220,14 +217,14 @@ def check_float16_rows(rows: AnyArray, first: int = 0) -> None:
 
 
 def check_float16_sparse(features: SparseFeatures) -> None:
-    """Likewise for sparse features."""
+    """Refuse sparse features that hold a number too large for float16."""
     bad = _first_too_large(features.values)
     if bad is not None:
         raise _too_large(row_at(features.indptr, bad), int(features.indices[bad]), features.values[bad])
 
 
 def _first_too_large(values: AnyArray) -> int | None:
-    """Where the first number is that rounds to no finite float16."""
+    """The flat position of the first number that rounds to no finite float16; None if there is none."""
     if not values.size or (values.max() <= FLOAT16_MAX and values.min() >= -FLOAT16_MAX):
         return None
     with np.errstate(over="ignore"):

@@ -1,6 +1,6 @@
-"""Places: where a folder of arrays lies. A folder of this machine, or an address that fsspec knows (s3://bucket/graph).
+"""Storage locations: a local folder or an fsspec address (s3://bucket/graph), and whether a folder is on a disk.
 
-Files of a folder here are memory-mapped; those elsewhere are read when they are asked for.
+Local files are memory-mapped; remote files are read on demand.
 """
 
 import ctypes
@@ -13,55 +13,52 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 
 Address = str | PathLike[str]
-IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # by the number statfs gives
+IN_MEMORY = {0x01021994: "tmpfs", 0x858458F6: "ramfs", 0x958458F6: "hugetlbfs"}  # by the f_type of statfs
 OVERLAY = 0x794C7630
 
 
-class Place(Protocol):
+class StorageLocation(Protocol):
     """A folder of files."""
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of every file by name; empty where there is no such folder."""
+        """The size of every file by name; empty if the folder does not exist."""
 
     def open(self, name: str) -> BinaryIO:
-        """A file, to be read; OSError where there is none."""
+        """A file, opened for reading; OSError if it does not exist."""
 
     def read(self, name: str) -> bytes:
-        """All of a file; OSError where there is none."""
+        """The content of a file; OSError if it does not exist."""
 
 
 def is_remote(address: Address) -> bool:
-    """Whether it is an address like s3://bucket/folder, not a folder of this machine."""
+    """Whether it is an address like s3://bucket/folder, not a local path."""
     return isinstance(address, str) and "://" in address
 
 
-def place_of(address: Address) -> Place:
+def location_of(address: Address) -> StorageLocation:
     """The folder at an address."""
-    return _Elsewhere(str(address)) if is_remote(address) else _Here(Path(address))
+    return _RemoteFolder(str(address)) if is_remote(address) else _LocalFolder(Path(address))
 
 
 def full_address(address: Address) -> str:
-    """The address as it is from any working directory."""
+    """The address, absolute if it is a local path."""
     return str(address) if is_remote(address) else str(Path(address).resolve())
 
 
 def file_system_in_memory(path: str | PathLike[str], root: Path = Path("/")) -> str | None:
-    """The kind of file system that a folder is on, where what lies there is memory and no disk; else None.
+    """The kind of a folder's file system if its files are in memory (tmpfs, a RAM disk); None for a disk.
 
-    Looks through an overlay to the folder it writes to, and at block devices that are memory themselves. What a FUSE
-    file system, a network or a virtual machine makes of its files cannot be seen. ``root``: the folder that /proc and
-    /sys are in.
+    Follows an overlay to its upper folder and a loop device to its backing file. The storage behind FUSE, a network or
+    a virtual machine is not visible. ``root``: the folder that /proc and /sys are in.
     """
-    place = Path(path).absolute()
-    while not place.exists() and place != place.parent:
-        place = place.parent
-    kind = _statfs(place)
+    existing = _nearest_existing(path)
+    kind = _statfs(existing)
     if kind in IN_MEMORY:
         return IN_MEMORY[kind]
-    device = place.stat().st_dev
+    device = existing.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     if kind == OVERLAY:
         upper = _overlay_target(root / "proc/self/mountinfo", number)
@@ -77,35 +74,41 @@ def file_system_in_memory(path: str | PathLike[str], root: Path = Path("/")) -> 
     return file_system_in_memory(backing.parent, root) if backing.exists() else None
 
 
-def disk_folder(*wanted: str | PathLike[str] | None) -> str | None:
-    """The first folder of these, or else of the usual ones, that can be written to and is on a disk."""
+def disk_folder(*preferred: str | PathLike[str] | None) -> str | None:
+    """The first folder of ``preferred``, or else of the usual ones, that is writable and on a disk."""
     usual = (tempfile.gettempdir(), "/var/tmp", os.path.expanduser("~"), os.getcwd())
-    for folder in (*wanted, *usual):
+    for folder in (*preferred, *usual):
         if folder is None:
             continue
-        place = Path(folder).absolute()
-        while not place.exists() and place != place.parent:
-            place = place.parent
-        if place.is_dir() and os.access(place, os.W_OK) and file_system_in_memory(place) is None:
+        existing = _nearest_existing(folder)
+        if existing.is_dir() and os.access(existing, os.W_OK) and file_system_in_memory(existing) is None:
             return str(folder)
     return None
 
 
 def not_on_disk(folder: str | PathLike[str], kind: str) -> str:
-    """Why a folder will not do for scratch files, and one that will."""
+    """The error message for a scratch folder in memory, with a folder that is suitable."""
     found = disk_folder()
     which = "a folder on a disk" if found is None else f"a folder on a disk, {found} for one,"
     return (
-        f"scratch_dir={os.fspath(folder)!r} is on {kind}, which is memory: what is written there counts against the "
-        f"limit as much as what it makes room for. Name {which} as scratch_dir."
+        f"{given('scratch_dir', os.fspath(folder))} is on {kind}, which is memory: files written there count against "
+        f"the limit as much as the arrays that they replace. Name {which} as {given('scratch_dir')}."
     )
 
 
+def _nearest_existing(path: str | PathLike[str]) -> Path:
+    """The path, or its nearest parent that exists."""
+    existing = Path(path).absolute()
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    return existing
+
+
 def _statfs(path: Path) -> int:
-    """The number of a file system's kind; 0 where the system does not say."""
+    """The f_type of a file system; 0 where it is not available."""
     try:
         call = ctypes.CDLL(None, use_errno=True).statfs
-    except (OSError, AttributeError):  # no Linux
+    except (OSError, AttributeError):  # not Linux
         return 0
     found = (ctypes.c_long * 64)()  # struct statfs, whose first word is the kind
     if call(os.fsencode(path), ctypes.byref(found)) != 0:
@@ -114,7 +117,7 @@ def _statfs(path: Path) -> int:
 
 
 def _overlay_target(mounts: Path, device: str) -> Path | None:
-    """The folder that an overlay writes to, by the number of its device, where that can be seen from here."""
+    """The upper folder of the overlay with this device number, if it is visible in this mount namespace."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -128,29 +131,29 @@ def _overlay_target(mounts: Path, device: str) -> Path | None:
 
 
 @contextmanager
-def uploaded(address: str, last: str, *, overwrite: bool = True) -> Iterator[Path]:
-    """A folder here to write to; its files are put to the address afterwards, the one named ``last`` at the end: who
-    sees that one sees all.
+def uploaded_folder(address: str, last: str, *, overwrite: bool = True) -> Iterator[Path]:
+    """A temporary local folder whose files are uploaded to the address on exit, the file ``last`` at the end: a reader
+    that finds it finds all.
 
-    Without ``overwrite``, what another process has put there meanwhile stays: EEXIST.
+    Without ``overwrite``, a folder that another process has uploaded meanwhile stays: EEXIST.
     """
     with tempfile.TemporaryDirectory(prefix="dorylus-") as draft:
         yield Path(draft)
         system, root = _file_system(address)
-        with _told(address):
+        with _naming_address(address):
             system.makedirs(root, exist_ok=True)
             is_there = system.exists(f"{root}/{last}")
         if is_there and not overwrite:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), f"{address}/{last}")
-        with _told(address):
+        with _naming_address(address):
             if is_there:
                 system.rm_file(f"{root}/{last}")
             for file in sorted(Path(draft).iterdir(), key=lambda file: file.name == last):
                 system.put_file(str(file), f"{root}/{file.name}")
 
 
-class _Here:
-    """A folder of this machine."""
+class _LocalFolder:
+    """A local folder."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -167,15 +170,15 @@ class _Here:
         return (self._path / name).read_bytes()
 
 
-class _Elsewhere:
-    """A folder that fsspec reaches."""
+class _RemoteFolder:
+    """A folder that fsspec reaches, such as an S3 prefix."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._system, self._root = _file_system(address)
 
     def sizes(self) -> dict[str, int]:
-        with _told(self._address):
+        with _naming_address(self._address):
             try:
                 found = self._system.ls(self._root, detail=True)
             except FileNotFoundError:
@@ -183,25 +186,25 @@ class _Elsewhere:
         return {each["name"].rsplit("/", 1)[-1]: int(each["size"] or 0) for each in found if each["type"] == "file"}
 
     def open(self, name: str) -> BinaryIO:
-        with _told(self._address):
+        with _naming_address(self._address):
             return cast(BinaryIO, self._system.open(f"{self._root}/{name}", "rb"))
 
     def read(self, name: str) -> bytes:
-        with _told(self._address):
+        with _naming_address(self._address):
             return cast(bytes, self._system.cat_file(f"{self._root}/{name}"))
 
 
 def _file_system(address: str) -> tuple[Any, str]:
     import fsspec  # comes with torch
 
-    with _told(address):
+    with _naming_address(address):
         system, root = fsspec.core.url_to_fs(address)
     return system, root.rstrip("/")
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
-    """Errors of whatever is behind an address, told with the address; a file that is not there is for the caller."""
+def _naming_address(address: str) -> Iterator[None]:
+    """Raise errors of a remote file system as a DataError with the address; FileNotFoundError is left to the caller."""
     try:
         yield
     except (FileNotFoundError, DataError):

@@ -1,9 +1,7 @@
-"""The manifest of a folder of arrays: what it has to say, checked field by field before anything relies on it.
+"""The manifest of a folder of arrays, read and checked field by field.
 
-Manifests are copied, cut short and edited by hand. Whoever reads one here gets fields of the right type and range, or
-one sentence that names the file and the field; fields that nobody knows are left alone.
-
-The files of a folder of arrays, as they were when it was opened: whoever opens one later gets the same, or an error.
+Manifests are copied, cut short and edited by hand. ``read_manifest`` returns fields of the right type and range, or
+raises one error that names the file and the field. Unknown fields are ignored.
 """
 
 import json
@@ -12,23 +10,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.files import FileTooLargeError, read_at_most
-from dorylus.graph.atomic_folder import taking_its_place
-from dorylus.graph.locations import Address, is_remote, place_of
+from dorylus.graph.atomic_folder import unfinished_replacement
+from dorylus.graph.locations import Address, is_remote, location_of
 
-MOST_BYTES = 64 << 20  # that of a store of shards has some 3 KiB a server
+MOST_BYTES = 64 << 20  # the manifest of a shard store has about 3 KiB per server
 
 
 class FieldRule(NamedTuple):
-    """What a field may hold, in words and as a test."""
+    """The values that a field may have, in words and as a predicate."""
 
-    told: str
-    holds: Callable[[Any], bool]
+    description: str
+    accepts: Callable[[Any], bool]
 
 
 def whole_number(most: int = (1 << 63) - 1) -> FieldRule:
-    """A count from 0 on; neither 60000.0 nor true is one."""
+    """An integer from 0 to ``most``; 60000.0 and true are refused."""
     return FieldRule(f"a whole number from 0 to {most:,}", lambda value: type(value) is int and 0 <= value <= most)
 
 
@@ -38,16 +36,16 @@ CHECKSUM = whole_number((1 << 32) - 1)
 _COUNT = whole_number()
 _BLOCK = FieldRule("a whole number from 1 to 2**30", lambda value: type(value) is int and 1 <= value <= 1 << 30)
 _TABLE = FieldRule("an object", lambda value: isinstance(value, dict))
-_SHAPE = FieldRule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.holds, value)))
+_SHAPE = FieldRule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.accepts, value)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderKind:
-    """A kind of folder: what it is called, how its manifest is named and begins, and what that and the arrays may be.
+    """A kind of folder: its name in messages, its manifest, and the fields and array types that it may have.
 
-    ``cure`` is told to whom gives another folder for one, ``again`` to whom has a damaged one. ``version`` is written
-    unless the facts say another; ``versions`` are those that are read. ``facts`` are what a manifest says beside its
-    arrays, of which those ``needed`` are always there.
+    ``cure`` ends the error for a folder of another kind, ``again`` the error for a damaged one. ``version`` is written
+    unless the facts name another; ``versions`` are those that can be read. ``facts`` are the rules for the manifest's
+    other fields. The arrays ``needed`` must be present.
     """
 
     noun: str
@@ -63,15 +61,15 @@ class FolderKind:
 
     def is_at(self, address: Address) -> bool:
         """Whether there is a folder with a manifest of this kind."""
-        return self.manifest in place_of(address).sizes()
+        return self.manifest in location_of(address).sizes()
 
     def damaged(self, folder: Address, why: object) -> DataError:
-        """The sentence for a folder of this kind that cannot be used."""
+        """The error for a folder of this kind that cannot be used."""
         return DataError(f"the {self.noun} {folder} is damaged: {str(why).removesuffix('.')}. {self.again}")
 
 
 def read_manifest(folder: Address, kind: FolderKind) -> dict[str, Any]:
-    """The manifest of a folder of this kind, all of its fields as they have to be."""
+    """The manifest of a folder of this kind, with every field checked."""
     manifest = _read(folder, kind)
     try:
         _check(manifest, kind.facts, kind.manifest)
@@ -88,14 +86,14 @@ def read_manifest(folder: Address, kind: FolderKind) -> dict[str, Any]:
 def _read(folder: Address, kind: FolderKind) -> dict[str, Any]:
     name, noun = kind.manifest, kind.noun
     try:
-        with place_of(folder).open(name) as file:
+        with location_of(folder).open(name) as file:
             manifest = json.loads(read_at_most(file, MOST_BYTES, name).decode("utf-8"))
     except OSError as error:
-        if not is_remote(folder) and (whole := taking_its_place(Path(folder))) is not None:
+        if not is_remote(folder) and (whole := unfinished_replacement(Path(folder))) is not None:
             raise DataError(
-                f"the {noun} {folder} was being replaced when the process that did it ended: the new one is whole, and "
-                f"called {whole}. Write the {noun} again with overwrite=True (--overwrite), or remove {folder} and "
-                "move it there."
+                f"the {noun} {folder} was being replaced when its writer ended: the new one is complete, and "
+                f"called {whole}. Write the {noun} again with {given('overwrite', True)}, or remove {folder} and "
+                "rename it to that."
             ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
     except FileTooLargeError as error:
@@ -132,11 +130,11 @@ def _check(table: Mapping[str, Any], rules: Mapping[str, FieldRule], where: str)
     for name, rule in rules.items():
         if name not in table:
             raise ValueError(f"{where} does not say {name}")
-        if not rule.holds(table[name]):
-            raise ValueError(f"{where} says {name} = {format_json(table[name])}, which is not {rule.told}")
+        if not rule.accepts(table[name]):
+            raise ValueError(f"{where} says {name} = {format_json(table[name])}, which is not {rule.description}")
 
 
 def format_json(value: object) -> str:
-    """A value as JSON has it, cut where it is long."""
+    """A value as JSON, truncated if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError, DataError, given
 from dorylus.graph import MAX_VERTICES
 from dorylus.ingest.attributes import Attributes
 from dorylus.ingest.batches import EdgeSource, Numbering, ReaderMemory
@@ -92,7 +92,8 @@ def shares_of(
             num_ids = bisect_right(range(MAX_VERTICES), theirs, key=ids_for) - 1
             roomy = f", which has room for {num_ids:,} different ids"
         raise ConfigError(
-            f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} are taken before "
+            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} "
+            "are taken before "
             f"the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
             f"{_whole_mib(least)}{roomy}{cure}."
         )
@@ -114,7 +115,8 @@ def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, d
     while enough.num_runs(spooled_bytes, directed=directed) > enough.most_runs:
         enough = IngestShares.of(enough.spool + enough.spool // 16)
     raise ConfigError(
-        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}) leaves {format_bytes(shares.spool)} to sort "
+        f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), which leaves "
+        f"{format_bytes(shares.spool)} to sort "
         f"{format_bytes(spooled_bytes)} of edges, which makes {runs:,} sorted runs, but {shares.most_runs:,} can be "
         f"merged: give at least {_whole_mib(memory_bytes + enough.spool - shares.spool)}."
     )
@@ -296,7 +298,8 @@ def too_many_ids(error: IdTableFullError, settings: IngestSettings, resident: in
         order_bytes = BYTES_PER_VERTEX * error.num_ids
     least = least_for_ids(error.num_bytes, resident=resident, order_bytes=order_bytes, held=held)
     return ConfigError(
-        f"memory={memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} is for ids, but "
+        f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} "
+        "is for ids, but "
         f"there are about {error.num_ids:,} different ids, whose table takes {format_bytes(error.num_bytes)}: give at "
-        f"least {least}, or number the vertices from 0 beforehand and pass ids='dense' (--ids dense)."
+        f"least {least}, or number the vertices from 0 beforehand and pass {given('ids', 'dense')}."
     )

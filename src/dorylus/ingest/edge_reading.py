@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dorylus.errors import DataError, GraphError
+from dorylus.errors import DataError, GraphError, given
 from dorylus.graph import (
     MAX_VERTICES,
     FloatArray,
@@ -101,7 +101,7 @@ def _check_ends(
     if isinstance(numbering, DenseIds) and bound.told is None:
         raise GraphError(missing_vertex(batch.place(first), int(source[first]), int(destination[first]), end))
     missing = format_id((batch.source if source[first] >= end else batch.destination)[first])
-    rule = f"num_vertices={end:,}, and so many others have come before: give a larger num_vertices=, leave it out"
+    rule = f"{given('num_vertices', end)}, and so many others have come before: give a larger number, leave it out"
     if bound.told:
         rule = f"{bound.told}: give it a row too"
     raise GraphError(f"{batch.told(first)} names vertex {missing}, but {rule}, or drop the edge.")

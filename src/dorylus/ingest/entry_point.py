@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.errors import ConfigError, DataError, GraphError, unknown_name
+from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
 from dorylus.graph import STORE, Address, AnyArray, as_float32, as_integers, is_remote, read_manifest, stored_rows
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, counted
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
@@ -132,10 +132,10 @@ def _need_no_list(source: EdgeSource, ids: str, settings: IngestSettings) -> Non
     """Refuses rows of vertices that are numbered as they appear: nobody could say whose each row is."""
     names = bool(getattr(source, "strings", False))
     if settings.rows and (names or ids == "map"):
-        found = "ids are names" if names else "ids='map' takes ids for names"
+        found = "ids are names" if names else f"{given('ids', 'map')} takes ids for names"
         raise ConfigError(
             f"rows of vertices are given ({', '.join(settings.rows)}), but {found}, which are numbered as edges come. "
-            "Say whose each row is by vertices= (--vertices): a file with all ids, in the order of the rows."
+            f"Say whose each row is by {given('vertices', ...)}: a file with all ids, in the order of the rows."
         )
 
 
@@ -186,7 +186,7 @@ def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
     if listed.strings and not strings:
         raise DataError(
             f"{vertices} lists names, but the ends of edges are numbers. List the ids that the edges have, or take "
-            "those as names too by ids='strings' (--ids strings)."
+            f"those as names too by {given('ids', 'strings')}."
         )
     if strings and not listed.strings:
         raise DataError(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import native
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.graph import MAX_VERTICES
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Ends, Tokens, first_bad, format_id, refusal
 from dorylus.ingest.scratch import NameScratch
@@ -101,7 +101,8 @@ class IdTableFullError(DataError):
         self.num_bytes = bytes_for(self.num_ids)
         super().__init__(
             f"the ids of about {self.num_ids:,} vertices take {self.num_bytes:,} bytes, but {limit_bytes:,} bytes may "
-            "be used for them: give more memory, or number the vertices from 0 beforehand and pass ids='dense'."
+            "be used for them: give more memory, or number the vertices from 0 beforehand and pass "
+            f"{given('ids', 'dense')}."
         )
 
     def with_rest(self, rest: Iterable[EdgeBatch]) -> "IdTableFullError":
@@ -152,10 +153,10 @@ class DenseIds:
         position = int(
             np.flatnonzero((np.minimum(source, destination) < 0) | (np.maximum(source, destination) >= end))[0]
         )
-        cure = "N" if self._given is None else "Give a larger num_vertices, or n"
+        cure = "N" if self._given is None else f"Give a larger {given('num_vertices')}, or n"
         raise DataError(
-            f"{batch.told(position)} leads out of the numbers 0 to {end - 1:,}. {cure}umber any other ids by ids='map' "
-            "(--ids map)."
+            f"{batch.told(position)} leads out of the numbers 0 to {end - 1:,}. {cure}umber any other ids by "
+            f"{given('ids', 'map')}."
         )
 
 
@@ -255,7 +256,9 @@ class MappedNumbers(NumberedByAppearance):
 def numbers_of(batch: EdgeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Both ends of a batch whose ids are numbers."""
     if isinstance(batch.source, Tokens) or isinstance(batch.destination, Tokens):
-        raise DataError("the edges have names for ends, but numbers were asked for. Number names by ids='strings'.")
+        raise DataError(
+            f"the edges have names for ends, but numbers were asked for. Number names by {given('ids', 'strings')}."
+        )
     return batch.source, batch.destination
 
 
@@ -358,7 +361,8 @@ def make_numbering(
         return MappedNumbers(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes)
     if vertices is not None:
         raise DataError(
-            "a list of vertices gives numbers to ids, but ids='dense' says they have them. Drop one of both."
+            f"a list of vertices gives numbers to ids, but {given('ids', 'dense')} says they have them. Drop one of "
+            "both."
         )
     return DenseIds(num_vertices)
 
@@ -366,4 +370,4 @@ def make_numbering(
 def _tokens_of(batch: EdgeBatch) -> tuple[Tokens, Tokens]:
     if isinstance(batch.source, Tokens) and isinstance(batch.destination, Tokens):
         return batch.source, batch.destination
-    raise DataError("the edges have numbers for ends, but names were asked for. Number them by ids='map'.")
+    raise DataError(f"the edges have numbers for ends, but names were asked for. Number them by {given('ids', 'map')}.")

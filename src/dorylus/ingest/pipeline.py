@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from dorylus.backends import EdgeSort, WeightClash
-from dorylus.errors import DataError, GraphError
+from dorylus.errors import DataError, GraphError, given
 from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
 from dorylus.ingest.attributes import Attributes
 from dorylus.ingest.batches import EdgeSource, Numbering
@@ -146,11 +146,12 @@ def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering:
     rows, asked = attributes.num_vertices(), settings.num_vertices
     if rows is not None and asked is not None and rows != asked:
         raise DataError(
-            f"num_vertices={asked:,}, but {attributes.told}. Leave num_vertices= out, or give a row for every vertex."
+            f"{given('num_vertices', asked)}, but {attributes.told}. Leave {given('num_vertices')} out, or give a row "
+            "for every vertex."
         )
     known, listed = rows if asked is None else asked, numbering.num_vertices
     if known is not None and known != listed and getattr(numbering, "fixed", False):
-        other = f"num_vertices={known:,}. Leave num_vertices= out."
+        other = f"{given('num_vertices', known)}. Leave {given('num_vertices')} out."
         if attributes.told:
             other = f"{attributes.told}. Give an id for every row, in their order."
         raise DataError(f"the list of vertices has {listed:,} ids, but {other}")
@@ -182,10 +183,10 @@ class _Ingest:
         ends, arrow, turn = (clash.column, clash.row), "->", ""
         if self.settings.undirected:  # the sort may have turned it round
             ends, arrow = (min(ends), max(ends)), "-"
-            turn = "pass undirected=False (--directed) if direction matters, "
+            turn = f"pass {given('undirected', False)} if direction matters, "
         source, destination = (called(numbering, int(end)) for end in ends)
-        columns = "or, if the third column is no weight, leave it out by columns=(0, 1) (--columns 0,1)"
-        keep = "keep them all by drop_duplicates=False (--keep-duplicates)"
+        columns = f"or, if the third column is no weight, leave it out by {given('columns', (0, 1))}"
+        keep = f"keep them all by {given('drop_duplicates', False)}"
         return GraphError(
             f"edge {source} {arrow} {destination} is given twice, with weights {clash.first} and {clash.second} as "
             f"float32. Merge repeated edges first, {turn}{f'{keep}, {columns}' if of_files else f'or {keep}'}."
@@ -240,8 +241,8 @@ class _Ingest:
         if isinstance(numbering, DenseIds) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
             raise DataError(
                 f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
-                "none. Number those that occur by ids='map' (--ids map), mend the id if it is wrong, or ask for all "
-                f"vertices by num_vertices={count} (--num-vertices {count})."
+                f"none. Number those that occur by {given('ids', 'map')}, mend the id if it is wrong, or ask for all "
+                f"vertices by {given('num_vertices', count)}."
             )
         return count
 

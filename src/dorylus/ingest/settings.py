@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import MAX_VERTICES, parse_feature_dtype
 from dorylus.sizes import parse_bytes
 
@@ -53,7 +53,7 @@ class IngestSettings:
             raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
         if self.num_vertices is not None and not 0 <= self.num_vertices <= MAX_VERTICES:
             raise ConfigError(
-                f"num_vertices={self.num_vertices:,}: a graph has from 0 to {MAX_VERTICES:,} vertices. Give "
+                f"{given('num_vertices', self.num_vertices)}: a graph has from 0 to {MAX_VERTICES:,} vertices. Give "
                 "their number, or leave it out to have as many as the files name."
             )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.settings import Settings, amount, choice, flag, folder, optional, setting
 
 
@@ -31,4 +31,7 @@ class MemorySettings(Settings):
     def _check_together(self) -> None:
         super()._check_together()
         if self.memory is None and self.scratch_dir is not None:
-            raise ConfigError("scratch_dir without memory, so that nothing goes there: give memory too.")
+            raise ConfigError(
+                f"{given('scratch_dir')} without {given('memory')}, so that nothing goes there: give {given('memory')} "
+                "too."
+            )

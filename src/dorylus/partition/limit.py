@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError, DataError, given
 from dorylus.graph import Graph
 from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes, parse_bytes
@@ -133,7 +133,7 @@ def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> No
     if need.buffers:
         parts.append(f"{format_bytes(need.buffers)} of buffers for edges")
     raise ConfigError(
-        f"memory={limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
+        f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
         f"{', '.join(parts)}. Give at least {-(-wanted // MIB) + 4}MiB{need.cure}."
     )
 

@@ -26,6 +26,7 @@ from dorylus.graph import (
     inverse,
     to_float32,
 )
+from dorylus.paging import PagedArray
 from dorylus.partition.ghosts import Ghosts, SendList, make_ghosts
 from dorylus.partition.partition_plan import PartitionPlan
 from dorylus.partition.shard import Csr, Ids, Shard
@@ -151,8 +152,11 @@ class LocalShard:
     """One server's shard laid out by a cut. Features are the graph's, and so are edges where the shard holds none.
 
     ``mine`` are the intervals it owns, ``ids`` the vertices of own rows and then of in-ghosts, ``ghosts`` and
-    ``out_ghosts`` where the rows of ghosts lie, forward and backward.
+    ``out_ghosts`` where the rows of ghosts lie, forward and backward. ``paged_features``: the features as they lie in
+    a file, under a memory limit.
     """
+
+    paged_features: PagedArray | None = None
 
     def __init__(self, shard: Shard, cut: PartitionPlan, graph: Source) -> None:
         self.shard, self.cut, self.graph = shard, cut, graph
@@ -228,6 +232,13 @@ class LocalShard:
         """Whether features are dense, and stored as float16."""
         features = self.graph.features
         return not isinstance(features, _Sparse) and features.dtype == np.float16
+
+    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
+        """Some columns of some own rows of the features, dense and float32; of paged ones, rows that are in memory."""
+        features = self.graph.features
+        if isinstance(features, _Sparse):
+            return features.to_dense(self.layout.order[begin:end])[:, columns]
+        return to_float32(self.dense_features()[begin:end, columns])
 
     def feature_columns(self, columns: slice) -> FloatArray:
         """Some columns of the dense features of own vertices and in-ghosts."""

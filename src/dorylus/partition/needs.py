@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.graph import Address, Graph, is_remote
 from dorylus.partition.edge_reader import drop_graph_pages, scratch_beside
 from dorylus.partition.limit import SLACK, MemoryNeed, check_space, need_of, scratch_space, shards_space, shares_of
@@ -65,6 +65,7 @@ def check_joining(shards: Shards, memory: int | str) -> None:
     needed = resident_bytes() + SLACK + graph + 32 * shards.num_edges // shards.num_servers
     if needed > limit:
         raise ConfigError(
-            f"memory={limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} together takes "
+            f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} "
+            "together takes "
             f"{format_bytes(needed)}: their edges are held in memory. Give more, or partition the graph's own store."
         )

@@ -17,15 +17,12 @@ from dorylus.graph import (
     Adjacency,
     AnyArray,
     Degrees,
-    FloatArray,
     FolderFiles,
     Graph,
     Norm,
-    SparseFeatures,
     check_offsets,
     drop_pages,
     open_out_edges,
-    to_float32,
     weight_sums,
 )
 from dorylus.paging import PagedArray, Pager
@@ -201,14 +198,14 @@ def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
 
 
 class PagedLocalShard(LocalShard):
-    """The only server's shard. ``features`` are paged where they are dense and lie in a file of this machine."""
+    """The only server's shard. Features are paged where they are dense and lie in a file of this machine."""
 
     def __init__(self, graph: Graph, cut: PartitionPlan, pager: Pager) -> None:
         self._pager, self._bounds = pager, cut.layouts[0].bounds
         self._in_edges = paged_edges(graph, self._bounds, pager)
         self._degrees = PagedDegrees.of(self._in_edges, pager)
         super().__init__(_shard(graph, self._in_edges, cut.layouts[0].order), cut, graph)
-        self.features = self._paged_features(graph)
+        self.paged_features = self._page_features(graph)
 
     def reads(self) -> Reads:
         """Every interval gathers from every other: to know better would take a look at every edge."""
@@ -216,16 +213,9 @@ class PagedLocalShard(LocalShard):
 
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
         """The features of all vertices; where they are paged, only rows at hand are there."""
-        if self.features is None:
+        if self.paged_features is None:
             return super().dense_features(ghosts=ghosts, keep=keep)
-        return self.features.array
-
-    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
-        """Some columns of some rows of the features, dense and float32; of paged ones, rows that are at hand."""
-        features = self.graph.features
-        if isinstance(features, SparseFeatures):
-            return features.to_dense(np.arange(begin, end, dtype=np.int32))[:, columns]
-        return to_float32(self.dense_features()[begin:end, columns])
+        return self.paged_features.array
 
     def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
         scales = self._all_scales(norm, self_loops)  # first: it reads the offsets, which are let go of afterwards
@@ -255,7 +245,7 @@ class PagedLocalShard(LocalShard):
     def _needed(self, level: int | None) -> NDArray[np.bool_]:
         return np.ones(1, np.bool_)
 
-    def _paged_features(self, graph: Graph) -> PagedArray | None:
+    def _page_features(self, graph: Graph) -> PagedArray | None:
         if graph.sparse_features or graph.files is None or not graph.num_features:
             return None
         assert isinstance(graph.features, np.ndarray)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import Address, AnyArray, Graph, IdArray, OffsetArray
 from dorylus.partition.edge_reader import PARTS_PER_PASS, CutEdges, EdgeReader, read_edges, scratch_beside
 from dorylus.partition.layout import VERTEX_WORK
@@ -171,7 +171,9 @@ def make_partitioning(
     make = _MAKERS[method]
     if passes is not None:
         if method != "stream":
-            raise ConfigError(f"passes={passes} with method={method!r}: only 'stream' takes passes. Leave it out.")
+            raise ConfigError(
+                f"{given('passes', passes)} with {given('method', method)}: only 'stream' takes passes. Leave it out."
+            )
         make = partial(stream_parts, passes=passes)
     shares = shares_of(graph, need_of(graph, "divide", servers, method), memory)
     scratch = scratch_beside(graph) if scratch_dir is None else Path(scratch_dir)
@@ -202,8 +204,9 @@ def _check(graph: Graph, servers: int, seed: int) -> None:
         raise ConfigError(f"{graph.name} has no vertices: there is nothing for a server to own.")
     if not 1 <= servers <= graph.num_vertices:
         raise ConfigError(
-            f"servers={servers}, but {graph.name} has {graph.num_vertices:,} vertices. A server owns at least one "
+            f"{given('servers', servers)}, but {graph.name} has {graph.num_vertices:,} vertices. A server owns at "
+            "least one "
             f"vertex: use from 1 to {graph.num_vertices:,}."
         )
     if not 0 <= seed < 2**63:
-        raise ConfigError(f"seed={seed}: use a whole number from 0 to 2^63 - 1.")
+        raise ConfigError(f"{given('seed', seed)}: use a whole number from 0 to 2^63 - 1.")

@@ -1,7 +1,8 @@
 """Where dense tasks run.
 
-``services`` invoke functions; ``remote`` makes a pool of a service; ``relaunching`` and ``tuning`` wrap any pool: they
-try calls again, and say how many are under way at once. ``making`` puts them together.
+``registry`` lists the pools, ``makers`` makes the pool of a run. ``threads`` and ``ray`` run torch; ``processes``,
+``http`` and ``aws_lambda`` invoke functions, and ``functions`` makes a pool of them. ``relaunch``, ``limited`` and
+``autotune`` wrap any pool: they try calls again, and limit how many are under way.
 """
 
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ class RelaunchCounts:
     """What happened so far.
 
     ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service would not
-    take. ``duplicates``: what attempts reported when nobody needed it any more.
+    take. ``duplicates``: what attempts reported after their call was answered.
     """
 
     calls: int = 0
@@ -34,7 +34,7 @@ class RelaunchCounts:
 
 @dataclass(eq=False)
 class Ticket:
-    """One submission of a call. The same task may be submitted twice at a time: its number tells them apart."""
+    """One submission of a call. The same task may be submitted twice at a time: its number tells which is which."""
 
     number: int
     call: Call  # as it is launched next
@@ -66,14 +66,14 @@ class Attempt:
     kind: tuple[int, object]
     launched_s: float
     number: int
-    taken: bool = False  # by the pool: only from then on it is known how long it takes
+    accepted: bool = False  # by the pool: its duration is measured from then on
     reported: bool = False
     cancelled: bool = False
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Hand the call to the pool; tell :meth:`Attempts.taken` when that has returned."""
+    """Submit the call to the pool; call :meth:`Attempts.accepted` when that has returned."""
 
     attempt: Attempt
     call: Call
@@ -106,7 +106,7 @@ Action = Launch | Complete | Fail | Cancel
 
 
 class Attempts:
-    """All open calls and their attempts. Every method gives what is to be done now."""
+    """All open calls and their attempts. Every method returns the actions to carry out now."""
 
     def __init__(self, policy: Policy, random: Random) -> None:
         self._policy, self._random = policy, random
@@ -140,12 +140,12 @@ class Attempts:
         self._queue.add(ticket, now_s)
         return self._go_on([], now_s)
 
-    def taken(self, attempt: Attempt, now_s: float) -> list[Action]:
-        """The pool has taken an attempt: its time runs from now."""
+    def accepted(self, attempt: Attempt, now_s: float) -> list[Action]:
+        """The pool has accepted an attempt: its time runs from now."""
         ticket = attempt.ticket
         if ticket is None:
             return []
-        attempt.launched_s, attempt.taken = now_s, True
+        attempt.launched_s, attempt.accepted = now_s, True
         self._overdue.watch(attempt, attempt.kind, ticket.timeouts, now_s)
         return self._go_on([], now_s)
 
@@ -153,7 +153,7 @@ class Attempts:
         """An attempt has a result: the first one wins."""
         self._circuit.succeeded(now_s)
         self._pace.succeeded()
-        if attempt.taken and not attempt.reported:
+        if attempt.accepted and not attempt.reported:
             self._durations.observe(attempt.kind, now_s - attempt.launched_s)
         ticket = self._reported(attempt)
         if ticket is None:
@@ -189,10 +189,10 @@ class Attempts:
         return self._go_on(actions, now_s)
 
     def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
-        """Nobody waits for these calls any more: they are not launched again, and what they report is dropped."""
-        wanted = {id(call) for call in calls}
+        """These calls are not launched again, and what their attempts report is dropped."""
+        ids = {id(call) for call in calls}
         launched: list[Call] = []
-        for ticket in [each for each in self._open.values() if id(each.submitted) in wanted]:
+        for ticket in [each for each in self._open.values() if id(each.submitted) in ids]:
             if ticket.launches:
                 launched += [ticket.submitted] if ticket.call is ticket.submitted else [ticket.submitted, ticket.call]
             for attempt in ticket.attempts:
@@ -201,13 +201,13 @@ class Attempts:
         return self._go_on([Cancel(launched)], now_s)
 
     def close(self) -> None:
-        """Forget all calls: whatever is reported from now on is dropped."""
+        """Forget all calls: what is reported from now on is dropped."""
         for ticket in list(self._open.values()):
             self._close(ticket)
         self._queue.clear()
 
     def _reported(self, attempt: Attempt) -> Ticket | None:
-        """Whose attempt it is that reports; None if that call is closed, or the attempt has reported before."""
+        """The ticket of an attempt that reports; None if its call is closed, or the attempt has reported before."""
         ticket, attempt.ticket, attempt.reported = attempt.ticket, None, True
         self._overdue.forget(attempt)
         if ticket is not None:
@@ -256,7 +256,7 @@ class Attempts:
         return [Fail(ticket, Exhausted(_tried(ticket)))]
 
     def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
-        """What every event ends with: is the service down; who may be launched."""
+        """The end of every event: fail all calls if the service is down, else launch those that may go."""
         if not self._open:
             self._circuit.rest()
         elif self._circuit.opens_s <= now_s:
@@ -267,7 +267,7 @@ class Attempts:
 
     def _launch(self, ticket: Ticket, now_s: float) -> Launch:
         if ticket.launches and isinstance(ticket.call.kept, Kept):
-            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be walked once: make it again
+            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: make it again
         step, mode = ticket.call.task.step, ticket.call.mode
         attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())
         self._counts.launches += 1

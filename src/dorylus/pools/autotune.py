@@ -23,14 +23,14 @@ from dorylus.pools.limited import Completion, LimitedPool, Load
 from dorylus.pools.pool import TensorPool
 from dorylus.saga import Call, Reply
 
-_LONG = 3.0  # a gap longer than this many median latencies is of a call that hung, not of the limit
+_LONG = 3.0  # a longer gap, in median latencies, is due to a call that hung, not to the limit
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What a stretch showed: ``gaps`` is the number of calls of each kind and the busy seconds that went by for each.
+    """What was measured over some calls.
 
-    ``queue``: how many calls waited on average; ``peak``: the most that were under way; ``waited``: the share of
+    ``gaps``: for each kind of call, their number and the busy seconds for each of them. ``queue``: how many calls waited on average; ``peak``: the most that were under way; ``waited``: the share of
     calls that had to wait.
     """
 
@@ -96,7 +96,7 @@ def _gap_s(completions: list[Completion]) -> float:
 
 
 class Epochs:
-    """Told of every call that ends: :meth:`begins`, then :meth:`ends`."""
+    """Where one epoch ends and the next begins, as a pool sees it: :meth:`begins`, then :meth:`ends`, for each call."""
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
@@ -128,14 +128,14 @@ def _task(completion: Completion) -> Hashable:
 
 
 EQUAL = 0.95  # of two limits, one this fast counts as equally fast
-_ALIKE = 0.05  # limits that differ by no more than this are not worth trying both
+_ALIKE = 0.05  # of two limits that differ by no more than this, one is tried
 _FEW = 8  # calls at each limit, at least, while it doubles
-_FEWEST = 24  # calls that a limit is judged by; where epochs have fewer, it is judged by several
+_FEWEST = 24  # calls that a limit is measured over; where epochs have fewer, over several epochs
 _FIRST_STEP, _LAST_STEP = 2.0, 1.08  # of a search; each step is the root of the one before
-_LOOK_AROUND = 1.4, 1.2  # the same, of one in a world that has not changed
-_MOST = 1000  # under way, unless told otherwise
+_LOOK_AROUND = 1.4, 1.2  # the same, of a search after nothing has changed
+_MOST = 1000  # under way by default
 _HOLD, _LONGEST_HOLD = 16, 64  # epochs between two searches
-_CHANGED = 1.4  # a throughput that is off by this much, twice in a row, is that of another world
+_CHANGED = 1.4  # a throughput that is off by this factor, twice in a row, starts a new search
 _NEEDED = 0.05  # the share of calls that have to wait, from which on a higher limit is worth a try
 
 
@@ -183,11 +183,11 @@ class Tuner:
         self._off = 0
 
     def completed(self, completion: Completion) -> TunerDecision | None:
-        """A call has ended: is another limit to be tried?"""
-        decision = self._judge() if self._epochs.begins(completion) else None
+        """A call has ended: the change of the limit that follows, if any."""
+        decision = self._end_epoch() if self._epochs.begins(completion) else None
         self._window.add(completion)
         if self._epochs.ends(completion):
-            decision = self._judge() or decision
+            decision = self._end_epoch() or decision
         return decision or self._double()
 
     def _double(self) -> TunerDecision | None:
@@ -200,9 +200,9 @@ class Tuner:
         self._doubling = False
         return None
 
-    def _judge(self) -> TunerDecision | None:
-        """An epoch is over: what did the limit make of it?"""
-        if not self._aligned:  # the first epoch is like no other, and this window has not seen it all
+    def _end_epoch(self) -> TunerDecision | None:
+        """An epoch is over: enter its throughput, and choose the next limit."""
+        if not self._aligned:  # the first epoch differs from the others, and this window has not measured all of it
             self._doubling, self._aligned, self._window = False, True, MeasuringWindow(self.limit)
             return None
         if self._window.calls < _FEWEST:
@@ -225,7 +225,7 @@ class Tuner:
         return min(limit for limit, trial in self._tried.items() if trial.speed >= EQUAL * top)
 
     def _enter(self, measure: Measure) -> None:
-        """Write what was seen at a limit into the table; one that nobody reached, also as what was reached."""
+        """Enter what was measured at a limit into the table; for a limit that was not reached, also what was."""
         self._first = self._first or measure
         speed = measure.speed_up(self._first)
         for limit in {measure.limit, min(measure.limit, measure.peak)}:
@@ -253,7 +253,7 @@ class Tuner:
         return all(abs(limit - tried) > _ALIKE * limit for tried in self._tried)
 
     def _watch(self, measure: Measure) -> None:
-        """When the search is over: is the world still the same, and is it time to look around again?"""
+        """When the search is over: has the throughput changed, or is it time to search again?"""
         if self._held is None or self._first is None:
             return
         self._held += 1
@@ -272,7 +272,7 @@ class Autotuned:
     """A pool around a pool: as :class:`LimitedPool`, but the limit moves to where it is best.
 
     ``start``: how many calls may be under way at first; ``at_most``: ever, 1000 or ``start`` if not given. ``decided``
-    hears of every change, in the thread whose answer brought it about.
+    is called for every change, in the thread whose answer caused it.
     """
 
     def __init__(

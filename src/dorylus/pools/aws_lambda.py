@@ -1,12 +1,8 @@
 """Invokes the function on AWS Lambda, or on its stand-in on this machine, through boto3.
 
-A frame travels as base64 in JSON, both ways. Nothing is tried again here: that is for the wrappers of any pool.
-
-Which fault it is when AWS Lambda, or a function on it, does not answer; in words without a credential.
-
-What AWS Lambda says of an invocation at the end of its log: what it bills, and whether it was a cold start.
-
-Connections that can be cut while an answer is awaited on them, which boto3 offers no way to.
+A frame travels as base64 in JSON, in both directions. Nothing is tried again here: the wrappers of any pool do that.
+Faults never repeat a credential. What an invocation is billed, and whether it was a cold start, is read from the end of
+its log. Connections can be cut while an answer is awaited, which boto3 has no method for.
 """
 
 import json
@@ -81,20 +77,20 @@ def fault_of_answer(content: bytes, function: str) -> TrainingError:
 
 def _failure(content: bytes) -> tuple[str, str]:
     try:
-        found = json.loads(content)
+        parsed = json.loads(content)
     except (ValueError, RecursionError):
-        found = None
-    told: dict[str, Any] = found if isinstance(found, dict) else {}
-    message = str(told.get("errorMessage") or "it said nothing").rstrip(". ")
-    return str(told.get("errorType") or "unknown")[:_MOST_CHARACTERS], f"{message[:_MOST_CHARACTERS]}."
+        parsed = None
+    failure: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
+    message = str(failure.get("errorMessage") or "it said nothing").rstrip(". ")
+    return str(failure.get("errorType") or "unknown")[:_MOST_CHARACTERS], f"{message[:_MOST_CHARACTERS]}."
 
 
 def _retry_after_s(error: Any) -> float | None:
-    """How long the service asks to be left alone, if it says."""
-    told = error.response.get("retryAfterSeconds")
+    """How long the service asks not to be called, if it says."""
+    seconds = error.response.get("retryAfterSeconds")
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
-        return max(0.0, float(headers.get("retry-after") or told))
+        return max(0.0, float(headers.get("retry-after") or seconds))
     except (TypeError, ValueError):
         return None
 
@@ -132,8 +128,8 @@ def _decoded(log: str | None) -> str:
 
 
 def _last(pattern: re.Pattern[str], text: str) -> float | None:
-    found = [first or second for first, second in pattern.findall(text)]
-    return float(found[-1]) if found else None
+    matches = [first or second for first, second in pattern.findall(text)]
+    return float(matches[-1]) if matches else None
 
 
 class Connections:
@@ -145,8 +141,8 @@ class Connections:
         self.closed = False
 
     def watch(self, client: Any) -> None:
-        """Know of every connection the client opens from now on."""
-        # Not part of boto3's promises: where this has moved, closing waits for answers instead of cutting them off.
+        """Keep track of every connection that the client opens from now on."""
+        # Not part of boto3's interface: where this has moved, closing waits for answers instead of cutting them off.
         session: Any = getattr(getattr(client, "_endpoint", None), "http_session", None)
         maker: Any = getattr(session, "_manager", None)
         if maker is not None:
@@ -181,13 +177,13 @@ class Connections:
 
 
 def _cut(connection: Any) -> None:
-    found = getattr(connection, "sock", None)
-    if found is not None:
+    sock = getattr(connection, "sock", None)
+    if sock is not None:
         with suppress(OSError):  # it has ended by itself
-            found.shutdown(socket.SHUT_RDWR)
+            sock.shutdown(socket.SHUT_RDWR)
 
 
-JSON_LIMIT_BYTES: Final = 6_291_556  # of a payload, each way
+JSON_LIMIT_BYTES: Final = 6_291_556  # of a payload, in each direction
 _AROUND_BYTES: Final = 64  # at most, of the JSON around the text
 PAYLOAD_LIMIT_BYTES: Final = (JSON_LIMIT_BYTES - _AROUND_BYTES) // 4 * 3
 CONNECT_S: Final = 10.0

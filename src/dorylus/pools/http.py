@@ -1,7 +1,7 @@
 """Functions behind HTTP: Cloud Run, Knative, OpenFaaS, or any server of :mod:`dorylus.functions.asgi`.
 
 A request is a POST with a frame as its body. Connections are kept open and used again. The token, where the service
-asks for one, comes from the environment and goes into the request's header, and nowhere else.
+asks for one, comes from the environment and is used in the header of the request only.
 """
 
 import os
@@ -17,7 +17,7 @@ from io import BufferedReader, RawIOBase
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.functions import TOKEN_VARIABLE
 from dorylus.pools.pool import InvocationResponse, Lost, PoolFault, Throttled, Unavailable
 from dorylus.wire import DEFAULT
@@ -28,7 +28,7 @@ _FORM: Final = "use http://host or https://host, with port and path if need be"
 
 
 class HttpInvoker:
-    """Invokes the function at a URL, as many at a time as there are threads that ask.
+    """Invokes the function at a URL, as many at a time as there are threads that invoke it.
 
     ``token_variable`` names the environment variable with the bearer token; if it is not set, none is sent.
     """
@@ -52,7 +52,7 @@ class HttpInvoker:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"HttpInvoker({self._address.shown!r})"
+        return f"HttpInvoker({self._address.text!r})"
 
     def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
         """Post a frame and wait for the answer."""
@@ -67,12 +67,12 @@ class HttpInvoker:
                     again = not is_new and not isinstance(error, TimeoutError) and not self._closed
                 if again:  # the service closes connections that idled too long: nothing was lost but that
                     continue
-                raise fault_of_error(error, self._address.shown) from error
+                raise fault_of_error(error, self._address.text) from error
             finally:
                 self._release(connection)
             if status == 200:
                 return InvocationResponse(content)
-            raise fault_of(status, retry_after, self._address.shown)
+            raise fault_of(status, retry_after, self._address.text)
 
     def close(self) -> None:
         """Hang up, in the middle of an answer too."""
@@ -97,10 +97,10 @@ class HttpInvoker:
             return response.status, response.getheader("Retry-After"), content
 
     def _take(self) -> tuple[HTTPConnection, bool]:
-        """An open connection that nobody uses, or a new one (True)."""
+        """An open connection that is idle, or a new one (True)."""
         with self._lock:
             if self._closed:
-                raise Lost(f"the connections to {self._address.shown} were closed.")
+                raise Lost(f"the connections to {self._address.text} were closed.")
             is_new = not self._idle
             connection = self._address.connection() if is_new else self._idle.pop()
             self._busy.add(connection)
@@ -123,21 +123,24 @@ class _Address:
         try:
             parts = urlsplit(url)
             self._port = parts.port
-        except ValueError:  # it may hold a secret: not even its error is shown
-            raise ConfigError(f"function_url is no address: {_FORM}.") from None
+        except ValueError:  # it may hold a secret: not even its error is printed
+            raise ConfigError(f"{given('function_url')} is no address: {_FORM}.") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"function_url={url.partition('?')[0]!r}: {_FORM}.")
+            raise ConfigError(f"{given('function_url', url.partition('?')[0])}: {_FORM}.")
         if parts.username or parts.password or parts.query:
             raise ConfigError(
-                "function_url holds a user, a password or a query, which would be written into the run's folder: put "
+                f"{given('function_url')} holds a user, a password or a query, which would be written into the run's "
+                "folder: put "
                 f"the service's token into {TOKEN_VARIABLE}."
             )
         if not url.isascii() or not url.isprintable() or " " in url:
-            raise ConfigError(f"function_url={url!r}: {_FORM}; what is neither letter nor digit is written as %20.")
+            raise ConfigError(
+                f"{given('function_url', url)}: {_FORM}; what is neither letter nor digit is written as %20."
+            )
         self._host, self._tls = parts.hostname, parts.scheme == "https"
         self._context = ssl.create_default_context() if self._tls else None
         self.path = parts.path or "/"
-        self.shown = f"{parts.scheme}://{parts.netloc}{parts.path}"
+        self.text = f"{parts.scheme}://{parts.netloc}{parts.path}"
 
     def connection(self) -> HTTPConnection:
         """A connection, not yet dialled."""
@@ -179,7 +182,7 @@ class _UntilDeadline(RawIOBase):
 
 
 def _token(variable: str) -> str:
-    """The token in an environment variable, if there is one; a line's end, as files have it, does not belong to it."""
+    """The token in an environment variable, if there is one, without the newline that a file may end with."""
     token = os.environ.get(variable, "").strip()
     if not token.isascii() or not token.isprintable() or " " in token:
         raise ConfigError(f"what {variable} holds is no token: a token is one word of ASCII letters, digits and signs.")
@@ -187,7 +190,7 @@ def _token(variable: str) -> str:
 
 
 def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:
-    """What a request that got no answer means: nobody is there, or something was lost on the way."""
+    """The fault behind a request without an answer: the service is not there, or the call was lost."""
     cure = "start the functions there, or give the right function_url"
     if isinstance(error, ConnectionRefusedError):
         return Unavailable(f"nothing answers at {url}: {cure}.")
@@ -197,7 +200,7 @@ def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:
 
 
 def fault_of(status: int, retry_after: str | None, url: str) -> PoolFault:
-    """What a status other than 200 means."""
+    """The fault behind a status other than 200."""
     if status == 429:
         return Throttled(seconds_of(retry_after), f"{url} takes no more requests for now (429).")
     if status >= 500 or status == 408:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.pools import ray
 from dorylus.pools.autotune import Autotuned, TunerDecision
 from dorylus.pools.functions.functions_pool import functions_pool
@@ -135,13 +135,13 @@ def check_data_host(config: FunctionSettings) -> None:
     host, cure = config.data_host, "give this machine's IPv4 address in the network that functions are in"
     try:
         if ipaddress.IPv4Address(host).is_unspecified:
-            raise ConfigError(f"data_host={host}: that address cannot be dialled, so {cure}.")
+            raise ConfigError(f"{given('data_host', host)}: that address cannot be dialled, so {cure}.")
         for port in _data_ports(config):
             socket.create_server((host, port)).close()
     except ValueError:
-        raise ConfigError(f"data_host={host!r} is no address: {cure}.") from None
+        raise ConfigError(f"{given('data_host', host)} is no address: {cure}.") from None
     except OSError as error:
-        address = f"data_host={host}, data_port={config.data_port}"
+        address = f"{given('data_host', host)}, {given('data_port', config.data_port)}"
         raise ConfigError(f"{address}: this process cannot listen there ({_reason(error)}): {cure}.") from None
 
 
@@ -204,7 +204,7 @@ def _http_invoker(request: PoolRequest) -> Invoker:
     from dorylus.pools.http import HttpInvoker
 
     if request.url is None:
-        raise ConfigError("pool='http' needs the address of its functions: give function_url.")
+        raise ConfigError(f"{given('pool', 'http')} needs the address of its functions: give {given('function_url')}.")
     return HttpInvoker(request.url)
 
 

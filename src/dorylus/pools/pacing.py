@@ -28,7 +28,7 @@ class Policy:
     ``deviations``: by how many mean deviations a time-out lies above the mean.
     ``backoff_s``, ``backoff_at_most_s``: the longest pause after a call's first loss, doubled by each further one.
     ``down_after_s``: how long failures may come, and no success, before the service counts as down.
-    ``refused_after_s``: the same for a service that has never answered and says itself that it is not there for us.
+    ``refused_after_s``: the same for a service that has never answered and reports that it is not there for us.
     """
 
     attempts: int = 10
@@ -47,7 +47,7 @@ class Policy:
                 raise ConfigError(f"{name}={getattr(self, name)}: a policy's numbers are above 0 and finite.")
         for low, high in (
             ("at_least_s", "at_most_s"),
-            ("first_s", "down_after_s"),  # or a service that is down could not be told from a slow one in that time
+            ("first_s", "down_after_s"),  # else a slow service would count as down
             ("at_most_s", "down_after_s"),
             ("refused_after_s", "down_after_s"),
             ("backoff_s", "backoff_at_most_s"),
@@ -62,8 +62,8 @@ class Policy:
 class Circuit:
     """Counts the time without a success, from the launch of the first attempt that failed since the last one.
 
-    Time in which nothing was asked does not count. A service that has never answered and says itself that it is not
-    there (no such function, no credentials) is given less time from then on.
+    Time without a call does not count. A service that has never answered and reports that it is not there (no such
+    function, no credentials) is given less time from then on.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -97,7 +97,7 @@ class Circuit:
         self.last_failure = failure
 
     def rest(self) -> None:
-        """Nothing is under way: whatever failed before says nothing about what is asked next."""
+        """Nothing is under way: earlier failures say nothing about the next call."""
         self._trouble_since_s = self._refused_since_s = inf
         self.last_failure = None
 
@@ -122,7 +122,7 @@ class _Estimate:
 
 
 class Durations:
-    """Time-outs by kind of call, from how long calls of that kind have taken."""
+    """Time-outs by kind of call, from the durations of calls of that kind."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -161,7 +161,7 @@ class Overdue:
         self._groups.setdefault(group, {})[attempt] = now_s
 
     def forget(self, attempt: "Attempt") -> None:
-        """It has reported, or nobody needs it any more."""
+        """It has reported, or its call is closed."""
         group = self._group_of.pop(attempt, None)
         if group is not None:
             members = self._groups[group]
@@ -175,13 +175,13 @@ class Overdue:
 
     def take(self, now_s: float) -> "list[Attempt]":
         """Those that are overdue, and forget them."""
-        taken: list[Attempt] = []
+        overdue: list[Attempt] = []
         for group in list(self._groups):
             while group in self._groups and self._due_s(group) <= now_s:
                 first = next(iter(self._groups[group]))
-                taken.append(first)
+                overdue.append(first)
                 self.forget(first)
-        return taken
+        return overdue
 
     def _due_s(self, group: _Group) -> float:
         return next(iter(self._groups[group].values())) + self._durations.timeout_s(*group)
@@ -213,7 +213,7 @@ class Pace:
         return inf if self._under_way + 1 > self._window else self._resting_until_s
 
     def launched(self) -> int:
-        """An attempt is under way; gives its number, for :meth:`throttled`."""
+        """An attempt is under way; returns its number, for :meth:`throttled`."""
         self._under_way += 1
         self._launches += 1
         return self._launches
@@ -247,7 +247,7 @@ class Pace:
 
 
 class LaunchQueue:
-    """Gives the calls that may be launched now, in order of priority (the order of tasks)."""
+    """Returns the calls that may be launched now, in order of priority (the order of tasks)."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -273,12 +273,12 @@ class LaunchQueue:
         return min(pause_s, self._pace.ready_s()) if self._any_ready() else pause_s
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Forget all calls that wait."""
         self._resting.clear()
         self._ready.clear()
 
     def _any_ready(self) -> bool:
-        """Whether somebody is ready who has not been answered meanwhile, by an attempt that was overdue."""
+        """Whether a call is ready that an overdue attempt has not answered meanwhile."""
         while self._ready and not self._ready[0][2].is_open:
             heapq.heappop(self._ready)
         return bool(self._ready)

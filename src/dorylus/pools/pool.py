@@ -10,13 +10,13 @@ from dorylus.wire import Buffer
 
 
 class TensorPool(Protocol):
-    """Runs dense tasks somewhere. Every call given is answered exactly once: by ``done``, or by ``failed``.
+    """Runs dense tasks. Every call that is submitted is answered exactly once: by ``done``, or by ``failed``.
 
     A call that is cancelled is answered at most once, and only by a thread that was about to when it was cancelled.
-    ``call.keep`` is a wish: a pool elsewhere cannot keep an autograd graph, and leaves it out of its reply.
+    ``call.keep`` is a wish: a pool in other processes cannot keep an autograd graph, and leaves it out of its reply.
 
-    A call runs on one thread of torch's (``torch.set_num_threads(1)``): with more, sums come out in another order, and
-    runs that should agree to the last bit do not.
+    A call runs on one thread of torch (``torch.set_num_threads(1)``): more threads would add in another order, and runs
+    that should agree to the last bit would not.
     """
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
@@ -43,9 +43,7 @@ class PoolHandle:
 
 @dataclass(frozen=True)
 class InvocationResponse:
-    """What an invocation gave back; the service may say what it bills for it, whether it was a cold start, and how much
-    of what it bills that took.
-    """
+    """The answer to an invocation. A service may report what it bills, and whether and how long a cold start took."""
 
     content: Buffer
     billed_ms: float | None = None
@@ -54,7 +52,7 @@ class InvocationResponse:
 
 
 class Invoker(Protocol):
-    """Runs the function on a request, from whatever thread asks; many at a time.
+    """Runs the function on a request; any thread may invoke it, many at a time.
 
     Raises the faults below. ``payload_limit_bytes`` is what a request and an answer may each
     have at most, None for no limit.
@@ -70,7 +68,7 @@ class Invoker(Protocol):
 
 
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
-    """A fault of whatever runs dense tasks."""
+    """A fault of what runs dense tasks, not of a task."""
 
 
 class Throttled(PoolFault):
@@ -84,7 +82,7 @@ class Throttled(PoolFault):
 
 
 class Lost(PoolFault):
-    """A call got no result, and nobody knows whether it ran: it may be tried again."""
+    """A call got no result, and it is unknown whether it ran: it may be tried again."""
 
 
 class Unavailable(PoolFault):
@@ -96,5 +94,5 @@ class Exhausted(PoolFault):
 
 
 def name_of(call: Call) -> str:
-    """A call in the user's words."""
+    """A call as error messages name it."""
     return f"{call.task.kind} of interval {call.task.interval} in epoch {call.task.epoch + 1}"

@@ -1,7 +1,7 @@
-"""Functions without a cloud: the very same handler in processes of this machine. No fork, no pickle.
+"""Functions without a cloud: the same handler in processes of this machine. No fork, no pickle.
 
-A process is started when all others are busy, up to as many as asked for. One that dies is replaced; what it was
-working on is lost, as it would be with a function.
+A process is started when all others are busy, up to the number set. One that dies is replaced; its task is lost, as it
+would be with a function.
 """
 
 import os
@@ -22,7 +22,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 class Worker:
-    """One process, and the socket it is talked to over."""
+    """One process, and the socket for its requests and answers."""
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair()
@@ -31,16 +31,16 @@ class Worker:
                 [sys.executable, "-m", "dorylus.functions.worker"],
                 stdin=theirs.fileno(),
                 env={**os.environ, **ONE_THREAD},
-                process_group=0,  # Ctrl-C is for whoever started the run: it lets tasks under way finish
+                process_group=0,  # Ctrl-C is for the process of the run: it lets tasks under way finish
             )
 
     def wait_until_ready(self) -> None:
-        """Wait for its first word; :class:`Unavailable` if it ends by itself instead."""
+        """Wait for its first message; :class:`Unavailable` if it ends by itself instead."""
         try:
             receive(self._link, time.monotonic() + START_S)
         except (OSError, EOFError) as error:
             code = self._ended() if isinstance(error, EOFError) else self.stop()
-            if code < 0:  # we or others killed it: it may be tried again
+            if code < 0:  # it was killed: its task may be tried again
                 raise Lost(f"process {self.process.pid} died before it was ready, by signal {-code}.") from error
             raise Unavailable(
                 f"a process for dense tasks did not start (exit code {code}): its own message is above. "
@@ -73,7 +73,7 @@ class ProcessesInvoker:
     def __init__(self, num_workers: int | None = None) -> None:
         self._num_workers = os.cpu_count() or 1 if num_workers is None else num_workers
         if self._num_workers < 1:
-            raise ConfigError(f"num_workers={num_workers}: somebody has to do the work, so use 1 or more.")
+            raise ConfigError(f"num_workers={num_workers}: at least one process runs tasks, so use 1 or more.")
         self._changed = threading.Condition()
         self._idle: deque[Worker] = deque()
         self._workers: set[Worker] = set()
@@ -112,7 +112,7 @@ class ProcessesInvoker:
             self._changed.notify_all()
         for worker in workers:
             worker.process.kill()
-        for worker in idle:  # the others are stopped by whoever waits for their answers
+        for worker in idle:  # the others are stopped by the threads that wait for their answers
             self._replace(worker)
 
     def _take(self, deadline_s: float) -> tuple[Worker, bool]:
@@ -135,7 +135,7 @@ class ProcessesInvoker:
                 self._idle.append(worker)
                 self._changed.notify()
                 return
-        self._replace(worker)  # whoever closed could not stop it: it was busy then
+        self._replace(worker)  # close() could not stop it: it was busy then
 
     def _replace(self, worker: Worker) -> int:
         """End a process and make room for another; its exit code."""

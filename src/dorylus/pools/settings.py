@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.pools.registry import POOLS, pool_spec
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
 
@@ -72,7 +72,8 @@ class FunctionSettings(Settings):
             value = getattr(self, name)
             if value is not None:
                 raise ConfigError(
-                    f"{name}={value!r} with pool={self.pool!r}, which has no functions: name the pool they are of."
+                    f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
+                    "are of."
                 )
 
     @property

@@ -28,7 +28,7 @@ import tomli_w
 
 from dorylus import files as durable
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, unknown_name
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, spelling, toml_key, unknown_name
 from dorylus.files import FileTooLargeError, read_small
 from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
@@ -120,7 +120,8 @@ class RunFolder:
             raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
         _check_entries(Path(path))
         spec, settings = read_run_toml(Path(path) / "run.toml")
-        return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
+        with spelling(toml_key):
+            return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
 
     def load_graph(self) -> "Graph":
         """The graph that the run was trained on, loaded again from where it is; nothing is downloaded."""
@@ -223,14 +224,18 @@ def _read_json(path: Path) -> dict[str, Any] | None:
 def check_free(path: str | PathLike[str]) -> None:
     """Refuses a path that a new run cannot have: it is empty, holds another run, or is no folder."""
     if not str(path):
-        raise ConfigError("run_dir is empty, which would be this very folder: name one, or leave run_dir out.")
+        raise ConfigError(
+            f"{given('run_dir')} is empty, which would be this very folder: name one, or leave {given('run_dir')} out."
+        )
     if (Path(path) / "run.toml").exists():
         raise ConfigError(
             f"the folder {path} already holds a run: go on with it by `dorylus resume {path}`, or choose another "
-            "run_dir."
+            f"{given('run_dir')}."
         )
     if Path(path).exists() and not Path(path).is_dir():
-        raise ConfigError(f"run_dir={path} is a file, but a run is a folder: choose another run_dir.")
+        raise ConfigError(
+            f"{given('run_dir', str(path))} is a file, but a run is a folder: choose another {given('run_dir')}."
+        )
     for name in WRITTEN:  # what else lies in the folder is not ours
         _check_entry(Path(path, name))
 
@@ -268,7 +273,8 @@ def make_folder(path: str | PathLike[str]) -> list[Path]:
 
 def _cannot_make(path: str | PathLike[str], error: OSError) -> DorylusError:
     return cannot_write(
-        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a run_dir that can be written.",
+        f"the run folder {path} cannot be made: {error.strerror or error}. Choose a {given('run_dir')} that can be "
+        "written.",
         error,
         refused=ConfigError,
     )

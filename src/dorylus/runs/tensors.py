@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from dorylus.errors import CheckpointError, shown
+from dorylus.errors import CheckpointError, short_repr
 
 MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
 _LENGTH_BYTES = 8
@@ -62,7 +62,7 @@ def _check_header(file: BinaryIO, name: str) -> None:
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"the header of {name} is damaged") from error
     if end != content_bytes:
-        raise ValueError(f"{name} has {content_bytes:,} bytes of tensors, and its header says {shown(end)}")
+        raise ValueError(f"{name} has {content_bytes:,} bytes of tensors, and its header says {short_repr(end)}")
 
 
 _TAGS = frozenset({"$tuple", "$float", "$items", "$counter", "$tensor"})

@@ -1,12 +1,13 @@
 """What a cluster is asked to do: everything its servers need to know, and nothing about where they live."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dorylus.backends import Backend, NativeBackend
 from dorylus.memory import MemoryBounds, SpillSettings
 from dorylus.partition import PartitionPlan, Shards, Source
 from dorylus.saga import Plan
@@ -48,3 +49,4 @@ class Job:
     ghost_bf16: bool = False
     limited: SpillSettings | None = None
     bounded: MemoryBounds | None = None
+    backend: Backend = field(default_factory=NativeBackend)  # for the array work of graph servers

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from torch import Tensor
 
 from dorylus.graph import Degrees, Graph
-from dorylus.memory import SpillSettings
 from dorylus.paging import Moved, Pager
 from dorylus.partition import LocalShard, PagedLocalShard, PartitionPlan, Shards, make_shard, whole_shard
 from dorylus.pools import TensorPool
@@ -18,7 +17,7 @@ from dorylus.runtime.cluster import EpochDroppedError, EpochReport, Outputs
 from dorylus.runtime.job import Job
 from dorylus.runtime.server_group import TrainedWeights
 from dorylus.runtime.server_process import ServerProcess
-from dorylus.servers import Paging, ParameterServers, PSState
+from dorylus.servers import PagedStorage, ParameterServers, PSState
 
 
 class LocalCluster:
@@ -35,11 +34,12 @@ class LocalCluster:
         first = 0 if job.training is None else job.training.first_epoch
         with ExitStack() as undo:  # what was started stops again if the rest cannot be
             undo.callback(pool.close)
-            self._paging = _paging(job.limited, job.deadline_s, tell)
-            if self._paging is not None:
-                undo.callback(self._paging.pager.close)
-            self._shards = _shards(job, job.graph, self._paging)
-            self._site = ServerProcess(job, self._shards, pool, self._trained, first_epoch=first, paging=self._paging)
+            self._pager = None if job.limited is None else Pager(job.limited.scratch, job.deadline_s, tell)
+            if self._pager is not None:
+                undo.callback(self._pager.close)
+            self._shards = _shards(job, job.graph, self._pager)
+            storage = _paged_storage(job, self._pager)
+            self._site = ServerProcess(job, self._shards, pool, self._trained, first_epoch=first, storage=storage)
             if job.bounded is not None:
                 _let_go_of_files(job, self._shards)
             undo.pop_all()
@@ -94,12 +94,12 @@ class LocalCluster:
         """Stop threads and pool."""
         self._site.close()
         self._pool.close()
-        if self._paging is not None:
-            self._paging.pager.close()
+        if self._pager is not None:
+            self._pager.close()
 
     def _moved(self) -> Moved | None:
         """Bytes between memory and files so far; None where nothing is paged."""
-        return None if self._paging is None else self._paging.pager.mover.moved
+        return None if self._pager is None else self._pager.mover.moved
 
     def _weight_traffic(self) -> dict[str, int]:
         """Bytes of weights and their gradients since this was last asked, by kind."""
@@ -109,15 +109,15 @@ class LocalCluster:
         return dict(fresh)
 
 
-def _paging(limited: SpillSettings | None, deadline_s: float, tell: Tell) -> Paging | None:
-    if limited is None:
+def _paged_storage(job: Job, pager: Pager | None) -> PagedStorage | None:
+    if pager is None or job.limited is None:
         return None
-    return Paging(Pager(limited.scratch, deadline_s, tell), limited.holding, limited.static_blocks)
+    return PagedStorage(job.backend, pager, job.limited.policy, job.limited.static_blocks)
 
 
-def _shards(job: Job, graph: Graph, paging: Paging | None) -> list[LocalShard]:
-    if paging is not None:
-        return [PagedLocalShard(graph, job.cut, paging.pager)]
+def _shards(job: Job, graph: Graph, pager: Pager | None) -> list[LocalShard]:
+    if pager is not None:
+        return [PagedLocalShard(graph, job.cut, pager)]
     degrees = Degrees.of(graph) if job.saved is None else None
     return [arranged(graph, job.cut, job.saved, server, degrees) for server in range(job.cut.num_servers)]
 

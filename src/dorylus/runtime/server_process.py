@@ -9,13 +9,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dorylus import process_memory
 from dorylus.errors import DataError, DorylusError
 from dorylus.graph import Graph, drop_pages
-from dorylus.paging import PagedArray
 from dorylus.partition import Ids, LocalShard, Source
 from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
@@ -24,11 +22,19 @@ from dorylus.runtime.engine import Engine, EnginePass, ServerRuntime, Span
 from dorylus.runtime.job import Job, Training
 from dorylus.runtime.server_group import FixedWeights, RemotePeers, ServerGroup, Weights
 from dorylus.saga import IGNORED, Targets, steps_of
-from dorylus.servers import Arena, BoundedArena, GraphServer, Paging, PassSettings, Peers
+from dorylus.servers import (
+    Arena,
+    BoundedArena,
+    GraphServer,
+    MemoryStorage,
+    PassSettings,
+    Peers,
+    StaticRows,
+    Storage,
+)
 
-Matrix = NDArray[np.float32]
 BLOCK = 1 << 20  # vertices whose labels are looked up together
-Static = Mapping[int, Mapping[int, Matrix | PagedArray]]  # by server: gathers that need making only once, by layer
+Static = Mapping[int, Mapping[int, StaticRows]]  # by server: gathers that need making only once, by layer
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,10 @@ class ServerProcess:
         first_epoch: int = 0,
         neighbours: Neighbours | None = None,
         static: Static | None = None,
-        paging: Paging | None = None,
+        storage: Storage | None = None,
     ) -> None:
-        self._job, self._shards, self._pool, self._neighbours, self._paging = job, shards, pool, neighbours, paging
-        self._arena = Arena() if job.bounded is None else BoundedArena(job.bounded.matrices)
+        self._job, self._shards, self._pool, self._neighbours = job, shards, pool, neighbours
+        self._storage: Storage = _in_memory(job) if storage is None else storage
         self._fixed = FixedWeights()
         self._engine = Engine(job.threads, job.deadline_s)
         try:
@@ -102,6 +108,7 @@ class ServerProcess:
             self._synchronise(crew, epoch)
         with self._files_checked():
             spans = self._engine.run(crew.work, epoch, permit)
+            self._job.backend.synchronise()
         if self._job.bounded is not None and process_memory.private_bytes() > self._job.bounded.process:
             process_memory.give_back()
         waits, crew.work.waits = crew.work.waits, 0
@@ -139,7 +146,7 @@ class ServerProcess:
         for crew in (self.evaluation, self.training):
             if crew is not None:
                 crew.forget()
-        self._arena.clear()
+        self._storage.clear()
 
     @contextmanager
     def _files_checked(self) -> Iterator[None]:
@@ -180,7 +187,7 @@ class ServerProcess:
         settings = PassSettings(training=False, bf16=self._job.bf16, ghost_bf16=self._job.ghost_bf16)
 
         def make(shard: LocalShard, peers: Peers) -> GraphServer:
-            return GraphServer(shard, plan, steps, self._arena, peers, settings, paging=self._paging)
+            return GraphServer(shard, plan, steps, self._job.backend, self._storage, peers, settings)
 
         elsewhere = None if self._neighbours is None else self._neighbours.of("evaluation")
         shards, engine, pool = self._shards, self._engine, self._pool
@@ -201,7 +208,8 @@ class ServerProcess:
 
         def make(shard: LocalShard, peers: Peers) -> GraphServer:
             targets = targets_of(self._job.graph, training, shard.layout.order)
-            server = GraphServer(shard, training.plan, steps, self._arena, peers, settings, targets, self._paging)
+            backend, storage = self._job.backend, self._storage
+            server = GraphServer(shard, training.plan, steps, backend, storage, peers, settings, targets)
             server.share_static(self.static[shard.server])
             return server
 
@@ -236,6 +244,11 @@ class ServerProcess:
             counted.update(server.traffic)
         fresh, self._counted = counted - self._counted, counted
         return dict(fresh)
+
+
+def _in_memory(job: Job) -> Storage:
+    bounded, backend = job.bounded, job.backend
+    return MemoryStorage(backend, Arena(backend) if bounded is None else BoundedArena(backend, bounded.matrices))
 
 
 def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.settings import MANY, YEARS_S, Settings, choice, flag, optional, real, setting, text, whole
 
 
@@ -73,5 +73,7 @@ class ClusterSettings(Settings):
         for name, value in inexact.items():
             if value not in (None, 0):
                 raise ConfigError(
-                    f"{name}={value!r} with mode={self.mode!r}, which is exact: leave {name} out, or use mode='async'."
+                    f"{given(name, value)} with {given('mode', self.mode)}, which is exact: leave {given(name)} out, "
+                    "or use "
+                    f"{given('mode', 'async')}."
                 )

@@ -5,8 +5,9 @@ from dorylus.servers.graph.gathers import Gatherer, MessageGatherer
 from dorylus.servers.graph.ghosts import GhostMessage, Peers
 from dorylus.servers.graph.graph_server import GraphServer, PassSettings
 from dorylus.servers.graph.matrices import Arena, BoundedArena
-from dorylus.servers.graph.paged import AHEAD, Paging, SpillPolicy, is_lasting
+from dorylus.servers.graph.paged import AHEAD, PagedStorage, SpillPolicy, is_lasting
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
+from dorylus.servers.graph.storage import MemoryStorage, StaticRows, Storage
 from dorylus.servers.parameter.parameter_server import Weights
 from dorylus.servers.parameter.parameter_servers import ParameterServers, slice_parameters
 from dorylus.servers.parameter.state import PSState, join_states, state_part
@@ -22,14 +23,17 @@ __all__ = [
     "GhostMessage",
     "Grad",
     "GraphServer",
+    "MemoryStorage",
     "MessageGatherer",
     "PSState",
-    "Paging",
+    "PagedStorage",
     "ParameterServers",
     "PassSettings",
     "Peers",
     "Published",
     "SpillPolicy",
+    "StaticRows",
+    "Storage",
     "Weights",
     "access_sets",
     "begun_by",

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from dorylus import process_memory
-from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, GraphError, unknown_name
+from dorylus.config import AllSettings, RunConfig, lists_settings
+from dorylus.errors import ConfigError, GraphError, given, unknown_name
 from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
@@ -129,8 +129,8 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
     for name, value in asked.items():
         if value not in (None, "last"):
             raise ConfigError(
-                f"{name}={value!r} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
-                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {name} out."
+                f"{given(name, value)} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
+                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {given(name)} out."
             )
 
 
@@ -264,9 +264,10 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     saved.check(graph)
     if saved.num_servers != config.servers:
         raise ConfigError(
-            f"servers={config.servers}, but {config.partition} holds shards for {saved.num_servers}: use that many, or "
+            f"{given('servers', config.servers)}, but {config.partition} holds shards for {saved.num_servers}: use "
+            "that many, or "
             f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`, or "
-            "give partition='stream' or another method."
+            f"give {given('partition', 'stream')} or another method."
         )
     return saved
 
@@ -282,13 +283,13 @@ def _check_gathers(plan: Plan, config: RunConfig) -> None:
     """Refuse gathers whose gradient needs the very values that were gathered, where those may have changed since."""
     gathers = [stage for stage in plan.stages if isinstance(stage, Gather) and stage.over is None]
     travels_short = config.ghost_precision == "bf16" and config.servers > 1
-    inexact = {"mode='async'": config.mode == "async", "ghost_precision='bf16'": travels_short}
+    inexact = {given("mode", "async"): config.mode == "async", given("ghost_precision", "bf16"): travels_short}
     for name in (name for name, asked in inexact.items() if asked):
         for stage in gathers:
             if stage.spec.needs_exact_rows and stage.output.needs_grad:
                 raise ConfigError(
                     f"layer {stage.output.layer} {stage.spec.needs_exact_rows}, and with {name} that row may have "
-                    "changed: use mode='pipe' and float32, or a mean or sum."
+                    f"changed: use {given('mode', 'pipe')} and float32, or a mean or sum."
                 )
     if config.mode == "async":
         for stage in gathers:
@@ -301,8 +302,8 @@ def _check_dropout(stage: Gather, layers: Sequence[Layer]) -> None:
     if stage.spec.needs_steady_rows and drops:
         raise ConfigError(
             f"layer {stage.output.layer} {stage.spec.needs_steady_rows}, and the model has dropout: with "
-            "mode='async' a gradient may meet rows of another epoch, which dropout makes altogether different. Use "
-            "mode='pipe', or a model with dropout=0."
+            f"{given('mode', 'async')} a gradient may meet rows of another epoch, which dropout makes altogether "
+            f"different. Use {given('mode', 'pipe')}, or a model with {given('dropout', 0)}."
         )
 
 
@@ -321,7 +322,10 @@ def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
         loss = "bce" if graph.multilabel else "cross_entropy"
     if (loss == "bce") != graph.multilabel:
         kind = "several labels" if graph.multilabel else "one label"
-        raise ConfigError(f"loss={loss!r}, but vertices of graph {graph.name!r} have {kind} each: use loss='auto'.")
+        raise ConfigError(
+            f"{given('loss', loss)}, but vertices of graph {graph.name!r} have {kind} each: use "
+            f"{given('loss', 'auto')}."
+        )
     count = int(graph.train_mask.sum())
     return loss, float(count * graph.num_classes if graph.multilabel else count)
 
@@ -348,7 +352,8 @@ def _work(plan: Plan, graph: Graph, cut: PartitionPlan) -> Work:
 TO_LOAD = 12 << 20  # what `dorylus train` has loaded beside what a process has that only plans
 
 
-def plan_memory(graph: Graph, model: Recipe | Program, **settings: Any) -> MemoryPlan:
+@lists_settings
+def plan_memory(graph: Graph, model: Recipe | Program, **settings: Unpack[AllSettings]) -> MemoryPlan:
     """The bytes a training run holds by kind, in memory and in files, and whether that fits.
 
     Settings are those of ``train``; without ``memory``, the limit is what this machine has free.

@@ -20,7 +20,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig, recut
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError, given
 from dorylus.extras import check_installed
 from dorylus.graph import Graph, full_address
 from dorylus.partition import METHODS, Partitioning, save_shards_once, structure_of
@@ -79,12 +79,20 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
     """Refuse what no cluster can be made of, before anything is written; the settings, with threads that fit it."""
     if config.cluster == "local":
         if config.address is not None and not POOLS[config.pool].takes_address:
-            raise ConfigError(f"address={config.address!r} with cluster='local', which has none: use cluster='ray'.")
+            raise ConfigError(
+                f"{given('address', config.address)} with {given('cluster', 'local')}, which has none: use "
+                f"{given('cluster', 'ray')}."
+            )
         if config.elastic:
-            raise ConfigError("elastic=True with cluster='local', whose servers cannot be lost: use cluster='ray'.")
+            raise ConfigError(
+                f"{given('elastic', True)} with {given('cluster', 'local')}, whose servers cannot be lost: use "
+                f"{given('cluster', 'ray')}."
+            )
         return config
     if pool is not None:
-        raise ConfigError("cluster='ray' with a pool object, which lives in this process: give the name of a pool.")
+        raise ConfigError(
+            f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
+        )
     check_installed('cluster="ray"', "ray")  # before what imports the packages that Ray's extra brings
     from dorylus.runtime import settled_threads
 

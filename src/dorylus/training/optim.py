@@ -15,7 +15,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
 OptimizerFactory = Callable[..., Optimizer]
@@ -48,8 +48,8 @@ def make_optimizer(
     if "weight_decay" not in inspect.signature(cls).parameters:
         if any(group["weight_decay"] for group in groups):
             raise ConfigError(
-                f"weight_decay={config.weight_decay}, but {cls.__name__} has no weight decay: use weight_decay=0, "
-                "or another optimizer such as 'adam'."
+                f"{given('weight_decay', config.weight_decay)}, but {cls.__name__} has no weight decay: use "
+                f"{given('weight_decay', 0)}, or another {given('optimizer')} such as 'adam'."
             )
         groups = [{"params": group["params"]} for group in groups]
     options = {name: tuple(v) if isinstance(v, list) else v for name, v in config.optimizer_options.items()}
@@ -79,7 +79,7 @@ def _decay_groups(
     for pattern in patterns:
         if names and not any(fnmatchcase(name, pattern) for name in names):
             raise ConfigError(
-                f"weight_decay has the pattern {pattern!r}, but " + unknown_name("parameter", pattern, names)
+                f"{given('weight_decay')} has the pattern {pattern!r}, but " + unknown_name("parameter", pattern, names)
             )
     decays = {
         name: next((each for pattern, each in patterns.items() if fnmatchcase(name, pattern)), 0.0) for name in names
@@ -117,7 +117,10 @@ def _by_name(setting: str, asked: str, classes: Mapping[str, type]) -> Any:
 def _refuse_doubles(optimizer: str, options: Mapping[str, Any]) -> None:
     for name in ("lr", "weight_decay", "params"):
         if name in options:
-            raise ConfigError(f"optimizer_options has {name!r}, but {name} of {optimizer} is a setting: use {name}=...")
+            raise ConfigError(
+                f"{given('optimizer_options')} has {name!r}, but {name} of {optimizer} is a setting: use "
+                f"{given(name, ...)}"
+            )
 
 
 def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
@@ -127,5 +130,5 @@ def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
     except Exception as error:  # torch checks its arguments in many ways
         takes = [name for name in inspect.signature(cls).parameters if name not in ("params", "optimizer")]
         raise ConfigError(
-            f"{cls.__name__} cannot be made: {error}. Mend {setting}; {cls.__name__} takes {', '.join(takes)}."
+            f"{cls.__name__} cannot be made: {error}. Mend {given(setting)}; {cls.__name__} takes {', '.join(takes)}."
         ) from error

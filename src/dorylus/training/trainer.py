@@ -8,12 +8,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from torch import Tensor
 
 from dorylus import process_memory
-from dorylus.config import RunConfig, recut
+from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
 from dorylus.graph import Graph
@@ -65,6 +65,7 @@ class Trainer:
     _made: list[Path]  # folders, for a new run
     _has_begun = False  # there were servers: from then on a run is not refused any more, it fails
 
+    @lists_settings
     def __init__(
         self,
         graph: Graph,
@@ -75,11 +76,11 @@ class Trainer:
         pool: str | TensorPool | PoolHandle | None = None,
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
-        **settings: Any,
+        **settings: Unpack[RunSettings],
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        settings |= {name: given for name, given in named.items() if isinstance(given, str)}
-        config = RunConfig.of(**settings)
+        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        config = RunConfig.of(**settings, **names)
         optimizer_factory = None if isinstance(optimizer, str) else optimizer
         schedule_factory = None if isinstance(lr_schedule, str) else lr_schedule
         given_pool = None if isinstance(pool, str) else pool
@@ -96,6 +97,7 @@ class Trainer:
             self._start_log(sinks, resumed_from=None)
 
     @classmethod
+    @lists_settings
     def resume(
         cls,
         run_dir: str | PathLike[str],
@@ -105,7 +107,7 @@ class Trainer:
         optimizer: OptimizerFactory | None = None,
         lr_schedule: ScheduleFactory | None = None,
         sinks: Iterable[Sink] = (),
-        **settings: Any,
+        **settings: Unpack[ResumeSettings],
     ) -> Self:
         """A run that was stopped, ready to go on from its last checkpoint (or from the beginning, if it has none).
 
@@ -548,13 +550,51 @@ class Trainer:
             raise ConfigError(self._accounts.why_not())
 
 
-def train(graph: Graph, model: Model, **settings: Any) -> Result:
+@lists_settings
+def train(
+    graph: Graph,
+    model: Model,
+    *,
+    optimizer: str | OptimizerFactory | None = None,
+    lr_schedule: str | ScheduleFactory | None = None,
+    pool: str | TensorPool | PoolHandle | None = None,
+    sinks: Iterable[Sink] = (),
+    spec: RunSpec | None = None,
+    **settings: Unpack[RunSettings],
+) -> Result:
     """Train a model on the whole graph. Settings are those of :class:`RunConfig`; see also :class:`Trainer`."""
-    with terminable(settings.get("grace_s", GRACE_S)), Trainer(graph, model, **settings) as trainer:
+    with (
+        terminable(settings.get("grace_s", GRACE_S)),
+        Trainer(
+            graph,
+            model,
+            optimizer=optimizer,
+            lr_schedule=lr_schedule,
+            pool=pool,
+            sinks=sinks,
+            spec=spec,
+            **settings,
+        ) as trainer,
+    ):
         return trainer.run().result()
 
 
-def resume(run_dir: str | PathLike[str], graph: Graph | None = None, model: Model | None = None, **more: Any) -> Result:
+@lists_settings
+def resume(
+    run_dir: str | PathLike[str],
+    graph: Graph | None = None,
+    model: Model | None = None,
+    *,
+    optimizer: OptimizerFactory | None = None,
+    lr_schedule: ScheduleFactory | None = None,
+    sinks: Iterable[Sink] = (),
+    **settings: Unpack[ResumeSettings],
+) -> Result:
     """Go on with a run that was stopped, to the same result as if it had not been."""
-    with terminable(more.get("grace_s", GRACE_S)), Trainer.resume(Path(run_dir), graph, model, **more) as trainer:
+    with (
+        terminable(settings.get("grace_s", GRACE_S)),
+        Trainer.resume(
+            Path(run_dir), graph, model, optimizer=optimizer, lr_schedule=lr_schedule, sinks=sinks, **settings
+        ) as trainer,
+    ):
         return trainer.run().result()

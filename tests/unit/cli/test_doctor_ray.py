@@ -298,7 +298,7 @@ def test_flags_about_a_cluster_need_one(dorylus_program, flags):
 @pytest.mark.parametrize(("survey", "code"), [(healthy(A), 0), (Survey(driver=HERE, trouble="no cluster"), 1)])
 def test_the_command_ends_with_1_when_something_is_broken(dorylus_program, monkeypatch, survey, code):
     asked = []
-    monkeypatch.setattr(taking, "taken", lambda *arguments: asked.append(arguments) or survey)
+    monkeypatch.setattr(taking, "collect", lambda *arguments: asked.append(arguments) or survey)
     found, out, _ = dorylus_program("doctor", "--cluster", "ray", "--address", "a:1", "--threads", "1", "--store", "g")
     assert found == code
     assert asked == [("a:1", str(Path("g").resolve()))]

@@ -63,7 +63,7 @@ def test_a_store_is_replaced_only_when_told(dorylus_program, edges):
 def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
     code, _, err = dorylus_program("ingest", edges, "stored", "--memory", "5MB")
     assert code == 2
-    assert err.startswith("error: memory=5,000,000 bytes")
+    assert err.startswith("error: --memory is 5,000,000 bytes")
     assert not (tmp_path / "stored").exists()
 
 

@@ -86,11 +86,11 @@ def test_a_folder_that_exists_is_replaced_only_when_asked(dorylus_program, tmp_p
     ("arguments", "says"),
     [
         (("--servers", 4, "--method", "strem"), "Did you mean 'stream'?"),
-        (("--servers", 0), "servers=0"),
+        (("--servers", 0), "--servers 0, but"),
         (("--servers", 2001), "use from 1 to 2,000"),
         (("--servers", 4, "--passes", 0), "passes=0"),
         (("--servers", 4, "--method", "hash", "--passes", 2), "only 'stream' takes passes"),
-        (("--servers", 4, "--seed", -1), "seed=-1"),
+        (("--servers", 4, "--seed", -1), "--seed -1: use"),
         (("--servers", 4, "--method", "all", "--out", "shards"), "name that one"),
     ],
 )

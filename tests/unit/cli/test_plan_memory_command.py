@@ -46,7 +46,7 @@ def test_a_run_that_does_not_fit_ends_with_one_and_the_cure(dorylus_program, tmp
     code, out, _ = dorylus_program(*ASKED, "--memory", "1MiB")
     assert code == 1
     assert "does not fit: limit 1" in out
-    (named,) = re.findall(r"Give memory='(\d+MiB)'", out.replace("\n", " "))
+    (named,) = re.findall(r"Give --memory (\d+MiB)", out.replace("\n", " "))
     code, out, _ = dorylus_program(*ASKED, "--memory", named)
     assert code == 0
     assert not list(tmp_path.iterdir())
@@ -67,7 +67,7 @@ def test_a_disk_too_small_does_not_fit_and_is_told(dorylus_program, tmp_path, mo
     assert code == 1
     assert "where 10 bytes are free (too little)" in out
     assert "does not fit: limit 4" in out
-    assert "make room there, or name another folder as scratch_dir." in out
+    assert "make room there, or name another folder as --scratch-dir." in out
 
 
 def test_a_scratch_folder_that_is_not_there_is_told(dorylus_program, tmp_path):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-import dorylus.training
+import dorylus.inference
 from dorylus.config import RunConfig
 from dorylus.inference.prediction_file import Form, PredictionFile
 from dorylus.runs.run_folder import RunFolder
@@ -22,7 +22,7 @@ def run(monkeypatch, tmp_path):
         file.close()
         return written
 
-    monkeypatch.setattr(dorylus.training, "predict_from", predict_from, raising=False)
+    monkeypatch.setattr(dorylus.inference, "predict_from", predict_from, raising=False)
     RunFolder.create(tmp_path / "run", None, RunConfig())
     return calls
 

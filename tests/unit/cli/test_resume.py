@@ -41,7 +41,7 @@ def test_the_cut_may_be_said_anew(dorylus_program, resumed):
 def test_a_bad_cut_is_refused_before_anything_is_loaded(dorylus_program, resumed):
     code, _, err = dorylus_program("resume", "run", "--servers", 0)
     assert (code, resumed) == (2, [])
-    assert "use servers=1 or more" in err
+    assert "use --servers 1 or more" in err
 
 
 def test_a_folder_without_a_run_is_refused(dorylus_program, tmp_path):

@@ -135,7 +135,7 @@ def test_the_run_toml_of_a_run_does_the_same_again(dorylus_program, trained, tmp
         (["train"], "no graph is given: name one (dorylus train cora)"),
         (["train", "cora", "--model", "gnc"], "unknown model 'gnc'"),
         (["train", "cora", "--model", "gcn", "--heads", "3"], "unknown option of gcn 'heads'"),
-        (["train", "cora", "--epochs", "0"], "use epochs=1 or more"),
+        (["train", "cora", "--epochs", "0"], "use --epochs 1 or more"),
         (["train", "cora", "--mode", "pip"], "Did you mean 'pipe'"),
         (["train", "cora", "--optimizer-options", "x"], "give it as KEY=VALUE"),
         (["train", "cora", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
@@ -260,7 +260,7 @@ FULL_DISKS = {
     "use": lambda patch: full_files(patch, "used.json"),
     "result": lambda patch: full_files(patch, "metrics.json"),
     "settings": lambda patch: full_files(patch, "run.toml"),
-    "ledger": lambda patch: patch.setattr("dorylus.runs.ledger.Ledger._write", no_space),
+    "ledger": lambda patch: patch.setattr("dorylus.runs.ledger.UsageLedger._write", no_space),
     "lock": lambda patch: patch.setattr(os, "pwrite", no_space),
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dorylus
-import dorylus.graph.array_files as stored_rows
+import dorylus.graph.array_files as array_files
 from dorylus.errors import DataError
 from dorylus.graph import SparseFeatures
 from dorylus.graph.array_files import StoredRows
@@ -18,7 +18,7 @@ def graph():
 
 @pytest.fixture(params=[16, 1000, 1 << 20])
 def block_bytes(request, monkeypatch):
-    monkeypatch.setattr(stored_rows, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(array_files, "BLOCK_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("block_bytes")

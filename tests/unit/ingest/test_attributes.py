@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import dorylus.ingest.row_files as parquet_rows
 import dorylus.ingest.row_files as row_files
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
@@ -214,7 +213,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_parquet_that_is_no_matrix_is_refused(
     column: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_rows, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(row_files, "PARQUET_BLOCK_ROWS", 2)
     parquet.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=sentence):
         list(open_rows(tmp_path / "x.parquet", "features").blocks())
@@ -228,7 +227,7 @@ def test_lists_of_any_kind_are_rows(kind: pa.DataType, tmp_path: Path) -> None:
 
 
 def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_rows, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 64)
     parquet.write_table(pa.table({"x": np.zeros((N, 8), np.float32).tolist()}), tmp_path / "x.parquet")
     rows = open_rows(tmp_path / "x.parquet", "features")
     assert rows.dtype == np.float64, "as Python's floats are stored"

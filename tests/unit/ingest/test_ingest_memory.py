@@ -3,8 +3,8 @@ import re
 import numpy as np
 import pytest
 
-import dorylus.ingest.budget as memory
-import dorylus.ingest.entry_point as opening
+import dorylus.ingest.budget as budget
+import dorylus.ingest.entry_point as entry_point
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
 from dorylus.ingest.batches import ReaderMemory
@@ -14,7 +14,7 @@ from dorylus.ingest.numbering import MappedNumbers
 
 @pytest.fixture(autouse=True)
 def small_process(monkeypatch):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
+    monkeypatch.setattr(budget, "resident_bytes", lambda: 40 * MIB)
 
 
 def test_the_least_limit_that_is_named_is_enough_for_a_process_that_has_a_little_more():
@@ -38,7 +38,7 @@ def test_the_table_of_ids_and_the_order_have_their_parts():
 
 
 def test_the_least_limit_that_is_named_is_enough():
-    with pytest.raises(ConfigError, match=r"memory=104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
+    with pytest.raises(ConfigError, match=r"memory is 104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
         shares_of(100 * MIB)
     assert shares_of(200 * MIB).spool == 64 * MIB
     with pytest.raises(ConfigError, match=r"30.0 MiB of them to reorder vertices, .* give at least 235 MiB"):
@@ -77,7 +77,7 @@ def test_edges_that_make_as_many_runs_as_can_be_merged_pass():
 
 def test_what_the_process_has_is_known(monkeypatch):
     monkeypatch.undo()
-    assert MIB < memory.resident_bytes() < 1 << 40
+    assert MIB < budget.resident_bytes() < 1 << 40
 
 
 def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
@@ -92,7 +92,7 @@ def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
 @pytest.mark.parametrize("kind", ["numbers", "names", "listed"])
 def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, monkeypatch, tmp_path):
     """Ids have so small a part here that few fill it."""
-    for module in (memory, opening):
+    for module in (budget, entry_point):
         monkeypatch.setattr(module, "IDS_SHARE", 2000)
     ids = np.random.default_rng(0).permutation(200_000)[:90_000] * 1_000_003
     text = "{0}\t{1}\n" if kind != "names" else "vertex-{0}\tvertex-{1}\n"

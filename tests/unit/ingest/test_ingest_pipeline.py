@@ -11,8 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 import dorylus.ingest.budget as budget
-import dorylus.ingest.budget as memory
-import dorylus.ingest.budget as space
 import dorylus.ingest.pipeline as pipeline
 from dorylus.backends import native
 from dorylus.errors import ConfigError, DataError, GraphError
@@ -31,7 +29,7 @@ EDGES = ([0, 3, 3, 1, 2, 0], [1, 1, 1, 3, 2, 1])
 @pytest.fixture
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for runs of 1,536 edges and blocks of 100: what is true of them is true of billions."""
-    small = memory.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
+    small = budget.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: small)
     monkeypatch.setattr(pipeline, "BLOCK_EDGES", 100)
 
@@ -117,7 +115,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     ),
     "a negative one": (([0, -1], [1, 2]), {}, DataError, "-1"),
     "uneven ends": (([0, 1], [1]), {}, GraphError, "there are 2 and 1 sources, destinations"),
-    "little memory": (EDGES, {"memory": "1MB"}, ConfigError, r"memory=1,000,000 bytes .*: give at least"),
+    "little memory": (EDGES, {"memory": "1MB"}, ConfigError, r"memory is 1,000,000 bytes .*: give at least"),
     "no memory": (EDGES, {"memory": "lots"}, ConfigError, "memory='lots' is no amount"),
     "a misspelled setting": (EDGES, {"memroy": 5}, ConfigError, "Did you mean 'memory'"),
     "a setting of files": (EDGES, {"delimiter": ","}, ConfigError, "delimiter says how to read files"),
@@ -162,7 +160,7 @@ def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
 
 
 def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
+    monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
     sentence = r"needs 128\.1 KiB of space for the store, which will have 56 B, .* but 50 B are free\. Make room"
     with pytest.raises(DataError, match=sentence):
         Graph.ingest(EDGES, tmp_path / "store")
@@ -246,7 +244,7 @@ def test_weights_of_some_edges_only_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_runs_to_merge_are_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = memory.IngestShares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
+    few = budget.IngestShares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: few)
     told: list[StageProgress] = []
     ends = np.zeros(2000, np.int64)

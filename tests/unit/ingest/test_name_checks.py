@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyarrow import parquet
 
-import dorylus.ingest.numbering as name_checks
+import dorylus.ingest.batches as batches
 from dorylus.errors import DataError
 from dorylus.graph import Graph
 from dorylus.ingest.batches import Tokens, first_bad, refusal
@@ -35,7 +35,7 @@ def is_text(name: bytes) -> bool:
 def test_the_first_name_that_is_no_text_is_the_one_a_loop_finds(
     monkeypatch: pytest.MonkeyPatch, names: list[bytes], piece: int
 ) -> None:
-    monkeypatch.setattr(name_checks, "PIECE_BYTES", piece)
+    monkeypatch.setattr(batches, "PIECE_BYTES", piece)
     assert first_bad(tokens(names)) == next((place for place, name in enumerate(names) if not is_text(name)), None)
 
 

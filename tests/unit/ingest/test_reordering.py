@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 
 import dorylus.ingest.budget as budget
-import dorylus.ingest.budget as memory
 import dorylus.ingest.pipeline as pipeline
 import dorylus.ingest.reordering as reordering
 from dorylus.errors import ConfigError, GraphError
@@ -29,7 +28,7 @@ TEMPORARY = Path(tempfile.gettempdir())
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions of a few rows, runs of 1,536 edges: what is true of them is true of billions."""
-    small = memory.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
+    small = budget.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: small)
     monkeypatch.setattr(pipeline, "BLOCK_EDGES", 100)
     monkeypatch.setattr(pipeline, "Reordered", lambda old, _, folder: Reordered(old, 300, folder))

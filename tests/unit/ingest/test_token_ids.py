@@ -8,8 +8,7 @@ import pytest
 from edge_batches import Listed, batch_of
 from hypothesis import given
 
-import dorylus.ingest.scratch as scratch_file
-import dorylus.ingest.scratch as token_spool
+import dorylus.ingest.scratch as scratch
 from dorylus.errors import DataError
 from dorylus.ingest.batches import Tokens
 from dorylus.ingest.numbering import DenseIds, MappedNames, MappedNumbers, make_numbering
@@ -62,9 +61,9 @@ def test_numbers_are_refused_where_names_are_wanted() -> None:
 def test_a_spool_gives_names_back_in_blocks(
     block_names: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(token_spool, "BLOCK_NAMES", block_names)
-    monkeypatch.setattr(token_spool, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(scratch_file, "SYNC_BYTES", 1)
+    monkeypatch.setattr(scratch, "BLOCK_NAMES", block_names)
+    monkeypatch.setattr(scratch, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(scratch, "SYNC_BYTES", 1)
     spool = NameScratch(tmp_path)
     names = ["a", "", "bcd", "a name of more than eight bytes", "é", "e"]
     spool.append(Tokens.of(names[:2]))

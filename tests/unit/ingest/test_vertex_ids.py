@@ -6,7 +6,7 @@ import pytest
 from edge_batches import Listed, batch_of
 from hypothesis import given
 
-import dorylus.ingest.numbering as ids
+import dorylus.ingest.numbering as numbering
 from dorylus.errors import DataError
 from dorylus.ingest.numbering import DenseIds, MappedNumbers
 
@@ -30,7 +30,7 @@ def test_dense_ids_are_taken_as_they_are() -> None:
 def test_a_number_that_cannot_be_dense_is_refused_with_the_cure(edge: tuple[int, int]) -> None:
     numbering = DenseIds()
     numbering.ends(batch_of([(0, 2**31 - 2)] * 5))
-    with pytest.raises(DataError, match=rf"edge {edge[0]} -> {edge[1]} \(number 1\) .* 0 to 2,147,483,646.*--ids map"):
+    with pytest.raises(DataError, match=rf"edge {edge[0]} -> {edge[1]} \(number 1\) .* 0 to 2,147,483,646.*ids='map'"):
         numbering.ends(batch_of([(0, 1), edge]))
 
 
@@ -57,7 +57,7 @@ def test_mapped_ids_do_not_depend_on_how_the_input_is_cut(given_edges: list[tupl
 
 
 def test_original_ids_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids, "BLOCK_IDS", 3)
+    monkeypatch.setattr(numbering, "BLOCK_IDS", 3)
     numbering = MappedNumbers()
     numbering.ends(batch_of([(10, 20), (30, 40), (50, 60), (70, 10)]))
     assert [block.tolist() for block in numbering.original()] == [[10, 20, 30], [40, 50, 60], [70]]

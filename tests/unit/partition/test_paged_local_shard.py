@@ -86,7 +86,7 @@ def test_features_are_those_of_the_graph(pair, graph):
     _, paged = pair
     rows = paged.dense_features()
     for interval, (begin, end) in enumerate(pairwise(paged.layout.bounds)):
-        with at_hand(() if paged.features is None else (paged.features,), interval):
+        with at_hand(() if paged.paged_features is None else (paged.paged_features,), interval):
             np.testing.assert_array_equal(rows[begin:end], graph.features[begin:end])
             np.testing.assert_array_equal(paged.feature_rows(begin, end), graph.features[begin:end])
 
@@ -94,7 +94,7 @@ def test_features_are_those_of_the_graph(pair, graph):
 def test_features_are_paged_where_they_lie_in_a_file(pair):
     _, paged = pair
     stored = paged.graph.store is not None
-    assert (paged.features is not None) is stored
+    assert (paged.paged_features is not None) is stored
     assert bool(paged.adjacency("none", False).pages) is stored
 
 
@@ -115,7 +115,7 @@ def test_sparse_features_are_not_paged_and_their_rows_are_given_dense(tmp_path):
     paged = PagedLocalShard(
         dorylus.Graph.open(tmp_path / "graph"), plain_partition_plan(graph.indptr, LAYERS, INTERVALS), pager
     )
-    assert paged.features is None
+    assert paged.paged_features is None
     assert paged.sparse_features().num_columns == 20
     np.testing.assert_array_equal(paged.feature_rows(10, 30), dense[10:30])
     pager.close()

@@ -208,7 +208,7 @@ def test_the_next_session_waits_for_the_task_in_hand_and_then_has_all_the_memory
     assert pool.begun.wait(SOON_S)
     site = alone.node._session.site
     servers = [weakref.ref(server) for crew in (site.training, site.evaluation) for server in crew.servers.values()]
-    blocks = [weakref.ref(block) for server in servers for block in server()._bench.matrices._blocks.values()]
+    blocks = [weakref.ref(block) for server in servers for block in server()._context.matrices._blocks.values()]
     assert blocks
     del site
     left = alone.in_background(alone.node.leave, 2)
@@ -231,7 +231,7 @@ def test_a_task_that_never_ends_keeps_what_it_works_on_and_the_run_goes_on(graph
     alone.begin(1)
     trained = alone.in_background(alone.node.train_epoch, 1, None, False)
     assert pool.begun.wait(SOON_S)
-    held = alone.node._session.site.training.servers[0]._bench.matrices
+    held = alone.node._session.site.training.servers[0]._context.matrices
     assert alone.begin(2) is False
     assert len(held) == 0
     found = alone.train(2)

@@ -58,7 +58,7 @@ def graph():
 
 def held(server):
     """The matrices a server holds."""
-    return list(server._bench.matrices._held)
+    return list(server._context.matrices._held)
 
 
 def lasting(name):
@@ -75,7 +75,7 @@ def in_flight(server):
 
 def not_taken(server):
     """Cotangents that peers' edges have added, and that no interval has taken."""
-    return [edges._inbox for edges in server._edges.values() if edges._inbox]
+    return [edges._received for edges in server._edges.values() if edges._received]
 
 
 CUTS = [(1, False), (1, True), (3, False)]  # servers, rematerialised
@@ -109,7 +109,7 @@ def overwrite_ghosts(monkeypatch):
     def late(server, task, weights):
         if task.kind is Kind.GRAD_APPLY_EDGE:
             edges = server._edges[server._steps.stages[task.step]]
-            ghosts = edges.bench.values(edges.over.source)[edges.bench.num_rows :]
+            ghosts = edges.context.values(edges.over.source)[edges.context.num_rows :]
             ghosts[:] = 3
             overwritten.append(len(ghosts))
         return call(server, task, weights)
@@ -200,7 +200,7 @@ def test_a_deeper_program_holds_no_more_at_once(make_cluster, graph, monkeypatch
     peak = {}
     for layers in (2, 6):
         cluster = make_cluster(graph, dorylus.gcn(num_layers=layers, dropout=0.5), threads=1, rematerialize=True)
-        matrices, most = cluster._site.training.servers[0]._bench.matrices, 0
+        matrices, most = cluster._site.training.servers[0]._context.matrices, 0
         make = matrices._make
 
         def counted(*arguments, make=make, matrices=matrices):
@@ -219,7 +219,7 @@ def test_a_deeper_program_holds_no_more_at_once(make_cluster, graph, monkeypatch
 def test_static_rows_are_shared_by_training_and_evaluation(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(dropout=0.0), servers=2)
     for servers in zip(cluster._site.training.servers.values(), cluster._site.evaluation.servers.values(), strict=True):
-        tables = [next(m for n, m in s._bench.matrices._held.items() if lasting(n)) for s in servers]
+        tables = [next(m for n, m in s._context.matrices._held.items() if lasting(n)) for s in servers]
         assert tables[0] is tables[1]
 
 
@@ -241,9 +241,9 @@ def test_rows_nobody_needs_are_never_written(make_cluster, monkeypatch):
     written = []
     store = PassContext.store
 
-    def noted(bench, source, target, begin, end):
+    def noted(context, source, target, begin, end):
         written.append((begin, end))
-        store(bench, source, target, begin, end)
+        store(context, source, target, begin, end)
 
     monkeypatch.setattr(PassContext, "store", noted)
     cluster.train_epoch()

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from small_runs import same, state
 
 import dorylus
 from dorylus.cli import main
 from dorylus.errors import DivergedError
 from dorylus.runs import checkpoint
+from small_runs import same, state
 
 GROWING = {"lr": 0.01, "lr_schedule": "ExponentialLR", "lr_schedule_options": {"gamma": 100.0}}
 STEP_BY_STEP = {"epochs": 40, "checkpoint_every": 1, "eval_every": 0, "threads": 1, "intervals": 2}

@@ -7,7 +7,6 @@ import threading
 import numpy as np
 import pytest
 import torch
-from small_runs import ctrl_c, same, scores, state
 
 import dorylus
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
@@ -15,6 +14,7 @@ from dorylus.pools.threads import ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime.cluster import EpochDroppedError
+from small_runs import ctrl_c, same, scores, state
 
 
 def test_a_run_can_be_taken_in_parts(trainer):

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_runs import ctrl_c, noted_epochs, same, scores, state
 
 import dorylus
 from dorylus.errors import ConfigError
 from dorylus.inference import predict_from
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder
+from small_runs import ctrl_c, noted_epochs, same, scores, state
 
 ASYNC = {"mode": "async", "staleness": 2, "servers": 2, "intervals": 2, "threads": 2}
 

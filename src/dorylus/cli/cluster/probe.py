@@ -32,13 +32,13 @@ END_S = 5.0
 
 def machine(store: str) -> dict[str, Any]:
     """The fields of a :class:`~dorylus.cli.cluster.survey.Machine`."""
-    native, kernels_error = _tried(_kernels)
+    kernels, kernels_error = _tried(_kernels)
     digest, store_error = _tried(lambda: _digest(store)) if store else ("", "")
     total, free = _memory(Path("/proc/meminfo").read_text())
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in PACKAGES}}
         | {"dorylus": _tried(_dorylus)[0]},
-        "native": native,
+        "kernels": kernels,
         "kernels_error": kernels_error,
         "memory_bytes": total,
         "free_memory_bytes": free,

@@ -1,6 +1,6 @@
-"""The names that ``load`` knows, and how it tells names, generator specifications and paths apart.
+"""``load``: a graph by data set name, generator specification or path.
 
-Generators by text: "communities:num_vertices=10000,seed=1" calls communities(num_vertices=10000, seed=1).
+A generator specification is text: "communities:num_vertices=10000,seed=1".
 """
 
 import ast
@@ -29,18 +29,24 @@ def generate(name: str, arguments: str, options: dict[str, Any]) -> Graph:
     for key in values:
         if key not in known:
             raise DataError(unknown_name(f"argument of {name}", key, known))
-        values[key] = _of_its_kind(name, known[key], values[key])
+        values[key] = _as_parameter(name, known[key], values[key])
     try:
         return GENERATORS[name](**values)
-    except (IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:  # of the wrong kind or size
+    except (
+        IndexError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # a value of the wrong type or size
         given = ", ".join(f"{key}={value!r}" for key, value in values.items())
         raise DataError(
             f"{name} cannot be made with {given}: {error}. Use whole numbers that fit in memory."
         ) from error
 
 
-def _of_its_kind(name: str, parameter: inspect.Parameter, value: Any) -> Any:
-    """The value; a whole number where the generator counts with it."""
+def _as_parameter(name: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """The value, as an int where the parameter is one."""
     kind = str(parameter.annotation)
     if "int" not in kind or "float" in kind or "tuple" in kind.lower() or value is None:
         return value
@@ -71,7 +77,7 @@ def _parse(name: str, arguments: str) -> dict[str, Any]:
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal; true and false may be spelt as TOML and the command line have them."""
+    """A literal; true and false may be lower-case, as in TOML and on the command line."""
     if isinstance(node, ast.Name) and node.id in ("true", "false"):
         return node.id == "true"
     return ast.literal_eval(node)
@@ -91,12 +97,12 @@ def load(
     """The graph called ``name_or_path``: a data set's name, a generator, a store folder, or a file.
 
     - "cora", "citeseer", "pubmed"; "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics"; "ogbn-...":
-      read from ``root`` (default ~/.cache/dorylus), fetched there first when absent and ``download`` is true;
+      read from ``root`` (default ~/.cache/dorylus), downloaded first if absent and ``download`` is true;
     - "communities", "rmat", "ring", also with arguments: "communities:num_vertices=10000,seed=1";
-    - a store folder, also by an address that fsspec knows ("s3://bucket/graph"), an .npz file, or a text edge list
-      with an edge a line.
+    - a store folder, also by an fsspec address ("s3://bucket/graph"), an .npz file, or a text edge list with one edge
+      per line.
 
-    A known name is never taken for a file of the same name: write "./cora" for that one. ``options`` go to the
+    A known name takes precedence over a file of the same name: write "./cora" for the file. ``options`` go to the
     reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
     """
     if isinstance(name_or_path, str):
@@ -165,8 +171,12 @@ def load_edge_list(
     skip_lines: int = 0,
     name: str | None = None,
 ) -> Graph:
-    """The graph of the edge list at ``path``; an undirected one (the default) gets the reverse of every edge."""
-    from dorylus.ingest import open_edges  # which needs graphs itself
+    """The graph of a text edge list with one edge per line: two vertex numbers and an optional weight.
+
+    Numbers are separated by blanks, tabs or commas; # and % start comments; a header is skipped. Files that end in .gz,
+    .bz2, .zst or .lz4 are decompressed. An undirected graph (the default) gets the reverse of every edge.
+    """
+    from dorylus.ingest import open_edges  # ingest imports graph
 
     edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
     sources, destinations, weights, *_ = zip(*edges, strict=True)

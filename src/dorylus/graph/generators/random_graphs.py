@@ -1,4 +1,4 @@
-"""communities: a degree-corrected block model, on which a graph network clearly beats one that sees no edges."""
+"""Generators: ``communities`` (a degree-corrected block model), ``rmat`` (the recursive matrix model) and ``ring``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def communities(
     """An undirected graph of ``num_classes`` communities with power-law degrees; a vertex's label is its community.
 
     A share ``homophily`` of the edges stays inside a community, the others go anywhere. A vertex's features are its
-    community's direction, ``signal`` long, plus noise: alone they say little, averaged over neighbours a lot.
+    community's direction, of length ``signal``, plus noise: weak alone, strong when averaged over neighbours, so that a
+    graph network clearly beats a model without edges.
     ``multilabel`` puts about half of the vertices into a second community. Exactly
     round(num_vertices * average_degree / 2) edges are made, each stored in both directions.
     """
@@ -70,9 +71,9 @@ def communities(
 
 @dataclass(frozen=True)
 class _Members:
-    """Who may be at an end of an edge: each (vertex, community) as often as its propensity, sorted by community.
+    """The candidates for an edge's ends: each (vertex, community) repeated by its propensity, sorted by community.
 
-    A uniform pick from all of ``vertex``, or from one community's part, is then a pick by propensity.
+    A uniform draw from all of ``vertex``, or from one community's part, is then a draw by propensity.
     """
 
     vertex: IdArray
@@ -95,7 +96,7 @@ class _Members:
         return cls(np.repeat(vertex[by_community], repeats), community, begin)
 
     def pairs(self, rng: np.random.Generator, count: int, homophily: float) -> tuple[IdArray, IdArray]:
-        """Sources picked from everybody, destinations from the source's community or from everybody."""
+        """Sources drawn from all vertices, destinations from the source's community or from all vertices."""
         source = rng.integers(0, self.vertex.size, count)
         community = self.community[source]
         stays = rng.random(count, dtype=np.float32) < homophily
@@ -118,9 +119,9 @@ def _memberships(
 
 def _label_matrix(first: IdArray, second: IdArray, num_classes: int) -> AnyArray:
     labels = np.zeros((first.size, num_classes), dtype=np.uint8)
-    everyone = np.arange(first.size)
-    labels[everyone, first] = 1
-    labels[everyone, second] = 1
+    vertices = np.arange(first.size)
+    labels[vertices, first] = 1
+    labels[vertices, second] = 1
     return labels
 
 
@@ -166,19 +167,21 @@ def rmat(
 ) -> Graph:
     """A graph with heavy-tailed degrees: ``num_edges`` directed edges stored, without repeats or self loops.
 
-    The size is ``num_vertices``, or 2 ** ``scale`` (default 2 ** 14); ``num_edges`` defaults to 16 a vertex. An edge
+    The recursive matrix model of Chakrabarti, Zhan and Faloutsos (2004), skewed like real networks.
+
+    The size is ``num_vertices``, or 2 ** ``scale`` (default 2 ** 14); ``num_edges`` defaults to 16 per vertex. An edge
     falls into the top-left, top-right and bottom-left quarter of the matrix with the probabilities ``quadrants``, the
-    rest goes to the fourth, and so on inside the quarter. ``scramble`` renumbers the vertices at random, as otherwise
-    the busiest come first. Labels are random; features hint at them.
+    rest goes to the fourth, and so on inside the quarter. ``scramble`` renumbers the vertices at random; otherwise
+    those of highest degree come first. Labels are random; features hint at them.
     """
     num_vertices = _rmat_size(num_vertices, scale)
     check_vertices(num_vertices, num_classes, num_features, signal, seed)
     num_edges = 16 * num_vertices if num_edges is None else num_edges
     _check_rmat(num_vertices, num_edges, quadrants, directed)
     rng = np.random.default_rng(seed)
-    model = Recursion(rng, num_vertices, quadrants, scramble)
-    wanted = num_edges if directed else num_edges // 2
-    edges = distinct_edges(rng, model.pairs, wanted, undirected=not directed)
+    model = RecursiveMatrix(rng, num_vertices, quadrants, scramble)
+    num_drawn = num_edges if directed else num_edges // 2
+    edges = distinct_edges(rng, model.pairs, num_drawn, undirected=not directed)
     indptr, indices = (one_direction if directed else both_directions)(edges, num_vertices)
     del edges
     labels = rng.integers(0, num_classes, num_vertices)
@@ -195,7 +198,7 @@ def rmat(
     )
 
 
-class Recursion:
+class RecursiveMatrix:
     """Draws edges bit by bit, from the highest: 16 random bits choose the quarter at each level."""
 
     def __init__(self, rng: np.random.Generator, num_vertices: int, quadrants: Quadrants, scramble: bool) -> None:
@@ -206,7 +209,7 @@ class Recursion:
         self._number = rng.permutation(num_vertices).astype(np.int32) if scramble else None
 
     def pairs(self, count: int) -> tuple[IdArray, IdArray]:
-        """Up to ``count`` edges: those that name a vertex beyond the last are left out."""
+        """Up to ``count`` edges: those that name a vertex beyond the last are dropped."""
         source, destination = np.zeros(count, dtype=np.int32), np.zeros(count, dtype=np.int32)
         top_left, top, bottom_left = self._limits
         for _ in range(self._levels):

@@ -1,9 +1,7 @@
-"""Drawing random edges until there are exactly as many distinct ones as asked for.
+"""Random parts of generated graphs: an exact number of distinct edges, features that depend on labels, and masks.
 
-An edge is one int64, source in the upper half and destination in the lower: sorting finds repeats, and reading the
-halves as int32 takes no division.
-
-What generated vertices carry: labels, features that hint at them, and masks; and what may be asked for.
+An edge is one int64, source in the upper half and destination in the lower: sorting finds repeats, and the halves are
+read as int32 without a division.
 """
 
 import math
@@ -13,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError, shown
+from dorylus.errors import ConfigError, short_repr
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
 
-EDGES_AT_ONCE = 1 << 20  # edges drawn together: what is made on the way fits the cache
+EDGES_AT_ONCE = 1 << 20  # edges drawn at a time: temporaries fit into the cache
 ROUNDS = 40
 
 Draw = Callable[[int], tuple[AnyArray, AnyArray]]
@@ -25,10 +23,10 @@ Draw = Callable[[int], tuple[AnyArray, AnyArray]]
 def distinct_edges(rng: np.random.Generator, draw: Draw, num_edges: int, *, undirected: bool) -> OffsetArray:
     """``num_edges`` distinct edges without self loops as ascending int64; undirected ones have source < destination.
 
-    ``draw(count)`` gives the sources and destinations of ``count`` random edges.
+    ``draw(count)`` returns the sources and destinations of ``count`` random edges.
     """
     edges = np.empty(0, dtype=np.int64)
-    fresh_share = 0.9  # of the edges drawn in the round before, how many were new
+    fresh_share = 0.9  # share of new edges in the previous round
     for _ in range(ROUNDS):
         missing = num_edges - edges.size
         if missing <= 0:
@@ -37,8 +35,8 @@ def distinct_edges(rng: np.random.Generator, draw: Draw, num_edges: int, *, undi
         edges = _merge(edges, _draw_many(draw, count, undirected))
         fresh_share = min(max((edges.size - before) / count, 0.2), 0.95)
     raise ConfigError(
-        f"found only {edges.size:,} of {num_edges:,} distinct edges: the graph asked for is nearly complete. "
-        "Ask for fewer edges or more vertices."
+        f"found only {edges.size:,} of {num_edges:,} distinct edges: the requested graph is nearly complete. "
+        "Use fewer edges or more vertices."
     )
 
 
@@ -87,21 +85,22 @@ def _thin(rng: np.random.Generator, edges: OffsetArray, count: int) -> OffsetArr
     return edges[keep]
 
 
-ENTRIES_AT_ONCE = 1 << 21  # feature entries made together
+ENTRIES_AT_ONCE = 1 << 21  # feature entries drawn at a time
 
 Split = tuple[float, float]
 
 
 def check_count(name: str, value: float, least: int, usual: int) -> None:
-    """Refuse a count that is not a whole number of at least so many."""
+    """Refuse a count that is not a whole number of at least ``least``."""
     if not value >= least or value % 1:
         raise ConfigError(
-            f"{name}={shown(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for instance."
+            f"{name}={short_repr(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for "
+            "instance."
         )
 
 
 def check_vertices(num_vertices: int, num_classes: int, num_features: int, signal: float, seed: int) -> None:
-    """Refuse vertices that no generator can make."""
+    """Refuse parameters of vertices that no generator accepts."""
     check_count("num_vertices", num_vertices, 0, 10_000)
     check_count("num_classes", num_classes, 1, 8)
     check_count("num_features", num_features, 0, 32)
@@ -116,7 +115,7 @@ def random_features(
     """float32 [N, F]: each class has a random direction of length ``signal``; a vertex adds normal noise to its own.
 
     With several labels a vertex adds up their directions. The noise has length near sqrt(F), so at a signal of 1 a
-    single row says little about its class and the mean of twenty rows of that class says a lot.
+    single row hardly identifies its class, and the mean of twenty rows of that class does.
     """
     directions = rng.standard_normal((num_classes, num_features), dtype=np.float32)
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""What the converters share: tensors to arrays, in-edge rows from an edge list that must keep every edge."""
+"""Shared by the converters: tensors to arrays, and an edge list to a graph with every edge kept."""
 
 from typing import Any
 
@@ -14,14 +14,14 @@ from dorylus.graph.graph import MASKS, Graph
 
 
 def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: Any = None, **attributes: Any) -> Graph:
-    """The graph with exactly these directed edges, repeats and all; undirected when they come in both directions."""
+    """The graph with exactly these directed edges, repeats included; undirected if every edge has its reverse."""
     source = as_integers(source, "source")
     destination = as_integers(destination, "destination")
     validate.check_ends(source, destination, num_vertices)
     weight = None if weight is None else np.ascontiguousarray(as_float32(weight, "edge_weight"))
     if weight is not None and weight.shape != source.shape:
         raise GraphError(
-            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
+            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one per edge."
         )
     source, destination = (ends.astype(np.int32, copy=False) for ends in (source, destination))
     indptr, indices, values = native.csr_build(destination, source, num_vertices, num_vertices, weight)
@@ -48,7 +48,7 @@ def sparse_features(matrix: Any) -> SparseFeatures:
 
 
 def labels(values: AnyArray) -> AnyArray:
-    """Labels in our form: one column is flattened, and not-a-number stands for no label."""
+    """Labels as a graph stores them: a single column is flattened, and NaN means no label."""
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 1 and values.dtype.kind == "f":

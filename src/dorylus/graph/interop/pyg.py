@@ -14,7 +14,7 @@ INSTALL = 'pip install "dorylus[pyg]"'
 
 
 def from_pyg(data: Any, *, split: int | None = None) -> Graph:
-    """The graph of a ``Data``: x, edge_index or adj_t, edge_weight (or one edge_attr a edge), y, masks.
+    """The graph of a ``Data``: x, edge_index or adj_t, edge_weight (or a single edge_attr per edge), y, masks.
 
     Every edge is kept, repeats included; the graph counts as undirected when each edge has its reverse.
     """

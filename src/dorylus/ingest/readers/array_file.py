@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.lib import format as npy_format
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.graph import AnyArray
 from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, counted
 from dorylus.ingest.readers.input_file import PageCache
@@ -135,7 +135,7 @@ class NpyEdges:
 
     def _find(self) -> tuple[Vector, ...]:
         if self._options.columns not in (None, (0, 1), VERTICES):
-            raise DataError(f"{self.path} holds pairs and no columns: leave columns= away.")
+            raise DataError(f"{self.path} holds pairs and no columns: leave {given('columns')} out.")
         with self._open("") as file:
             header = read_header(file, self.path)
         check_integer_type(self.path, "the array", header.dtype, self._options.ids_are)
@@ -162,7 +162,7 @@ class NpzEdges(NpyEdges):
 
     def _find(self) -> tuple[Vector, ...]:
         if self._options.columns is not None:
-            raise DataError(f"{self.path} holds arrays by name and no columns: leave columns= away.")
+            raise DataError(f"{self.path} holds arrays by name and no columns: leave {given('columns')} out.")
         try:
             with zipfile.ZipFile(self.path) as archive:
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
@@ -244,12 +244,12 @@ class BinaryEdges:
         self._options = options
         self._dtype = _binary_dtype(path, options)
         if options.columns is not None:
-            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave columns= away.")
+            raise DataError(f"{path} is raw binary, which holds pairs and no columns: leave {given('columns')} out.")
         pair, size = 2 * self._dtype.itemsize, path.stat().st_size
         if size % pair:
             raise DataError(
                 f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
-                "each). Give its type by dtype=, or copy it whole."
+                f"each). Give its type by {given('dtype', ...)}, or copy it whole."
             )
         self.num_edges: int | None = size // pair
 
@@ -279,7 +279,8 @@ def _binary_dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:
     dtype = DTYPE_BY_SUFFIX.get(path.suffix.lower()) if options.dtype is None else options.dtype
     if dtype is None:
         raise DataError(
-            f"{path} is raw binary, whose type cannot be seen. Give dtype='int32' or dtype='int64', or call the file "
+            f"{path} is raw binary, whose type cannot be seen. Give {given('dtype', 'int32')} or "
+            f"{given('dtype', 'int64')}, or call the file "
             ".i32 or .i64."
         )
     return dtype

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.extras import optional
 from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, Ends, Tokens, counted
 from dorylus.ingest.readers.options import ReadOptions, check_column_order, checked_ids, checked_weights, pick_columns
@@ -106,9 +106,11 @@ class ArrowColumns:
         strings = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
         if any(is_one(value) for is_one in strings):
             if self._options.ids == "dense":
-                raise DataError(f"{self._path}: {name!r} holds strings, but ids='dense' asks for numbers from 0.")
+                raise DataError(
+                    f"{self._path}: {name!r} holds strings, but {given('ids', 'dense')} asks for numbers from 0."
+                )
             return "strings"
-        others = " Or, if others are source and destination, name those by columns= (--columns)."
+        others = f" Or, if others are source and destination, name those by {given('columns', ...)}."
         raise DataError(
             f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
             f"column.{others if self._options.columns is None else ''}"

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DataError, unknown_name
+from dorylus.errors import DataError, given, unknown_name
 from dorylus.graph import STORE
 from dorylus.ingest.batches import EdgeBatch, EdgeFile, NoEdgesError, ReaderMemory
 from dorylus.ingest.readers.array_file import BinaryEdges, NpyEdges, NpzEdges
@@ -161,7 +161,7 @@ def _format_of(path: Path) -> str:
         found = f"the unknown suffix {suffix!r}" if suffix else "no suffix"
         raise DataError(
             f"{path} has {found}. The known ones are {', '.join(FORMATS)}, and for packed text {', '.join(UNPACK)}: "
-            f"rename it, take it out of the folder, or pass format= ({', '.join(READERS)})."
+            f"rename it, take it out of the folder, or pass {given('format', ...)} ({', '.join(READERS)})."
         )
     if packed and FORMATS[suffix] != "text":
         raise DataError(f"{path}: only text is read from packed files. Unpack it first.")
@@ -269,8 +269,9 @@ def _need_alike(first: EdgeFile, other: EdgeFile) -> None:
     if first.strings != other.strings:
         kinds = [f"{file.path} holds {'names' if file.strings else 'numbers'}" for file in (first, other)]
         raise DataError(
-            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass ids='strings' to read all as names."
+            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass {given('ids', 'strings')} to read all "
+            "as names."
         )
     if first.weighted != other.weighted:
         kinds = [f"{file.path} has {'' if file.weighted else 'no '}weights" for file in (first, other)]
-        raise DataError(f"{' and '.join(kinds)}. Give weights to all or, by columns=(0, 1), to none.")
+        raise DataError(f"{' and '.join(kinds)}. Give weights to all or, by {given('columns', (0, 1))}, to none.")

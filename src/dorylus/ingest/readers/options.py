@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.errors import DataError, unknown_name
+from dorylus.errors import DataError, given, unknown_name
 from dorylus.graph import MAX_VERTICES, AnyArray
 
 IDS = ("auto", "dense", "map", "strings")
@@ -72,8 +72,8 @@ class ReadOptions:
     def range_cure(self) -> str:
         """The sentence for a number outside the bounds."""
         return (
-            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: for other ids, ingest the file with ids='map' "
-            "(dorylus ingest --ids map)."
+            f"Numbers of vertices run from 0 to {MAX_VERTICES - 1:,}: for other ids, ingest the file with "
+            f"{given('ids', 'map')}."
         )
 
     def first_outside(self, ends: AnyArray) -> int | None:
@@ -85,17 +85,19 @@ class ReadOptions:
 
 
 def _columns(columns: Columns) -> tuple[int | str, ...]:
-    given = columns.split(",") if isinstance(columns, str) else list(columns)
-    chosen = tuple(int(c) if isinstance(c, str) and c.strip().isdecimal() else c for c in given)
+    listed = columns.split(",") if isinstance(columns, str) else list(columns)
+    chosen = tuple(int(c) if isinstance(c, str) and c.strip().isdecimal() else c for c in listed)
     if len(chosen) not in (2, 3) or not all(isinstance(c, str) or c >= 0 for c in chosen):
         raise DataError(
-            f"columns={columns!r}, but an edge is made of two columns, source and destination, or three with a weight. "
-            "Give them by name or by position from 0, as in columns=(0, 1)."
+            f"{given('columns', columns)}, but an edge is made of two columns, source and destination, or three with a "
+            "weight. "
+            f"Give them by name or by position from 0, as in {given('columns', (0, 1))}."
         )
     if isinstance(chosen[0], int) and chosen[0] == chosen[1]:  # names are looked at where columns are known
         raise DataError(
-            f"columns={columns!r} takes one column for both ends, so that every edge would lead to where it begins. "
-            "Give the columns of source and destination, as in columns=(0, 1)."
+            f"{given('columns', columns)} takes one column for both ends, so that every edge would lead to where it "
+            "begins. "
+            f"Give the columns of source and destination, as in {given('columns', (0, 1))}."
         )
     return chosen
 
@@ -103,7 +105,7 @@ def _columns(columns: Columns) -> tuple[int | str, ...]:
 def _delimiter(delimiter: str) -> str:
     delimiter = {"\\t": "\t", "tab": "\t", "comma": ","}.get(delimiter, delimiter)
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter.isalnum() or delimiter in '\r\n\0"+-.':
-        raise DataError(f"delimiter={delimiter!r}: fields are cut by one character, such as ',' or 'tab'.")
+        raise DataError(f"{given('delimiter', delimiter)}: fields are cut by one character, such as ',' or 'tab'.")
     return delimiter
 
 
@@ -111,9 +113,11 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
     except TypeError as error:
-        raise DataError(f"dtype={dtype!r} is no type: raw binary edges are 'int32' or 'int64'.") from error
+        raise DataError(f"{given('dtype', dtype)} is no type: raw binary edges are 'int32' or 'int64'.") from error
     if found.kind not in "iu" or found.itemsize not in (4, 8):
-        raise DataError(f"dtype={dtype!r}, but raw binary edges are pairs of whole numbers: 'int32' or 'int64'.")
+        raise DataError(
+            f"{given('dtype', dtype)}, but raw binary edges are pairs of whole numbers: 'int32' or 'int64'."
+        )
     return np.dtype(f"<{found.kind}{found.itemsize}") if found.byteorder == "=" else found
 
 
@@ -162,12 +166,12 @@ def pick_columns(path: Path, names: list[str], options: ReadOptions) -> tuple[in
             return tuple(data)
         raise DataError(
             f"{path} has {len(data)} columns ({_listed(names)}). Say which are source and destination (and weight), "
-            "by place or name: ingest the file with, for example, columns=(0, 1) (dorylus ingest --columns 0,1)."
+            f"by place or name: ingest the file with, for example, {given('columns', (0, 1))}."
         )
     chosen = tuple(_position(path, names, data, column) for column in options.columns)
     if chosen[0] == chosen[1] and options.columns != VERTICES:
         raise DataError(
-            f"{path}: columns={','.join(map(str, options.columns))} takes {names[chosen[0]]!r} for both ends, so that "
+            f"{path}: {given('columns', options.columns)} takes {names[chosen[0]]!r} for both ends, so that "
             "every edge would lead to where it begins. Give the columns of source and destination."
         )
     return chosen
@@ -186,8 +190,8 @@ def check_column_order(path: Path, names: list[str], options: ReadOptions) -> No
     if are_columns_reversed(names, options):
         raise DataError(
             f"{path}: the first column is called {names[0]!r} and the second {names[1]!r}, but the first is taken for "
-            "the source. Ingest the file with columns= (dorylus ingest --columns): 1,0 if their names are right, 0,1 "
-            "if their order is; or rename them."
+            f"the source. Ingest the file with {given('columns', (1, 0))} if their names are right, "
+            f"{given('columns', (0, 1))} if their order is; or rename them."
         )
 
 

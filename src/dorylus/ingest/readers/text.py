@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dorylus.backends import TextEdges as Parsed
 from dorylus.backends import native
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.ingest.batches import EdgeBatch, Ends, Tokens
 from dorylus.ingest.readers.input_file import PageCache, UnpackedFile, packing
 from dorylus.ingest.readers.options import VERTICES, ReadOptions
@@ -24,15 +24,14 @@ NUM_SAMPLES, SAMPLE_BYTES = 16, 1 << 14
 
 CURES = {
     "fields": "The first line has {num_fields} fields: give every line as many; or, if another character cuts them, "
-    "ingest the file with delimiter= (dorylus ingest --delimiter).",
+    f"ingest the file with {given('delimiter', ...)}.",
     "quotes": "Quotes must close within the line, and nothing but the separator follows them.",
-    "number": "For ids that are no whole numbers, ingest the file with ids='strings' (dorylus ingest --ids strings).",
-    "overflow": "Numbers have 64 bits: for longer ids, "
-    "ingest the file with ids='strings' (dorylus ingest --ids strings).",
+    "number": f"For ids that are no whole numbers, ingest the file with {given('ids', 'strings')}.",
+    "overflow": f"Numbers have 64 bits: for longer ids, ingest the file with {given('ids', 'strings')}.",
     "empty": "A name is missing.",
     "weight": "A weight is a finite number.",
 }
-HEADER_CURE = " If it is a header, ingest the file with header=True (dorylus ingest --header)."
+HEADER_CURE = f" If it is a header, ingest the file with {given('header', True)}."
 
 
 class TextFileEdges:

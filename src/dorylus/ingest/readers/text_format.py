@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dorylus.backends import TextForm
-from dorylus.errors import DataError
+from dorylus.errors import DataError, given
 from dorylus.ingest.batches import NoEdgesError
 from dorylus.ingest.readers.input_file import UnpackedFile, packing
 from dorylus.ingest.readers.options import VERTICES, ReadOptions, are_columns_reversed, check_column_order, pick_columns
@@ -83,7 +83,7 @@ def line_too_long(path: Path, number: int) -> DataError:
 def _no_edge(path: Path, options: ReadOptions) -> NoEdgesError:
     """The refusal of a file that has a header alone."""
     told = options.header or _by_name(options)
-    cure = "" if told else " Or, if it is an edge, ingest the file with header=False (dorylus ingest --no-header)."
+    cure = "" if told else f" Or, if it is an edge, ingest the file with {given('header', False)}."
     return NoEdgesError(f"{path} holds a header and no edge. Leave it out, or write it again.{cure}")
 
 
@@ -135,7 +135,7 @@ def _need_lines(path: Path, number: int, line: bytes) -> None:
     if b"\0" in line:
         raise DataError(
             f"{path}, line {number:,} holds a zero byte, so it is not text. Give an edge a line; dorylus ingest "
-            "reads binary pairs too, by format='binary' (--format binary)."
+            f"reads binary pairs too, by {given('format', 'binary')}."
         )
     if b"\r" in line:
         raise DataError(
@@ -185,9 +185,9 @@ def _fields(path: Path, line: TextLine, separator: str | None) -> list[str]:
 def _columns(path: Path, fields: list[str], line: TextLine, options: ReadOptions) -> tuple[int, ...]:
     if len(fields) < 2 and options.columns is None:
         cut = (
-            "blanks, tabs or commas: for another, ingest the file with delimiter= (dorylus ingest --delimiter)"
+            f"blanks, tabs or commas: for another, ingest the file with {given('delimiter', ...)}"
             if options.delimiter is None
-            else f"{options.delimiter!r}, as asked for by delimiter= (--delimiter)"
+            else f"the character of {given('delimiter', options.delimiter)}"
         )
         raise DataError(
             f"{path}, line {line.number:,}: {line.text.strip()[:60]!r} is not an edge. Each line gives "

@@ -24,11 +24,11 @@ class FunctionsConfig:
     """Settings of a functions pool.
 
     - ``data_path``: ``"direct"`` (functions dial our data ports), ``"inline"`` (tensors travel in payloads), or
-      ``"auto"``: direct where a function says it can reach us.
+      ``"auto"``: direct where a function reports that it reaches the ports.
     - ``stream``: on the direct path, rows arrive in parts and compute starts on the first.
-    - ``precision``: of rows on their way, ``"float32"``, ``"bf16"`` or ``"int8"`` (a scale for each row).
-    - ``rematerialize``: gradients run the forward body again; else forward tasks that are asked to keep what their
-      gradient needs bring it back, and it is sent along with the gradient: more bytes, less computed.
+    - ``precision``: of rows that travel, ``"float32"``, ``"bf16"`` or ``"int8"`` (a scale for each row).
+    - ``rematerialize``: gradients run the forward body again; else forward tasks bring back what their gradient
+      needs, and it is sent along with the gradient: more bytes, less computed.
     - ``part_bytes``, or ``part_rows``: how big a part of the direct path is.
     - ``timeout_s``: how long an invocation may take. ``max_invocations``: how many threads wait for answers at most.
     - ``host``, ``ports``: where the data ports of rows and weights listen (0: any free port), and ``advertise``, the
@@ -126,9 +126,9 @@ class Invoked:
 
 
 class Invocations:
-    """Invokes the function for calls; each invocation is counted, and what the function could not do is raised.
+    """Invokes the function for calls; each invocation is counted, and a failure that the function reports is raised.
 
-    ``begins`` is called before every invocation, ``invoked`` hears of it at its end: in the thread that makes it.
+    ``begins`` is called before every invocation, ``invoked`` at its end: in the thread that makes it.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class Invocations:
         frame = self.ask(str(call.task.kind), header, arrays)
         if "error" not in frame.header:
             return frame
-        text = told(frame.header["error"])
+        text = printable(frame.header["error"])
         if frame.header.get("kind") in ("frame", "wire", "refused"):
             raise Lost(f"a function could not read or reach its data: {text}")
         where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
@@ -194,8 +194,8 @@ class Invocations:
         return frame
 
     def _count(self, kind: str, request_bytes: int, answer: InvocationResponse, frame: Frame) -> None:
-        found = frame.header.get("timings")
-        timings = found if isinstance(found, dict) else {}
+        reported = frame.header.get("timings")
+        timings = reported if isinstance(reported, dict) else {}
         billed = math.ceil(_milliseconds(timings, "total_ms")) if answer.billed_ms is None else answer.billed_ms
         cold = frame.header.get("cold") is True if answer.cold is None else answer.cold
         size = memoryview(answer.content).nbytes
@@ -209,8 +209,8 @@ class Invocations:
         self._invoked(invocation)
 
 
-def told(text: Any) -> str:
-    """What a function says in words, as it may stand in an error or a log: one line of bounded length."""
+def printable(text: Any) -> str:
+    """Text of a function as it may stand in an error or a log: one line of bounded length."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:MAX_TEXT])
 
 

@@ -80,7 +80,7 @@ def array_of(tensor: Tensor) -> Array:
 
 
 def reply_of(call: Call, arrays: Mapping[str, Array], kept: Iterable[str] | None = None) -> Reply:
-    """The reply that a call's arrays make. Their memory becomes the reply's: nobody else may write to it.
+    """The reply that a call's arrays make. Their memory becomes the reply's: nothing else may write to it.
 
     ``kept`` are those that its gradient reads, None where that is to run the body again.
     """
@@ -139,7 +139,7 @@ def rows_within(row_bytes: int, part_bytes: int) -> int:
 
 
 def row_bytes(inputs: Inputs, precision: str) -> int:
-    """What a row weighs on its way to a function, sparse ones on average."""
+    """The bytes of a row sent to a function, of a sparse one on average."""
     total = 0
     for name, rows in inputs.by_row.items():
         if isinstance(rows, SparseRows):
@@ -150,7 +150,7 @@ def row_bytes(inputs: Inputs, precision: str) -> int:
 
 
 def out_row_bytes(shapes: Mapping[str, tuple[int, ...]], precision: str) -> int:
-    """What a row weighs on its way back; ``shapes`` are those of the outputs."""
+    """The bytes of a row sent back; ``shapes`` are those of the outputs."""
     by_row = {name: shape for name, shape in shapes.items() if not is_summed(name)}
     return sum(dense_row_bytes(name, 4 * prod(shape), precision) for name, shape in by_row.items())
 
@@ -158,7 +158,7 @@ def out_row_bytes(shapes: Mapping[str, tuple[int, ...]], precision: str) -> int:
 def within(inputs: Inputs, precision: str, limit_bytes: int, whole_bytes: int, out_bytes: int) -> list[Part]:
     """Parts such that each one's inputs, and its outputs, stay within a limit.
 
-    ``whole_bytes``: what travels with every part, the weights above all. ``out_bytes``: what a row weighs on its way
+    ``whole_bytes``: what travels with every part, the weights above all. ``out_bytes``: those of a row that is sent
     back.
     """
     room = limit_bytes - whole_bytes - HEAD_BYTES
@@ -205,7 +205,7 @@ class Outcome:
 
     ``num_sums``: into how many parts the sums are cut; as many as the rows where each part is an invocation of its own,
     one where a function adds them up itself. Pieces are brought as they travel, rows in ``precision``; what is not
-    exactly what the task gives is refused before memory is taken for it. Any thread may bring a piece.
+    exactly what the task gives is refused before memory is allocated for it. Any thread may bring a part.
     """
 
     def __init__(
@@ -235,19 +235,19 @@ class Outcome:
         with self._lock:
             return sorted(self._rows_left | self._sums_left)
 
-    def wants(self, part: int) -> bool:
+    def lacks(self, part: int) -> bool:
         """Whether something of a part is still to come, where the sums are cut as the rows are."""
         with self._lock:
             return part in self._rows_left or part in self._sums_left
 
     def take(self, part: int, arrays: Mapping[str, Array]) -> bool:
-        """Take all of a part, rows and sums; whether any of it was still wanted."""
+        """Take all of a part, rows and sums; whether any of it was still missing."""
         rows = {name: array for name, array in arrays.items() if not is_summed(name)}
         sums = {name: array for name, array in arrays.items() if name not in rows}
         if (rows and not self._row_names) or (sums and not self._sum_names):
             raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(self._shapes)}.")
-        taken = self.take_rows(part, rows) if self._row_names else False
-        return (self.take_sums(part, sums) if self._sum_names else False) or taken
+        is_new = self.take_rows(part, rows) if self._row_names else False
+        return (self.take_sums(part, sums) if self._sum_names else False) or is_new
 
     def take_rows(self, part: int, arrays: Mapping[str, Array]) -> bool:
         """Take a part's rows; False where they are there already."""
@@ -275,7 +275,7 @@ class Outcome:
             return True
 
     def arrays(self) -> Arrays:
-        """All outputs of a task that is complete, in memory that is nobody else's."""
+        """All outputs of a task that is complete, in memory of their own."""
         sums: Arrays = {}
         for name in self._sum_names:
             sums[name] = reduce(np.add, (self._sums[part][name] for part in sorted(self._sums)))
@@ -337,8 +337,7 @@ def _first_row(rows: Rows) -> Rows:
 class TaskAttempt:
     """One submission of a call; ``jobs`` is how many of its invocations are still to end.
 
-    ``replaced``: a later submission of the call has taken its place, or the call was cancelled: it is waited for no
-    longer.
+    ``replaced``: a later submission of the call replaced it, or the call was cancelled: it is waited for no longer.
     """
 
     done: Callable[[Reply], None]

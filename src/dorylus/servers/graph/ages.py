@@ -1,4 +1,4 @@
-"""How old the values are that gathers read: measured where they are read, not promised by whoever schedules."""
+"""How old the values are that gathers read, measured where they are read."""
 
 import threading
 from collections import Counter
@@ -49,10 +49,10 @@ class Ages:
                 self._counts.update(dict(zip(ages.tolist(), counts.tolist(), strict=True)))
 
     def take(self) -> dict[int, int]:
-        """{age: values read} since this was last asked."""
+        """{age: values read} since the last call."""
         with self._lock:
-            taken, self._counts = dict(self._counts), Counter()
-        return taken
+            counts, self._counts = dict(self._counts), Counter()
+        return counts
 
 
 def levels_read(steps: Steps) -> dict[int, int]:
@@ -61,12 +61,12 @@ def levels_read(steps: Steps) -> dict[int, int]:
     for step, row in enumerate(steps.table.steps):
         for need in row.needs:
             reader, writer = steps.stages[step], steps.stages[need.step]
-            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads what edges were sent back
+            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads sums that edges sent back
             levels[step] = at.output.level if isinstance(at, Gather) else getattr(at, "level", 0)
     return levels
 
 
 def _others(between: Between, mine: range) -> Between:
-    """The same without what an interval reads of its own rows, which is of its own epoch always."""
+    """The same without what an interval reads of its own rows, which is always of its own epoch."""
     pairs = zip(mine, between, strict=True)
     return [(others[others != own], edges[others != own]) for own, (others, edges) in pairs]

@@ -60,13 +60,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 BAD = {
-    "a word": ("0 1\n# fine\n1 two\n", r"line 3: '1 two' is not an edge.*ingest the file with ids='strings' "),
+    "a word": ("0 1\n# fine\n1 two\n", r"line 3: '1 two' is not an edge.*ingest the file with ids='strings'"),
     "a missing end": ("0 1\n1\n", "line 2: '1' is not an edge"),
     "a column too many": ("0 1\n1 2 3\n", "line 2: '1 2 3'"),
     "a weight too few": ("0 1 2.5\n1 2\n", "line 2: '1 2'"),
-    "four columns": ("0 1 2 3\n", r"has 4 columns.* ingest the file with, .*dorylus ingest --columns 0,1"),
+    "four columns": ("0 1 2 3\n", r"has 4 columns.* ingest the file with, for example, columns=\(0, 1\)"),
     "a fraction for a vertex": ("0 1\n1.5 2\n", "line 2: '1.5 2'"),
-    "a negative vertex": ("0 1\n1 2\n-4 2\n", r"line 3: '-4 2'.*\(dorylus ingest --ids map\)"),
+    "a negative vertex": ("0 1\n1 2\n-4 2\n", r"line 3: '-4 2'.*ingest the file with ids='map'\."),
     "a weight that is a word": ("0 1 2\n1 2 heavy\n", "line 2: '1 2 heavy'"),
     "another separator": ("0 1\n1;2\n", "line 2: '1;2'"),
     "a weight that is no number": ("0 1 2\n1 2 nan\n", "line 2: '1 2 nan'.*finite"),

@@ -14,7 +14,7 @@ import pytest
 from all_edges import edges_of
 from pyarrow import parquet
 
-import dorylus.ingest.readers.input_file as edge_file
+import dorylus.ingest.readers.input_file as input_file
 from dorylus.errors import DataError
 from dorylus.ingest.readers.files import open_edges, open_vertices
 from dorylus.ingest.readers.input_file import PageCache
@@ -94,7 +94,7 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
 
 def test_a_delimiter_that_cuts_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\n")
-    with pytest.raises(DataError, match=r"Fields are cut by ';', as asked for by delimiter="):
+    with pytest.raises(DataError, match=r"Fields are cut by the character of delimiter=';'"):
         open_edges(tmp_path / "edges.txt", delimiter=";")
 
 
@@ -132,7 +132,7 @@ def test_a_list_of_vertices_has_an_id_a_line(tmp_path: Path) -> None:
 def test_what_was_read_is_dropped_from_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: asked.append((begin, length)))
-    monkeypatch.setattr(edge_file, "DROP_BYTES", 100)
+    monkeypatch.setattr(input_file, "DROP_BYTES", 100)
     (tmp_path / "a.txt").write_text("x")
     with PageCache(tmp_path / "a.txt") as cache:
         for position in (50, 100, 150, 210):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
-import dorylus.ingest.readers as readers
+import dorylus.ingest.readers.files as files
 from dorylus.errors import ConfigError
 from dorylus.ingest.budget import resident_bytes
 from dorylus.ingest.entry_point import ingest_edges
@@ -24,7 +24,7 @@ DICTIONARY_BYTES = 2000 * 200
 
 @pytest.fixture(autouse=True)
 def every_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BUFFERS_BYTES", 0)
+    monkeypatch.setattr(files, "BUFFERS_BYTES", 0)
 
 
 def held(path: Path, **options: Any) -> int:

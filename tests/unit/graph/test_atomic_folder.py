@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dorylus.graph import Graph
-from dorylus.graph.atomic_folder import drafted, tidy
+from dorylus.graph.atomic_folder import remove_leftovers, replacing_folder
 
 HEX = "0123456789ab"
 
@@ -23,7 +23,7 @@ def folder_with(path: Path, content: str) -> Path:
 
 
 def test_a_draft_takes_its_place_at_the_end(tmp_path: Path) -> None:
-    with drafted(tmp_path / "new" / "store") as draft:
+    with replacing_folder(tmp_path / "new" / "store") as draft:
         (draft / "file").write_text("whole")
         assert names(tmp_path / "new") == [draft.name]
     assert names(tmp_path / "new") == ["store"]
@@ -31,7 +31,7 @@ def test_a_draft_takes_its_place_at_the_end(tmp_path: Path) -> None:
 
 
 def test_a_draft_is_gone_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), drafted(tmp_path / "store"):
+    with pytest.raises(KeyError), replacing_folder(tmp_path / "store"):
         raise KeyError
     assert names(tmp_path) == []
 
@@ -41,23 +41,23 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path) ->
     others = ["store.txt", f".other.{HEX}", ".store.notours", ".store.0123456789abc"]
     for name in others:
         folder_with(tmp_path / name, "other")
-    tidy(tmp_path / "store")
+    remove_leftovers(tmp_path / "store")
     assert names(tmp_path) == sorted(others)
 
 
 def test_what_a_live_process_writes_is_left_alone(tmp_path: Path) -> None:
-    with drafted(tmp_path / "store") as draft:
+    with replacing_folder(tmp_path / "store") as draft:
         (draft / "file").write_text("half")
-        asks = "import pathlib, sys; from dorylus.graph.atomic_folder import tidy; tidy(pathlib.Path(sys.argv[1]))"
+        asks = "import pathlib, sys; from dorylus.graph.atomic_folder import remove_leftovers; remove_leftovers(pathlib.Path(sys.argv[1]))"
         subprocess.run([sys.executable, "-c", asks, tmp_path / "store"], check=True, timeout=60)
         assert (draft / "file").read_text() == "half"
     assert names(tmp_path) == ["store"]
 
 
 def test_two_drafts_of_one_place_do_not_meet(tmp_path: Path) -> None:
-    with drafted(tmp_path / "store") as first:
-        tidy(tmp_path / "store")
-        with drafted(tmp_path / "store") as second:
+    with replacing_folder(tmp_path / "store") as first:
+        remove_leftovers(tmp_path / "store")
+        with replacing_folder(tmp_path / "store") as second:
             (second / "file").write_text("second")
         (first / "file").write_text("first")
     assert names(tmp_path) == ["store"]
@@ -67,7 +67,7 @@ def test_two_drafts_of_one_place_do_not_meet(tmp_path: Path) -> None:
 def test_an_old_store_whose_successor_never_came_comes_back(tmp_path: Path) -> None:
     folder_with(tmp_path / f".store.{HEX}.old", "old")
     folder_with(tmp_path / f".store.{HEX}", "whole, but not in place")
-    tidy(tmp_path / "store")
+    remove_leftovers(tmp_path / "store")
     assert names(tmp_path) == ["store"]
     assert (tmp_path / "store" / "file").read_text() == "old"
 
@@ -75,13 +75,13 @@ def test_an_old_store_whose_successor_never_came_comes_back(tmp_path: Path) -> N
 def test_an_old_store_whose_successor_came_is_removed(tmp_path: Path) -> None:
     folder_with(tmp_path / f".store.{HEX}.old", "old")
     folder_with(tmp_path / "store", "new")
-    tidy(tmp_path / "store")
+    remove_leftovers(tmp_path / "store")
     assert names(tmp_path) == ["store"]
     assert (tmp_path / "store" / "file").read_text() == "new"
 
 
 def test_a_place_whose_folder_is_not_there_has_nothing_to_tidy(tmp_path: Path) -> None:
-    tidy(tmp_path / "nowhere" / "store")
+    remove_leftovers(tmp_path / "nowhere" / "store")
     assert names(tmp_path) == []
 
 

@@ -21,13 +21,13 @@ def test_deeds_are_carried_out_in_order(outbox):
 def test_what_follows_from_a_deed_comes_after_it_and_not_inside(outbox):
     done = []
 
-    def deed(depth):
+    def callback(depth):
         done.append(f"begin {depth}")
         if depth < 3:
-            outbox.run([lambda: deed(depth + 1)])
+            outbox.run([lambda: callback(depth + 1)])
         done.append(f"end {depth}")
 
-    outbox.run([lambda: deed(0), lambda: done.append("other")])
+    outbox.run([lambda: callback(0), lambda: done.append("other")])
     assert done == [
         "begin 0", "end 0", "other", "begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3",
     ]  # fmt: skip
@@ -36,12 +36,12 @@ def test_what_follows_from_a_deed_comes_after_it_and_not_inside(outbox):
 def test_a_long_chain_of_deeds_is_not_nested(outbox):
     left = [10_000]
 
-    def deed():
+    def callback():
         left[0] -= 1
         if left[0]:
-            outbox.run([deed])
+            outbox.run([callback])
 
-    outbox.run([deed])
+    outbox.run([callback])
     assert left == [0]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dorylus
-import dorylus.graph.locations as places
+import dorylus.graph.locations as locations
 from dorylus.errors import DataError
 from dorylus.graph.store import is_store, open_vertices
 from dorylus.partition import make_partitioning, open_shards, save_shards
@@ -84,16 +84,16 @@ def test_a_file_system_in_memory_is_known_by_its_kind(tmp_path):
     kinds = {line.split()[1]: line.split()[2] for line in Path("/proc/mounts").read_text().splitlines()}
     if kinds.get("/dev/shm") != "tmpfs":
         pytest.skip("/dev/shm is no tmpfs here")
-    assert places.file_system_in_memory("/dev/shm") == "tmpfs"
-    assert places.file_system_in_memory("/dev/shm/not/there/yet") == "tmpfs"
+    assert locations.file_system_in_memory("/dev/shm") == "tmpfs"
+    assert locations.file_system_in_memory("/dev/shm/not/there/yet") == "tmpfs"
 
 
 @pytest.mark.parametrize(
     ("kind", "expected"), [(0xEF53, None), (0x01021994, "tmpfs"), (0x858458F6, "ramfs"), (0x6969, None), (0, None)]
 )
 def test_the_kind_decides_where_no_device_says_more(kind, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "_statfs", lambda path: kind)
-    assert places.file_system_in_memory(tmp_path, root=tmp_path / "nothing") == expected
+    monkeypatch.setattr(locations, "_statfs", lambda path: kind)
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path / "nothing") == expected
 
 
 def test_an_overlay_is_what_it_writes_to(tmp_path, monkeypatch):
@@ -103,23 +103,23 @@ def test_an_overlay_is_what_it_writes_to(tmp_path, monkeypatch):
     number = f"{os.major(device)}:{os.minor(device)}"
     line = f"70 24 {number} / / rw,relatime - overlay overlay rw,lowerdir=/lower,upperdir={upper},workdir=/work"
     (tmp_path / "proc/self/mountinfo").write_text(f"24 1 0:1 / /proc rw - proc proc rw\n{line}\n")
-    kinds = {tmp_path: places.OVERLAY, upper: 0x01021994}
-    monkeypatch.setattr(places, "_statfs", kinds.__getitem__)
-    assert places.file_system_in_memory(tmp_path, root=tmp_path) == "tmpfs"
+    kinds = {tmp_path: locations.OVERLAY, upper: 0x01021994}
+    monkeypatch.setattr(locations, "_statfs", kinds.__getitem__)
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path) == "tmpfs"
     kinds[upper] = 0xEF53
-    assert places.file_system_in_memory(tmp_path, root=tmp_path) is None
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path) is None
     (tmp_path / "proc/self/mountinfo").write_text("")
-    assert places.file_system_in_memory(tmp_path, root=tmp_path) is None
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path) is None
 
 
 @pytest.mark.parametrize(("name", "expected"), [("zram0", "zram0"), ("ram3", "ram3"), ("sda1", None)])
 def test_a_block_device_may_be_memory(name, expected, tmp_path, monkeypatch):
     device = tmp_path.stat().st_dev
-    monkeypatch.setattr(places, "_statfs", lambda path: 0xEF53)
+    monkeypatch.setattr(locations, "_statfs", lambda path: 0xEF53)
     (tmp_path / "sys/dev/block").mkdir(parents=True)
     (tmp_path / name).mkdir()
     (tmp_path / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}").symlink_to(tmp_path / name)
-    assert places.file_system_in_memory(tmp_path, root=tmp_path) == expected
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path) == expected
 
 
 def test_a_loop_device_is_what_its_file_lies_on(tmp_path, monkeypatch):
@@ -129,5 +129,5 @@ def test_a_loop_device_is_what_its_file_lies_on(tmp_path, monkeypatch):
     loop = tmp_path / "sys/dev/block" / f"{os.major(device)}:{os.minor(device)}" / "loop"
     loop.mkdir(parents=True)
     (loop / "backing_file").write_text(f"{disk / 'image'}\n")
-    monkeypatch.setattr(places, "_statfs", lambda path: 0x01021994 if path == disk else 0xEF53)
-    assert places.file_system_in_memory(tmp_path, root=tmp_path) == "tmpfs"
+    monkeypatch.setattr(locations, "_statfs", lambda path: 0x01021994 if path == disk else 0xEF53)
+    assert locations.file_system_in_memory(tmp_path, root=tmp_path) == "tmpfs"
