@@ -15,7 +15,7 @@ from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits, check_room, limits
-from dorylus.partition import PartitionPlan, plain_cut
+from dorylus.partition import PartitionPlan, plain_partition_plan
 from dorylus.pools import ThreadsPool
 from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
@@ -133,7 +133,7 @@ class PredictionPass:
 
     def _cut(self, layout: RunLimits | None) -> PartitionPlan:
         if layout is not None and layout.limited is not None:
-            return plain_cut(self._graph.indptr, self._program.num_layers, layout.intervals)
+            return plain_partition_plan(self._graph.indptr, self._program.num_layers, layout.intervals)
         every_vertex = np.ones(self._graph.num_vertices, np.bool_)
         return cut_graph(self._graph, self._program, self._config, every_vertex)
 

@@ -1,11 +1,7 @@
-"""An arrangement: a shard in the order its tasks want it, for one model and one number of intervals.
+"""A shard in the row order of one partition plan: the edges, features and ghosts that a graph server's tasks read.
 
 Rows are the server's own vertices by interval, needed ones first; in a matrix that is gathered from, rows of ghosts
-follow. Everything is made when first asked for and kept.
-
-The edges of a shard in the numbers of an arrangement: own rows, then ghosts, each in an order of its own.
-
-How many edges lead between intervals.
+follow. Edges are renumbered accordingly. Everything is made on first use and kept.
 """
 
 from collections.abc import Callable
@@ -41,7 +37,7 @@ Source = Graph | StoredVertices  # of a shard: with edges at least where the sha
 
 
 def source_of(shard: Shard, graph: Source) -> tuple[Csr, Ids | None]:
-    """The in-edges as they are held, and the vertices their columns stand for; None: rows and columns are vertices."""
+    """The in-edges as they are stored, and the vertices of their columns (None: rows and columns are vertices)."""
     if shard.edges is None:
         assert isinstance(graph, Graph)
         return (graph.indptr, graph.indices, graph.edge_weight), None
@@ -86,12 +82,12 @@ def place_of_needed(columns: Ids, needed: Mask, num_vertices: int) -> Ids:
 
 
 def positions(shard: Shard, vertices: Ids) -> Ids:
-    """Where these own vertices stand in the shard."""
+    """The positions of these own vertices in the shard."""
     return np.searchsorted(shard.ids, vertices).astype(np.int32)
 
 
 def needed_ghosts(shard: Shard, graph: Source, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The deepest level each in-ghost is needed at (-1: none): one less than that of its deepest reader here."""
+    """The deepest level that needs each in-ghost (-1: none): one less than that of its deepest reader here."""
     (indptr, indices, _), names = source_of(shard, graph)
     readers = np.full(indptr.size - 1, -1, np.int8)
     readers[shard.ids if names is None else slice(None)] = deepest[shard.ids] - np.int8(1)
@@ -105,19 +101,19 @@ Between: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """For each own interval: the intervals at the other ends of its edges, and the number of edges to each."""
 
 
-def in_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: int) -> Between:
+def in_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
     """Where the in-edges of each own interval come from, of those that end in a row needed at a level (-1: all)."""
-    place = np.where(cut.deepest >= level, _own_intervals(shard, cut), np.int32(-1))
-    return _counted(shard, graph, cut, place, cut.interval)
+    place = np.where(plan.deepest >= level, _own_intervals(shard, plan), np.int32(-1))
+    return _counted(shard, graph, plan, place, plan.interval)
 
 
-def out_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: int) -> Between:
+def out_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
     """Where the out-edges of each own interval go to, of those that end in a row needed at a level (-1: all)."""
-    ends = np.where(cut.deepest >= level, cut.interval, np.int32(-1))
-    place = _own_intervals(shard, cut)
-    if not shard.directed:  # out-edges are in-edges turned round
-        return _counted(shard, graph, cut, place, ends)
-    sizes = len(cut.mine(shard.server)), cut.num_intervals
+    ends = np.where(plan.deepest >= level, plan.interval, np.int32(-1))
+    place = _own_intervals(shard, plan)
+    if not shard.directed:  # out-edges are in-edges reversed
+        return _counted(shard, graph, plan, place, ends)
+    sizes = len(plan.mine(shard.server)), plan.num_intervals
     if shard.out is None:
         (indptr, indices, _), _ = source_of(shard, graph)
         return _pairs(native.csr_count(indptr, indices, ends, place, *reversed(sizes)).T)
@@ -126,19 +122,19 @@ def out_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: in
 
 
 def _counted(
-    shard: Shard, graph: Source, cut: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
+    shard: Shard, graph: Source, plan: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
 ) -> Between:
     """Count the in-edges of own vertices by groups, given for every vertex, of their ends."""
     (indptr, indices, _), names = source_of(shard, graph)
     if names is not None:
         rows, columns = rows[shard.ids], columns[names]
-    return _pairs(native.csr_count(indptr, indices, rows, columns, len(cut.mine(shard.server)), cut.num_intervals))
+    return _pairs(native.csr_count(indptr, indices, rows, columns, len(plan.mine(shard.server)), plan.num_intervals))
 
 
-def _own_intervals(shard: Shard, cut: PartitionPlan) -> NDArray[np.int32]:
+def _own_intervals(shard: Shard, plan: PartitionPlan) -> NDArray[np.int32]:
     """For every vertex the number its interval has on this server, -1 for those of other servers."""
     place = np.full(shard.num_vertices, -1, np.int32)
-    place[shard.ids] = cut.interval[shard.ids] - cut.mine(shard.server).start
+    place[shard.ids] = plan.interval[shard.ids] - plan.mine(shard.server).start
     return place
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dorylus.graph import Degrees, Graph
 from dorylus.paging import Moved, Pager
-from dorylus.partition import LocalShard, PagedLocalShard, PartitionPlan, Shards, cut_shard, whole_shard
+from dorylus.partition import LocalShard, PagedLocalShard, PartitionPlan, Shards, make_shard, whole_shard
 from dorylus.pools import PoolHandle, TensorPool
 from dorylus.progress import Tell, silent
 from dorylus.runtime.runtime import EpochDroppedError, EpochReport, Job, Outputs
@@ -153,7 +153,7 @@ def local_shard(
         return LocalShard(whole_shard(graph), cut, graph)
     if saved is not None:
         return LocalShard(saved.shard(server), cut, graph)
-    return LocalShard(cut_shard(graph, cut.parts, server, edges=False, degrees=degrees), cut, graph)
+    return LocalShard(make_shard(graph, cut.parts, server, edges=False, degrees=degrees), cut, graph)
 
 
 def _parameters(job: Job) -> ParameterServers:

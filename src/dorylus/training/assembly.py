@@ -21,11 +21,11 @@ from dorylus.partition import (
     PartitionPlan,
     Shards,
     choose_intervals,
-    make_cut,
+    make_partition_plan,
     make_partitioning,
     needed_levels,
     open_shards,
-    plain_cut,
+    plain_partition_plan,
     settle_levels,
 )
 from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
@@ -206,7 +206,7 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
         work = _work(training, graph, cut)
     else:
-        cut = plain_cut(graph.indptr, program.num_layers, limited.intervals)
+        cut = plain_partition_plan(graph.indptr, program.num_layers, limited.intervals)
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
     return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
@@ -247,7 +247,7 @@ def cut_graph(
     sizes = np.bincount(parts, minlength=config.servers)
     intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
     order_of_rows, each = vertex_order(graph, config.reorder), [intervals] * config.servers
-    return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
+    return make_partition_plan(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
 def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:

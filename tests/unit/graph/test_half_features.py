@@ -16,7 +16,7 @@ from dorylus.graph import Graph, SparseFeatures
 from dorylus.graph.features import to_float32
 from dorylus.graph.interop.conversion import dense_features
 from dorylus.graph.store import StoredSparseRows, open_vertices
-from dorylus.partition import LocalShard, plain_cut, whole_shard
+from dorylus.partition import LocalShard, plain_partition_plan, whole_shard
 from dorylus.saga import reference
 
 N = 6
@@ -67,7 +67,7 @@ def test_sparse_values_are_stored_in_two_bytes_and_opened_as_float32(tmp_path: P
 
 def test_a_server_that_reads_some_rows_of_a_store_gets_what_all_others_get(tmp_path: Path) -> None:
     graph = saved(tmp_path, feature_dtype="float16")
-    cut, stored = plain_cut(graph.indptr, 2, 2), open_vertices(tmp_path / "store")
+    cut, stored = plain_partition_plan(graph.indptr, 2, 2), open_vertices(tmp_path / "store")
     shard = LocalShard(whole_shard(graph), cut, stored)
     assert shard.half_features
     np.testing.assert_array_equal(shard.wide_features(), HALF.astype(np.float32))

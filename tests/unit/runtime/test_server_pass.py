@@ -10,7 +10,7 @@ import torch
 import dorylus
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.graph.adjacency_matrix import Degrees
-from dorylus.partition import LocalShard, cut_shard, make_cut
+from dorylus.partition import LocalShard, make_partition_plan, make_shard
 from dorylus.pipeline import DENSE, Kind, Need, Scope, Step, Task, TaskTable, pipe
 from dorylus.runtime.engine import Engine
 from dorylus.runtime.server_pass import FixedWeights, ServerPass, TrainedWeights
@@ -39,9 +39,9 @@ def shards(one_way=False, deepest=None):
     graph = dorylus.Graph.from_edges(sources, (sources + 1) % 8, 8, undirected=not one_way, features=features)
     parts = vertices % 2
     deepest = np.full(8, 1, np.int8) if deepest is None else np.array(deepest, np.int8)
-    cut = make_cut(graph.in_degrees(), vertices, parts, 2, deepest, 1, [2, 2])
+    cut = make_partition_plan(graph.in_degrees(), vertices, parts, 2, deepest, 1, [2, 2])
     degrees = Degrees.of(graph)
-    return [LocalShard(cut_shard(graph, parts, k, edges=False, degrees=degrees), cut, graph) for k in (0, 1)]
+    return [LocalShard(make_shard(graph, parts, k, edges=False, degrees=degrees), cut, graph) for k in (0, 1)]
 
 
 class FakeServer:

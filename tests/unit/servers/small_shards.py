@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import dorylus
 from dorylus.backends import NativeBackend, NumberFormat
 from dorylus.graph.adjacency_matrix import Degrees
-from dorylus.partition import LocalShard, cut_shard, make_cut, needed_levels
+from dorylus.partition import LocalShard, make_partition_plan, make_shard, needed_levels
 from dorylus.pipeline import Kind, Task
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
@@ -44,9 +44,9 @@ def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True
     if pruned:
         deepest = needed_levels(graph.indptr, graph.indices, np.arange(NUM_VERTICES) < 6, NUM_LAYERS)
     order = np.arange(NUM_VERTICES, dtype=np.int32)
-    cut = make_cut(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
+    cut = make_partition_plan(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
     degrees = Degrees.of(graph)
-    return [LocalShard(cut_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
+    return [LocalShard(make_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
 
 
 def context_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:

@@ -5,7 +5,7 @@ import dorylus
 from dorylus.backends import NativeBackend, NumberFormat, native
 from dorylus.paging import Pager
 from dorylus.paging.reserved_memory import up
-from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
+from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
 from dorylus.servers import PagedStorage, SpillPolicy
@@ -54,7 +54,7 @@ def static_stage(plan):
 def gather_once(stage, plan, graph, blocks, pager, number_format=NumberFormat.FLOAT32):
     """(the context of a pass whose storage has gathered once, the rows)."""
     backend = NativeBackend()
-    shard = PagedLocalShard(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
+    shard = PagedLocalShard(graph, plain_partition_plan(graph.indptr, 2, INTERVALS), pager)
     layout = shard.layout.everything()
     storage = PagedStorage(backend, pager, SpillPolicy(), blocks).open_pass(layout, plan)
     context = PassContext(
@@ -66,7 +66,7 @@ def gather_once(stage, plan, graph, blocks, pager, number_format=NumberFormat.FL
 
 def gathered_in_memory(stage, graph):
     """The same gather over the graph in memory, all columns at once."""
-    edges = LocalShard(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
+    edges = LocalShard(whole_shard(graph), plain_partition_plan(graph.indptr, 2, INTERVALS), graph).adjacency(
         stage.layer.edge_norm, stage.layer.self_loops
     )
     out = np.zeros((SIZE, COLUMNS), np.float64)

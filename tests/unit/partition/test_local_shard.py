@@ -2,17 +2,25 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from random_graphs import Cluster, clusters, cut_graph, dense_matrix, in_a_new_process, large_graph, peak_memory
+from random_graphs import Cluster, clusters, dense_matrix, in_a_new_process, large_graph, partitioned, peak_memory
 
 import dorylus
 from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.graph import Adjacency, SparseFeatures, adjacency
 from dorylus.graph.adjacency_matrix import Degrees
-from dorylus.partition import LocalShard, Partitioning, cut_shard, make_cut, open_shards, save_shards, whole_shard
+from dorylus.partition import (
+    LocalShard,
+    Partitioning,
+    make_partition_plan,
+    make_shard,
+    open_shards,
+    save_shards,
+    whole_shard,
+)
 
 norms = st.sampled_from(["symmetric", "mean", "none"])
-UNTOUCHED = np.float32(np.nan)  # what a row that nobody sent holds: reading it would be seen
+UNTOUCHED = np.float32(np.nan)  # the value of a row that was not sent: a test would notice that it is read
 
 
 def spmm(edges: Adjacency, x: np.ndarray) -> np.ndarray:
@@ -53,13 +61,13 @@ def filled(server: LocalShard, x: np.ndarray, level: int, num_ghosts: int) -> np
 def test_servers_gather_together_what_the_whole_graph_gathers(cluster, norm, self_loops):
     x = cluster.rng.standard_normal((cluster.graph.num_vertices, 3), dtype=np.float32)
     expected = spmm(adjacency(cluster.graph, norm=norm, self_loops=self_loops), x)
-    for level in range(cluster.cut.num_layers):  # rows of a level are gathered into those of the next
+    for level in range(cluster.plan.num_layers):  # rows of a level are gathered into those of the next
         matrices = [filled(server, x, level, server.ghosts.num_rows) for server in cluster.servers]
         exchange(cluster, level, matrices, backward=False)
         for server, matrix in zip(cluster.servers, matrices, strict=True):
             found, needed = spmm(server.adjacency(norm, self_loops), matrix), own_rows(server, level + 1)
-            wanted = expected[server.layout.order]
-            np.testing.assert_allclose(found[needed], wanted[needed], rtol=1e-5, atol=1e-6)
+            own = expected[server.layout.order]
+            np.testing.assert_allclose(found[needed], own[needed], rtol=1e-5, atol=1e-6)
 
 
 @given(clusters(weighted=True), norms, st.booleans())
@@ -68,8 +76,8 @@ def test_servers_gather_together_the_gradient_of_the_whole_graph(cluster, norm, 
     forward = adjacency(cluster.graph, norm=norm, self_loops=self_loops)
     turned = native.csr_transpose(forward.indptr, forward.indices, forward.num_vertices, values=forward.values)
     back = Adjacency(*turned, row_scale=forward.col_scale, col_scale=forward.row_scale)
-    for level in range(1, cluster.cut.num_layers + 1):
-        expected = spmm(back, np.where(cluster.cut.deepest[:, None] >= level, gradient, np.float32(0)))
+    for level in range(1, cluster.plan.num_layers + 1):
+        expected = spmm(back, np.where(cluster.plan.deepest[:, None] >= level, gradient, np.float32(0)))
         matrices = [filled(server, gradient, level, server.out_ghosts.num_rows) for server in cluster.servers]
         exchange(cluster, level, matrices, backward=True)
         for server, matrix in zip(cluster.servers, matrices, strict=True):
@@ -120,17 +128,17 @@ def test_every_edge_weighs_exactly_what_it_weighs_in_the_whole_graph(cluster, no
 
 @given(clusters(), st.booleans(), st.integers(0, 1))
 def test_a_pruned_transpose_has_only_edges_into_needed_rows(cluster, self_loops, above):
-    level = cluster.cut.num_layers - above
+    level = cluster.plan.num_layers - above
     for server in cluster.servers:
         edges, ids = server.transpose("none", self_loops, level), server.out_ids(level)
-        assert (cluster.cut.deepest[ids[edges.indices]] >= level).all()
+        assert (cluster.plan.deepest[ids[edges.indices]] >= level).all()
         assert len(ids) == server.num_vertices + server.out_ghosts.num_rows
 
 
 @given(clusters())
 def test_columns_ascend_in_every_row(cluster):
     for server in cluster.servers:
-        level = cluster.cut.num_layers
+        level = cluster.plan.num_layers
         for edges in (server.adjacency("none", True), server.transpose("none", True, level)):
             assert all((np.diff(row) > 0).all() for row in np.split(edges.indices, edges.indptr[1:-1]))
 
@@ -146,9 +154,9 @@ def test_an_undirected_shard_shares_its_edges_with_its_transpose(cluster):
 def test_edges_are_shared_at_a_level_that_needs_every_row_though_a_deeper_one_does_not():
     graph = dorylus.communities(300, 3, 4, average_degree=30)
     rng = np.random.default_rng(0)
-    cluster = cut_graph(graph, 3, 2, rng.random(300) < 0.3, rng)
-    assert cluster.cut.deepest.min() == 1
-    assert cluster.cut.deepest.max() == 2
+    cluster = partitioned(graph, 3, 2, rng.random(300) < 0.3, rng)
+    assert cluster.plan.deepest.min() == 1
+    assert cluster.plan.deepest.max() == 2
     for server in cluster.servers:
         assert server.transpose("none", False, 1).indices is server.adjacency("none", False).indices
         assert server.transpose("none", False, 2).num_edges < server.adjacency("none", False).num_edges
@@ -156,7 +164,7 @@ def test_edges_are_shared_at_a_level_that_needs_every_row_though_a_deeper_one_do
 
 @given(clusters(), st.booleans())
 def test_reads_are_the_intervals_at_the_other_ends_of_edges(cluster, made_before):
-    matrix, interval = dense_matrix(cluster.graph) != 0, cluster.cut.interval
+    matrix, interval = dense_matrix(cluster.graph) != 0, cluster.plan.interval
     for server in cluster.servers:
         if made_before:
             server.adjacency("symmetric", True)
@@ -170,7 +178,7 @@ def test_reads_are_the_intervals_at_the_other_ends_of_edges(cluster, made_before
 
 @given(clusters())
 def test_edges_are_counted_between_intervals(cluster):
-    source, destination = (cluster.cut.interval[ends] for ends in cluster.graph.edge_list())
+    source, destination = (cluster.plan.interval[ends] for ends in cluster.graph.edge_list())
     for server in cluster.servers:
         for own, (others, counts) in zip(server.mine, server.edges_between(), strict=True):
             assert dict(zip(others, counts, strict=True)) == tally(source[destination == own])
@@ -181,8 +189,8 @@ def test_edges_are_counted_between_intervals(cluster):
 def assert_counted_at(cluster, servers, level):
     """Both counts are of the edges that end in a row needed at a level, and of no others."""
     ends = np.stack(cluster.graph.edge_list())
-    ends = ends[:, cluster.cut.deepest[ends[1]] >= level]
-    source, destination = cluster.cut.interval[ends]
+    ends = ends[:, cluster.plan.deepest[ends[1]] >= level]
+    source, destination = cluster.plan.interval[ends]
     for server in servers:
         between = server.edges_between(level), server.out_edges_between(level)
         assert [len(each) for each in between] == [len(server.mine)] * 2
@@ -196,7 +204,7 @@ def assert_counted_at(cluster, servers, level):
 @given(st.data())
 def test_edges_into_rows_needed_at_a_level_are_counted_between_intervals(directed, data):
     cluster = data.draw(clusters(directed=directed))
-    for level in range(-1, cluster.cut.num_layers + 1):
+    for level in range(-1, cluster.plan.num_layers + 1):
         assert_counted_at(cluster, cluster.servers, level)
 
 
@@ -205,11 +213,11 @@ def test_saved_shards_count_the_edges_that_the_graph_does(tmp_path, directed):
     rng = np.random.default_rng(0)
     ends = np.unique(np.sort(rng.integers(0, 60, (2, 70)), axis=0), axis=1)
     graph = dorylus.Graph.from_edges(*ends, 60, undirected=not directed)
-    cluster = cut_graph(graph, 3, 2, rng.random(60) < 0.15, rng)
-    assert {*cluster.cut.deepest} == {-1, 0, 1, 2}  # pruned
-    save_shards(tmp_path / "shards", graph, Partitioning(cluster.cut.parts, 3, "by hand"))
+    cluster = partitioned(graph, 3, 2, rng.random(60) < 0.15, rng)
+    assert {*cluster.plan.deepest} == {-1, 0, 1, 2}  # pruned
+    save_shards(tmp_path / "shards", graph, Partitioning(cluster.plan.parts, 3, "by hand"))
     saved = open_shards(tmp_path / "shards")
-    servers = [LocalShard(saved.shard(server), cluster.cut, graph) for server in range(3)]
+    servers = [LocalShard(saved.shard(server), cluster.plan, graph) for server in range(3)]
     for level in range(-1, 3):
         assert_counted_at(cluster, cluster.servers, level)
         assert_counted_at(cluster, servers, level)
@@ -217,7 +225,7 @@ def test_saved_shards_count_the_edges_that_the_graph_does(tmp_path, directed):
 
 def test_counts_are_made_once_a_level():
     graph = dorylus.ring(num_vertices=9)
-    server = cut_graph(graph, 2, 1, np.arange(9) < 3, np.random.default_rng(0)).servers[0]
+    server = partitioned(graph, 2, 1, np.arange(9) < 3, np.random.default_rng(0)).servers[0]
     assert server.edges_between(1) is server.edges_between(1)
     assert server.edges_between(1) is not server.edges_between()
     assert server.out_edges_between(1) is server.out_edges_between(1)
@@ -234,8 +242,8 @@ def in_given_order(graph: dorylus.Graph, intervals: int = 2) -> LocalShard:
     """One server whose vertices stay where they are."""
     size = graph.num_vertices
     order, parts = np.arange(size, dtype=np.int32), np.zeros(size, np.int32)
-    cut = make_cut(graph.in_degrees(), order, parts, 1, np.full(size, 1, np.int8), 1, [intervals])
-    return LocalShard(whole_shard(graph), cut, graph)
+    plan = make_partition_plan(graph.in_degrees(), order, parts, 1, np.full(size, 1, np.int8), 1, [intervals])
+    return LocalShard(whole_shard(graph), plan, graph)
 
 
 def test_one_server_in_the_given_order_copies_nothing():
@@ -258,7 +266,7 @@ def test_an_adjacency_is_made_once():
 
 def test_normalisations_share_their_edges():
     graph = dorylus.ring(num_vertices=9)
-    server = cut_graph(graph, 2, 1, np.ones(9, bool), np.random.default_rng(0)).servers[0]
+    server = partitioned(graph, 2, 1, np.ones(9, bool), np.random.default_rng(0)).servers[0]
     assert server.adjacency("mean", True).indices is server.adjacency("symmetric", True).indices
 
 
@@ -276,7 +284,7 @@ def test_sparse_features_stay_sparse_in_the_servers_order():
     rng = np.random.default_rng(0)
     x = rng.random((6, 20), dtype=np.float32) * (rng.random((6, 20)) < 0.2)
     graph = dorylus.Graph.from_edges([0, 1, 3], [1, 2, 4], 6, features=SparseFeatures.from_dense(x))
-    for server in cut_graph(graph, 2, 1, np.ones(6, bool), rng).servers:
+    for server in partitioned(graph, 2, 1, np.ones(6, bool), rng).servers:
         assert isinstance(server.sparse_features(), SparseFeatures)
         np.testing.assert_array_equal(server.sparse_features().to_dense(), x[server.layout.order])
         np.testing.assert_array_equal(server.dense_features(ghosts=True), x[server.ids])
@@ -285,7 +293,7 @@ def test_sparse_features_stay_sparse_in_the_servers_order():
 
 def test_forgotten_features_come_back_when_they_are_asked_for_again():
     graph = dorylus.ring(num_vertices=8)
-    server = cut_graph(graph, 2, 1, np.ones(8, bool), np.random.default_rng(0)).servers[0]
+    server = partitioned(graph, 2, 1, np.ones(8, bool), np.random.default_rng(0)).servers[0]
     before = server.dense_features()
     assert server.dense_features() is before
     server.forget_features()
@@ -293,10 +301,10 @@ def test_forgotten_features_come_back_when_they_are_asked_for_again():
     np.testing.assert_array_equal(server.dense_features(), before)
 
 
-def test_a_negative_degree_is_told_by_its_vertex():
+def test_a_negative_degree_is_refused_with_its_vertex():
     graph = dorylus.Graph.from_edges([0, 1, 2], [1, 2, 3], 4, undirected=False, edge_weight=[1.0, 1.0, -2.0])
-    cluster = cut_graph(graph, 2, 1, np.ones(4, bool), np.random.default_rng(0))
-    owner = cluster.servers[cluster.cut.parts[3]]
+    cluster = partitioned(graph, 2, 1, np.ones(4, bool), np.random.default_rng(0))
+    owner = cluster.servers[cluster.plan.parts[3]]
     with pytest.raises(GraphError, match="in-edges of vertex 3 add up to -2"):
         owner.adjacency("symmetric", False)
 
@@ -306,11 +314,11 @@ def memory_of_four_servers() -> tuple[int, int, int]:
     graph = large_graph(32_000, 400, directed=False)
     parts = np.random.default_rng(0).integers(0, 4, graph.num_vertices).astype(np.int32)
     order, deepest = np.arange(graph.num_vertices, dtype=np.int32), np.full(graph.num_vertices, 2, np.int8)
-    cut = make_cut(graph.in_degrees(), order, parts, 4, deepest, 2, [8] * 4)
+    plan = make_partition_plan(graph.in_degrees(), order, parts, 4, deepest, 2, [8] * 4)
     degrees = Degrees.of(graph)
     with peak_memory() as peak:
-        shards = [cut_shard(graph, parts, server, edges=False, degrees=degrees) for server in range(4)]
-        servers = [LocalShard(shard, cut, graph) for shard in shards]
+        shards = [make_shard(graph, parts, server, edges=False, degrees=degrees) for server in range(4)]
+        servers = [LocalShard(shard, plan, graph) for shard in shards]
         held = [(server.adjacency("symmetric", True), server.transpose("symmetric", True, 2)) for server in servers]
     return sum(forward.indices.nbytes for forward, _ in held), graph.indices.nbytes, peak.grown
 

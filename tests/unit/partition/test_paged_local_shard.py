@@ -6,7 +6,7 @@ import pytest
 import dorylus
 from dorylus.graph import SparseFeatures
 from dorylus.paging import Pager
-from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
+from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard
 from dorylus.partition.paged_shard import at_hand
 
 SIZE, INTERVALS, LAYERS = 600, 4, 2
@@ -32,13 +32,13 @@ def graph(request):
 
 @pytest.fixture(params=[False, True], ids=["in memory", "stored"])
 def pair(request, graph, tmp_path):
-    """The arrangement of a graph in memory, and the paged one of the same cut."""
+    """The local shard of a graph in memory, and the paged one of the same plan."""
     found = graph
     if request.param:
         graph.save(tmp_path / "graph")
         found = dorylus.Graph.open(tmp_path / "graph")
-    pager, cut = Pager(tmp_path, deadline_s=10), plain_cut(graph.indptr, LAYERS, INTERVALS)
-    yield LocalShard(whole_shard(graph), cut, graph), PagedLocalShard(found, cut, pager)
+    pager, plan = Pager(tmp_path, deadline_s=10), plain_partition_plan(graph.indptr, LAYERS, INTERVALS)
+    yield LocalShard(whole_shard(graph), plan, graph), PagedLocalShard(found, plan, pager)
     pager.close()
 
 
@@ -64,7 +64,7 @@ def assert_same_edges(plain, paged, mine, theirs):
 
 
 @pytest.mark.parametrize(("norm", "loops"), NORMS)
-def test_edges_and_scales_are_those_of_the_arrangement_in_memory(pair, norm, loops):
+def test_edges_and_scales_are_those_of_the_local_shard_in_memory(pair, norm, loops):
     plain, paged = pair
     assert_same_edges(plain, paged, paged.adjacency(norm, loops), plain.adjacency(norm, loops))
 
@@ -100,8 +100,8 @@ def test_features_are_paged_where_they_lie_in_a_file(pair):
 
 def test_every_interval_reads_every_other(pair):
     _, paged = pair
-    everyone = (frozenset(range(INTERVALS)),) * INTERVALS
-    assert (paged.reads().sources, paged.reads().readers) == (everyone, everyone)
+    all_intervals = (frozenset(range(INTERVALS)),) * INTERVALS
+    assert (paged.reads().sources, paged.reads().readers) == (all_intervals, all_intervals)
 
 
 def test_sparse_features_are_not_paged_and_their_rows_are_given_dense(tmp_path):
@@ -112,7 +112,9 @@ def test_sparse_features_are_not_paged_and_their_rows_are_given_dense(tmp_path):
     graph = made(True, False, features=sparse)
     graph.save(tmp_path / "graph")
     pager = Pager(tmp_path, deadline_s=10)
-    paged = PagedLocalShard(dorylus.Graph.open(tmp_path / "graph"), plain_cut(graph.indptr, LAYERS, INTERVALS), pager)
+    paged = PagedLocalShard(
+        dorylus.Graph.open(tmp_path / "graph"), plain_partition_plan(graph.indptr, LAYERS, INTERVALS), pager
+    )
     assert paged.paged_features is None
     assert paged.sparse_features().num_columns == 20
     np.testing.assert_array_equal(paged.feature_rows(10, 30), dense[10:30])

@@ -1,8 +1,7 @@
-"""How the edges of a graph are read: in blocks of rows, as they are at hand or, under a limit, from files.
+"""Reading the edges of a graph in blocks of rows: from memory or, under a limit, from files.
 
-Edges brought into another order through scratch files: in the order of some vertices, or turned round.
-
-What crosses parts: for some parts together, who has which vertex as a ghost, found in one pass over the edges.
+Under a limit edges are also sorted through scratch files, into the order of some vertices or transposed
+(:class:`EdgeSorter`). :class:`CutEdges` is what one pass over the edges finds: the ghosts of several parts.
 """
 
 import tempfile
@@ -43,12 +42,12 @@ from dorylus.partition.paged_shard import Bounds, PagedCsr, check_out_edges, eve
 from dorylus.partition.shard import Ids
 from dorylus.progress import StageProgress, Tell, silent
 
-SORTED = 1 << 18  # edges that the sort hands on together
+SORTED = 1 << 18  # edges in each block that the sort returns
 
 
 @dataclass(frozen=True)
-class Sorting:
-    """Where edges are sorted, and what that may take. ``block_edges`` are in memory of the result at a time."""
+class EdgeSorter:
+    """Sorts edges through a scratch folder; at most ``block_edges`` of the result are in memory at a time."""
 
     folder: str | PathLike[str]
     pager: Pager
@@ -57,7 +56,7 @@ class Sorting:
     block_edges: int
 
     def in_order(self, edges: PagedCsr, members: Ids, starts: OffsetArray) -> PagedCsr:
-        """The rows of ``members``, one after the other, unweighted; those of a cluster stay in one block."""
+        """The rows of ``members``, one after the other, unweighted; the rows of a cluster are in one block."""
         with EdgeSort(self.folder, self.sort_bytes, coalesce=False) as sort:
             place = inverse(members, members.size)
             for _, begin, (near, indices, _) in edges.blocks():
@@ -68,7 +67,7 @@ class Sorting:
             bounds = starts[even_bounds(indptr[starts], self.block_edges)]
             return self._written(sort, indptr, bounds, weighted=False)
 
-    def turned(self, edges: PagedCsr) -> PagedCsr:
+    def transposed(self, edges: PagedCsr) -> PagedCsr:
         """Row u lists the rows that have column u, ascending."""
         size, weighted = edges.csr[0].size - 1, edges.csr[2] is not None
         indptr = np.zeros(size + 1, np.int64)
@@ -81,7 +80,7 @@ class Sorting:
             return self._written(sort, indptr, even_bounds(indptr, self.block_edges), weighted=weighted)
 
     def give_back(self, edges: PagedCsr) -> None:
-        """The scratch of sorted edges may be used again."""
+        """Release the scratch of sorted edges for reuse."""
         for page in edges.pages:
             self.pager.give_back(page)
 
@@ -98,7 +97,7 @@ class Sorting:
 
 @dataclass
 class _Spans:
-    """Arrays that are filled from the beginning; a span that is full goes to its file."""
+    """Arrays that are filled from the beginning; a full span is written to its file."""
 
     pages: tuple[PagedArray, ...]
     cuts: NDArray[np.int64]
@@ -125,23 +124,23 @@ class _Spans:
             begin = end
 
 
-class Reading:
-    """A graph whose edges are read in blocks. ``sorting`` is there under a limit, and then nothing stays in memory."""
+class EdgeReader:
+    """Reads the edges of a graph in blocks. With a ``sorter``, under a limit, no edges stay in memory."""
 
-    def __init__(self, graph: Graph, shares: PartitionShares, sorting: Sorting | None = None) -> None:
-        self.graph, self._shares, self._sorting = graph, shares, sorting
+    def __init__(self, graph: Graph, shares: PartitionShares, sorter: EdgeSorter | None = None) -> None:
+        self.graph, self._shares, self._sorter = graph, shares, sorter
 
     @property
     def in_any_order(self) -> bool:
-        """Whether every row may be asked for at any time, of the graph itself."""
+        """Whether the graph's rows can be read in any order."""
         return self._shares.in_any_order
 
     @cached_property
     def in_edges(self) -> PagedCsr:
         """The in-edges of every vertex."""
         bounds = even_bounds(self.graph.indptr, self._shares.block_edges)
-        if self._sorting is not None:
-            return paged_edges(self.graph, bounds, self._sorting.pager)
+        if self._sorter is not None:
+            return paged_edges(self.graph, bounds, self._sorter.pager)
         return PagedCsr((self.graph.indptr, self.graph.indices, self.graph.edge_weight), bounds, ())
 
     @cached_property
@@ -152,46 +151,46 @@ class Reading:
 
     @cached_property
     def out_edges(self) -> PagedCsr:
-        """The out-edges of every vertex of a directed graph: those of its store, or made by turning its in-edges."""
+        """The out-edges of every vertex of a directed graph: those of its store, or its in-edges transposed."""
         graph = self.graph
         if graph.files is not None:
-            found = open_out_edges(graph.files.folder, graph.files)
-            if found is not None:
-                return self._stored_out_edges(graph.files, found)
-        if self._sorting is not None:
-            return self._sorting.turned(self.in_edges)
-        turned = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
-        return PagedCsr(turned, even_bounds(turned[0], self._shares.block_edges), ())
+            stored = open_out_edges(graph.files.folder, graph.files)
+            if stored is not None:
+                return self._stored_out_edges(graph.files, stored)
+        if self._sorter is not None:
+            return self._sorter.transposed(self.in_edges)
+        transposed = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
+        return PagedCsr(transposed, even_bounds(transposed[0], self._shares.block_edges), ())
 
-    def _stored_out_edges(self, files: FolderFiles, found: OutEdges) -> PagedCsr:
+    def _stored_out_edges(self, files: FolderFiles, stored: OutEdges) -> PagedCsr:
         csr, bounds = (
-            (found.indptr, found.indices, found.edge_weight),
-            even_bounds(found.indptr, self._shares.block_edges),
+            (stored.indptr, stored.indices, stored.edge_weight),
+            even_bounds(stored.indptr, self._shares.block_edges),
         )
-        if self._sorting is None:
+        if self._sorter is None:
             edges = PagedCsr(csr, bounds, ())
         else:
-            edges = stored_edges(csr, files, (OUT_EDGES[1], OUT_EDGES[2]), bounds, self._sorting.pager)
+            edges = stored_edges(csr, files, (OUT_EDGES[1], OUT_EDGES[2]), bounds, self._sorter.pager)
         check_out_edges(edges)
         return edges
 
     @contextmanager
     def in_order(self, members: Ids, starts: OffsetArray) -> Iterator[PagedCsr]:
         """The in-edges of ``members``, a row each; cluster c, ``members[starts[c]:starts[c + 1]]``, is in one block."""
-        assert self._sorting is not None
-        edges = self._sorting.in_order(self.in_edges, members, starts)
+        assert self._sorter is not None
+        edges = self._sorter.in_order(self.in_edges, members, starts)
         try:
             yield edges
         finally:
-            self._sorting.give_back(edges)
+            self._sorter.give_back(edges)
 
 
 @contextmanager
-def reading(graph: Graph, shares: PartitionShares, scratch: str | PathLike[str]) -> Iterator[Reading]:
-    """The edges of a graph, to be read within what they may take; scratch files have no name and vanish at the end."""
+def read_edges(graph: Graph, shares: PartitionShares, scratch: str | PathLike[str]) -> Iterator[EdgeReader]:
+    """A reader of a graph's edges within the given shares of memory; unnamed scratch files vanish at the end."""
     graph.check_files()
     if not shares.limited:
-        yield Reading(graph, shares)
+        yield EdgeReader(graph, shares)
         return
     kind = file_system_in_memory(scratch)
     if kind is not None:
@@ -201,14 +200,14 @@ def reading(graph: Graph, shares: PartitionShares, scratch: str | PathLike[str])
         if shares.in_any_order:
             preload_pages(graph.indices)
         merge, block = shares.merge_bytes, shares.block_edges
-        yield Reading(graph, shares, Sorting(scratch, pager, shares.sort_bytes, merge, block))
+        yield EdgeReader(graph, shares, EdgeSorter(scratch, pager, shares.sort_bytes, merge, block))
     finally:
         pager.close()
-        leave(graph)
+        drop_graph_pages(graph)
 
 
-def leave(graph: Graph) -> None:
-    """Nothing of what a graph maps stays in memory."""
+def drop_graph_pages(graph: Graph) -> None:
+    """Drop all pages of a graph's mapped arrays from memory."""
     labels = () if graph.labels is None else (graph.labels,)
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
     for array in (graph.indptr, graph.indices, *weight, *labels):
@@ -216,9 +215,9 @@ def leave(graph: Graph) -> None:
 
 
 def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
-    """Where scratch files go: beside what is written, else beside the graph's store, else with temporary files.
+    """The folder for scratch files: beside the output, else beside the graph's store, else that for temporary files.
 
-    Where that is memory and no disk, the next one that is on a disk.
+    A folder that is in memory and not on a disk is skipped.
     """
     beside: list[Path] = []
     for place in (out, graph.store):
@@ -230,60 +229,60 @@ def scratch_beside(graph: Graph, out: Address | None = None) -> Path:
     return Path(disk_folder(*beside) or (beside[0] if beside else tempfile.gettempdir()))
 
 
-TOGETHER = 32  # parts looked at in one pass: a bit each
-STEP = 1 << 22  # vertices counted together
+PARTS_PER_PASS = 32  # one bit each
+COUNT_STEP = 1 << 22  # vertices counted together
 
 
 @dataclass(frozen=True, eq=False)
-class Across:
-    """Of ``TOGETHER`` parts from ``first`` on: bits of the parts that have an in-edge from, an out-edge to a vertex.
+class CutEdges:
+    """For each vertex, which of ``PARTS_PER_PASS`` parts from ``first`` on have edges from it, or edges to it.
 
-    Not those of the part that owns it. ``num_cut`` counts the edges between any two parts.
+    A bit for each part, not set for the part that owns the vertex. ``num_cut`` counts the edges between any two parts.
     """
 
     first: int
     num_cut: int
     readers: IdArray
-    writers: IdArray | None  # None: not asked for
+    writers: IdArray | None  # None: not counted
 
     @classmethod
     def of(
-        cls, reading: Reading, parts: IdArray, first: int, tell: Tell = silent, *, writers: bool = False
-    ) -> "Across":
-        """Found by a pass over the in-edges, with 4 or 8 bytes a vertex."""
+        cls, reader: EdgeReader, parts: IdArray, first: int, tell: Tell = silent, *, writers: bool = False
+    ) -> "CutEdges":
+        """The result of a pass over the in-edges; needs 4 or 8 bytes per vertex."""
         read_by = np.zeros(parts.size, np.int32)
         written_by = np.zeros(parts.size, np.int32) if writers else None
         num_cut = done = 0
-        for _, begin, (near, indices, _) in reading.links.blocks():
+        for _, begin, (near, indices, _) in reader.links.blocks():
             bits = read_by, written_by
             num_cut += native.partition_across(near, indices, parts, *bits, first_part=first, first_row=begin)
             done += indices.size
-            tell(StageProgress("counting cut edges", done, reading.graph.num_edges, "edges"))
+            tell(StageProgress("counting cut edges", done, reader.graph.num_edges, "edges"))
         return cls(first, num_cut, read_by, written_by)
 
-    def num_read(self) -> int:
+    def num_in_ghosts(self) -> int:
         """How many in-ghosts these parts have."""
         return _count(self.readers)
 
-    def num_written(self) -> int:
+    def num_out_ghosts(self) -> int:
         """How many out-ghosts these parts have."""
         return 0 if self.writers is None else _count(self.writers)
 
     def sources(self, part: int) -> BoolArray:
-        """Whose edges lead to a part, of other parts' vertices."""
+        """The vertices of other parts with an edge to this part."""
         return _has(self.readers, part - self.first)
 
     def targets(self, part: int) -> BoolArray:
-        """To whom edges of a part lead, of other parts' vertices."""
+        """The vertices of other parts with an edge from this part."""
         assert self.writers is not None
         return _has(self.writers, part - self.first)
 
 
 def _count(bits: IdArray) -> int:
-    blocks = (bits[begin : begin + STEP].view(np.uint32) for begin in range(0, bits.size, STEP))
+    blocks = (bits[begin : begin + COUNT_STEP].view(np.uint32) for begin in range(0, bits.size, COUNT_STEP))
     return sum(int(np.bitwise_count(block).sum(dtype=np.int64)) for block in blocks)
 
 
 def _has(bits: IdArray, number: int) -> BoolArray:
-    found: BoolArray = (bits & np.uint32(1 << number).astype(np.int32)) != 0
-    return found
+    has: BoolArray = (bits & np.uint32(1 << number).astype(np.int32)) != 0
+    return has
