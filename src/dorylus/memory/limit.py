@@ -205,7 +205,7 @@ def least_limit(request: RunRequest, plan: MemoryPlan) -> int:
         return plan.limit
     larger, limit = replace(request, to_load=request.to_load + SPARE), MIB
     while (tried := plan_within(larger, limit)).chosen is None or limit <= plan.limit:
-        needed = plan.limit + 1  # from the bottom: a larger limit has larger intervals, which take more in their turn
+        needed = plan.limit + 1  # search from the bottom: a larger limit has larger intervals, which take more
         if tried.chosen is None:
             needed = tried.peak + max(-(-tried.peak // (MARGIN - 1)), LEAST_MARGIN)
         limit = max(limit + MIB, -(-needed // MIB) * MIB)
@@ -270,12 +270,12 @@ def _all_in_memory(request: RunRequest, sizes: GraphSizes, layout: MemoryLayout,
     figures = in_memory(sizes, None, request.evaluation, layout_in_memory(request, sizes, layout), mapped=mapped)
     intervals = layout.intervals
     if request.training is not None and used + figures.peak <= limit - _margin(limit):
-        cut = layout_in_memory(request, sizes, layout, prune=request.config.prune_rows)
-        figures, intervals = in_memory(sizes, request.training, request.evaluation, cut, mapped=mapped), cut.intervals
+        pruned = layout_in_memory(request, sizes, layout, prune=request.config.prune_rows)
+        figures = in_memory(sizes, request.training, request.evaluation, pruned, mapped=mapped)
+        intervals = pruned.intervals
     elif request.training is not None:
-        figures = in_memory(
-            sizes, request.training, request.evaluation, layout_in_memory(request, sizes, layout), mapped=mapped
-        )
+        whole = layout_in_memory(request, sizes, layout)
+        figures = in_memory(sizes, request.training, request.evaluation, whole, mapped=mapped)
     return RunLimits(request.training, request.evaluation, intervals, None, figures, used + figures.peak)
 
 
