@@ -115,7 +115,7 @@ class LocalRuntime:
 
     def _moved(self) -> Moved | None:
         """Bytes between memory and files so far; None where nothing is paged."""
-        return None if self._pager is None else self._pager.mover.moved
+        return None if self._pager is None else self._pager.io_threads.moved
 
     def _weight_traffic(self) -> dict[str, int]:
         """Bytes of weights and their gradients since the last call, by kind."""

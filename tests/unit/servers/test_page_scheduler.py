@@ -183,10 +183,10 @@ def test_rows_needed_in_a_later_phase_go_to_their_file(pager):
     scatter = next(k for k, stage in enumerate(driver.steps.stages) if isinstance(stage, Scatter))
     for step in range(scatter + 1):
         driver.task(step, 0, 0)
-    pager.mover.close()
+    pager.io_threads.close()
     (slot,) = driver.steps.stages[scatter].slots
     assert not driver.at_hand(slot, 0)
-    assert pager.mover.moved.written > 0
+    assert pager.io_threads.moved.written > 0
 
 
 def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
@@ -205,7 +205,7 @@ def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
         driver.task(step, 0, 0)
         if step < last and (name, 0) in driver.written:
             assert driver.at_hand(name, 0)  # soon needed again
-    pager.mover.close()
+    pager.io_threads.close()
     assert not driver.at_hand(name, 0)
     driver.matrices.paged[name].acquire(0)
     assert driver.at_hand(name, 0)
@@ -233,10 +233,10 @@ def test_a_cotangent_that_nobody_reads_again_is_forgotten(pager):
     pager.close()
     spent = [name for name in driver.matrices.paged if isinstance(name, Grad)]
     assert spent
-    reads = pager.mover.moved.read
+    reads = pager.io_threads.moved.read
     for name in spent:
         driver.matrices.paged[name].acquire(0)  # reads nothing: there is nothing stored
-    assert pager.mover.moved.read == reads
+    assert pager.io_threads.moved.read == reads
 
 
 def test_what_one_step_needs_whole_is_not_dropped_when_another_is_done_with_it(pager):
