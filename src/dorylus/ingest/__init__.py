@@ -1,9 +1,9 @@
-"""Out-of-core ingest: edge lists bigger than memory become a store.
+"""Out-of-core ingest: edge lists larger than memory become a store.
 
-Edges are read in batches (``readers``), their ids numbered (``ids``), sorted through a scratch file (``spool``,
-``kernels.EdgeSort``) and written as they come (``csr_writer``); ``pipeline`` is the order of it all. Vertices may get
-another order on the way (``degree_order``, ``vertex_order``). Memory, page cache included, stays within the limit of
-the settings, and what memory and disk must have is known before any work (``budget``).
+``entry_point`` takes files or arrays. Edges are read in batches (``readers``, ``edge_reading``), their ids are numbered
+(``numbering``), and ``pipeline`` sorts them through a scratch file and writes the CSR. ``reordering`` sorts vertices by
+degree. ``attributes`` copies features, labels and splits. ``budget`` keeps memory, page cache included, within the
+limit, and checks memory and disk space before any work.
 """
 
 from dorylus.ingest.entry_point import ingest_edges

@@ -1,7 +1,4 @@
-"""The first part of an ingest: edges are read, numbered, checked and given to the sort.
-
-A heading that was taken for an edge: nothing else in the input has its two names.
-"""
+"""The first stage of an ingest: edges are read, numbered, checked and passed to the sort."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,27 +20,27 @@ from dorylus.progress import StageProgress, Tell
 
 
 class EdgeSink(Protocol):
-    """What takes edges: a sort, or a file in which they wait for one."""
+    """A consumer of edges: a sort, or a scratch file."""
 
     def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
-        """Takes the edges (rows[e], columns[e])."""
+        """Add the edges (rows[e], columns[e])."""
         ...
 
     def close(self) -> None:
-        """Gives back memory and disk space."""
+        """Release memory and disk space."""
         ...
 
 
 class VertexBound(NamedTuple):
-    """How many vertices there are, and the sentence about the rows that say so; None: num_vertices does."""
+    """The number of vertices, and the statement about the file that determines it; None: num_vertices= does."""
 
     num_vertices: int
-    told: str | None
+    reason: str | None
 
 
 @dataclass
 class PeekedBatches:
-    """Batches of a source, the first looked at: whether edges have weights."""
+    """The batches of a source; the first was read to learn whether edges have weights."""
 
     batches: Iterator[EdgeBatch]
     weighted: bool
@@ -65,18 +62,20 @@ def read_edges(
     total_bytes: int | None,
     tell: Tell,
 ) -> int:
-    """Gives every edge to the sink, by (destination, source); how many there were."""
+    """Add every edge to the sink as (destination, source); returns their number."""
     count, full = 0, None
     for batch in read.batches:
         try:
             source, destination = numbering.ends(batch)
         except IdTableFullError as error:
-            full = error.with_traceback(None)  # which would keep the batch
+            full = error.with_traceback(None)  # its frames would keep the batch alive
             break
         if bound is not None:
             _check_ends(batch, source, destination, numbering, bound)
         if (batch.weight is not None) != read.weighted:
-            raise DataError("some edges of the input have a weight and some have none: give one to all, or to none.")
+            raise DataError(
+                "some edges of the input have a weight and some have none: give a weight to all, or to none."
+            )
         if batch.weight is not None:
             _check_weights(batch, batch.weight)
         sink.add(destination, source, batch.weight)
@@ -84,7 +83,7 @@ def read_edges(
         tell(StageProgress("reading edges", batch.bytes_read, total_bytes, "bytes"))
     if full is not None:
         del batch
-        sink.close()  # its memory is for counting, now
+        sink.close()  # free its memory for counting
         raise full.with_rest(read.batches)
     if numbering.num_vertices > MAX_VERTICES:
         raise GraphError(f"the edges name {numbering.num_vertices:,} vertices, but at most {MAX_VERTICES:,} fit.")
@@ -98,13 +97,13 @@ def _check_ends(
     if not source.size or max(source.max(), destination.max()) < end:
         return
     first = int(np.argmax((source >= end) | (destination >= end)))
-    if isinstance(numbering, DenseIds) and bound.told is None:
-        raise GraphError(missing_vertex(batch.place(first), int(source[first]), int(destination[first]), end))
+    if isinstance(numbering, DenseIds) and bound.reason is None:
+        raise GraphError(missing_vertex(batch.locate(first), int(source[first]), int(destination[first]), end))
     missing = format_id((batch.source if source[first] >= end else batch.destination)[first])
-    rule = f"{given('num_vertices', end)}, and so many others have come before: give a larger number, leave it out"
-    if bound.told:
-        rule = f"{bound.told}: give it a row too"
-    raise GraphError(f"{batch.told(first)} names vertex {missing}, but {rule}, or drop the edge.")
+    rule = f"{given('num_vertices', end)}, and that many vertices came before it: give a larger number, leave it out"
+    if bound.reason:
+        rule = f"{bound.reason}: give it a row too"
+    raise GraphError(f"{batch.describe(first)} names vertex {missing}, but {rule}, or drop the edge.")
 
 
 def _check_weights(batch: EdgeBatch, weight: FloatArray) -> None:
@@ -112,6 +111,6 @@ def _check_weights(batch: EdgeBatch, weight: FloatArray) -> None:
     if bad.size:
         edge = int(bad[0])
         raise GraphError(
-            f"the weight of {batch.told(edge)} is {weight[edge]}. Weights are finite numbers: drop the edge, or give "
-            "it one."
+            f"the weight of {batch.describe(edge)} is {weight[edge]}. Weights are finite numbers: drop the edge, or "
+            "give it one."
         )

@@ -1,12 +1,8 @@
-"""DenseIds numbers for whatever ids the input has: taken as they are, or given in the order in which ids first appear.
+"""Vertex numbers for the ids of the input: the ids themselves, or numbers in the order in which ids first appear.
 
-``original()`` gives the ids back in the order of their numbers, block after block. ``bytes_for(num_vertices)`` tells
-what a numbering keeps in memory. One that would pass its ``memory_bytes`` is refused (:class:`IdTableFullError`) when the
-rest of the input was counted: the refusal says how many ids there are.
-
-Names that a store can hold: UTF-8 without NUL bytes, looked at as they get their numbers.
-
-DenseIds numbers for names, and the choice of a numbering.
+``original()`` returns the ids in the order of their numbers, block by block. ``bytes_for(num_vertices)`` is the memory
+that a numbering needs. A table of ids that would exceed its ``memory_bytes`` is refused (:class:`IdTableFullError`)
+after the ids in the rest of the input were counted (:class:`DistinctIds`), so that the error states how many there are.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +18,15 @@ from numpy.typing import NDArray
 from dorylus.backends import native
 from dorylus.errors import DataError, given
 from dorylus.graph import MAX_VERTICES
-from dorylus.ingest.batches import EdgeBatch, EdgeSource, Ends, Tokens, first_bad, format_id, refusal
+from dorylus.ingest.batches import (
+    EdgeBatch,
+    EdgeSource,
+    Ends,
+    Tokens,
+    first_invalid_name,
+    format_id,
+    invalid_name_error,
+)
 from dorylus.ingest.scratch import NameScratch
 
 BLOCK_IDS = 1 << 16
@@ -30,21 +34,21 @@ UNLIMITED = 2**63 - 1
 
 
 BITS = 16
-MARGIN = 1.02  # five times the error
+MARGIN = 1.02  # five times the standard error of 0.4 %
 _ALPHA = 0.7213 / (1 + 1.079 / (1 << BITS))
 _PIECE_IDS = 1 << 16
 _PIECE_BYTES = 1 << 18
-_BASE = 0x9E3779B97F4A7C15  # odd, and so of a long period
+_BASE = 0x9E3779B97F4A7C15  # odd, so that its powers have a long period
 
 
 class DistinctIds:
-    """Counts ids, each once."""
+    """Estimates the number of distinct ids in 64 KiB by HyperLogLog."""
 
     def __init__(self) -> None:
         self._ranks = np.zeros(1 << BITS, np.uint8)
 
     def add(self, ids: Ends) -> None:
-        """Counts these too."""
+        """Count these ids too."""
         if isinstance(ids, Tokens):
             self._add_names(ids)
             return
@@ -52,20 +56,20 @@ class DistinctIds:
             self._add_keys(ids[begin : begin + _PIECE_IDS].astype(np.uint64))
 
     def most(self) -> int:
-        """As many as there are, or a little more."""
+        """The number of distinct ids, slightly overestimated."""
         free = int(np.count_nonzero(self._ranks == 0))
         count = self._ranks.size
-        found = _ALPHA * count * count / float(np.sum(np.ldexp(1.0, -self._ranks.astype(np.int64))))
-        if found <= 2.5 * count and free:
-            found = count * float(np.log(count / free))
-        return int(found * MARGIN) + 1
+        estimate = _ALPHA * count * count / float(np.sum(np.ldexp(1.0, -self._ranks.astype(np.int64))))
+        if estimate <= 2.5 * count and free:
+            estimate = count * float(np.log(count / free))
+        return int(estimate * MARGIN) + 1
 
     def _add_keys(self, keys: NDArray[np.uint64]) -> None:
         keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         keys ^= keys >> np.uint64(31)
         rest = (keys << np.uint64(BITS)) | np.uint64(1 << (BITS - 1))
-        ranks = (65 - np.frexp(rest.astype(np.float64))[1]).astype(np.uint8)  # zeros before the first one, and one
+        ranks = (65 - np.frexp(rest.astype(np.float64))[1]).astype(np.uint8)  # leading zeros plus one
         np.maximum.at(self._ranks, (keys >> np.uint64(64 - BITS)).astype(np.intp), ranks)
 
     def _add_names(self, names: Tokens) -> None:
@@ -79,7 +83,7 @@ class DistinctIds:
 
 
 def _keys(names: Tokens, first: int, last: int) -> NDArray[np.uint64]:
-    """A number for each name: its bytes are the coefficients of a polynomial, modulo 2^64."""
+    """A hash of each name: a polynomial modulo 2^64 with its bytes as coefficients."""
     offsets = names.offsets[first : last + 1] - names.offsets[first]
     content = names.bytes[names.offsets[first] : names.offsets[last]].astype(np.uint64) + np.uint64(1)
     lengths = np.diff(offsets)
@@ -93,11 +97,11 @@ def _keys(names: Tokens, first: int, last: int) -> NDArray[np.uint64]:
 
 
 class IdTableFullError(DataError):
-    """Ids that do not fit into the memory for them: about ``num_ids``, whose table takes ``num_bytes``."""
+    """The table of about ``num_ids`` ids takes ``num_bytes``, more than its part of the memory."""
 
-    def __init__(self, found: DistinctIds, limit_bytes: int, bytes_for: Callable[[int], int]) -> None:
-        self._found, self._limit, self._bytes_for = found, limit_bytes, bytes_for
-        self.num_ids = found.most()
+    def __init__(self, distinct: DistinctIds, limit_bytes: int, bytes_for: Callable[[int], int]) -> None:
+        self._distinct, self._limit, self._bytes_for = distinct, limit_bytes, bytes_for
+        self.num_ids = distinct.most()
         self.num_bytes = bytes_for(self.num_ids)
         super().__init__(
             f"the ids of about {self.num_ids:,} vertices take {self.num_bytes:,} bytes, but {limit_bytes:,} bytes may "
@@ -106,15 +110,15 @@ class IdTableFullError(DataError):
         )
 
     def with_rest(self, rest: Iterable[EdgeBatch]) -> "IdTableFullError":
-        """The same when the ids of the rest of the input were counted, too."""
+        """The error with the ids of the rest of the input counted too."""
         for batch in rest:
-            self._found.add(batch.source)
-            self._found.add(batch.destination)
-        return IdTableFullError(self._found, self._limit, self._bytes_for)
+            self._distinct.add(batch.source)
+            self._distinct.add(batch.destination)
+        return IdTableFullError(self._distinct, self._limit, self._bytes_for)
 
 
 class DenseIds:
-    """Ids that are numbers from 0 already; ``num_vertices`` bounds them where it is known."""
+    """Ids that are vertex numbers already; ``num_vertices`` bounds them if it is given."""
 
     def __init__(self, num_vertices: int | None = None) -> None:
         self._given = num_vertices
@@ -122,22 +126,22 @@ class DenseIds:
 
     @property
     def num_vertices(self) -> int:
-        """As given, or one more than the largest number so far."""
+        """The given number, or the largest id so far plus one."""
         return self._largest + 1 if self._given is None else self._given
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The ends as they are, in 32 bits."""
+        """The ends themselves as int32."""
         source, destination = (self._checked(ends, batch) for ends in numbers_of(batch))
         return source, destination
 
     def original(self) -> Iterator[NDArray[np.int64]]:
-        """The numbers themselves."""
+        """The numbers 0, 1, ..."""
         for begin in range(0, self.num_vertices, BLOCK_IDS):
             yield np.arange(begin, min(begin + BLOCK_IDS, self.num_vertices))
 
     @staticmethod
     def bytes_for(num_vertices: int) -> int:
-        """Nothing is kept."""
+        """0: no table is needed."""
         return 0
 
     def _checked(self, ends: NDArray[np.int64], batch: EdgeBatch) -> NDArray[np.int32]:
@@ -155,15 +159,15 @@ class DenseIds:
         )
         cure = "N" if self._given is None else f"Give a larger {given('num_vertices')}, or n"
         raise DataError(
-            f"{batch.told(position)} leads out of the numbers 0 to {end - 1:,}. {cure}umber any other ids by "
+            f"{batch.describe(position)} is outside the vertex numbers 0 to {end - 1:,}. {cure}umber any other ids by "
             f"{given('ids', 'map')}."
         )
 
 
 class NumberedByAppearance(ABC):
-    """Numbers for ids in the order of ``vertices`` first, then of appearance: source before destination.
+    """Numbers the ids of ``vertices`` first, then others in order of appearance, source before destination.
 
-    With ``fixed`` an edge may only lead between the ``vertices`` given.
+    With ``fixed``, edges may only join the given ``vertices``.
     """
 
     def __init__(self, table: native.NumberIds | native.NameIds, limit_bytes: int) -> None:
@@ -172,27 +176,27 @@ class NumberedByAppearance(ABC):
 
     @property
     def num_vertices(self) -> int:
-        """How many ids have a number."""
+        """The number of ids that have a number."""
         return len(self._ids)
 
     @property
     def fixed(self) -> bool:
-        """Whether there are no other vertices than those listed."""
+        """Whether the listed vertices are all vertices."""
         return self._fixed
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The numbers of the ends; new ids get the next ones."""
+        """The numbers of the ends; new ids get the next numbers."""
         numbers = None
         with suppress(OverflowError):
             numbers = self._pairs(batch)
-        if numbers is None:  # outside of the handler, which would keep the batch
+        if numbers is None:  # outside the handler: its exception would keep the batch alive
             raise self._full(batch)
         if self._fixed:
-            refuse_unknown(batch, *numbers, len(self._ids))
+            check_known(batch, *numbers, len(self._ids))
         return numbers
 
     def _begin(self, vertices: EdgeSource | None, fixed: bool) -> None:
-        """Numbers the vertices that are listed."""
+        """Number the listed vertices."""
         batches = iter(vertices or ())
         for batch in batches:
             before = len(self._ids)
@@ -200,19 +204,19 @@ class NumberedByAppearance(ABC):
                 numbers = self.ends(batch)[0]
             except IdTableFullError as error:
                 raise error.with_rest(batches) from error
-            refuse_repeats(batch, numbers, before)
+            check_repeats(batch, numbers, before)
         self._fixed = fixed
 
     def _full(self, batch: EdgeBatch) -> DataError:
-        """The refusal of a table that may not grow."""
+        """The error for a table that may not grow."""
         if len(self._ids) >= MAX_VERTICES:
             return DataError(
                 f"there are more than {MAX_VERTICES:,} different ids: a graph has at most so many vertices."
             )
-        found = DistinctIds()
+        distinct = DistinctIds()
         for ids in chain(self.original(), (batch.source, batch.destination)):
-            found.add(ids)
-        return IdTableFullError(found, self._limit, self.bytes_for)
+            distinct.add(ids)
+        return IdTableFullError(distinct, self._limit, self.bytes_for)
 
     @abstractmethod
     def original(self) -> Iterator[Ends]:
@@ -221,15 +225,15 @@ class NumberedByAppearance(ABC):
     @staticmethod
     @abstractmethod
     def bytes_for(num_vertices: int) -> int:
-        """What the table of so many ids takes."""
+        """The bytes of a table of ``num_vertices`` ids."""
 
     @abstractmethod
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The numbers as the table gives them; OverflowError where it may not grow."""
+        """The numbers from the table; OverflowError if it may not grow."""
 
 
 class MappedNumbers(NumberedByAppearance):
-    """Numbers for any whole numbers."""
+    """Vertex numbers for arbitrary int64 ids."""
 
     def __init__(
         self, *, vertices: EdgeSource | None = None, fixed: bool = False, memory_bytes: int | None = None
@@ -246,7 +250,7 @@ class MappedNumbers(NumberedByAppearance):
 
     @staticmethod
     def bytes_for(num_vertices: int) -> int:
-        """What the table of so many ids takes."""
+        """The bytes of a table of ``num_vertices`` ids."""
         return native.NumberIds.bytes_for(num_vertices)
 
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -257,43 +261,43 @@ def numbers_of(batch: EdgeBatch) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Both ends of a batch whose ids are numbers."""
     if isinstance(batch.source, Tokens) or isinstance(batch.destination, Tokens):
         raise DataError(
-            f"the edges have names for ends, but numbers were asked for. Number names by {given('ids', 'strings')}."
+            f"the ends of edges are names, but numbers are expected. Number names by {given('ids', 'strings')}."
         )
     return batch.source, batch.destination
 
 
-def refuse_repeats(batch: EdgeBatch, numbers: NDArray[np.int32], before: int) -> None:
-    """A list of vertices names each once."""
+def check_repeats(batch: EdgeBatch, numbers: NDArray[np.int32], before: int) -> None:
+    """Refuse a list of vertices that names one twice."""
     repeated = np.flatnonzero(numbers != before + np.arange(len(numbers)))
     if repeated.size:
         position = int(repeated[0])
         raise DataError(
-            f"the list of vertices names {format_id(batch.source[position])} twice, again at {batch.place(position)}. List "
-            "every vertex once."
+            f"the list of vertices names {format_id(batch.source[position])} twice, again at {batch.locate(position)}. "
+            "List every vertex once."
         )
 
 
-def refuse_unknown(
+def check_known(
     batch: EdgeBatch,
     source: NDArray[np.int32],
     destination: NDArray[np.int32],
     num_vertices: int,
 ) -> None:
-    """An edge leads between vertices that are known, where all are given beforehand."""
+    """Refuse an edge to a vertex that is not in the list."""
     unknown = np.flatnonzero((source < 0) | (destination < 0))
     if unknown.size:
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
-            f"{batch.told(position)} has the end {format_id(ends[position])}, which is not among the {num_vertices:,} "
-            "vertices given. Add it to them, or drop the edge."
+            f"{batch.describe(position)} has the end {format_id(ends[position])}, which is not among the "
+            f"{num_vertices:,} vertices given. Add it to them, or drop the edge."
         )
 
 
 class MappedNames(NumberedByAppearance):
-    """Numbers for names.
+    """Vertex numbers for names.
 
-    The table holds 128 bits a name; the names lie in a scratch file in ``scratch`` (default: the system's folder).
+    The table holds 128 bits per name; the names are in a scratch file in ``scratch`` (default: the temporary folder).
     """
 
     def __init__(
@@ -311,7 +315,7 @@ class MappedNames(NumberedByAppearance):
 
     @property
     def scratch_bytes(self) -> int:
-        """What the names take on disk."""
+        """The bytes of the names on disk."""
         return self._names.num_bytes
 
     def original(self) -> Iterator[Tokens]:
@@ -319,12 +323,12 @@ class MappedNames(NumberedByAppearance):
         return self._names.blocks()
 
     def close(self) -> None:
-        """Give the scratch file's space back."""
+        """Delete the scratch file."""
         self._names.close()
 
     @staticmethod
     def bytes_for(num_vertices: int) -> int:
-        """What the table of so many names takes; the names lie on disk."""
+        """The bytes of a table of ``num_vertices`` names; the names are on disk."""
         return native.NameIds.bytes_for(num_vertices)
 
     def _pairs(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -333,10 +337,10 @@ class MappedNames(NumberedByAppearance):
         before = len(self._table)
         sources, destinations, new = self._table.pairs(*pair, fixed=self._fixed)
         names = Tokens(*new)
-        if (bad := first_bad(names)) is not None:
-            # Looked for only now: the first edge that names it.
+        if (bad := first_invalid_name(names)) is not None:
+            # Search for the first edge that names it only now, as this is the rare case.
             edge = int(np.flatnonzero((sources == before + bad) | (destinations == before + bad))[0])
-            raise refusal(names, bad, batch.place(edge))
+            raise invalid_name_error(names, bad, batch.locate(edge))
         self._names.append(names)
         return sources, destinations
 
@@ -354,15 +358,15 @@ def make_numbering(
     memory_bytes: int | None = None,
     scratch: Path | None = None,
 ) -> AnyNumbering:
-    """The numbering for ``ids`` as given to ``open_edges``, whose result says whether they are ``strings``."""
+    """The numbering for the option ``ids`` of ``open_edges``; ``strings``: whether the source has names."""
     if strings:
         return MappedNames(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch)
     if ids == "map" or (ids == "auto" and vertices is not None):
         return MappedNumbers(vertices=vertices, fixed=fixed, memory_bytes=memory_bytes)
     if vertices is not None:
         raise DataError(
-            f"a list of vertices gives numbers to ids, but {given('ids', 'dense')} says they have them. Drop one of "
-            "both."
+            f"a list of vertices numbers the ids, but with {given('ids', 'dense')} they are numbers already. Drop one "
+            "of the two."
         )
     return DenseIds(num_vertices)
 
@@ -370,4 +374,4 @@ def make_numbering(
 def _tokens_of(batch: EdgeBatch) -> tuple[Tokens, Tokens]:
     if isinstance(batch.source, Tokens) and isinstance(batch.destination, Tokens):
         return batch.source, batch.destination
-    raise DataError(f"the edges have numbers for ends, but names were asked for. Number them by {given('ids', 'map')}.")
+    raise DataError(f"the ends of edges are numbers, but names are expected. Number them by {given('ids', 'map')}.")

@@ -1,11 +1,7 @@
-"""Rows of vertices on their way from the order of the input to that of the store: the same one, or another.
+"""The vertex order of a store: that of the input or by descending degree, applied to rows and ids out of core.
 
-Another order is made as an external sort is: rows are dealt out, as they come, to regions of a scratch file, each for a
-range of new numbers and small enough to be put in order in memory.
-
-The ids that vertices had in the input, kept beside the graph.
-
-The order of vertices by falling degree, found in a pass over edges on disk.
+Rows are permuted like in an external sort: they are distributed to regions of a scratch file, each for a range of new
+numbers and small enough to be sorted in memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,39 +19,39 @@ from dorylus.ingest.numbering import BLOCK_IDS, DenseIds
 from dorylus.ingest.scratch import EdgeScratch, ScratchFile
 from dorylus.progress import StageProgress, Tell
 
-STEP = 1 << 12  # names whose lengths are added up at a time
-MOST_NAMES = 1 << 20  # of a region
+STEP = 1 << 12  # names whose lengths are summed at a time
+MOST_NAMES = 1 << 20  # names of a region
 
 
 class VertexOrder(Protocol):
-    """Gives what comes by the numbers of the input in the order of the store."""
+    """Converts rows and masks from the order of the input to the order of the store."""
 
     def rows(self, blocks: Iterable[AnyArray], dtype: Any, row_shape: tuple[int, ...]) -> Iterable[AnyArray]:
-        """The rows of blocks, which are of ``dtype`` and ``row_shape``, in other blocks."""
+        """The rows of ``blocks``, which have ``dtype`` and ``row_shape``, in the order of the store."""
         ...
 
     def mask(self, mask: BoolArray) -> BoolArray:
-        """A bool a vertex."""
+        """A mask in the order of the store."""
         ...
 
 
-class AsGiven:
+class InputOrder:
     """The order of the input."""
 
     def rows(self, blocks: Iterable[AnyArray], dtype: Any, row_shape: tuple[int, ...]) -> Iterable[AnyArray]:
-        """The blocks as they are."""
+        """The blocks unchanged."""
         return blocks
 
     def mask(self, mask: BoolArray) -> BoolArray:
-        """The mask as it is."""
+        """The mask unchanged."""
         return mask
 
 
 class Reordered:
-    """Another order (int32 [N], new number -> old); regions take ``memory_bytes`` and lie in a file in ``folder``."""
+    """A new order (int32 [N], new number -> old), applied in ``memory_bytes`` with a scratch file in ``folder``."""
 
     def __init__(self, order: IdArray, memory_bytes: int, folder: Path) -> None:
-        self.order, self.place = order, inverse(order, order.size)
+        self.order, self.new_numbers = order, inverse(order, order.size)
         self._memory_bytes, self._folder = memory_bytes, folder
 
     def rows(self, blocks: Iterable[AnyArray], dtype: Any, row_shape: tuple[int, ...]) -> Iterator[AnyArray]:
@@ -66,18 +62,18 @@ class Reordered:
         firsts = np.arange(0, self.order.size, step)
         with _Regions(self, firsts, firsts * row_bytes, self._folder) as regions:
             for block in blocks:
-                for region, some in regions.deal(len(block)):
+                for region, some in regions.distribute(len(block)):
                     regions.put(region, raw_bytes(block[some], dtype))
             for _, rank, raw in regions:
                 yield np.frombuffer(raw, dtype).reshape(-1, *row_shape)[rank]
 
     def names(self, blocks: Callable[[], Iterable[Tokens]]) -> Iterator[Tokens]:
-        """The names by new number; they are gone through twice."""
+        """The names by new number; ``blocks`` is iterated twice."""
         lengths = self._lengths(blocks())
-        firsts, begins = self._cut(lengths, max(1, self._memory_bytes // 32))
+        firsts, begins = self._region_bounds(lengths, max(1, self._memory_bytes // 32))
         with _Regions(self, firsts, begins, self._folder) as regions:
             for block in blocks():
-                for region, some in regions.deal(len(block)):
+                for region, some in regions.distribute(len(block)):
                     regions.put(region, block.take(some).bytes.data)
             for old, rank, raw in regions:
                 offsets = np.concatenate([[0], np.cumsum(lengths[old], dtype=np.int64)])
@@ -87,8 +83,8 @@ class Reordered:
         """The mask by new number."""
         return mask[self.order]
 
-    def _cut(self, lengths: NDArray[np.int32], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """(first new numbers, first bytes) of regions of about ``most`` bytes, none of too many names."""
+    def _region_bounds(self, lengths: NDArray[np.int32], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(first new numbers, first bytes) of regions of about ``most`` bytes and at most MOST_NAMES names."""
         firsts, begins, total = [0], [0], 0
         for begin in range(0, self.order.size, STEP):
             if total - begins[-1] >= most or begin - firsts[-1] >= MOST_NAMES:
@@ -106,35 +102,35 @@ class Reordered:
 
 
 class _Regions:
-    """Regions of a file, from the bytes ``begins`` on, for rows whose new numbers are from ``firsts`` on."""
+    """Regions of a scratch file: region i starts at byte ``begins[i]`` and holds new numbers from ``firsts[i]``."""
 
     def __init__(self, vertices: Reordered, firsts: NDArray[np.int64], begins: NDArray[np.int64], folder: Path) -> None:
         self._vertices, self._firsts, self._begins, self._ends = vertices, firsts, begins, begins.copy()
-        self._dealt = 0
+        self._distributed = 0
         self._file = ScratchFile(folder)
 
-    def deal(self, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """The positions of the next ``count`` rows by the region they belong to."""
-        new = self._vertices.place[self._dealt : self._dealt + count]
-        self._dealt += count
+    def distribute(self, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """(region, positions) of the next ``count`` rows."""
+        new = self._vertices.new_numbers[self._distributed : self._distributed + count]
+        self._distributed += count
         region = np.searchsorted(self._firsts, new, side="right") - 1
         by_region = np.argsort(region, kind="stable")
-        cuts = np.flatnonzero(np.diff(region[by_region], prepend=-1, append=-1))
-        for begin, end in pairwise(cuts.tolist()):
+        bounds = np.flatnonzero(np.diff(region[by_region], prepend=-1, append=-1))
+        for begin, end in pairwise(bounds.tolist()):
             yield int(region[by_region[begin]]), by_region[begin:end]
 
     def put(self, region: int, raw: memoryview) -> None:
-        """Adds rows to a region."""
+        """Append rows to a region."""
         self._file.write(raw, int(self._ends[region]))
         self._ends[region] += len(raw)
 
     def __iter__(self) -> Iterator[tuple[IdArray, NDArray[np.int64], bytes]]:
-        """Of each region: the old numbers of its rows as they lie, which of them comes at each place, their bytes."""
+        """Per region: the old numbers of its rows in file order, the permutation to the new order, the rows' bytes."""
         bounds = [*self._firsts.tolist(), self._vertices.order.size]
         for (first, last), begin, end in zip(pairwise(bounds), self._begins, self._ends, strict=True):
-            wanted = self._vertices.order[first:last]
-            lying = np.sort(wanted)
-            yield lying, np.searchsorted(lying, wanted), self._file.read(int(begin), int(end - begin))
+            new_order = self._vertices.order[first:last]
+            stored = np.sort(new_order)
+            yield stored, np.searchsorted(stored, new_order), self._file.read(int(begin), int(end - begin))
 
     def __enter__(self) -> "_Regions":
         return self
@@ -143,30 +139,30 @@ class _Regions:
         self._file.close()
 
 
-def write_ids(folder: NewFolder, numbering: Numbering, num_vertices: int, order: AsGiven | Reordered) -> bool:
-    """Writes the arrays of ids that are not the vertices' numbers; whether there are such.
+def write_ids(folder: NewFolder, numbering: Numbering, num_vertices: int, order: InputOrder | Reordered) -> bool:
+    """Write the original ids if they differ from the vertices' numbers; returns whether they do.
 
-    A numbering that gave ids their numbers has ``original()``: blocks of int64, or :class:`Tokens`.
+    A numbering that assigned numbers has ``original()``: blocks of int64, or :class:`Tokens`.
     """
     original = getattr(numbering, "original", None)
     if original is None or isinstance(numbering, DenseIds):
         return _write_numbers(folder, order)
     if numbering.num_vertices != num_vertices:
         raise DataError(
-            f"the edges name {numbering.num_vertices:,} vertices, but the graph is to have {num_vertices:,}: give a "
-            "file with the ids of all vertices, or leave num_vertices out."
+            f"the edges name {numbering.num_vertices:,} vertices, but the graph has {num_vertices:,}: give a file "
+            "with the ids of all vertices, or leave num_vertices out."
         )
     blocks = iter(original())
     first = next(blocks, np.empty(0, np.int64))
     if isinstance(first, Tokens):
-        _write_texts(folder, order.names(original) if isinstance(order, Reordered) else chain((first,), blocks))
+        _write_names(folder, order.names(original) if isinstance(order, Reordered) else chain((first,), blocks))
     else:
         _write_array(folder, order.rows(chain((first,), blocks), "<i8", ()))
     return True
 
 
-def called(numbering: Numbering, number: int) -> str:
-    """What the input calls the vertex with a number."""
+def original_id(numbering: Numbering, number: int) -> str:
+    """The id in the input of the vertex with a number, for error messages."""
     for block in getattr(numbering, "original", lambda: ())():
         if number < len(block):
             return format_id(block[number])
@@ -174,8 +170,8 @@ def called(numbering: Numbering, number: int) -> str:
     return str(number)
 
 
-def _write_numbers(folder: NewFolder, order: AsGiven | Reordered) -> bool:
-    """Numbers need no ids, unless vertices get others."""
+def _write_numbers(folder: NewFolder, order: InputOrder | Reordered) -> bool:
+    """Numeric ids are stored only if the vertices are renumbered."""
     if not isinstance(order, Reordered):
         return False
     old = order.order
@@ -189,38 +185,38 @@ def _write_array(folder: NewFolder, blocks: Iterable[Any]) -> None:
             writer.write(block)
 
 
-def _write_texts(folder: NewFolder, blocks: Iterable[Tokens]) -> None:
-    with folder.array("ids.offsets", "<i8") as offsets, folder.array("ids.bytes", "|u1") as texts:
+def _write_names(folder: NewFolder, blocks: Iterable[Tokens]) -> None:
+    with folder.array("ids.offsets", "<i8") as offsets, folder.array("ids.bytes", "|u1") as names:
         offsets.write(np.zeros(1, np.int64))
         for block in blocks:
             begin, end = int(block.offsets[0]), int(block.offsets[-1])
-            offsets.write(block.offsets[1:] - begin + texts.num_rows)
-            texts.write(block.bytes[begin:end])
+            offsets.write(block.offsets[1:] - begin + names.num_rows)
+            names.write(block.bytes[begin:end])
 
 
 BYTES_PER_VERTEX = 12
-"""What is in memory at most: a degree and a number, or two numbers and the length of a name."""
+"""The most memory of a reordering: a degree and a number, or two numbers and the length of a name."""
 
 OFFSETS_AT_ONCE = 1 << 20
 
 
 def degree_order(edges: EdgeScratch, num_vertices: int, tell: Tell, *, loops: bool = True) -> IdArray:
-    """int32 [N], new number -> old: most edges first, in and out, those with as many by their old numbers.
+    """int32 [N], new number -> old: by descending in- plus out-degree, ties by old number.
 
-    Edges that are repeated count as often as they come, and those to oneself only with ``loops``.
+    Repeated edges count each time, self loops only with ``loops``.
     """
     keys, total, done = np.zeros(num_vertices, np.int64), edges.num_edges, 0
     for rows, columns, _ in edges.blocks():
         counted = slice(None) if loops else rows != columns
         for ends in (rows, columns):
-            np.subtract.at(keys, ends[counted].astype(np.intp), 1)  # numbers of other types take it five times as long
+            np.subtract.at(keys, ends[counted].astype(np.intp), 1)  # other index types are five times slower
         done += rows.size
         tell(StageProgress("counting degrees", done, total, "edges"))
     return _sorted_by(keys)
 
 
 def _sorted_by(keys: NDArray[np.int64]) -> IdArray:
-    """The places of ``keys``, least first and stable, sorted within the array itself: it is not needed any more."""
+    """The stable argsort of ``keys``, computed in place: ``keys`` is overwritten."""
     np.maximum(keys, -(1 << 31), out=keys)
     order = np.empty(keys.size, np.int32)
     steps = [slice(begin, begin + OFFSETS_AT_ONCE) for begin in range(0, keys.size, OFFSETS_AT_ONCE)]

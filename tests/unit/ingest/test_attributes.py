@@ -236,7 +236,7 @@ def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkey
 
 def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:
     path = npy(tmp_path, "features", np.zeros((N, 1)))
-    with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one a vertex"):
+    with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one per vertex"):
         Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)
 
 
@@ -263,7 +263,7 @@ def test_a_flipped_bit_in_labels_with_checksums_is_refused_and_nothing_is_writte
     content = bytearray(path.read_bytes())
     content[content.index(values[3500:3510].tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+    with pytest.raises(DataError, match=r"x\.parquet.*CRC checksum.* Copy or write it again"):
         Graph.ingest(([0, 1], [1, 2]), tmp_path / "store", labels=path)
     assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
 

@@ -227,7 +227,7 @@ def test_texts_that_were_ids_are_kept(tmp_path: Path) -> None:
 
 
 def test_ids_for_other_vertices_than_there_are_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"name 4 vertices, but the graph is to have 9: give a file"):
+    with pytest.raises(DataError, match=r"name 4 vertices, but the graph has 9: give a file"):
         ingest(ArrayEdges(*EDGES), Named(np.arange(4)), tmp_path / "store", IngestSettings(num_vertices=9))
 
 

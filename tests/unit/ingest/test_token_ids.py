@@ -53,7 +53,7 @@ def test_a_table_of_names_keeps_its_memory() -> None:
 
 
 def test_numbers_are_refused_where_names_are_wanted() -> None:
-    with pytest.raises(DataError, match="have numbers for ends"):
+    with pytest.raises(DataError, match="ends of edges are numbers"):
         MappedNames().ends(batch_of([(0, 1)]))
 
 
@@ -113,5 +113,5 @@ def test_the_numbering_follows_from_what_is_asked_and_what_is_found() -> None:
     assert isinstance(make_numbering("auto", vertices=Listed([5])), MappedNumbers)
     assert isinstance(make_numbering("auto", strings=True), MappedNames)
     assert isinstance(make_numbering("map", strings=True), MappedNames)
-    with pytest.raises(DataError, match="ids='dense' says they have them"):
+    with pytest.raises(DataError, match="ids='dense' they are numbers already"):
         make_numbering("dense", vertices=Listed([5]))

@@ -58,9 +58,9 @@ def test_mapped_ids_do_not_depend_on_how_the_input_is_cut(given_edges: list[tupl
 
 def test_original_ids_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbering, "BLOCK_IDS", 3)
-    numbering = MappedNumbers()
-    numbering.ends(batch_of([(10, 20), (30, 40), (50, 60), (70, 10)]))
-    assert [block.tolist() for block in numbering.original()] == [[10, 20, 30], [40, 50, 60], [70]]
+    mapped = MappedNumbers()
+    mapped.ends(batch_of([(10, 20), (30, 40), (50, 60), (70, 10)]))
+    assert [block.tolist() for block in mapped.original()] == [[10, 20, 30], [40, 50, 60], [70]]
     assert [block.tolist() for block in DenseIds(4).original()] == [[0, 1, 2], [3]]
 
 
@@ -93,6 +93,6 @@ def test_a_table_that_would_pass_its_memory_is_refused() -> None:
 
 
 def test_names_are_refused_where_numbers_are_wanted() -> None:
-    for numbering in (DenseIds(), MappedNumbers()):
-        with pytest.raises(DataError, match="have names for ends"):
-            numbering.ends(batch_of([("a", "b")]))
+    for each in (DenseIds(), MappedNumbers()):
+        with pytest.raises(DataError, match="the ends of edges are names"):
+            each.ends(batch_of([("a", "b")]))

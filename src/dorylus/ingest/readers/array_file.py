@@ -1,9 +1,8 @@
-"""Edges in NumPy's files: an array [E, 2] or [2, E] in .npy, read in blocks and never whole.
+"""Edges in array files, read in blocks: NumPy's .npy and .npz, and raw binary pairs.
 
-An .npz archive holds such an array as `edges` or `edge_index`, or one array for `source` and one for `destination`,
-perhaps with `weight`. Where an array is 2 by 2, its rows are the edges.
-
-The header of an array in NumPy's format, which says where in the file each number lies.
+A .npy file holds an array [E, 2] or [2, E]. An .npz archive holds such an array as `edges` or `edge_index`, or arrays
+`source` and `destination`, and an optional `weight`. In a 2 by 2 array the rows are the edges. Raw binary files hold
+pairs of little-endian numbers without a header.
 """
 
 import io
@@ -20,17 +19,17 @@ from numpy.lib import format as npy_format
 
 from dorylus.errors import DataError, given
 from dorylus.graph import AnyArray
-from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, counted
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, locate_by_number
 from dorylus.ingest.readers.input_file import PageCache
 from dorylus.ingest.readers.options import VERTICES, ReadOptions, check_integer_type, checked_ids, checked_weights
 
 BATCH_ROWS = MAX_EDGES // 2  # a batch of raw numbers, its ends and the ends before it are in memory at once
 MAGIC_BYTES = 64 << 10
-_MOST_DIMENSIONS = 64  # of an array of NumPy's
+_MOST_DIMENSIONS = 64  # the most that NumPy supports
 
 
 class NpyHeader(NamedTuple):
-    """Type, shape, and where the numbers begin."""
+    """The header of a .npy array: type, shape, order, and the offset of its numbers."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -39,7 +38,7 @@ class NpyHeader(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Of the numbers."""
+        """The bytes of the numbers."""
         return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
 
 
@@ -56,7 +55,7 @@ def read_header(file: IO[bytes], path: Path, what: str = "it") -> NpyHeader:
             raise ValueError("a shape that no array has")
     except (ValueError, TypeError, SyntaxError, RecursionError, OverflowError, TokenError) as error:
         raise DataError(
-            f"cannot read {path} as NumPy's: {what} has no good header ({error}). Save it with np.save."
+            f"cannot read {path} as a NumPy file: {what} has an invalid header ({error}). Save it with np.save."
         ) from error
     return NpyHeader(dtype, shape, fortran, start.tell())
 
@@ -66,7 +65,7 @@ SHAPES = "Edges are of shape [edges, 2] or [2, edges]"
 
 
 class Vector(NamedTuple):
-    """One end of every edge: a column of rows of ``width`` numbers, from byte ``begin`` of a member on."""
+    """One end of every edge: a column of rows of ``width`` numbers that start at byte ``begin`` of a member."""
 
     member: str
     header: NpyHeader
@@ -102,10 +101,10 @@ class NpyEdges:
             for row in range(0, count, BATCH_ROWS):
                 rows = min(BATCH_ROWS, count - row)
                 yield self._batch(files, row, rows, size * (row + rows) // count)
-                cache.drop()  # whole: both ends, and members of an archive, may lie far apart
+                cache.drop()  # the whole file: both ends, and members of an archive, may be far apart
 
     def _batch(self, files: list[IO[bytes]], row: int, rows: int, bytes_read: int) -> EdgeBatch:
-        if self._vectors[0].width == 2:  # both ends lie in one row: read it once
+        if self._vectors[0].width == 2:  # both ends are in one row: read it once
             pairs = self._read(files[0], self._vectors[0], rows)
             ends = [pairs[:, vector.column] for vector in self._vectors[:2]]
         else:
@@ -114,7 +113,7 @@ class NpyEdges:
         weight = None
         if self.weighted:
             weight = checked_weights(self.path, self._read(files[2], self._vectors[2], rows)[:, 0], row)
-        return EdgeBatch(source, destination, weight, bytes_read, counted(row, f"{self.path}, row"))
+        return EdgeBatch(source, destination, weight, bytes_read, locate_by_number(row, f"{self.path}, row"))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
         found = np.empty((rows, vector.width), vector.header.dtype)
@@ -124,13 +123,13 @@ class NpyEdges:
         return found
 
     def _fill(self, file: IO[bytes], piece: memoryview) -> None:
-        """Reads one piece; of an archive, unpacking takes several times as much as is asked for."""
+        """Read one piece; decompressing an archive takes several times its size."""
         try:
             data = file.read(piece.nbytes)
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-            raise DataError(f"{self.path} is damaged: {error}. Copy it whole.") from error
+            raise DataError(f"{self.path} is damaged: {error}. Copy it again.") from error
         if len(data) != piece.nbytes:
-            raise DataError(f"{self.path} ends early: it was cut short while it was read. Copy it whole.")
+            raise DataError(f"{self.path} ends early: it was truncated while it was read. Copy it again.")
         piece[:] = data
 
     def _find(self) -> tuple[Vector, ...]:
@@ -141,8 +140,8 @@ class NpyEdges:
         check_integer_type(self.path, "the array", header.dtype, self._options.ids_are)
         if self.path.stat().st_size != header.begin + header.num_bytes:
             raise DataError(
-                f"{self.path} has {self.path.stat().st_size:,} bytes, but its header speaks of an array that ends at "
-                f"{header.begin + header.num_bytes:,}. Copy it whole."
+                f"{self.path} has {self.path.stat().st_size:,} bytes, but its header describes an array that ends at "
+                f"{header.begin + header.num_bytes:,}. Copy it again."
             )
         if self._options.columns == VERTICES and len(header.shape) == 1:
             return (Vector("", header, header.begin, header.shape[0], 1, 0),) * 2
@@ -168,21 +167,21 @@ class NpzEdges(NpyEdges):
                 names = [name.removesuffix(".npy") for name in archive.namelist()]
             headers = {name: self._header(name) for name in names}
         except (OSError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-            raise DataError(f"cannot read {self.path} as an archive of arrays: {error}. Copy it whole.") from error
+            raise DataError(f"cannot read {self.path} as an archive of arrays: {error}. Copy it again.") from error
         for whole in ("edges", "edge_index"):
             if whole in headers:
                 ends, weight = pair_of(self.path, whole, headers[whole]), self._single(headers, ("weight",))
                 if weight and weight[0].num_rows != ends[0].num_rows:
                     raise DataError(
                         f"{self.path}: weight has {weight[0].num_rows:,} numbers for {ends[0].num_rows:,} edges. Give "
-                        "one an edge."
+                        "one per edge."
                     )
                 return (*ends, *weight)
         vectors = self._single(headers, ("source", "destination", "weight"))
         if [vector.member for vector in vectors[:2]] != ["source", "destination"]:
             raise DataError(
                 f"{self.path} has the arrays {', '.join(names) or 'nothing'}. An archive of edges has edges or "
-                "edge_index, or source and destination; perhaps weight."
+                "edge_index, or source and destination, and optionally weight."
             )
         return vectors
 
@@ -191,10 +190,10 @@ class NpzEdges(NpyEdges):
         for name, header in found.items():
             if len(header.shape) != 1 or header.dtype.kind not in "iuf":
                 raise DataError(
-                    f"{self.path}: {name} is {header.dtype} of shape {list(header.shape)}. Give a number an edge."
+                    f"{self.path}: {name} is {header.dtype} of shape {list(header.shape)}. Give one number per edge."
                 )
         if len({header.shape for header in found.values()}) > 1:
-            raise DataError(f"{self.path}: {', '.join(found)} differ in length. Give one of each an edge.")
+            raise DataError(f"{self.path}: {', '.join(found)} differ in length. Give one of each per edge.")
         return tuple(Vector(name, header, header.begin, header.shape[0], 1, 0) for name, header in found.items())
 
     def _header(self, name: str) -> NpyHeader:
@@ -206,10 +205,10 @@ class NpzEdges(NpyEdges):
         try:
             return archive.open(f"{member}.npy")
         finally:
-            archive.close()  # the member keeps the file open for as long as it is read
+            archive.close()  # the member keeps the file open while it is read
 
     def _seek(self, file: IO[bytes], begin: int) -> None:
-        # By reading: an archive's member that was sought in is no longer checked against its sum.
+        # By reading: after a seek, an archive's member is no longer compared with its checksum.
         while begin > 0 and (part := file.read(min(begin, PIECE_BYTES))):
             begin -= len(part)
 
@@ -222,7 +221,7 @@ def pair_of(path: Path, member: str, header: NpyHeader) -> tuple[Vector, Vector]
     check_integer_type(path, member or "the array", dtype)
     by_edge = shape[1] == 2
     count = shape[0] if by_edge else shape[1]
-    if by_edge != fortran:  # source and destination of an edge lie side by side
+    if by_edge != fortran:  # source and destination of an edge are adjacent
         first, second = (Vector(member, header, header.begin, count, 2, column) for column in (0, 1))
     else:
         half = count * dtype.itemsize
@@ -249,7 +248,7 @@ class BinaryEdges:
         if size % pair:
             raise DataError(
                 f"{path} has {size:,} bytes, which is not a whole number of pairs of {self._dtype.name} ({pair} bytes "
-                f"each). Give its type by {given('dtype', ...)}, or copy it whole."
+                f"each). Give its type by {given('dtype', ...)}, or copy it again."
             )
         self.num_edges: int | None = size // pair
 
@@ -260,13 +259,13 @@ class BinaryEdges:
                 ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
                 source, destination = (checked_ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
                 cache.behind(file.tell())
-                yield EdgeBatch(source, destination, None, file.tell(), counted(row, f"{self.path}, row"))
+                yield EdgeBatch(source, destination, None, file.tell(), locate_by_number(row, f"{self.path}, row"))
                 row += len(ends)
-                del pairs, ends, source, destination  # before the next are read
+                del pairs, ends, source, destination  # free them before the next are read
 
 
 def _read_up_to(file: Any, count: int) -> bytearray:
-    """The next ``count`` bytes, or what is left: a raw read may give less than asked."""
+    """The next ``count`` bytes, or the rest of the file: a raw read may return fewer bytes than requested."""
     content, done = bytearray(count), 0
     with memoryview(content) as room:
         while done < count and (got := file.readinto(room[done:])):
@@ -279,8 +278,7 @@ def _binary_dtype(path: Path, options: ReadOptions) -> np.dtype[Any]:
     dtype = DTYPE_BY_SUFFIX.get(path.suffix.lower()) if options.dtype is None else options.dtype
     if dtype is None:
         raise DataError(
-            f"{path} is raw binary, whose type cannot be seen. Give {given('dtype', 'int32')} or "
-            f"{given('dtype', 'int64')}, or call the file "
-            ".i32 or .i64."
+            f"{path} is raw binary, whose type cannot be detected. Give {given('dtype', 'int32')} or "
+            f"{given('dtype', 'int64')}, or name the file .i32 or .i64."
         )
     return dtype

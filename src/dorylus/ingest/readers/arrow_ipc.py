@@ -1,7 +1,4 @@
-"""The edges of Arrow's own files and streams (.arrow, .feather).
-
-What the messages of an Arrow file or stream take to decode, told by their headers before any is decoded.
-"""
+"""Edges in Arrow IPC files and streams (.arrow, .feather), and the memory to decode them, read from message headers."""
 
 import struct
 from collections.abc import Iterable, Iterator
@@ -11,32 +8,32 @@ from typing import Any
 
 from dorylus.errors import DataError
 from dorylus.ingest.batches import EdgeBatch, NoEdgesError, ReaderMemory
-from dorylus.ingest.readers.arrow import ArrowColumns, compute, damage_named, pyarrow
+from dorylus.ingest.readers.arrow import ArrowColumns, compute, naming_file, pyarrow
 from dorylus.ingest.readers.input_file import MappedFile
 from dorylus.ingest.readers.options import ReadOptions
 
 DICTIONARY, RECORD_BATCH = 2, 3  # kinds of messages
-UNPACKED_LENGTH = 8  # bytes before every packed buffer: how long it is unpacked, or -1 where it is not packed
+UNPACKED_LENGTH = 8  # bytes before every compressed buffer: its decompressed size, or -1 if it is stored uncompressed
 
 
 @dataclass(frozen=True)
 class MessageSize:
-    """Where a message lies, how much it stores, and what is made of it: nothing where it is used as it lies."""
+    """The position of a message, its stored size, and its decompressed size: 0 if it is used in place."""
 
     begin: int
     end: int
     stored: int
     unpacked: int
     dictionary: int | None
-    """Which dictionary it holds; None for a record batch."""
+    """The id of its dictionary; None for a record batch."""
     adds: bool
-    """Whether it adds to a dictionary, and does not replace it."""
+    """Whether it extends a dictionary instead of replacing it."""
 
 
 def held_bytes(sizes: Iterable[MessageSize], *, copied: bool) -> int:
-    """What a reader holds at most: all dictionaries, and the largest record batch that has to be unpacked.
+    """The peak memory of a reader: all dictionaries, and the largest record batch that has to be decompressed.
 
-    What is stored is in memory too while it is unpacked, twice where it is ``copied`` from the file.
+    The stored bytes are in memory too during decompression, twice if they are ``copied`` from the file.
     """
     dictionaries: dict[int, int] = {}
     largest = 0
@@ -53,7 +50,7 @@ def held_bytes(sizes: Iterable[MessageSize], *, copied: bool) -> int:
 def message_sizes(content: Any, num_batches: int | None, chosen: list[bool] | None) -> Iterator[MessageSize]:
     """The sizes of the messages in ``content``, a stream or, up to the last of ``num_batches``, a file.
 
-    ``chosen`` tells of each buffer of a record batch whether it is read; None: all are.
+    ``chosen``: for each buffer of a record batch, whether it is read; None: all are.
     """
     read_message = pyarrow().ipc.read_message
     while num_batches is None or num_batches > 0:
@@ -74,7 +71,7 @@ def message_sizes(content: Any, num_batches: int | None, chosen: list[bool] | No
 
 
 def chosen_buffers(types: list[Any], positions: tuple[int, ...]) -> list[bool] | None:
-    """Which buffers of a record batch are those of some columns; None where columns hold others, as lists do."""
+    """For each buffer of a record batch, whether it belongs to one of the columns; None if types are nested."""
     counts = [_num_buffers(kind) for kind in types]
     if None in counts:
         return None
@@ -90,7 +87,7 @@ def _num_buffers(kind: Any) -> int | None:
 
 
 def _sizes(batch: "_Table", body: Any, chosen: list[bool] | None) -> tuple[int, int]:
-    """(bytes stored, bytes unpacked, 0 where they are not packed) of the chosen buffers."""
+    """(stored bytes, decompressed bytes or 0 if they are not compressed) of the chosen buffers."""
     buffers = batch.pairs(2)
     if chosen is not None and len(chosen) == len(buffers):
         buffers = [each for each, is_read in zip(buffers, chosen, strict=True) if is_read]
@@ -104,7 +101,7 @@ def _sizes(batch: "_Table", body: Any, chosen: list[bool] | None) -> tuple[int, 
 
 @dataclass(frozen=True)
 class _Table:
-    """A table of a flatbuffer: fields by number, each left out where it has its default."""
+    """A table of a flatbuffer: fields by number; a field with its default value is absent."""
 
     content: memoryview
     start: int
@@ -115,11 +112,11 @@ class _Table:
         return cls(content, struct.unpack_from("<I", content, 0)[0])
 
     def has(self, field: int) -> bool:
-        return self._place(field) != 0
+        return self._offset(field) != 0
 
     def number(self, field: int, kind: str) -> int:
-        place = self._place(field)
-        return int(struct.unpack_from(f"<{kind}", self.content, place)[0]) if place else 0
+        offset = self._offset(field)
+        return int(struct.unpack_from(f"<{kind}", self.content, offset)[0]) if offset else 0
 
     def table(self, field: int) -> "_Table":
         return _Table(self.content, self._target(field))
@@ -128,15 +125,15 @@ class _Table:
         """A vector of pairs of 64-bit numbers."""
         if not self.has(field):
             return []
-        place = self._target(field)
-        (count,) = struct.unpack_from("<I", self.content, place)
-        return list(struct.iter_unpack("<qq", self.content[place + 4 : place + 4 + 16 * count]))
+        start = self._target(field)
+        (count,) = struct.unpack_from("<I", self.content, start)
+        return list(struct.iter_unpack("<qq", self.content[start + 4 : start + 4 + 16 * count]))
 
     def _target(self, field: int) -> int:
-        place = self._place(field)
-        return place + int(struct.unpack_from("<I", self.content, place)[0])
+        offset = self._offset(field)
+        return offset + int(struct.unpack_from("<I", self.content, offset)[0])
 
-    def _place(self, field: int) -> int:
+    def _offset(self, field: int) -> int:
         fields = self.start - struct.unpack_from("<i", self.content, self.start)[0]
         (size,) = struct.unpack_from("<H", self.content, fields)
         entry = 4 + 2 * field
@@ -145,12 +142,12 @@ class _Table:
 
 
 MAGIC, MAGIC_V1 = b"ARROW1", b"FEA1"
-FILE_START = 8  # the magic, and zeros
-SMALL_BYTES = 64 << 10  # a file of more has rows
+FILE_START = 8  # the magic bytes and padding
+SMALL_BYTES = 64 << 10  # a larger file has rows
 
 
 class ArrowEdges:
-    """The edges of a file or stream in Arrow's format; a record batch that is packed is unpacked whole."""
+    """The edges of an Arrow IPC file or stream; a compressed record batch is decompressed as a whole."""
 
     num_edges: int | None = None
 
@@ -160,12 +157,12 @@ class ArrowEdges:
             start = file.read(len(MAGIC))
         if start.startswith(MAGIC_V1):
             raise DataError(
-                f"{path} is of Feather's first version, which had no batches. Write it again, as with "
+                f"{path} is a Feather version 1 file, which has no batches. Write it again, as with "
                 "pyarrow.feather.write_feather(table, path)."
             )
         self._is_file = start == MAGIC
-        with damage_named(path), MappedFile(path) as mapped:
-            mapped.sparsely()
+        with naming_file(path), MappedFile(path) as mapped:
+            mapped.disable_read_ahead()
             schema = self._open(mapped).schema
             self._columns = ArrowColumns(path, schema, options)
             sizes = self._sizes(mapped, schema)
@@ -174,7 +171,7 @@ class ArrowEdges:
         batches = [size for size in sizes if size.dictionary is None]
         self._ends_at = [size.end for size in batches]
         self._dictionaries_end = batches[0].begin if batches else 0
-        # To choose columns, pyarrow copies them: worth it only where the others would be unpacked.
+        # pyarrow copies chosen columns: worth it only if the others would be decompressed.
         chosen = sorted(set(self._columns.positions))
         packed = any(size.unpacked for size in batches)
         self._chosen = chosen if packed and len(chosen) < len(schema.names) else None
@@ -190,7 +187,7 @@ class ArrowEdges:
         with MappedFile(self.path) as mapped:
             batches = self._batches(mapped)
             while True:
-                with damage_named(self.path):
+                with naming_file(self.path):
                     batch, begin, end = next(batches, (None, 0, 0))
                 if batch is None:
                     return
@@ -200,14 +197,14 @@ class ArrowEdges:
                 row += batch.num_rows
 
     def _sizes(self, mapped: MappedFile, schema: Any) -> list[MessageSize]:
-        """What all record batches and dictionaries take."""
+        """The sizes of all record batches and dictionaries."""
         content = pyarrow().BufferReader(mapped.content)
         num_batches = self._open(mapped).num_record_batches if self._is_file else None
         content.seek(FILE_START if self._is_file else 0)
         return list(message_sizes(content, num_batches, chosen_buffers(schema.types, self._columns.positions)))
 
     def _batches(self, mapped: MappedFile) -> Iterator[tuple[Any, int, int]]:
-        """(record batch, where it begins and ends in the file)."""
+        """(record batch, its first and last byte in the file)."""
         reader = self._open(mapped, self._chosen)
         size, count = len(mapped.content), len(self._ends_at)
         for number, end in enumerate(self._ends_at):
@@ -218,16 +215,16 @@ class ArrowEdges:
             yield batch, begin, size if self._is_file and number == count - 1 else end
 
     def _open(self, mapped: MappedFile, columns: list[int] | None = None) -> Any:
-        """A reader of some columns, or of all; what is not packed it takes as it lies in the file."""
+        """A reader of some or all columns; uncompressed data is used in place."""
         ipc, content = pyarrow().ipc, pyarrow().BufferReader(mapped.content)
         options = ipc.IpcReadOptions(use_threads=False, included_fields=columns)
         return (ipc.open_file if self._is_file else ipc.open_stream)(content, options=options)
 
 
 def _check(column: Any) -> None:
-    """Refuse a column whose offsets or indices lead out of it: pyarrow takes what lies in a file on trust.
+    """Refuse a column whose offsets or indices are out of bounds: pyarrow does not check them.
 
-    Whether names are UTF-8 is looked at later, where the row is known.
+    UTF-8 is checked later, where the row is known.
     """
     pa = pyarrow()
     kind = column.type
@@ -236,7 +233,7 @@ def _check(column: Any) -> None:
         if len(column.indices):
             lowest, highest = (each.as_py() for each in compute().min_max(column.indices).values())
             if lowest is not None and not 0 <= lowest <= highest < len(column.dictionary):
-                raise ValueError(f"an index of a dictionary of {len(column.dictionary)} leads out of it.")
+                raise ValueError(f"an index is outside its dictionary of {len(column.dictionary)}.")
         _check(column.dictionary)
     elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
         column.validate()

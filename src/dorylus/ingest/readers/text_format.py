@@ -1,7 +1,4 @@
-"""What the first lines of a text tell: what separates fields, whether there is a header, numbers or names, weights.
-
-Text files that may be packed (.gz, .bz2, .zst, .lz4), read as plain bytes; positions are those on disk.
-"""
+"""Detection of a text file's format from its first lines: delimiter, header, columns, numbers or names, weights."""
 
 import csv
 import re
@@ -13,7 +10,7 @@ from pathlib import Path
 from dorylus.backends import TextForm
 from dorylus.errors import DataError, given
 from dorylus.ingest.batches import NoEdgesError
-from dorylus.ingest.readers.input_file import UnpackedFile, packing
+from dorylus.ingest.readers.input_file import DecompressedFile, compression
 from dorylus.ingest.readers.options import VERTICES, ReadOptions, are_columns_reversed, check_column_order, pick_columns
 
 BOM = b"\xef\xbb\xbf"
@@ -23,12 +20,12 @@ SAMPLE_BYTES = 64 << 10
 SAMPLE_LINES = 100
 NUMERIC = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 HEADINGS = {"source", "src", "from", "source_id", "src_id", "from_id", "fromnodeid", "start", "head", "node1", "u"}
-"""What a first column may be called: where ends are names, nothing else tells a header from an edge."""
+"""Names of a first column: where ends are names, only these distinguish a header from an edge."""
 
 
 @dataclass(frozen=True)
 class TextStart:
-    """How a file is to be read, and how much lies before its first edge."""
+    """The format of a file, and the bytes and lines before its first edge."""
 
     form: TextForm
     strings: bool
@@ -39,15 +36,15 @@ class TextStart:
 
 @dataclass(frozen=True)
 class TextLine:
-    """A line that holds something, and how many bytes and lines end with it."""
+    """A line with content, and the bytes and lines up to its end."""
 
     text: str
     end: int
     number: int
 
 
-def look_at(path: Path, options: ReadOptions) -> TextStart:
-    """Look at the first lines of a file."""
+def detect_format(path: Path, options: ReadOptions) -> TextStart:
+    """Detect the format of a file from its first lines."""
     before, lines = _first_lines(path, options)
     separator = options.delimiter or _separator([line.text for line in lines], path, options)
     separator = None if separator == " " else separator
@@ -55,7 +52,7 @@ def look_at(path: Path, options: ReadOptions) -> TextStart:
     columns = _columns(path, rows[0], lines[0], options)
     header = _is_header(rows, columns, options) if options.header is None else options.header
     if header and len(rows) == 1:
-        raise _no_edge(path, options)
+        raise _header_only_error(path, options)
     if header:
         check_column_order(path, [rows[0][column] for column in columns], options)
     strings = _are_strings(rows[header:], columns, options)
@@ -67,36 +64,36 @@ def look_at(path: Path, options: ReadOptions) -> TextStart:
 
 
 def line_form(*, strings: bool) -> str:
-    """What each line gives, in words."""
+    """The content of a line, for error messages."""
     ends = "two names" if strings else "two vertex numbers from 0"
     return f"{ends} and, in every line or in none, a weight"
 
 
 def line_too_long(path: Path, number: int) -> DataError:
-    """The refusal of a line that no buffer holds."""
+    """The error for a line that is longer than the buffer."""
     return DataError(
         f"{path}, line {number:,}, has more than {LONGEST_LINE:,} bytes, the most a line may have: shorten it. A "
-        f"line is a comment, or gives {line_form(strings=False)}."
+        f"line is a comment, or has {line_form(strings=False)}."
     )
 
 
-def _no_edge(path: Path, options: ReadOptions) -> NoEdgesError:
-    """The refusal of a file that has a header alone."""
-    told = options.header or _by_name(options)
-    cure = "" if told else f" Or, if it is an edge, ingest the file with {given('header', False)}."
+def _header_only_error(path: Path, options: ReadOptions) -> NoEdgesError:
+    """The error for a file with only a header."""
+    certain = options.header or _by_name(options)
+    cure = "" if certain else f" Or, if it is an edge, ingest the file with {given('header', False)}."
     return NoEdgesError(f"{path} holds a header and no edge. Leave it out, or write it again.{cure}")
 
 
 def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[TextLine]]:
-    """(the bytes before the first line that counts, the first lines that hold something)."""
-    found: list[TextLine] = []
+    """(bytes before the first line that is read, the first lines with content)."""
+    first: list[TextLine] = []
     before = end = 0
     with closing(_raw_lines(path)) as lines:
         for number, line in enumerate(lines, start=1):
             if len(line) > LONGEST_LINE:
                 raise line_too_long(path, number)
             mark = _byte_order_mark(path, line) if number == 1 else 0
-            _need_lines(path, number, line.rstrip(b"\r\n"))
+            _check_text_line(path, number, line.rstrip(b"\r\n"))
             end += len(line)
             if number <= options.skip_lines:
                 before = end
@@ -104,18 +101,18 @@ def _first_lines(path: Path, options: ReadOptions) -> tuple[int, list[TextLine]]
             before = before or mark
             text = _without_comment(line[mark:].rstrip(b"\r\n").decode("utf-8", "replace"), options.comments)
             if text.strip():
-                found.append(TextLine(text, end, number))
-            if len(found) == SAMPLE_LINES:
+                first.append(TextLine(text, end, number))
+            if len(first) == SAMPLE_LINES:
                 break
-    if not found:
-        raise NoEdgesError(f"{path} holds no edge. Each line gives {line_form(strings=False)}.")
-    return before, found
+    if not first:
+        raise NoEdgesError(f"{path} holds no edge. Each line has {line_form(strings=False)}.")
+    return before, first
 
 
 def _raw_lines(path: Path) -> Generator[bytes, None, None]:
-    """Lines with their newlines; one that is too long comes in part."""
+    """Lines with their newlines; a line that is too long is returned in part."""
     rest = b""
-    with UnpackedFile(path) as file:
+    with DecompressedFile(path) as file:
         room = bytearray(SAMPLE_BYTES)
         while len(rest) <= LONGEST_LINE and (count := file.fill(memoryview(room))):
             *whole, rest = (rest + room[:count]).split(b"\n")
@@ -130,11 +127,11 @@ def _byte_order_mark(path: Path, line: bytes) -> int:
     return len(BOM) if line.startswith(BOM) else 0
 
 
-def _need_lines(path: Path, number: int, line: bytes) -> None:
-    """Refuses what is no text, or has other ends of lines."""
+def _check_text_line(path: Path, number: int, line: bytes) -> None:
+    """Refuse binary content, and lines that end in CR."""
     if b"\0" in line:
         raise DataError(
-            f"{path}, line {number:,} holds a zero byte, so it is not text. Give an edge a line; dorylus ingest "
+            f"{path}, line {number:,} holds a zero byte, so it is not text. Write one edge per line; dorylus ingest "
             f"reads binary pairs too, by {given('format', 'binary')}."
         )
     if b"\r" in line:
@@ -150,20 +147,20 @@ def _without_comment(line: str, comments: str) -> str:
 
 
 def _separator(lines: list[str], path: Path, options: ReadOptions) -> str | None:
-    suffix = (path.with_suffix("") if packing(path) else path).suffix.lower()
+    suffix = (path.with_suffix("") if compression(path) else path).suffix.lower()
     if "\t" in lines[0] and suffix in (".tsv", ".tab"):
         return "\t"
     if "," in lines[0]:
         return ","
-    blanks_in_names = all("\t" in line for line in lines) and any(
+    names_with_blanks = all("\t" in line for line in lines) and any(
         _is_phrase(f) for line in lines for f in line.split("\t")
     )
-    whole_lines = options.columns == VERTICES  # a name a line: blanks belong to it
-    return "\t" if blanks_in_names or whole_lines else None
+    whole_lines = options.columns == VERTICES  # one name per line, which may contain blanks
+    return "\t" if names_with_blanks or whole_lines else None
 
 
 def _is_phrase(field: str) -> bool:
-    """Whether a field has words, not all of them numbers."""
+    """Whether a field has several words that are not all numbers."""
     words = field.split()
     return len(words) > 1 and not all(NUMERIC.fullmatch(word) for word in words)
 
@@ -177,21 +174,21 @@ def _fields(path: Path, line: TextLine, separator: str | None) -> list[str]:
         return [field.strip() for field in next(csv.reader([line.text], delimiter=separator, skipinitialspace=True))]
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {line.number:,} cannot be cut into fields ({error}), so it is no list of edges. Each line "
-            f"gives {line_form(strings=False)}."
+            f"{path}, line {line.number:,} cannot be split into fields ({error}), so it is not a list of edges. Each "
+            f"line has {line_form(strings=False)}."
         ) from error
 
 
 def _columns(path: Path, fields: list[str], line: TextLine, options: ReadOptions) -> tuple[int, ...]:
     if len(fields) < 2 and options.columns is None:
-        cut = (
+        separator = (
             f"blanks, tabs or commas: for another, ingest the file with {given('delimiter', ...)}"
             if options.delimiter is None
             else f"the character of {given('delimiter', options.delimiter)}"
         )
         raise DataError(
-            f"{path}, line {line.number:,}: {line.text.strip()[:60]!r} is not an edge. Each line gives "
-            f"{line_form(strings=False)}. Fields are cut by {cut}."
+            f"{path}, line {line.number:,}: {line.text.strip()[:60]!r} is not an edge. Each line has "
+            f"{line_form(strings=False)}. Fields are separated by {separator}."
         )
     return pick_columns(path, fields, options)
 
@@ -219,7 +216,7 @@ def _are_strings(rows: list[list[str]], columns: tuple[int, ...], options: ReadO
 
 
 def _mostly_numeric(rows: list[list[str]], columns: tuple[int, ...]) -> bool:
-    """Whether half the lines have numbers for ends, so that another line is a mistake in a list of numbers."""
+    """Whether at least half the lines have numbers as ends; any other line is then a mistake."""
     whole = [row for row in rows if len(row) > max(columns[:2])]
     numeric = sum(all(NUMERIC.fullmatch(row[column]) for column in columns[:2]) for row in whole)
     return 2 * numeric >= len(rows)

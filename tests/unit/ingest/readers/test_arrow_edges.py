@@ -156,7 +156,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_is_refused(tmp_path: Path) -> N
     path = written_plain(tmp_path / "edges.parquet", checksums=True, **columns)
     assert open_edges(path).unchecked == []
     flipped_in(path, np.arange(500, 510).tobytes())
-    with pytest.raises(DataError, match=r"edges\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+    with pytest.raises(DataError, match=r"edges\.parquet.*CRC checksum.* Copy or write it again"):
         edges_of(open_edges(path))
 
 
