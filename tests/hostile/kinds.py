@@ -456,9 +456,9 @@ class Invocations:
         from dorylus.wire.keys import ClientKeys
 
         invocation = Invocation.from_header(given)
-        if invocation.errand is not None:
-            assert 0 <= invocation.errand.num_parts <= 1 << 20
-            keys = ClientKeys.from_header(invocation.errand.ports.keys)
+        if invocation.direct is not None:
+            assert 0 <= invocation.direct.num_parts <= 1 << 20
+            keys = ClientKeys.from_header(invocation.direct.ports.keys)
             moved = "b" * 40 in repr({name: each for name, each in given.items() if name != "keys"})
             assert moved or "b" * 40 not in repr(keys) + repr(invocation)
 

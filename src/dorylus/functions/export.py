@@ -107,9 +107,9 @@ def export(call: Call, torch_pools: Sequence[str] = ()) -> ExportedProgram:
 
 
 class Exports:
-    """The programs of a run: each is made at most once, by whichever thread asks first; the others wait for it.
+    """The programs of a run: each is made at most once, by the thread that asks first; the others wait for it.
 
-    A program made in an earlier run is taken from ``cache``; None keeps nothing on disk. ``torch_pools`` are the names
+    A program made in an earlier run is read from ``cache``; None keeps nothing on disk. ``torch_pools`` are the names
     of the pools that run a body which cannot be exported.
     """
 
@@ -192,7 +192,7 @@ def _explained(call: Call, make: Callable[[], ExportedProgram], torch_pools: Seq
         return make()
     except (ConfigError, TrainingError):
         raise
-    except Exception as error:  # whatever a user's body or a tracer raises
+    except Exception as error:  # of any kind: from a user's body, or from a tracer
         raise refusal(call, error, torch_pools) from error
 
 
@@ -215,7 +215,7 @@ def record(pure: Pure) -> str:
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes every operation with its arguments: tensors by number, constants by content, the rest in words."""
+    """Records every operation with its arguments: tensors by number, constants by content, the rest as text."""
 
     def __init__(self, arguments: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -237,7 +237,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
     def format(self, value: object) -> str:
-        """A value in words that are the same whenever the task is recorded."""
+        """A value as text that is the same whenever the task is recorded."""
         if isinstance(value, Tensor):
             number = self._numbers.get(place(value))
             return f"constant {self._content(value)}" if number is None else f"%{number}"

@@ -2,7 +2,7 @@
 
 The steps are make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
 torch.onnx (which knows the operations). Tracers patch torch while they work, so exports run one at a time. A body
-that no program can be made of is refused with the operation that stands in the way.
+that no program can be made of is refused with the operation that prevents it.
 """
 
 import logging
@@ -73,7 +73,7 @@ def _strip(message: Any) -> None:
 
 
 def _drop_identities(graph: Any) -> None:
-    """Let whoever makes a value give it its last name, where a node did nothing else.
+    """Remove nodes that only rename a value: the node that makes it gives it its last name.
 
     ONNX Runtime's optimiser does so too, but where an output is also read it loses its readers and refuses the model.
     """
@@ -171,12 +171,12 @@ def _is_size(node: fx.Node) -> bool:
 
 
 def _needed(pure: Pure, traced: fx.GraphModule) -> list[int]:
-    """The numbers of the arguments whose values are needed; the others are taken out."""
+    """The numbers of the arguments whose values are needed; the others are removed."""
     places = [node for node in traced.graph.nodes if node.op == "placeholder"]
     by_row = [place for name, place in zip(pure.inputs, places, strict=True) if is_cut_by_row(name)]
     in_use = [place for place in by_row if not all(map(_is_size, place.users))]
     for place in by_row:
-        for size in filter(_is_size, list(place.users)):  # the number of rows: any array in use can tell it
+        for size in filter(_is_size, list(place.users)):  # the number of rows: the same in any array in use
             size.replace_input_with(place, in_use[0] if in_use else by_row[0])
     needed = [index for index, place in enumerate(places) if place.users]
     for place in places:
@@ -198,7 +198,7 @@ def _alone() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Exporters tell what they do, by warnings and by loggers: users asked for neither."""
+    """Silences the warnings and loggers of exporters: users can do nothing about them."""
     loggers = [logging.getLogger(name) for name in _CHATTER]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -271,8 +271,8 @@ def _reason(error: BaseException) -> str:
         )
     if "ConstraintViolationError" in kinds:
         return "its operations depend on the number of rows (aten.sym_size: a loop over rows, int() or len() of them)"
-    told = "\n".join(str(each) for each in _causes(error))
-    operation = _OPERATION.search(told)
+    texts = "\n".join(str(each) for each in _causes(error))
+    operation = _OPERATION.search(texts)
     if operation is not None and kinds & {"DispatchError", "ConversionError"}:
         return f"ONNX has nothing for its operation {operation[1] or operation[2]}"
     where = f" ({operation[1] or operation[2]})" if operation is not None else ""

@@ -30,8 +30,8 @@ _LONG = 3.0  # a longer gap, in median latencies, is due to a call that hung, no
 class Measure:
     """What was measured over some calls.
 
-    ``gaps``: for each kind of call, their number and the busy seconds for each of them. ``queue``: how many calls waited on average; ``peak``: the most that were under way; ``waited``: the share of
-    calls that had to wait.
+    ``gaps``: for each kind of call, their number and the busy seconds for each of them. ``queue``: how many calls
+    waited on average; ``peak``: the most that were under way; ``waited``: the share of calls that had to wait.
     """
 
     limit: int

@@ -32,7 +32,7 @@ def deployments(monkeypatch):
 
         def _carry_out(self, calls):
             for call in calls:
-                self._tell(call)
+                self._announce(call)
             return list(calls)
 
     monkeypatch.setattr(aws, "Deployment", Deployment)

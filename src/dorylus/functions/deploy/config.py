@@ -1,9 +1,4 @@
-"""What a deployed function is to be.
-
-Where a function runs: which processor, which Python, and who brings that Python.
-
-What goes wrong between a wish for a function and the function.
-"""
+"""The settings of a deployed function, and the platform it runs on: processor, Python, and where that comes from."""
 
 import platform
 import re
@@ -59,7 +54,7 @@ def architecture_here() -> str:
 
 
 def on_aws(architecture: str | None = None, python: str | None = None) -> Platform:
-    """One of AWS's managed runtimes: as much like this machine as there is, where nothing is asked for."""
+    """One of AWS's managed runtimes: the nearest to this machine, where nothing is given."""
     nearest = PYTHON_HERE if PYTHON_HERE in PYTHONS else PYTHONS[0]
     return Platform(architecture or architecture_here(), python or nearest)
 

@@ -34,7 +34,7 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 STOP_S: Final = 10.0
 _POLL_S: Final = 0.05
-_STARTS: Final = 3  # a port that was free may be taken before it is used
+_STARTS: Final = 3  # a free port may be in use before it is listened on
 _HEALTH: Final = "/_ministack/health"
 _LOG: Final = "ministack.log"
 
@@ -111,8 +111,8 @@ class LocalFunctions:
 
 
 def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
         return port
 
 

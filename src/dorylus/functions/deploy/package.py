@@ -134,7 +134,7 @@ class Package:
 
     @property
     def code_sha256(self) -> str:
-        """The hash as Lambda tells it."""
+        """The hash as Lambda reports it."""
         return base64.b64encode(bytes.fromhex(self.sha256)).decode()
 
     def read(self) -> bytes:
@@ -180,9 +180,9 @@ def needs_download(platform: Platform, folder: Path | None = None) -> list[str]:
     if can_be_copied(names, platform):
         return []
     wheels = _wheels(folder or default_folder(), platform)
-    asked = requirements(names)
-    known = known_hashes(asked, wheels)
-    return [each for each in asked if found_in(wheels, each, known) is None]
+    needed = requirements(names)
+    known = known_hashes(needed, wheels)
+    return [each for each in needed if found_in(wheels, each, known) is None]
 
 
 def _entries(platform: Platform, folder: Path) -> dict[str, bytes]:

@@ -86,7 +86,7 @@ class DesiredState:
 
 @dataclass(frozen=True)
 class Found:
-    """What is there, as the services tell it; None or empty for what is not."""
+    """What is there, as the services report it; None or empty for what is not."""
 
     role: Mapping[str, Any] | None = None
     policy: Mapping[str, Any] | None = None
@@ -101,7 +101,7 @@ class Found:
 
 
 def trust() -> dict[str, Any]:
-    """Who may take the role: Lambda."""
+    """The trust policy of the role: Lambda may take it."""
     return _document({"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"})
 
 
@@ -230,13 +230,13 @@ def _function_calls(desired: DesiredState, found: Found) -> list[ApiCall]:
 
 
 def _concurrency_calls(desired: DesiredState, found: Found) -> list[ApiCall]:
-    asked, name = desired.config.concurrency, {"FunctionName": desired.config.name}
-    if asked == found.concurrency:
+    concurrency, name = desired.config.concurrency, {"FunctionName": desired.config.name}
+    if concurrency == found.concurrency:
         return []
-    why = f"{found.concurrency or 'no'} executions are reserved, desired {asked or 'none'}"
-    if asked is None:
+    why = f"{found.concurrency or 'no'} executions are reserved, desired {concurrency or 'none'}"
+    if concurrency is None:
         return [ApiCall("lambda", "delete_function_concurrency", name, why)]
-    arguments = {**name, "ReservedConcurrentExecutions": asked}
+    arguments = {**name, "ReservedConcurrentExecutions": concurrency}
     return [ApiCall("lambda", "put_function_concurrency", arguments, why)]
 
 
