@@ -65,7 +65,7 @@ def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_pat
     found = Scratch.of(str(tmp_path), 1000, asked=True)
     assert found.problem == (
         f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: files written there count against the limit as "
-        "much as what it makes room for. Name a folder on a disk, /var/tmp for one, as scratch_dir."
+        "much as the arrays that they replace. Name a folder on a disk, /var/tmp for one, as scratch_dir."
     )
     assert Scratch.of(str(tmp_path), 0, asked=True).problem == ""
 
