@@ -153,6 +153,6 @@ def _in_order(graph: Graph, order: IdArray | None, self_loops: bool) -> tuple[Of
 
 def inverse(order: IdArray, size: int) -> IdArray:
     """int32 [size]: the position of each number in ``order``, -1 for a number that it does not contain."""
-    place = np.full(size, -1, dtype=np.int32)
-    place[order] = np.arange(order.size, dtype=np.int32)
-    return place
+    positions = np.full(size, -1, dtype=np.int32)
+    positions[order] = np.arange(order.size, dtype=np.int32)
+    return positions

@@ -144,15 +144,15 @@ def compare_checksums(
     checked = manifest["blocks"]["bytes"] if sums else 1
     step = max(1, BLOCK_BYTES // checked) * checked
     for name, entry in entries.items():
-        found = begin = 0
+        crc = begin = 0
         for block in _file_blocks(folder, kind, name, step):
-            found, done = crc32(block, found), done + len(block)
+            crc, done = crc32(block, crc), done + len(block)
             if name in sums and (wrong := sums[name].first_wrong(block, begin)) is not None:
                 where = f"between bytes {wrong[0]:,} and {wrong[1]:,}"
                 raise kind.damaged(folder, f"the checksum of {name} differs {where} from the one in {SUMS_FILE}")
             begin += len(block)
             tell(done, total)
-        if found != entry["crc32"]:
+        if crc != entry["crc32"]:
             raise kind.damaged(folder, f"the checksum of {name} differs from the one in {kind.manifest}")
     return len(entries)
 
@@ -234,9 +234,9 @@ def _form(
     if entry["bytes"] != expected:
         why = f"{kind.manifest}, array {name!r} says bytes = {entry['bytes']}, but its type and shape make {expected}"
         raise kind.damaged(folder, why)
-    found = sizes.get(file, -1)
-    if found != expected:
-        state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
+    size = sizes.get(file, -1)
+    if size != expected:
+        state = "is missing" if size < 0 else f"has {size:,} bytes instead of {expected:,}"
         raise kind.damaged(folder, f"{file} {state}")
     return dtype, shape
 

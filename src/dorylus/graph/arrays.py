@@ -47,9 +47,9 @@ def drop_pages(array: AnyArray) -> None:
 
 def _mapped_file(array: AnyArray | None) -> "np.memmap[tuple[int, ...], np.dtype[np.generic]] | None":
     """The memory map of the whole file that an array is a view of; None for other arrays."""
-    found = None
+    mapped = None
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.filename is not None and array.offset == 0:
-            found = array
+            mapped = array
         array = array.base
-    return found
+    return mapped

@@ -88,8 +88,8 @@ def disk_folder(*preferred: str | PathLike[str] | None) -> str | None:
 
 def not_on_disk(folder: str | PathLike[str], kind: str) -> str:
     """The error message for a scratch folder in memory, with a folder that is suitable."""
-    found = disk_folder()
-    which = "a folder on a disk" if found is None else f"a folder on a disk, {found} for one,"
+    suitable = disk_folder()
+    which = "a folder on a disk" if suitable is None else f"a folder on a disk, {suitable} for one,"
     return (
         f"{given('scratch_dir', os.fspath(folder))} is on {kind}, which is memory: files written there count against "
         f"the limit as much as the arrays that they replace. Name {which} as {given('scratch_dir')}."
@@ -110,10 +110,10 @@ def _statfs(path: Path) -> int:
         call = ctypes.CDLL(None, use_errno=True).statfs
     except (OSError, AttributeError):  # not Linux
         return 0
-    found = (ctypes.c_long * 64)()  # struct statfs, whose first word is the kind
-    if call(os.fsencode(path), ctypes.byref(found)) != 0:
+    result = (ctypes.c_long * 64)()  # struct statfs, whose first word is the kind
+    if call(os.fsencode(path), ctypes.byref(result)) != 0:
         return 0
-    return int(found[0]) & 0xFFFFFFFF
+    return int(result[0]) & 0xFFFFFFFF
 
 
 def _overlay_target(mounts: Path, device: str) -> Path | None:
@@ -180,10 +180,10 @@ class _RemoteFolder:
     def sizes(self) -> dict[str, int]:
         with _naming_address(self._address):
             try:
-                found = self._system.ls(self._root, detail=True)
+                entries = self._system.ls(self._root, detail=True)
             except FileNotFoundError:
                 return {}
-        return {each["name"].rsplit("/", 1)[-1]: int(each["size"] or 0) for each in found if each["type"] == "file"}
+        return {each["name"].rsplit("/", 1)[-1]: int(each["size"] or 0) for each in entries if each["type"] == "file"}
 
     def open(self, name: str) -> BinaryIO:
         with _naming_address(self._address):

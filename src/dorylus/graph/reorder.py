@@ -20,7 +20,7 @@ def vertex_order(graph: Graph, method: str = "none") -> IdArray:
     """The order called ``method``, new -> old.
 
     - none: the order of the graph.
-    - degree: most edges first, in and out, so that the rows read most often lie together.
+    - degree: by descending in- plus out-degree, so that the rows read most often are adjacent.
     - bfs: breadth first from the vertex of highest degree of each component.
     - rcm: reverse Cuthill-McKee, which keeps neighbours' numbers close.
     """

@@ -68,9 +68,9 @@ def version_of(dtypes: Mapping[str, str]) -> int:
 def check_types(manifest: dict[str, Any]) -> None:
     """Raise ValueError for an array of version 1 whose dtype is not allowed."""
     for name, dtypes in _DTYPES.items():
-        found = manifest["arrays"].get(name, {}).get("dtype", dtypes[0])
-        if found not in dtypes:
-            raise ValueError(f"{STORE.manifest} says that {name} is {found}, not {' or '.join(dtypes)}")
+        dtype = manifest["arrays"].get(name, {}).get("dtype", dtypes[0])
+        if dtype not in dtypes:
+            raise ValueError(f"{STORE.manifest} says that {name} is {dtype}, not {' or '.join(dtypes)}")
 
 
 def check_extras(manifest: dict[str, Any]) -> None:

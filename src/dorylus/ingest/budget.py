@@ -72,12 +72,12 @@ def shares_of(
     ``held`` is the memory for reading, which is released before the vertices are reordered. ``ids_for`` is the size of
     a table by its number of ids.
     """
-    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
-    taken += max(order_bytes, held.num_bytes)
-    room = memory_bytes - taken
+    used = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
+    used += max(order_bytes, held.num_bytes)
+    room = memory_bytes - used
     if room < _LEAST:
         # The part of the ids grows with the limit.
-        least = (taken - ids_bytes + _LEAST + _SPREAD) * memory_bytes // (memory_bytes - ids_bytes)
+        least = (used - ids_bytes + _LEAST + _SPREAD) * memory_bytes // (memory_bytes - ids_bytes)
         part, cure = "", ""
         if held.num_bytes > order_bytes:
             part = f", {format_bytes(held.num_bytes)} of them {held.purpose}"
@@ -90,8 +90,9 @@ def shares_of(
             num_ids = bisect_right(range(MAX_VERTICES), table_bytes, key=ids_for) - 1
             roomy = f", which has room for {num_ids:,} different ids"
         raise ConfigError(
-            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} "
-            f"are in use before the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
+            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(used)} "
+            f"are in use before the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at "
+            "least "
             f"{_whole_mib(least)}{roomy}{cure}."
         )
     return IngestShares.of(room)
@@ -99,8 +100,8 @@ def shares_of(
 
 def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: ReaderMemory = NO_READER_MEMORY) -> str:
     """The least limit whose part for ids is ``ids_bytes`` and whose rest is enough."""
-    taken = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
-    return _whole_mib(max(IDS_SHARE * ids_bytes, taken * IDS_SHARE // (IDS_SHARE - 1) + 1))
+    used = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
+    return _whole_mib(max(IDS_SHARE * ids_bytes, used * IDS_SHARE // (IDS_SHARE - 1) + 1))
 
 
 def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, directed: bool) -> None:

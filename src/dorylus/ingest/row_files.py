@@ -112,9 +112,9 @@ def _header(path: Path, file: Any, what: str) -> tuple[tuple[int, ...], np.dtype
     except ValueError as error:
         raise DataError(f"{path} is not a .npy file: {error}. Write it with np.save.") from error
     if dtype.kind not in "biuf" or not shape or (fortran and len(shape) > 1):
-        found = f"{dtype} of shape {list(shape)}" + (", column by column" if fortran and len(shape) > 1 else "")
+        content = f"{dtype} of shape {list(shape)}" + (", column by column" if fortran and len(shape) > 1 else "")
         cure = "save numbers row by row, np.save(path, np.ascontiguousarray(array))."
-        raise DataError(f"{path} holds {found}: {number_cure(what, dtype, cure)}")
+        raise DataError(f"{path} holds {content}: {number_cure(what, dtype, cure)}")
     return shape, dtype
 
 
@@ -218,10 +218,10 @@ class ParquetRows:
             )
         values = column.flatten()
         if values.null_count:
-            row, place = divmod(_first_null(values), self._width)
+            row, position = divmod(_first_null(values), self._width)
             raise DataError(
                 f"row {first + row} of {self.path}, counted from 0, has an empty value in its list in column {name!r}, "
-                f"at place {place}: fill it in."
+                f"at position {position}: fill it in."
             )
         return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(len(column), self._width)
 

@@ -48,7 +48,11 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path) ->
 def test_what_a_live_process_writes_is_left_alone(tmp_path: Path) -> None:
     with replacing_folder(tmp_path / "store") as draft:
         (draft / "file").write_text("half")
-        asks = "import pathlib, sys; from dorylus.graph.atomic_folder import remove_leftovers; remove_leftovers(pathlib.Path(sys.argv[1]))"
+        asks = (
+            "import pathlib, sys\n"
+            "from dorylus.graph.atomic_folder import remove_leftovers\n"
+            "remove_leftovers(pathlib.Path(sys.argv[1]))"
+        )
         subprocess.run([sys.executable, "-c", asks, tmp_path / "store"], check=True, timeout=60)
         assert (draft / "file").read_text() == "half"
     assert names(tmp_path) == ["store"]

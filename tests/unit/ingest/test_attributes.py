@@ -205,7 +205,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
         ([[1, 0], [0, 1], [1], [0, 0, 1]], r"row 2 of .* a list of 1 .* but row 0 has one of 2"),
         ([[1.0], [2.0], []], r"row 2 of .* a list of 0 .* but row 0 has one of 1"),
         ([[1.0], [2.0], None], r"row 2 of .* is empty in column 'x'"),
-        ([[1.0, 2.0], [2.0, 3.0], [1.0, None]], r"row 2 of .* has an empty value in its list .* at place 1"),
+        ([[1.0, 2.0], [2.0, 3.0], [1.0, None]], r"row 2 of .* has an empty value in its list .* at position 1"),
         ([1.0, None], r"row 1 of .* is empty in column 'x'"),
         (["a", "b"], "its columns must be numbers"),
     ],

@@ -62,7 +62,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "few rows": (
         "0 1\n1 7\n",
         {"features": "x.npy"},
-        r"edge 1 -> 7 .* names vertex 7, but x\.npy has 3 rows, one a vert",
+        r"edge 1 -> 7 .* names vertex 7, but x\.npy has 3 rows, one per vert",
     ),
     "rows and a number": ("0 1\n", {"features": "x.npy", "num_vertices": 9}, r"num_vertices=9, but x\.npy has 3 rows"),
     "ids too many": (

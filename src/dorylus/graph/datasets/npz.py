@@ -155,5 +155,5 @@ def _check_archive(path: Path) -> None:
         ) from error
     missing = sorted(f"{key}.npy" for key in PUBLISHED if f"{key}.npy" not in members)
     if damaged or missing:
-        found = f"a damaged member {damaged}" if damaged else f"no member {missing[0]}"
-        raise DataError(f"the archive that the server sent has {found}. Try again, or fetch it by hand.")
+        fault = f"a damaged member {damaged}" if damaged else f"no member {missing[0]}"
+        raise DataError(f"the archive that the server sent has {fault}. Try again, or fetch it by hand.")

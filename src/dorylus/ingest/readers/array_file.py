@@ -116,11 +116,11 @@ class NpyEdges:
         return EdgeBatch(source, destination, weight, bytes_read, locate_by_number(row, f"{self.path}, row"))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
-        found = np.empty((rows, vector.width), vector.header.dtype)
-        whole = found.reshape(-1).view(np.uint8).data
+        values = np.empty((rows, vector.width), vector.header.dtype)
+        whole = values.reshape(-1).view(np.uint8).data
         for begin in range(0, whole.nbytes, PIECE_BYTES):
             self._fill(file, whole[begin : begin + PIECE_BYTES])
-        return found
+        return values
 
     def _fill(self, file: IO[bytes], piece: memoryview) -> None:
         """Read one piece; decompressing an archive takes several times its size."""
@@ -186,15 +186,15 @@ class NpzEdges(NpyEdges):
         return vectors
 
     def _single(self, headers: dict[str, NpyHeader], names: tuple[str, ...]) -> tuple[Vector, ...]:
-        found = {name: headers[name] for name in names if name in headers}
-        for name, header in found.items():
+        vectors = {name: headers[name] for name in names if name in headers}
+        for name, header in vectors.items():
             if len(header.shape) != 1 or header.dtype.kind not in "iuf":
                 raise DataError(
                     f"{self.path}: {name} is {header.dtype} of shape {list(header.shape)}. Give one number per edge."
                 )
-        if len({header.shape for header in found.values()}) > 1:
-            raise DataError(f"{self.path}: {', '.join(found)} differ in length. Give one of each per edge.")
-        return tuple(Vector(name, header, header.begin, header.shape[0], 1, 0) for name, header in found.items())
+        if len({header.shape for header in vectors.values()}) > 1:
+            raise DataError(f"{self.path}: {', '.join(vectors)} differ in length. Give one of each per edge.")
+        return tuple(Vector(name, header, header.begin, header.shape[0], 1, 0) for name, header in vectors.items())
 
     def _header(self, name: str) -> NpyHeader:
         with self._open(name) as file:

@@ -122,12 +122,12 @@ def _in_folder(folder: Path, above: tuple[str, ...]) -> list[Path]:
                 f"the folder {folder} holds {entry.name}: it is a {VERSIONED[entry.name]} table, which keeps files of "
                 "older versions beside those of the newest. Export that to a folder of its own, and name it."
             )
-    found: list[Path] = []
+    files: list[Path] = []
     for entry in entries:
         if _is_hidden(entry.name):
             continue
-        found += _in_folder(entry, (*above, real_path)) if entry.is_dir() else [_check_file(entry)]
-    return found
+        files += _in_folder(entry, (*above, real_path)) if entry.is_dir() else [_check_file(entry)]
+    return files
 
 
 def _is_hidden(name: str) -> bool:

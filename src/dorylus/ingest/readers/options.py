@@ -207,5 +207,5 @@ def _position(path: Path, names: list[str], data: list[int], column: int | str) 
 
 
 def _listed(names: list[str]) -> str:
-    shown = ", ".join(repr(name) for name in names[:12])
-    return f"{shown}, ..." if len(names) > 12 else shown or "none"
+    listed = ", ".join(repr(name) for name in names[:12])
+    return f"{listed}, ..." if len(names) > 12 else listed or "none"

@@ -70,19 +70,19 @@ def _numbers(header: bytes) -> tuple[int, int, int, bool]:
 
     Each is one byte and a zigzag varint.
     """
-    found: list[int] = []
-    place = 0
-    while len(found) < 3 and place < len(header):
-        place, number, shift = place + 1, 0, 0
-        while place < len(header):
-            byte = header[place]
+    numbers: list[int] = []
+    position = 0
+    while len(numbers) < 3 and position < len(header):
+        position, number, shift = position + 1, 0, 0
+        while position < len(header):
+            byte = header[position]
             number |= (byte & 0x7F) << shift
-            place, shift = place + 1, shift + 7
+            position, shift = position + 1, shift + 7
             if byte < 0x80:
                 break
-        found.append(number >> 1)
-    kind, unpacked, packed = (*found, 0, 0, 0)[:3]
-    return kind, unpacked, packed, header[place : place + 1] == bytes([NEXT_NUMBER])
+        numbers.append(number >> 1)
+    kind, unpacked, packed = (*numbers, 0, 0, 0)[:3]
+    return kind, unpacked, packed, header[position : position + 1] == bytes([NEXT_NUMBER])
 
 
 BATCH_ROWS = 1 << 18
