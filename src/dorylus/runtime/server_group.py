@@ -122,7 +122,7 @@ class ServerGroup:
     ) -> None:
         self._engine, self._pool, self._weights, self._elsewhere = engine, pool, weights, elsewhere
         self.deliveries: list[Delivery] = []
-        bounds = shards[0].cut.bounds
+        bounds = shards[0].partition_plan.bounds
         ghosts = {shard.server: (shard.ghosts, shard.out_ghosts) for shard in shards}
         ghosts |= {} if elsewhere is None else elsewhere.ghosts
         self.servers: dict[int, GraphServer] = {}
