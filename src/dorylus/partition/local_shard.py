@@ -149,7 +149,7 @@ Scale = NDArray[np.float32] | None
 
 
 class LocalShard:
-    """One server's shard laid out by a cut. Features are the graph's, and so are edges where the shard holds none.
+    """One server's shard laid out by a partition plan. Features are the graph's; so are edges if the shard has none.
 
     ``mine`` are the intervals it owns, ``ids`` the vertices of own rows and then of in-ghosts, ``ghosts`` and
     ``out_ghosts`` where the rows of ghosts lie, forward and backward. ``paged_features``: the features as they lie in
@@ -158,12 +158,12 @@ class LocalShard:
 
     paged_features: PagedArray | None = None
 
-    def __init__(self, shard: Shard, cut: PartitionPlan, graph: Source) -> None:
-        self.shard, self.cut, self.graph = shard, cut, graph
-        self.server, self.mine = shard.server, cut.mine(shard.server)
-        self.layout = cut.layouts[shard.server]
-        self.ghosts = self._place(shard.in_ghosts, needed_ghosts(shard, graph, cut.deepest))
-        self.out_ghosts = self._place(shard.out_ghosts, cut.deepest[shard.out_ghosts])
+    def __init__(self, shard: Shard, plan: PartitionPlan, graph: Source) -> None:
+        self.shard, self.partition_plan, self.graph = shard, plan, graph
+        self.server, self.mine = shard.server, plan.mine(shard.server)
+        self.layout = plan.layouts[shard.server]
+        self.ghosts = self._place(shard.in_ghosts, needed_ghosts(shard, graph, plan.deepest))
+        self.out_ghosts = self._place(shard.out_ghosts, plan.deepest[shard.out_ghosts])
         if not shard.directed:  # levels that need every row then share one adjacency with their gradient
             self.out_ghosts = replace(self.out_ghosts, whole=self.ghosts.ids)
         self.ids = self._with_own(self.ghosts.ids)
@@ -178,7 +178,7 @@ class LocalShard:
     @property
     def num_intervals(self) -> int:
         """How many intervals the whole cluster has."""
-        return self.cut.num_intervals
+        return self.partition_plan.num_intervals
 
     def out_ids(self, level: int | None = None) -> Ids:
         """The vertices of own rows and then of out-ghosts, in the order they have at a level (None: all needed)."""
@@ -198,9 +198,9 @@ class LocalShard:
         return self._once(("transpose", norm, self_loops, level), lambda: self._transpose(norm, self_loops, level))
 
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
-        """The features of own vertices, and of in-ghosts if asked, dense, in the precision that the graph has them in.
+        """The dense features of own vertices and, with ``ghosts``, of in-ghosts, in the graph's own precision.
 
-        ``keep`` them for whoever asks next.
+        ``keep``: for the next call.
         """
         features, ids = self.graph.features, self.ids if ghosts else self.layout.order
         if self._in_order and isinstance(features, np.ndarray):
@@ -213,7 +213,7 @@ class LocalShard:
         return kept if len(kept) == len(ids) else kept[: len(ids)]
 
     def wide_features(self, *, keep: bool = True) -> FloatArray:
-        """The features of own vertices and in-ghosts as kernels want them: dense and float32; ``keep`` likewise."""
+        """The features of own vertices and in-ghosts as kernels need them: dense and float32; ``keep`` as above."""
         kept = self._made.get("wide")
         if isinstance(kept, np.ndarray):
             return kept
@@ -255,17 +255,17 @@ class LocalShard:
         return self._once("sparse", lambda: features.permute(self.layout.order))
 
     def forget_features(self) -> None:
-        """Drop the reordered features: nothing will ask for them again."""
+        """Drop the reordered features, which are not used again."""
         self._made.pop("dense", None)
         self._made.pop("wide", None)
 
     def let_go_of_files(self, *, keep_features: bool, keep_edges: bool) -> None:
-        """Drop pages of the graph's files that nothing reads again: where rows have their own order, all is copied.
+        """Drop pages of the graph's files that are not read again: where rows have another order, all was copied.
 
         ``keep_features`` and ``keep_edges``: whether they are read again in the graph's own order.
         """
         features = self.graph.features
-        if not self._in_order and keep_features:  # copied when they are first asked for, which is now
+        if not self._in_order and keep_features:  # copied on first use, which is now
             self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
         if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
             drop_pages(features)
@@ -284,11 +284,15 @@ class LocalShard:
 
         With a level, of the edges that end in a row needed there.
         """
-        return self._once(("between", level), lambda: in_edges_between(self.shard, self.graph, self.cut, level))
+        return self._once(
+            ("between", level), lambda: in_edges_between(self.shard, self.graph, self.partition_plan, level)
+        )
 
     def out_edges_between(self, level: int = -1) -> Between:
-        """For each own interval: the intervals its out-edges go to, and how many go to each; likewise."""
-        return self._once(("out between", level), lambda: out_edges_between(self.shard, self.graph, self.cut, level))
+        """For each own interval: the intervals its out-edges go to, and how many go to each; ``level`` as above."""
+        return self._once(
+            ("out between", level), lambda: out_edges_between(self.shard, self.graph, self.partition_plan, level)
+        )
 
     def send_list(self, ghosts: Ghosts) -> SendList:
         """Which own rows go to a peer that has these ghosts."""
@@ -324,7 +328,7 @@ class LocalShard:
     def _needed(self, level: int | None) -> NDArray[np.bool_]:
         """Which columns of a level's transpose stand for rows needed there."""
         ids = self.out_ids(level)
-        return np.ones(ids.size, np.bool_) if level is None else self.cut.deepest[ids] >= level
+        return np.ones(ids.size, np.bool_) if level is None else self.partition_plan.deepest[ids] >= level
 
     def _scales(self, norm: Norm, self_loops: bool, ids: Ids, *, out: bool) -> tuple[Scale, Scale]:
         shard = self.shard
@@ -342,8 +346,8 @@ class LocalShard:
         return tuple(sets.setdefault(each, each) for each in found)
 
     def _place(self, ghosts: Ids, level: NDArray[np.int8]) -> Ghosts:
-        cut = self.cut
-        return make_ghosts(ghosts, cut.interval[ghosts], level, cut.num_intervals, cut.num_layers)
+        plan = self.partition_plan
+        return make_ghosts(ghosts, plan.interval[ghosts], level, plan.num_intervals, plan.num_layers)
 
     def _with_own(self, ghosts: Ids) -> Ids:
         return np.concatenate([self.layout.order, ghosts]) if ghosts.size else self.layout.order

@@ -121,7 +121,7 @@ class ServerPass(EnginePass):
     ) -> None:
         self._engine, self._pool, self._weights, self._remote = engine, pool, weights, remote
         self.deliveries: list[Delivery] = []
-        bounds = shards[0].cut.bounds
+        bounds = shards[0].partition_plan.bounds
         ghosts = {shard.server: (shard.ghosts, shard.out_ghosts) for shard in shards}
         ghosts |= {} if remote is None else remote.ghosts
         self.servers: dict[int, GraphServer] = {}

@@ -157,9 +157,11 @@ def test_what_is_at_hand_goes_also_when_the_work_fails(graph, stored, pager):
 
 
 @pytest.mark.parametrize("place", ["graph", "stored"])
-def test_passes_over_all_edges_tell_how_far_they_are(place, graph, request, tmp_path):
+def test_passes_over_all_edges_report_their_progress(place, graph, request, tmp_path):
     reported = {}
-    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *counts: reported.setdefault(name, []).append(counts))
+    pager = Pager(
+        tmp_path, deadline_s=10, tell=lambda progress: reported.setdefault(progress.stage, []).append(progress[1:3])
+    )
     edges = paged_edges(request.getfixturevalue(place), bounds_of(graph), pager)
     with_loops(edges, PagedDegrees.of(edges, pager).loops, pager)
     pager.close()

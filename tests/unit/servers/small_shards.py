@@ -44,9 +44,9 @@ def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True
     if pruned:
         deepest = needed_levels(graph.indptr, graph.indices, np.arange(NUM_VERTICES) < 6, NUM_LAYERS)
     order = np.arange(NUM_VERTICES, dtype=np.int32)
-    cut = make_partition_plan(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
+    plan = make_partition_plan(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
     degrees = Degrees.of(graph)
-    return [LocalShard(make_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
+    return [LocalShard(make_shard(graph, parts, k, degrees=degrees), plan, graph) for k in range(servers)]
 
 
 def context_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:
@@ -68,7 +68,7 @@ class Mail:
         """The peers of one server, as a group of servers has them."""
         others = [other for other in self.shards if other is not shard]
         return Peers(
-            shard.cut.bounds,
+            shard.partition_plan.bounds,
             {other.server: shard.send_list(other.ghosts) for other in others},
             {other.server: shard.send_list(other.out_ghosts) for other in others},
             lambda peer, message: self.posted.append((shard.server, peer, message)),

@@ -106,9 +106,9 @@ def test_what_edges_add_to_a_vertex_reaches_it_wherever_the_edges_are(case):
         task = task_of(Kind.GRAD_SCATTER, interval)
         world.exchanges[server].post_sums(task, *edges.grad_scatter(local, {}))
     world.deliver(over)
-    graph, cut = world.shards[0].graph, world.shards[0].cut
+    graph, plan = world.shards[0].graph, world.shards[0].partition_plan
     ends = np.repeat(np.arange(graph.num_vertices), graph.in_degrees())
-    expected = np.bincount(graph.indices[cut.deepest[ends] >= over.level], minlength=graph.num_vertices)
+    expected = np.bincount(graph.indices[plan.deepest[ends] >= over.level], minlength=graph.num_vertices)
     for server, interval in world.each_interval():
         local = interval - world.shards[server].mine.start
         begin, end = world.contexts[server].layout.rows(source.level, local)
