@@ -1,4 +1,4 @@
-"""How old the values are that gathers read, measured where they are read."""
+"""How old the values are that gathers read: measured where they are read, not promised by the scheduler."""
 
 import threading
 from collections import Counter
@@ -61,12 +61,12 @@ def levels_read(steps: Steps) -> dict[int, int]:
     for step, row in enumerate(steps.table.steps):
         for need in row.needs:
             reader, writer = steps.stages[step], steps.stages[need.step]
-            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads sums that edges sent back
+            at = reader if isinstance(reader, Gather | ApplyEdge) else writer  # ∇AV reads what edges were sent back
             levels[step] = at.output.level if isinstance(at, Gather) else getattr(at, "level", 0)
     return levels
 
 
 def _others(between: Between, mine: range) -> Between:
-    """The same without what an interval reads of its own rows, which is always of its own epoch."""
+    """The same without what an interval reads of its own rows, which is of its own epoch always."""
     pairs = zip(mine, between, strict=True)
     return [(others[others != own], edges[others != own]) for own, (others, edges) in pairs]

@@ -87,7 +87,7 @@ class DenseCalls:
             stage.body,
             weights,
             inputs,
-            wanted=_wanted(stage),
+            wanted=_needs_grad(stage),
             cotangents=self._cotangents_of(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),
@@ -147,7 +147,7 @@ class DenseCalls:
         return self._targets.of(slice(begin, end))
 
 
-def _wanted(stage: Dense) -> tuple[bool, ...]:
+def _needs_grad(stage: Dense) -> tuple[bool, ...]:
     if isinstance(stage, ApplyEdge):
         return stage.source.needs_grad, stage.destination.needs_grad, False
     return tuple(slot.needs_grad for slot in stage.inputs)
