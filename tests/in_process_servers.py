@@ -40,11 +40,11 @@ class InProcess:
     def ask(self, method: str, *arguments: Any) -> Any:
         return [self._threads.submit(self._one, node, method, arguments) for node in self.nodes]
 
-    def answers(self, asked: Any) -> list[Any]:
+    def answers(self, pending: Any) -> list[Any]:
         """All answers; as soon as one server is lost the others are not waited for, as with an engine."""
-        for future in as_completed(asked, DEADLINE_S):
+        for future in as_completed(pending, DEADLINE_S):
             future.result()
-        return [future.result() for future in asked]
+        return [future.result() for future in pending]
 
     def kill(self, number: int) -> None:
         node, self.nodes[number] = self.nodes[number], None

@@ -125,7 +125,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _owner(descriptor: int) -> dict[str, Any]:
-    """Who holds the lock, as far as the file says; a process that has just taken it is about to write that."""
+    """The owner that the lock file names; a process that has just locked it may not have written that yet."""
     for _ in range(10):
         with suppress(ValueError, OSError, RecursionError):
             owner = json.loads(os.pread(descriptor, 4096, 0))
@@ -162,8 +162,8 @@ def _in_use(folder: Path, owner: dict[str, Any]) -> str:
     if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
         return f"the run folder {folder} is open in this process already: close the Trainer that has it first."
     named = f"process {owner.get('pid')} on {owner.get('host')} has held it since {owner.get('since')}"
-    found = named if owner else "another process holds it"
+    reason = named if owner else "another process holds it"
     return (
-        f"the run folder {folder} is in use: {found}. One process at a time writes a run: wait until it has ended, or "
+        f"the run folder {folder} is in use: {reason}. One process at a time writes a run: wait until it has ended, or "
         "stop it, which lets go of the folder, and try again."
     )

@@ -267,8 +267,8 @@ class RayServers:
         if not self._settled:
             self.revive()
         given = each or [arguments] * len(self)
-        asked = [actor.call.remote(method, *its) for actor, its in zip(self._actors, given, strict=True)]
-        return self.answers(asked)
+        pending = [actor.call.remote(method, *its) for actor, its in zip(self._actors, given, strict=True)]
+        return self.answers(pending)
 
     def ask(self, method: str, *arguments: Any) -> list[Any]:
         """Call a method of all of them without waiting."""
@@ -308,10 +308,10 @@ class RayServers:
         """Set up all servers; those that are set up already do nothing."""
         return [actor.settle.remote(*its) for actor, its in zip(self._actors, self._each, strict=True)]
 
-    def answers(self, asked: Sequence[Any]) -> list[Any]:
+    def answers(self, pending: Sequence[Any]) -> list[Any]:
         """All answers. When one server is lost, the others are not waited for, as they wait for the lost one."""
         answers: dict[Any, Any] = {}
-        waiting, active_s = dict(zip(asked, self._actors, strict=True)), time.monotonic()
+        waiting, active_s = dict(zip(pending, self._actors, strict=True)), time.monotonic()
         while waiting:
             done, _ = self._ray.wait(list(waiting), timeout=PULSE_S)
             for each in done:
@@ -322,7 +322,7 @@ class RayServers:
             elif time.monotonic() - active_s > SILENT_S:
                 lost = self._named(list(waiting.values()))
                 raise ServersLostError(f"{lost} neither working nor answering for {SILENT_S:g} s.")
-        return [answers[each] for each in asked]
+        return [answers[each] for each in pending]
 
     def _at_work(self, actors: Sequence[Any]) -> bool:
         """Whether all these servers have calls in progress."""
@@ -338,14 +338,14 @@ class RayServers:
 
     def _not_answering(self, actors: Sequence[Any]) -> list[Any]:
         """The servers that do not answer within PULSE_S."""
-        asked = {actor.pulse.remote(): actor for actor in actors}
-        done, lost = self._ray.wait(list(asked), num_returns=len(asked), timeout=PULSE_S)
+        pending = {actor.pulse.remote(): actor for actor in actors}
+        done, lost = self._ray.wait(list(pending), num_returns=len(pending), timeout=PULSE_S)
         for each in done:
             try:
                 self._answer(each)
             except ServersLostError:
                 lost.append(each)
-        return [asked[each] for each in lost]
+        return [pending[each] for each in lost]
 
     def _answer(self, ready: Any) -> Any:
         """An answer that has arrived; raises the error that came instead."""

@@ -51,7 +51,7 @@ class Servers(Protocol):
     def ask(self, method: str, *arguments: Any) -> Any:
         """Call a method of all of them without waiting; :meth:`answers` takes what this returns."""
 
-    def answers(self, asked: Any) -> list[Any]:
+    def answers(self, pending: Any) -> list[Any]:
         """Their answers, as :meth:`call` returns them."""
 
     def revive(self) -> None:
@@ -273,16 +273,16 @@ class RemoteRuntime:
             return _joined(loss, reports)
         drained = permit is None or permit <= epoch
         keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
-        asked = self._parameters.ask("end_epoch", self._session, epoch + 1, loss, keep)
-        self._ending = epoch + 1, keep, asked
+        pending = self._parameters.ask("end_epoch", self._session, epoch + 1, loss, keep)
+        self._ending = epoch + 1, keep, pending
         self._epoch = epoch + 1
         return _joined(loss, reports)
 
     def _take_end(self) -> None:
         """Take the parameter servers' answers to the end of the last epoch; the next epoch does not wait for them."""
         if self._ending is not None:
-            (epoch, keep, asked), self._ending = self._ending, None
-            answers = self._parameters.answers(asked)
+            (epoch, keep, pending), self._ending = self._ending, None
+            answers = self._parameters.answers(pending)
             self._note_refused(sum(refused for _, refused in answers))
             if keep:
                 self._keep(join_states([state for state, _ in answers]), epoch)

@@ -328,7 +328,7 @@ def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
 
 
 def _whole_work(plan: Plan, graph: Graph) -> Work:
-    """The work where every row is computed, every vertex being taken to have no self loop."""
+    """The work where every row is computed, as if no vertex had a self loop."""
 
     def edges(layer: Layer) -> int:
         return graph.num_edges + (graph.num_vertices if layer.self_loops else 0)

@@ -161,7 +161,7 @@ class RunRecords:
             self._lock.keep()
 
     def discard(self) -> None:
-        """Remove the folder of a new run that could not begin: it would be in the way of the next attempt."""
+        """Remove the folder of a new run that could not begin, so that the next attempt may use it."""
         self.accounts.charge_nothing()
         if self.folder is not None:
             self.folder.discard()

@@ -1,4 +1,4 @@
-"""A cluster of servers in other processes, less the processes: what it makes of servers that die."""
+"""The runtime of servers in other processes, without the processes: how it recovers servers that die."""
 
 import math
 import threading
@@ -10,8 +10,7 @@ import torch
 import dorylus
 from dorylus.errors import DivergedError
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import LocalRuntime, ServersLostError, remote
-from dorylus.runtime import remote_weights as parameter_line
+from dorylus.runtime import LocalRuntime, ServersLostError, remote, remote_weights
 from in_process_servers import remote_runtime
 
 CUT = {"servers": 3, "intervals": 2, "parameter_servers": 2, "threads": 1}
@@ -19,9 +18,9 @@ EPOCHS = 6
 
 
 @pytest.fixture(autouse=True)
-def nobody_waits_long_for_the_dead(monkeypatch):
+def lost_servers_are_noticed_soon(monkeypatch):
     monkeypatch.setattr(remote, "BACK_OFF_S", 0.1)
-    monkeypatch.setattr(parameter_line, "CONNECT_S", 1.0)
+    monkeypatch.setattr(remote_weights, "CONNECT_S", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +105,17 @@ def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(gra
     cluster._graphs.kill(2)
     losses += [cluster.train_epoch().loss for _ in range(EPOCHS - 3)]
     assert_same(cluster, losses, undisturbed)
+
+
+def test_epochs_that_were_made_synchronous_stay_so_after_a_fault(graph, make_cluster):
+    ahead = {"mode": "async", "staleness": 2, "servers": 2, "intervals": 2, "threads": 1}
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **ahead)
+    for epoch in range(3):
+        cluster.train_epoch(min(epoch + 2, 2))
+    cluster.synchronise()
+    assert set(cluster.train_epoch().ages) == {0}
+    cluster._graphs.kill(1)
+    assert [set(cluster.train_epoch().ages) for _ in range(2)] == [{0}, {0}]
 
 
 def test_outputs_after_a_fault_are_those_of_the_epoch_reached(graph, make_cluster):

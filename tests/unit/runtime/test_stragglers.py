@@ -93,7 +93,7 @@ class LongTask(ThreadsPool):
             other = (call.task.interval // CUT["intervals"] + 1) % CUT["servers"]
             threading.Thread(target=self.cluster._graphs.kill, args=(other,)).start()
             assert self.release.wait(SOON_S)
-        elif self._thread is not None and self.cluster._session == 2 and self.cluster._began:
+        elif self._thread is not None and self.cluster._session == 2 and self.cluster._began_at is not None:
             self.in_next_session()
         super().submit(call, done, failed)
 

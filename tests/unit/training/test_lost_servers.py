@@ -27,12 +27,20 @@ def not_there(servers):
         raise NotRevivedError("graph server 1 is not there.")
 
 
+class Placed(list):
+    """Graph servers, and the numbers of servers that there is no room for."""
+
+    too_many = ()
+
+
 @pytest.fixture
 def placed(monkeypatch):
     """The graph servers that were placed, once for every number of servers; one that is killed stays so."""
-    made = []
+    made = Placed()
 
     def place(job):
+        if job.cut.num_servers in made.too_many:
+            raise ConfigError(f"{job.cut.num_servers} graph servers do not fit.")
         graphs, parameters = in_process_servers(job, ThreadsPool())
         graphs.revive = partial(not_there, graphs)
         made.append(graphs)
@@ -69,6 +77,16 @@ def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, pla
     assert found.config.servers == 2
     assert found.losses == pytest.approx(expected.losses, abs=1e-5)
     assert [each["servers"] for each in log if each.get("what") == "shrunk"] == [2]
+
+
+def test_an_elastic_run_goes_on_with_as_many_servers_as_there_is_room_for(graph, placed):
+    log = Kept()
+    placed.too_many = (2,)
+    result = run_that_loses_a_server(graph, placed, [log], elastic=True)
+    assert [len(graphs) for graphs in placed] == [3, 1]
+    assert (result.config.servers, len(result.losses)) == (1, 8)
+    said = [(each["what"], each["servers"]) for each in log if each.get("what") in ("shrunk", "no room")]
+    assert said == [("shrunk", 2), ("no room", 2), ("shrunk", 1)]
 
 
 class KillsAfter(Kept):
