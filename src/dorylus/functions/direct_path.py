@@ -19,6 +19,7 @@ from dorylus.functions.runner import Loaded, Runner, Whole
 from dorylus.wire import Frame, WireError
 
 KeptArrays = dict[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Link(Protocol):
@@ -100,9 +101,6 @@ class Links:
             self._own.links = OrderedDict()
         links: OrderedDict[tuple[str, str], Link] = self._own.links
         return links
-
-
-Arrays = Mapping[str, NDArray[Any]]
 
 
 class DirectCall:

@@ -33,6 +33,11 @@ _TIMES_OWN = 16  # how far outputs may be apart, in units of what the last bits 
 _LAST_BIT = 2.0**-23
 
 Arrays = dict[str, NDArray[Any]]
+_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
+_DEADLINE_S = 300.0
+_NOTHING = ExportedProgram.of(b"", (), ())
+_RECORDED_ROWS = (3, 5)  # a number that follows the rows is not the same in both
 
 
 def disagreement(pure: Pure, program: ExportedProgram) -> str | None:
@@ -93,12 +98,6 @@ def _difference(found: Arrays, expected: Arrays, nearby: Arrays) -> str | None:
 def _largest(array: NDArray[Any]) -> float:
     """The largest entry that is finite, by size."""
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
-
-
-_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
-_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
-_DEADLINE_S = 300.0
-_NOTHING = ExportedProgram.of(b"", (), ())
 
 
 def export(call: Call, torch_pools: Sequence[str] = ()) -> ExportedProgram:
@@ -194,9 +193,6 @@ def _explained(call: Call, make: Callable[[], ExportedProgram], torch_pools: Seq
         raise
     except Exception as error:  # of any kind: from a user's body, or from a tracer
         raise refusal(call, error, torch_pools) from error
-
-
-_RECORDED_ROWS = (3, 5)  # a number that follows the rows is not the same in both
 
 
 def record(pure: Pure) -> str:

@@ -15,6 +15,8 @@ CONTENT: Final = "program.content"  # the name under which a program travels in 
 MAX_PARTS: Final = 1 << 20  # of one task's rows
 DEFAULT_TIMEOUT_S: Final = 60.0
 TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # where services over HTTP find the token both ends share
+_NO_DEFAULT: Final = object()
+SPENT_ON = ("init", "fetch", "compute", "push")
 
 
 @dataclass(frozen=True)
@@ -112,17 +114,11 @@ def _direct_task(header: Mapping[str, Any]) -> DirectTask:
     return direct
 
 
-_NO_DEFAULT: Final = object()
-
-
 def _get(header: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = _NO_DEFAULT) -> Any:
     value = header.get(name, default)
     if value is _NO_DEFAULT or not isinstance(value, kind):
         raise FrameError(f"an invocation's header has no {name!r} of the kind it needs. Deploy the same release.")
     return value
-
-
-SPENT_ON = ("init", "fetch", "compute", "push")
 
 
 class Stopwatch:

@@ -14,6 +14,8 @@ from typing import Final
 
 from dorylus.errors import DorylusError
 
+ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
+
 
 class ProgramError(DorylusError):
     """A program that is not what it claims to be, or arrays that do not fit it."""
@@ -40,7 +42,6 @@ CUT_BY_ROW: Final = frozenset(
     {ArrayRole.ROWS, ArrayRole.COTANGENT, ArrayRole.LABELS, ArrayRole.OUTPUT, ArrayRole.SAVED, ArrayRole.INPUT_GRAD}
 )
 SUMMED: Final = frozenset({ArrayRole.WEIGHT_GRAD, ArrayRole.LOSS})
-ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
 
 _ROLES = {role.value: role for role in ArrayRole}
 _ALONE = frozenset({ArrayRole.LABELS, ArrayRole.TOTAL, ArrayRole.LOSS})

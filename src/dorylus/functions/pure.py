@@ -19,6 +19,9 @@ from dorylus.functions.program import ArrayRole, called
 from dorylus.saga import IGNORED, Body, Call, Mode, Saved, Targets, loss_sum
 
 _TRAVELS = frozenset({torch.float32, torch.bool})
+_SHARE_IGNORED = 0.25  # of the labels of example rows
+_TOTAL = 1.5
+_SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
 class SavedTensors:
@@ -112,11 +115,6 @@ def _rows_axis(small: Tensor, few: int, large: Tensor, more: int) -> int | None:
     sizes = enumerate(zip(small.shape, large.shape, strict=True))
     changed = {axis: both for axis, both in sizes if both[0] != both[1]}
     return next(iter(changed)) if list(changed.values()) == [(few, more)] else None
-
-
-_SHARE_IGNORED = 0.25  # of the labels of example rows
-_TOTAL = 1.5
-_SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
 def signature(call: Call) -> Hashable:

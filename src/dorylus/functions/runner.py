@@ -30,6 +30,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 
 
 _MOST_ENTRIES = 1 << 26  # of a row, or of what has no rows: 256 MiB of float32, as much as a frame has
+_SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,6 @@ def _options(runtime: Any) -> Any:
     # Parts differ in size: a plan for memory made for one would be kept, and an arena only ever grows.
     options.enable_mem_pattern = options.enable_cpu_mem_arena = False
     return options
-
-
-_SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
 def _onnxruntime() -> Any:

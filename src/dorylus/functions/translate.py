@@ -21,8 +21,13 @@ from dorylus.functions.program import ROWS_AXIS, ExportedProgram, is_cut_by_row
 from dorylus.functions.pure import Pure
 from dorylus.saga import Call, Mode
 
-# Recipes of ONNX for these operations lose precision far from zero: they are composed of operations that do not.
 _REDUCED: Final[Mapping[int, Callable[[Tensor], Tensor]]] = {0: lambda x: x, 1: torch.mean, 2: torch.sum}
+_ONE_AT_A_TIME = threading.Lock()
+_DEADLINE_S = 300.0
+_NUM_ROWS = 101  # of the example that is traced
+_CHATTER = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_OPERATION = re.compile(r"torch\.ops\.([\w.]+?)(?:\.default)?\b(?![.\w])|OpOverload\(op='([\w.]+)'")
+_TASKS = {Mode.FORWARD: "forward task", Mode.GRADIENT: "gradient task", Mode.LOSS: "task with the loss"}
 
 
 def _log_sigmoid(x: Tensor) -> Tensor:
@@ -41,6 +46,7 @@ def _binary_cross_entropy_with_logits(
     return _REDUCED[reduction](loss if weight is None else loss * weight)
 
 
+# Recipes of ONNX for these operations lose precision far from zero: they are composed of operations that do not.
 STABLE: Final[Mapping[Any, Any]] = {
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid_forward,
     torch.ops.aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
@@ -110,12 +116,6 @@ def _name_rows(array: Any) -> None:
     """Say that the array's first axis are the rows, if it has one a row."""
     if is_cut_by_row(array.name):
         array.type.tensor_type.shape.dim[0].dim_param = ROWS_AXIS
-
-
-_ONE_AT_A_TIME = threading.Lock()
-_DEADLINE_S = 300.0
-_NUM_ROWS = 101  # of the example that is traced
-_CHATTER = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 def translate(pure: Pure) -> ExportedProgram:
@@ -210,10 +210,6 @@ def _silence() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-_OPERATION = re.compile(r"torch\.ops\.([\w.]+?)(?:\.default)?\b(?![.\w])|OpOverload\(op='([\w.]+)'")
-_TASKS = {Mode.FORWARD: "forward task", Mode.GRADIENT: "gradient task", Mode.LOSS: "task with the loss"}
 
 
 class ExportError(ConfigError):

@@ -34,7 +34,7 @@ class RelaunchCounts:
 
 @dataclass(eq=False)
 class Ticket:
-    """One submission of a call. The same task may be submitted twice at a time: its number tells which is which."""
+    """One submission of a call. The same task may be submitted twice at a time: each has its number."""
 
     number: int
     call: Call  # as it is launched next

@@ -24,6 +24,16 @@ from dorylus.pools.pool import TensorPool
 from dorylus.saga import Call, Reply
 
 _LONG = 3.0  # a longer gap, in median latencies, is due to a call that hung, not to the limit
+EQUAL = 0.95  # of two limits, one this fast counts as equally fast
+_ALIKE = 0.05  # of two limits that differ by no more than this, one is tried
+_FEW = 8  # calls at each limit, at least, while it doubles
+_FEWEST = 24  # calls that a limit is measured over; where epochs have fewer, over several epochs
+_FIRST_STEP, _LAST_STEP = 2.0, 1.08  # of a search; each step is the root of the one before
+_LOOK_AROUND = 1.4, 1.2  # the same, of a search after nothing has changed
+_MOST = 1000  # under way by default
+_HOLD, _LONGEST_HOLD = 16, 64  # epochs between two searches
+_CHANGED = 1.4  # a throughput that is off by this factor, twice in a row, starts a new search
+_NEEDED = 0.05  # the share of calls that have to wait, from which on a higher limit is worth a try
 
 
 @dataclass(frozen=True)
@@ -125,18 +135,6 @@ class Epochs:
 
 def _task(completion: Completion) -> Hashable:
     return completion.kind, completion.interval
-
-
-EQUAL = 0.95  # of two limits, one this fast counts as equally fast
-_ALIKE = 0.05  # of two limits that differ by no more than this, one is tried
-_FEW = 8  # calls at each limit, at least, while it doubles
-_FEWEST = 24  # calls that a limit is measured over; where epochs have fewer, over several epochs
-_FIRST_STEP, _LAST_STEP = 2.0, 1.08  # of a search; each step is the root of the one before
-_LOOK_AROUND = 1.4, 1.2  # the same, of a search after nothing has changed
-_MOST = 1000  # under way by default
-_HOLD, _LONGEST_HOLD = 16, 64  # epochs between two searches
-_CHANGED = 1.4  # a throughput that is off by this factor, twice in a row, starts a new search
-_NEEDED = 0.05  # the share of calls that have to wait, from which on a higher limit is worth a try
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,15 @@ _BROKEN: Final = frozenset({  # a function that fails so once fails so always
 _KILLED: Final = frozenset({"Runtime.ExitError", "Runtime.OutOfMemory"})
 _ANSWER_TOO_LARGE: Final = "Function.ResponseSizeTooLarge"
 _MOST_CHARACTERS: Final = 500
+_BILLED: Final = re.compile(r'Billed Duration: (\d{1,12}) ms|"billedDurationMs":\s{0,9}(\d{1,12})(?!\d)')
+_INIT: Final = re.compile(
+    r'Init Duration: (\d{1,12}(?:\.\d{1,9})?) ms|"initDurationMs":\s{0,9}(\d{1,12}(?:\.\d{1,9})?)(?![\d.])'
+)
+JSON_LIMIT_BYTES: Final = 6_291_556  # of a payload, in each direction
+_AROUND_BYTES: Final = 64  # at most, of the JSON around the text
+PAYLOAD_LIMIT_BYTES: Final = (JSON_LIMIT_BYTES - _AROUND_BYTES) // 4 * 3
+CONNECT_S: Final = 10.0
+_MOST_CLIENTS: Final = 8
 
 
 def fault_of_error(error: Exception, function: str, timeout_s: float) -> TrainingError:
@@ -93,12 +102,6 @@ def _retry_after_s(error: Any) -> float | None:
         return max(0.0, float(headers.get("retry-after") or seconds))
     except (TypeError, ValueError):
         return None
-
-
-_BILLED: Final = re.compile(r'Billed Duration: (\d{1,12}) ms|"billedDurationMs":\s{0,9}(\d{1,12})(?!\d)')
-_INIT: Final = re.compile(
-    r'Init Duration: (\d{1,12}(?:\.\d{1,9})?) ms|"initDurationMs":\s{0,9}(\d{1,12}(?:\.\d{1,9})?)(?![\d.])'
-)
 
 
 @dataclass(frozen=True)
@@ -181,13 +184,6 @@ def _cut(connection: Any) -> None:
     if sock is not None:
         with suppress(OSError):  # it has ended by itself
             sock.shutdown(socket.SHUT_RDWR)
-
-
-JSON_LIMIT_BYTES: Final = 6_291_556  # of a payload, in each direction
-_AROUND_BYTES: Final = 64  # at most, of the JSON around the text
-PAYLOAD_LIMIT_BYTES: Final = (JSON_LIMIT_BYTES - _AROUND_BYTES) // 4 * 3
-CONNECT_S: Final = 10.0
-_MOST_CLIENTS: Final = 8
 
 
 class LambdaInvoker:

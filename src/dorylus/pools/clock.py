@@ -14,6 +14,8 @@ from itertools import count
 from typing import Protocol
 
 _JOIN_S = 10.0  # how long a clock that closes waits for what it has just called
+Callback = Callable[[], None]
+_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
 
 
 class Timer(Protocol):
@@ -156,11 +158,6 @@ class ManualClock:
         while (due_s := self.next_s()) is not None and due_s <= until_s:
             self.step()
         self._now_s = max(self._now_s, until_s)
-
-
-Callback = Callable[[], None]
-
-_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
 
 
 class CallbackQueue:

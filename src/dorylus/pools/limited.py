@@ -111,7 +111,7 @@ class CallQueue:
         self._since = (0.0, 0.0)
         self._completed += 1
         call, waited = place.call, place.launched_s > place.joined_s
-        # Steps of training and of evaluation have the same numbers: the body tells them apart.
+        # Steps of training and of evaluation have the same numbers: only their bodies differ.
         kind = (call.task.step, call.mode, call.body)
         return Completion(kind, call.task.interval, place.launched_s, now_s, waited, busy_s, waiting_s, peak)
 

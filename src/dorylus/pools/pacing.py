@@ -18,6 +18,11 @@ from dorylus.pools.pool import Unavailable
 if TYPE_CHECKING:
     from dorylus.pools.attempts import Attempt, Ticket
 
+_MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4  # of the newest, once there are enough for a moving mean
+_LATE = 2.0  # an answer later than this many time-outs counts as this late: one that crawls must not stop the clock
+_Group = tuple[Hashable, int]  # attempts with one time-out: calls of one kind that had as many time-outs before
+_LOWERED = 0.85
+
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
@@ -102,10 +107,6 @@ class Circuit:
         self.last_failure = None
 
 
-_MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4  # of the newest, once there are enough for a moving mean
-_LATE = 2.0  # an answer later than this many time-outs counts as this late: one that crawls must not stop the clock
-
-
 @dataclass
 class _Estimate:
     mean_s: float
@@ -142,9 +143,6 @@ class Durations:
         else:
             base = max(estimate.mean_s + policy.deviations * estimate.deviation_s, policy.at_least_s)
         return float(min(base * 2.0 ** min(timeouts, 64), policy.at_most_s))
-
-
-_Group = tuple[Hashable, int]  # attempts with one time-out: calls of one kind that had as many time-outs before
 
 
 class Overdue:
@@ -185,9 +183,6 @@ class Overdue:
 
     def _due_s(self, group: _Group) -> float:
         return next(iter(self._groups[group].values())) + self._durations.timeout_s(*group)
-
-
-_LOWERED = 0.85
 
 
 class Pace:

@@ -24,6 +24,7 @@ from dorylus.saga import Body, Call, Mode, Reply, Rows, SparseRows, Targets, den
 Array = NDArray[Any]
 PackedRows = Array | SparseRows
 PackedWeights = dict[str, tuple[Array, bool]]  # and whether they need a gradient
+_calls_here = count()
 
 
 @dataclass(frozen=True)
@@ -154,9 +155,6 @@ class WorkerReply:
     attempt: int
     cold: bool
     compute_s: float
-
-
-_calls_here = count()
 
 
 def carry_out(call: Call, attempt: int, portable: Callable[[Exception], Exception]) -> WorkerReply:

@@ -19,6 +19,21 @@ LOCAL_PORT: Final = 4566  # where ministack listens by default
 _MADE_UP: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 _DIAL_S: Final = 2.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+CREDENTIALS: Final = frozenset({
+    "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
+    "InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
+    "NotAuthorized", "OptInRequired", "RequestExpired", "SignatureDoesNotMatch", "UnrecognizedClientException",
+})  # fmt: skip
+NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_NO_CREDENTIALS: Final = frozenset({
+    "CredentialRetrievalError", "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "SSOError",
+    "SSOTokenLoadError", "TokenRetrievalError", "UnauthorizedSSOTokenError",
+})  # fmt: skip
+_SILENT: Final = frozenset(
+    {"ProxyConnectionError", "InvalidProxiesConfigError"}
+)  # they name the proxy, password and all
+_KEY_ID: Final = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b")
+_MOST_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True)
@@ -116,23 +131,6 @@ def _boto3() -> tuple[Any, Any]:
             'AWS is called through boto3, which is not installed: pip install "dorylus[lambda]".'
         ) from error
     return boto3, Config
-
-
-CREDENTIALS: Final = frozenset({
-    "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
-    "InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
-    "NotAuthorized", "OptInRequired", "RequestExpired", "SignatureDoesNotMatch", "UnrecognizedClientException",
-})  # fmt: skip
-NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-_NO_CREDENTIALS: Final = frozenset({
-    "CredentialRetrievalError", "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "SSOError",
-    "SSOTokenLoadError", "TokenRetrievalError", "UnauthorizedSSOTokenError",
-})  # fmt: skip
-_SILENT: Final = frozenset(
-    {"ProxyConnectionError", "InvalidProxiesConfigError"}
-)  # they name the proxy, password and all
-_KEY_ID: Final = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b")
-_MOST_CHARACTERS: Final = 300
 
 
 def code_of(error: BaseException) -> str:

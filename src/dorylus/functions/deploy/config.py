@@ -14,6 +14,8 @@ ARCHITECTURES: Final = {"x86_64": "x86_64", "arm64": "aarch64"}  # as Lambda cal
 PYTHONS: Final = ("3.12", "3.13", "3.14")
 GLIBC: Final = (2, 34)  # of Amazon Linux 2023: wheels built for this one or an older one fit
 PYTHON_HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+DEFAULT_NAME = "dorylus"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,6 @@ def on_aws(architecture: str | None = None, python: str | None = None) -> Platfo
 def on_this_machine() -> Platform:
     """This interpreter on this machine."""
     return Platform(architecture_here(), PYTHON_HERE, managed=False)
-
-
-DEFAULT_NAME = "dorylus"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,12 @@ _UNUSED_LIBRARY = re.compile(r"onnxruntime/capi/libonnxruntime\.so")  # the same
 _LICENCE = re.compile(r"licen[cs]e|copying|notice", re.IGNORECASE)
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _EARLIER_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+DOWNLOAD_S = 600.0
+OWN_LOCK: Final = "hashes.lock"  # beside the folders of platforms: hashes of other releases, as pip writes them
+_OLDEST_GLIBC = 17  # 2.17: what "manylinux2014" means
+_ENTRY = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+Hashes = Mapping[str, frozenset[str]]  # those of a release's files, by name==version
 
 
 def needed_for(platform: Platform) -> tuple[str, ...]:
@@ -110,14 +116,7 @@ def _is_old_enough(tag: str, machine: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) <= GLIBC and found[3] == machine
 
 
-DOWNLOAD_S = 600.0
 LOCK: Final = Path(__file__).with_name("wheels.lock")
-OWN_LOCK: Final = "hashes.lock"  # beside the folders of platforms: hashes of other releases, as pip writes them
-_OLDEST_GLIBC = 17  # 2.17: what "manylinux2014" means
-_ENTRY = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-
-Hashes = Mapping[str, frozenset[str]]  # those of a release's files, by name==version
 
 
 def download(requirements: Sequence[str], platform: Platform, folder: Path) -> list[Path]:

@@ -38,6 +38,15 @@ from dorylus.functions.deploy.distributions import (
 ENTRY: Final = "dorylus.functions.aws_lambda"
 _OURS: Final = "dorylus"
 _ROOT: Final = Path(__file__).parents[2]
+HANDLER: Final = f"{ENTRY}.handler"
+REPORTING: Final = "dorylus.functions.deploy.reporting"
+MAX_UNPACKED_BYTES: Final = 200_000_000
+MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
+_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
+_MOST_KEPT: Final = 6  # zips
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_SEPARATOR: Final = "-"
+_COMPILE_S = 120.0
 
 
 def modules_of(entry: str = ENTRY) -> dict[str, Path]:
@@ -111,16 +120,6 @@ def _file_of(name: str) -> Path | None:
         return None
     place = _ROOT.joinpath(*below[1:])
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
-
-
-HANDLER: Final = f"{ENTRY}.handler"
-REPORTING: Final = "dorylus.functions.deploy.reporting"
-MAX_UNPACKED_BYTES: Final = 200_000_000
-MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
-_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
-_MOST_KEPT: Final = 6  # zips
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-_SEPARATOR: Final = "-"
 
 
 @dataclass(frozen=True)
@@ -274,9 +273,6 @@ def _is_run(place: str) -> bool:
 
 def _wheels(folder: Path, platform: Platform) -> Path:
     return folder / "wheels" / f"{platform.python}-{platform.architecture}"
-
-
-_COMPILE_S = 120.0
 
 
 def interpreter(platform: Platform) -> str | None:

@@ -16,6 +16,12 @@ from dorylus.functions.deploy.package import HANDLER, Package
 OUR_TAG: Final = {"managed-by": "dorylus"}
 _NETWORK_RIGHTS = ("CreateNetworkInterface", "DescribeNetworkInterfaces", "DescribeSubnets", "DeleteNetworkInterface")
 _ADDRESS_RIGHTS = ("AssignPrivateIpAddresses", "UnassignPrivateIpAddresses")
+POLICY: Final = "dorylus"
+ENVIRONMENT: Final = {  # a task runs on one thread; ONNX Runtime reports nothing to its maker
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -122,14 +128,6 @@ def _partition(region: str) -> str:
 
 def _document(*statements: dict[str, Any]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
-
-
-POLICY: Final = "dorylus"
-ENVIRONMENT: Final = {  # a task runs on one thread; ONNX Runtime reports nothing to its maker
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "ORT_DISABLE_TELEMETRY": "1",
-}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,10 @@ from dorylus.pools.functions.tasks import (
 from dorylus.pools.pool import Lost, PoolFault, Unavailable
 
 Job = Callable[[], None]
+WAIT_S = 30.0  # how long a function waits for a port's answer, at most
+PER_ARRAY_BYTES: Final = 192
+NO_LIMIT_BYTES: Final = 64 << 20  # what a payload has at most where the service sets no limit
+PROBES = 3  # attempts at the invocation that finds out whether functions reach the ports
 
 
 class DataPath(Protocol):
@@ -48,9 +52,6 @@ class DataPath(Protocol):
 
     def close(self) -> None:
         """Stop listening."""
-
-
-WAIT_S = 30.0  # how long a function waits for a port's answer, at most
 
 
 class OpenPorts(Protocol):
@@ -124,10 +125,6 @@ class DirectPath:
         self._invocations.run(task.call, invocation.to_header(), inputs.whole)
 
 
-PER_ARRAY_BYTES: Final = 192
-NO_LIMIT_BYTES: Final = 64 << 20  # what a payload has at most where the service sets no limit
-
-
 class InlinePath:
     """Each part of the rows is an invocation of its own, and brings the weights along; programs only when missing."""
 
@@ -179,7 +176,6 @@ class InlinePath:
 
 
 OpenPortsOf = Callable[[FunctionsConfig, DataService], OpenPorts]
-PROBES = 3  # attempts at the invocation that finds out whether functions reach the ports
 
 
 class PathChoice:

@@ -27,6 +27,10 @@ from dorylus.pools.pool import Invoker, Lost
 from dorylus.pools.registry import POOLS
 from dorylus.saga import Call, Reply, Saved, dense
 
+Note = Callable[..., None]
+REPLY_THREADS = 4
+SETTLE_S = 2.0
+
 
 class Programs:
     """Makes each program once and keeps it. ``signature`` says which calls share one; ``export`` makes it.
@@ -68,11 +72,6 @@ class Programs:
     def close(self) -> None:
         """Make no more; one that is being made is finished first."""
         self._thread.shutdown(wait=True, cancel_futures=True)
-
-
-Note = Callable[..., None]
-REPLY_THREADS = 4
-SETTLE_S = 2.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from dorylus.saga import Call
 from dorylus.wire import Frame, FrameError, pack, unpack
 
 DATA_PATHS = ("auto", "direct", "inline")
+MAX_TEXT: Final = 4000  # characters of what a function says that are kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,9 +105,6 @@ class UsageCounter:
     def total(self) -> FunctionUsage:
         """The usage so far, of all kinds together."""
         return sum(self.snapshot().values(), FunctionUsage())
-
-
-MAX_TEXT: Final = 4000  # characters of what a function says that are kept
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,10 @@ from dorylus.saga import Call, Mode, Reply, Rows, Saved, SparseRows
 
 Array = NDArray[Any]
 Arrays = dict[str, Array]
+HEAD_BYTES = 4096  # room for a frame's header
+ENTRY_BYTES = 8  # of a sparse row: its column and its value
+Part = tuple[int, int]  # the first row, and the one after the last
+_NAMES_SHOWN = 32
 
 
 class Inputs:
@@ -121,12 +125,6 @@ def _sparse_part(name: str, rows: SparseRows, begin: int, end: int) -> Arrays:
     return {name + part: array for part, array in zip(CSR, cut, strict=True)}
 
 
-HEAD_BYTES = 4096  # room for a frame's header
-ENTRY_BYTES = 8  # of a sparse row: its column and its value
-
-Part = tuple[int, int]  # the first row, and the one after the last
-
-
 def even(num_rows: int, part_rows: int) -> list[Part]:
     """Parts of ``part_rows`` rows; the last may have fewer."""
     bounds = [*range(0, num_rows, part_rows), num_rows]
@@ -195,9 +193,6 @@ def dense_row_bytes(name: str, float32_bytes: int, precision: str) -> int:
     if precision == "float32" or role(name) not in ROW_ROLES or float32_bytes <= 4:
         return float32_bytes
     return float32_bytes // 2 if precision == "bf16" else float32_bytes // 4 + 4
-
-
-_NAMES_SHOWN = 32
 
 
 class Outcome:
