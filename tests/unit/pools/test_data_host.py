@@ -17,7 +17,7 @@ def check(**settings):
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("0.0.0.0", "nobody can dial that address"),
+        ("0.0.0.0", "no machine can dial that address"),
         ("the-server", "is no address"),
         ("::1", "is no address"),
         (NOT_OURS, "we cannot listen there"),
