@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from dorylus.cli.cluster import survey as taking
-from dorylus.cli.cluster.probe import Probe
+from dorylus.cli.doctor import cluster
+from dorylus.cli.doctor.probe import Probe
 from dorylus.wire.connection import new_secret
 from ray_bench.isolated import why_not
 
@@ -64,13 +64,13 @@ def child(tmp_path, monkeypatch):
 
     def run(program):
         (tmp_path / "asks.py").write_text(program)
-        return taking.collect("", "", module="asks")
+        return cluster.collect("", "", module="asks")
 
     return run
 
 
 def test_a_survey_that_hangs_is_not_waited_for(child, monkeypatch):
-    monkeypatch.setattr(taking, "START_S", 0.5)
+    monkeypatch.setattr(cluster, "START_S", 0.5)
     assert child("import time; time.sleep(600)").trouble == "no word of our own within 0.5 s"
 
 

@@ -1,7 +1,7 @@
 """The command line: one file a command, each a thin face of the Python one.
 
-``main`` is what the ``dorylus`` program runs: what the user can mend is told in one paragraph on stderr, without a
-traceback, with exit code 2 (asked for what cannot be) or 1 (a run that failed).
+``main`` is what the ``dorylus`` program runs: it prints an error as one paragraph on stderr, without a traceback, and
+ends with exit code 2 (the command cannot be carried out as given) or 1 (it failed).
 """
 
 import errno
@@ -12,7 +12,7 @@ from dorylus.errors import ConfigError, DorylusError, Terminated, spelled
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command that the arguments, or those of the process, ask for; ends by SystemExit."""
+    """Runs the command that the arguments, or those of the process, name; ends by SystemExit."""
     from dorylus.training import terminable
 
     try:
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _check_words(words: Sequence[str]) -> None:
-    """Refuse what is no text: it would end in a traceback wherever it is first used as a path or written to a file."""
+    """Refuses arguments that are no text: their first use as a path, or in a file, would end in a traceback."""
     for word in words:
         if "\0" in word or word != word.encode(errors="replace").decode():
             raise ConfigError(f"{word[:60]!r} is no UTF-8 text, or has a NUL byte: give words and paths in UTF-8.")

@@ -1,16 +1,18 @@
-"""Flags of the command line, derived from the settings' dataclass: a setting added there is a flag here.
+"""Flags and arguments that several commands have, and how errors spell them.
 
-A flag that is not given is left out, so that ``run.toml`` or the default decides.
-
-What a command was asked to work on, as the ``[graph]`` and ``[model]`` sections of ``run.toml`` have it.
+The flags of settings derive from the fields of :class:`RunConfig`; one that is not given is left out, so that
+``run.toml`` or the default decides. Graph and model become the sections ``[graph]`` and ``[model]`` of ``run.toml``. A
+place to write to is checked before any work.
 """
 
 import ast
 import functools
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -22,6 +24,7 @@ from dorylus.errors import ConfigError
 
 _DECLARED_BY_HAND = {"run_dir"}
 _METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
+LONGEST_NAME = 230  # of the 255 that file systems have
 _OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose default in Python is True
     ("undirected", "False"): "--directed",
     ("drop_duplicates", "False"): "--keep-duplicates",
@@ -29,15 +32,15 @@ _OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose defa
 
 
 def with_settings(command: Callable[..., None], only: Collection[str] | None = None) -> Callable[..., None]:
-    """The command with a flag for every setting, or for some; those that were given are its argument ``settings``."""
+    """The command with a flag for every setting, or for ``only`` some; it gets those given as ``settings``."""
     own = [each for each in inspect.signature(command).parameters.values() if each.name != "settings"]
-    wanted = [each for each in fields(RunConfig) if each.name not in _DECLARED_BY_HAND]
-    flags = [_flag(each, only is None) for each in wanted if only is None or each.name in only]
+    listed = [each for each in fields(RunConfig) if each.name not in _DECLARED_BY_HAND]
+    flags = [_flag(each, only is None) for each in listed if only is None or each.name in only]
 
     @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        texts = {flag.name: given.pop(flag.name) for flag in flags}
-        command(**given, settings=settings_of(texts))
+    def wrapped(**arguments: Any) -> None:
+        texts = {flag.name: arguments.pop(flag.name) for flag in flags}
+        command(**arguments, settings=settings_of(texts))
 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *flags)]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -80,23 +83,23 @@ def spell_flag(name: str, value: str | None) -> str:
     """A setting of an error as the command line has it: ``--memory 8GiB``, ``--no-stream``."""
     if (name, value) in _OTHER_FLAGS:
         return _OTHER_FLAGS[name, value]
-    name, is_entry, key = name.partition("[")  # weight_decay['*.bias']
+    name, _, key = name.partition("[")  # of an entry of a table: weight_decay['*.bias']
     flag = f"--{dashed(name)}"
     if value == "True":
         return flag
     if value == "False":
         return f"--no-{dashed(name)}"
-    words = [f"{_word(key[:-1])}={_word(value or '')}" if is_entry else _word(value or "")]
-    return " ".join([flag, *(shlex.quote(word) for word in words if word)])
+    words = [_word(each) for each in (key[:-1], value or "") if each]
+    return " ".join([flag, "=".join(words)]).rstrip()
 
 
 def _word(value: str) -> str:
-    """A value in Python, as it is written behind a flag."""
+    """A value in Python, as a shell takes it behind a flag."""
     try:
         plain = ast.literal_eval(value)
     except (ValueError, SyntaxError):  # shortened, or of a kind that no flag takes
-        return value
-    return ",".join(map(str, plain)) if isinstance(plain, list | tuple) else str(plain)
+        return value.lstrip("'")
+    return shlex.quote(",".join(map(str, plain)) if isinstance(plain, list | tuple) else str(plain))
 
 
 def _decay(texts: Sequence[str]) -> float | dict[str, Any]:
@@ -203,3 +206,35 @@ def _absolute(source: str) -> str:
     name = source.partition(":")[0].lower().replace("_", "-")
     is_path = path.exists() and name not in (known.lower() for known in known_names())
     return str(path.absolute()) if is_path else source
+
+
+def check_new_store(store: Path, *, overwrite: bool) -> None:
+    """Refuses a place in a folder that is not there, and a store that is not to be replaced."""
+    from dorylus.graph import is_store
+
+    check_parent(store, "store")
+    if is_store(store) and not overwrite:
+        raise ConfigError(
+            f"the store {store} exists already: give --overwrite to replace it, or choose another folder."
+        )
+
+
+def check_parent(target: Path, noun: str) -> None:
+    """Refuses a place in a folder that is not there, more likely a slip than a wish, and a name that is too long."""
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            target.absolute().stat()  # exists() hides what is wrong, from Python 3.14 on
+    except OSError as error:
+        raise ConfigError(
+            f"the {noun} {target} cannot be written: {error.strerror}. Choose another name or folder."
+        ) from error
+    if (size := len(os.fsencode(target.name))) > LONGEST_NAME:
+        raise ConfigError(
+            f"the {noun} {target} cannot be written: its name has {size} bytes, and at most {LONGEST_NAME} leave room "
+            "for what is added to it meanwhile. Choose a shorter one."
+        )
+    if not target.absolute().parent.is_dir():
+        raise ConfigError(
+            f"the {noun} {target} cannot be written: the folder {target.parent} does not exist. Make it, or choose "
+            "another."
+        )

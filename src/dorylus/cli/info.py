@@ -1,4 +1,4 @@
-"""``dorylus info``: what a graph is like before anything is trained on it."""
+"""``dorylus info``: sizes, degrees, classes, masks and memory of a graph."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
-from dorylus.cli.ingest import rate_of
 from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
 from dorylus.report import units
@@ -39,7 +38,7 @@ def info(
 
 def rows(graph: "Graph") -> list[tuple[str, str]]:
     """The rows of the table."""
-    told = [
+    facts = [
         ("vertices", f"{graph.num_vertices:,}"),
         ("edges", _edges(graph)),
         ("in-degree", _degrees(graph)),
@@ -48,7 +47,7 @@ def rows(graph: "Graph") -> list[tuple[str, str]]:
         ("split", _split(graph)),
         ("memory", _memory(graph)),
     ]
-    return told if graph.store is None else [*told, ("store", _store(graph.store))]
+    return facts if graph.store is None else [*facts, ("store", _store(graph.store))]
 
 
 def _edges(graph: "Graph") -> str:
@@ -100,7 +99,7 @@ def _split(graph: "Graph") -> str:
 
 
 def _store(address: str) -> str:
-    """What a store holds beside the graph."""
+    """What a store holds besides the graph."""
     from dorylus.graph import open_ids, open_out_edges
 
     ids = open_ids(address)
@@ -111,17 +110,17 @@ def _store(address: str) -> str:
 
 
 def _checksums(source: str) -> str:
-    """What comes of comparing those of a store; a bar shows how far that is."""
+    """The outcome of comparing the checksums of a store; a bar shows the progress."""
     from dorylus.graph import has_block_sums, is_remote, is_store, verify_store
 
     is_path = is_remote(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
     if not is_path or not is_store(source):
         raise DataError(f"{source} is not a store, and only stores have checksums: give a store, or no --verify.")
-    with progress_bar("comparing checksums", lambda task: rate_of(task, "bytes")) as tell:
-        told = f"all {verify_store(source, tell)} arrays are as written"
+    with progress_bar("comparing checksums", "bytes") as tell:
+        outcome = f"all {verify_store(source, tell)} arrays are as written"
     if has_block_sums(source):
-        return told
-    return f"{told}; the store has no checksums of blocks, so that reads of a run cannot be compared with them"
+        return outcome
+    return f"{outcome}; the store has no checksums of blocks, so that reads of a run cannot be compared with them"
 
 
 def _memory(graph: "Graph") -> str:

@@ -1,54 +1,17 @@
-"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory.
+"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory."""
 
-The bars of an ingest: one a stage, with the rate and the time left.
-
-The flags of an ingest: how each is written, and what it says.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli.convert import check_new_store
-from dorylus.cli.interrupt import tell_nothing_written
+from dorylus.cli.flags import check_new_store
+from dorylus.cli.interrupt import say_nothing_written
+from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Task, TaskID
-
     from dorylus.ingest import Ingested
-    from dorylus.progress import StageProgress, Tell
-
-
-@contextmanager
-def bars(console: "Console | None" = None) -> Iterator["Tell"]:
-    """Draws bars on stderr for what is told, where that is a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    console = console or Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as drawn:
-        stages: dict[str, TaskID] = {}
-
-        def tell(progress: "StageProgress") -> None:
-            if progress.stage not in stages:
-                stages[progress.stage] = drawn.add_task(progress.stage, total=progress.total, rate="")
-            task = stages[progress.stage]
-            drawn.update(task, completed=progress.done, total=progress.total)
-            drawn.update(task, rate=rate_of(drawn.tasks[task], progress.unit))
-
-        yield tell
-
-
-def rate_of(task: "Task", unit: str) -> str:
-    """How much of it is done a second: 12.3 M edges/s."""
-    speed = task.finished_speed or task.speed
-    return "" if speed is None else f"{speed / 1e6:.1f} M{'B' if unit == 'bytes' else ' ' + unit}/s"
 
 
 def _text(metavar: str, help_text: str, *names: str) -> Any:
@@ -59,7 +22,7 @@ def _rows(help_text: str) -> Any:
     return _text("FILE", help_text)
 
 
-# Required by the command, which says more than typer where only one path is given.
+# Required by the command: its error says more than typer's where only one path is given.
 Edges = Annotated[
     list[str],  # a path that is empty is not the working folder
     typer.Argument(
@@ -76,9 +39,9 @@ Reorder = Annotated[str, typer.Option(metavar="HOW", help="none, or degree: vert
 NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.")]
 Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
 Labels = Annotated[Path | None, _rows("Labels, one a vertex or a row of zeros and ones: .npy or .parquet.")]
-Train = Annotated[Path | None, _rows("Who is trained on: vertex numbers, or a bool a vertex (.npy).")]
-Val = Annotated[Path | None, _rows("Who is validated on.")]
-Test = Annotated[Path | None, _rows("Who is tested on.")]
+Train = Annotated[Path | None, _rows("Vertices to train on: vertex numbers, or a bool a vertex (.npy).")]
+Val = Annotated[Path | None, _rows("Vertices to validate on.")]
+Test = Annotated[Path | None, _rows("Vertices to test on.")]
 FeatureDtype = Annotated[
     str, typer.Option(metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.")
 ]
@@ -140,7 +103,7 @@ def ingest(
 def _run(edges: list[str], store: Path, options: dict[str, Any]) -> "Ingested":
     from dorylus.ingest import ingest_edges
 
-    with tell_nothing_written(), bars() as tell:
+    with say_nothing_written(), stage_bars() as tell:
         return ingest_edges(edges, store, tell=tell, **options)
 
 

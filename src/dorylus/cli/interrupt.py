@@ -10,7 +10,7 @@ from dorylus.errors import Terminated
 
 
 @contextmanager
-def tell_how_to_go_on(run_dir: str | None) -> Iterator[None]:
+def say_how_to_go_on(run_dir: str | None) -> Iterator[None]:
     """Turns a signal during a run into a line on stderr and its exit code."""
     try:
         yield
@@ -21,7 +21,7 @@ def tell_how_to_go_on(run_dir: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def tell_nothing_written() -> Iterator[None]:
+def say_nothing_written() -> Iterator[None]:
     """Turns a signal while a file or store is written, which appears whole or not at all, into a line and exit code."""
     try:
         yield

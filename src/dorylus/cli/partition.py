@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dorylus.cli.convert import check_parent
-from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
-from dorylus.cli.ingest import bars
-from dorylus.cli.interrupt import tell_nothing_written
+from dorylus.cli.flags import GRAPH_HELP, Root, check_parent, graph_section
+from dorylus.cli.interrupt import say_nothing_written
+from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError, DataError, unknown_name
 from dorylus.report import units
 from dorylus.runs import RunSpec
@@ -57,12 +56,12 @@ def partition(
         check_parent(out, "folder of shards")
     methods = _methods(method, None if overwrite else out, saves=out is not None)
     console = Console(highlight=False)
-    with tell_nothing_written(), bars() as tell:
+    with say_nothing_written(), stage_bars() as tell:
         loaded = _loaded(graph, root, memory)
-        asked = PartitionRequest(loaded, servers, seed, passes, memory, out)
+        request = PartitionRequest(loaded, servers, seed, passes, memory, out)
         if memory is not None:
-            console.print(asked.plan(methods), markup=False, soft_wrap=True)
-        table, remarks, made = _compare(asked, methods, tell)
+            console.print(request.plan(methods), markup=False, soft_wrap=True)
+        table, remarks, made = _compare(request, methods, tell)
         console.print(table)
         for remark in remarks:
             console.print(remark, markup=False, soft_wrap=True)
@@ -70,21 +69,21 @@ def partition(
             _save(out, loaded, made, overwrite, memory, tell)
 
 
-def _methods(asked: str, new: Path | None, *, saves: bool) -> Sequence[str]:
+def _methods(name: str, new: Path | None, *, saves: bool) -> Sequence[str]:
     from dorylus.partition import METHODS
 
-    if asked != ALL and asked not in METHODS:
-        raise ConfigError(unknown_name("partitioning method", asked, (*METHODS, ALL)))
-    if saves and asked == ALL:
+    if name != ALL and name not in METHODS:
+        raise ConfigError(unknown_name("partitioning method", name, (*METHODS, ALL)))
+    if saves and name == ALL:
         raise ConfigError("--method all compares methods, and --out saves the shards of one: name that one.")
     if new is not None and new.exists():
         raise ConfigError(f"{new} exists already: give --overwrite to replace shards, or choose another folder.")
-    return METHODS if asked == ALL else (asked,)
+    return METHODS if name == ALL else (name,)
 
 
 @dataclass(frozen=True)
 class PartitionRequest:
-    """What was asked for."""
+    """What the flags name."""
 
     graph: "Graph"
     servers: int
@@ -131,23 +130,23 @@ def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
 
 
 def _compare(
-    asked: PartitionRequest, methods: Sequence[str], tell: "Tell"
+    request: PartitionRequest, methods: Sequence[str], tell: "Tell"
 ) -> "tuple[Table, list[str], Partitioning | None]":
-    """The table with a row a method, what is to be said beside it, and the last partitioning made.
+    """The table with a row for each method, remarks on it, and the last partitioning made.
 
     Among several methods, one whose package is absent is left out with a remark, and only stream gets the passes.
     """
-    table, remarks, made = _table(asked.graph, asked.servers), [], None
+    table, remarks, made = _table(request.graph, request.servers), [], None
     for name in methods:
         alone = len(methods) == 1
         try:
-            made, seconds = asked.make(name, asked.passes if alone or name == "stream" else None, tell)
+            made, seconds = request.make(name, request.passes if alone or name == "stream" else None, tell)
         except DataError as error:
             if alone:
                 raise
             remarks.append(f"without {name}: {error}")
             continue
-        quality = made.quality(asked.graph, memory=asked.memory, tell=tell)
+        quality = made.quality(request.graph, memory=request.memory, tell=tell)
         table.add_row(*_cells(name, quality, seconds))
         remarks += _uneven(name, quality)
     return table, remarks, made

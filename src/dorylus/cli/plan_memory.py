@@ -1,10 +1,10 @@
-"""``dorylus plan-memory``: what a training run would take, by kind, before it is begun."""
+"""``dorylus plan-memory``: predicts what a training run takes, by kind, before it begins."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli import flags as asked
+from dorylus.cli import flags
 from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, graph_section, model_section, spell_flag, with_settings
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.train import DEFAULT_MODEL
@@ -20,16 +20,16 @@ def plan_memory(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
     root: Root = None,
     row_normalise: RowNormalise = None,
-    model: asked.ModelName = None,
-    hidden: asked.Hidden = None,
-    num_layers: asked.NumLayers = None,
-    dropout: asked.Dropout = None,
-    heads: asked.Heads = None,
-    model_option: asked.ModelOption = None,
+    model: flags.ModelName = None,
+    hidden: flags.Hidden = None,
+    num_layers: flags.NumLayers = None,
+    dropout: flags.Dropout = None,
+    heads: flags.Heads = None,
+    model_option: flags.ModelOption = None,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Say what training would take, in memory and in files, and whether that fits."""
+    """Predict what training takes, in memory and in files, and whether that fits."""
     named = model_section(
         model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
     )

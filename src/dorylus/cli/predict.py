@@ -1,7 +1,4 @@
-"""``dorylus predict``: what a trained model says of every vertex, as a file.
-
-The bar of a prediction: a spinner while the model is at work, then rows written, their rate and the time left.
-"""
+"""``dorylus predict``: what a trained model predicts for every vertex, as a file."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dorylus.cli.flags import with_settings
-from dorylus.cli.interrupt import tell_nothing_written
+from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.runs import RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Task
 
     from dorylus.inference import Tell
 
@@ -29,7 +25,7 @@ if TYPE_CHECKING:
 def prediction_bar(
     what: str, console: "Console | None" = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator["Tell"]:
-    """Draws on stderr, where that is a terminal; the bar only if all has taken more than two seconds."""
+    """A spinner while the model computes, then a bar of the rows written, both on stderr where that is a terminal."""
     from rich.console import Console
 
     console = console or Console(stderr=True)
@@ -39,15 +35,9 @@ def prediction_bar(
     with (
         console.status(f"computing {what} of every vertex") as status,
         # A terminal has room for one of them.
-        progress_bar(f"writing {what}", rate_of, console, clock, at_first=status.stop) as tell,
+        progress_bar(f"writing {what}", "rows", console, clock, before_first=status.stop) as tell,
     ):
         yield tell
-
-
-def rate_of(task: "Task") -> str:
-    """How many rows are written a second: 1,234,567 rows/s."""
-    speed = task.finished_speed or task.speed
-    return "" if speed is None else f"{speed:,.0f} rows/s"
 
 
 KINDS = ("logits", "classes", "embeddings")
@@ -77,7 +67,7 @@ def predict(
     from dorylus.inference import check_target
 
     check_target(target)
-    with tell_nothing_written(), prediction_bar(what) as tell:
+    with say_nothing_written(), prediction_bar(what) as tell:
         from dorylus.inference import predict_from
 
         written = predict_from(run_dir, what, layer, out=target, tell=tell, **settings)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dorylus.cli.flags import with_settings
-from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.cli.interrupt import say_how_to_go_on
 from dorylus.config import RECUT, recut
 from dorylus.runs import RunFolder, RunLock
 
@@ -30,6 +30,6 @@ def resume(
     import dorylus
     from dorylus.report import TerminalProgress
 
-    with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(str(run_dir)):
+    with closing(TerminalProgress(progress=not quiet)) as progress, say_how_to_go_on(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
         dorylus.resume(run_dir, sinks=[progress], **settings)

@@ -1,4 +1,4 @@
-"""``dorylus train``: trains a model on a graph, shows how it goes, and leaves a run folder."""
+"""``dorylus train``: trains a model on a graph, shows its progress, and leaves a run folder."""
 
 from contextlib import closing
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dorylus.cli import flags as asked
+from dorylus.cli import flags
 from dorylus.cli.flags import (
     GRAPH_HELP,
     Root,
@@ -20,7 +20,7 @@ from dorylus.cli.flags import (
     with_settings,
 )
 from dorylus.cli.flags import widths as widths_of
-from dorylus.cli.interrupt import tell_how_to_go_on
+from dorylus.cli.interrupt import say_how_to_go_on
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, spelling, toml_key
 from dorylus.runs import RunSpec, check_free, read_run_toml
@@ -33,12 +33,12 @@ def train(
     graph: Annotated[str | None, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)] = None,
     root: Root = None,
     row_normalise: RowNormalise = None,
-    model: asked.ModelName = None,
-    hidden: asked.Hidden = None,
-    num_layers: asked.NumLayers = None,
-    dropout: asked.Dropout = None,
-    heads: asked.Heads = None,
-    model_option: asked.ModelOption = None,
+    model: flags.ModelName = None,
+    hidden: flags.Hidden = None,
+    num_layers: flags.NumLayers = None,
+    dropout: flags.Dropout = None,
+    heads: flags.Heads = None,
+    model_option: flags.ModelOption = None,
     config: Annotated[Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE")] = None,
     run_dir: Annotated[
         Path | None, typer.Option(help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER")
@@ -56,8 +56,8 @@ def train(
         model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
     )
     spec = RunSpec(
-        _graph_asked(spec, graph, graph_options(root, row_normalise)),
-        {"name": DEFAULT_MODEL, **_model_asked(spec, given_model)},
+        _graph_of(spec, graph, graph_options(root, row_normalise)),
+        {"name": DEFAULT_MODEL, **_model_of(spec, given_model)},
     )
     folder = run_dir or default_run_dir(spec, datetime.now())
     in_file = written.keys() - settings.keys()
@@ -74,7 +74,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
     import dorylus
     from dorylus.report import TerminalProgress
 
-    with closing(TerminalProgress(progress=not quiet)) as progress, tell_how_to_go_on(config.run_dir):
+    with closing(TerminalProgress(progress=not quiet)) as progress, say_how_to_go_on(config.run_dir):
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
@@ -88,12 +88,12 @@ def default_run_dir(spec: RunSpec, now: datetime) -> Path:
     return next((path for path in candidates if not path.exists()), candidates[-1])
 
 
-def _graph_asked(spec: RunSpec, source: str | None, given: dict[str, Any]) -> dict[str, Any]:
+def _graph_of(spec: RunSpec, source: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """The file's graph with the flags' options; another graph leaves root and reader's options of the file's behind."""
     if source is not None:
         named = graph_section(source, None, None)
         other = named["source"] != spec.graph.get("source")
-        # Row normalisation is done to whatever graph was loaded: the file asks for it of any.
+        # Row normalisation applies to any graph, so another graph keeps the file's.
         kept = {key: value for key, value in spec.graph.items() if key == "row_normalise" or not other}
         return {**named, **kept, **given}
     if "source" not in spec.graph:
@@ -104,7 +104,7 @@ def _graph_asked(spec: RunSpec, source: str | None, given: dict[str, Any]) -> di
     return {**spec.graph, **given}
 
 
-def _model_asked(spec: RunSpec, given: dict[str, Any]) -> dict[str, Any]:
+def _model_of(spec: RunSpec, given: dict[str, Any]) -> dict[str, Any]:
     """The file's model with the flags' options; those of the file are for the model it names, not for another."""
     other = "name" in given and given["name"] != spec.model.get("name", DEFAULT_MODEL)
     return given if other else {**spec.model, **given}

@@ -9,7 +9,7 @@ import pytest
 
 from dorylus.cli import doctor as bf16_probe
 from dorylus.cli import doctor as checks
-from dorylus.cli.doctor import SAFER, Check, probe, report
+from dorylus.cli.doctor import SAFER, Check, report, try_bf16
 
 
 def test_a_fit_machine_ends_with_exit_code_0(capsys):
@@ -86,7 +86,7 @@ SIGILL = -signal.SIGILL
     ],
 )
 def test_bf16_is_tried_as_it_is_and_then_without_the_newest_instructions(plain, safer, outcome):
-    assert probe(lambda extra: safer if extra == SAFER else plain) == outcome
+    assert try_bf16(lambda extra: safer if extra == SAFER else plain) == outcome
 
 
 def test_bf16_that_kills_is_a_warning_with_the_cure():

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dorylus.cli.cluster import probe
-from dorylus.cli.cluster import survey as taking
-from dorylus.cli.cluster.checks import judged, room
-from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
+from dorylus.cli.doctor import cluster as survey_of
+from dorylus.cli.doctor import probe
+from dorylus.cli.doctor.cluster import Machine, Node, Pair, Survey, judged, room
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "pyzmq": "27.3.0", "dorylus": "0.1.0"}
 GIB = 2**30
@@ -175,7 +174,7 @@ def test_nodes_that_do_not_reach_each_other_are_named_with_the_cure():
     shut = Pair(dials=A, dialled=B, error="timed out")
     status, says = told(with_pair(healthy(A, B, C), shut), "network")
     assert status == "fail"
-    assert says.startswith(f"1 of 9 ways are shut: {A} → {B} (timed out) – let TCP through")
+    assert says.startswith(f"1 of 9 connections fail: {A} → {B} (timed out) – let TCP through")
 
 
 def test_the_slowest_way_is_told_and_a_node_s_way_to_itself_is_none():
@@ -232,39 +231,39 @@ def test_a_long_list_is_cut():
 
 def test_a_survey_survives_the_journey():
     survey = with_node(healthy(A, B), node(B, machine=None, trouble="silent"))
-    assert Survey.heard(json.loads(json.dumps(survey.told()))) == survey
+    assert Survey.from_dict(json.loads(json.dumps(survey.to_dict()))) == survey
 
 
-def heard(*lines):
+def last_report(*lines):
     waiting = queue.SimpleQueue()
     for each in lines:
-        waiting.put(json.dumps(each.told()) if isinstance(each, Survey) else each)
-    return taking._heard(waiting)
+        waiting.put(json.dumps(each.to_dict()) if isinstance(each, Survey) else each)
+    return survey_of._last_report(waiting)
 
 
 def test_what_was_told_last_counts():
     begun = Survey(driver=HERE)
     there = replace(begun, cluster=f"{A}:6379")
-    assert heard(begun, there, healthy(A)) == healthy(A)
-    assert heard(begun, replace(begun, trouble="none")) == replace(begun, trouble="none")
+    assert last_report(begun, there, healthy(A)) == healthy(A)
+    assert last_report(begun, replace(begun, trouble="none")) == replace(begun, trouble="none")
 
 
 def test_whoever_is_waited_for_in_vain_is_named(monkeypatch):
-    monkeypatch.setattr(taking, "CONNECT_S", 0.0)
-    monkeypatch.setattr(taking, "SURVEY_S", 0.0)
+    monkeypatch.setattr(survey_of, "CONNECT_S", 0.0)
+    monkeypatch.setattr(survey_of, "SURVEY_S", 0.0)
     begun = Survey(driver=HERE)
     there = replace(begun, cluster=f"{A}:6379")
-    assert heard(begun).trouble == "no answer of Ray within 0 s"
-    assert heard(begun, there) == replace(there, trouble="no survey within 0 s")
-    assert "broke off" in heard(begun, there, "").trouble
+    assert last_report(begun).trouble == "no answer of Ray within 0 s"
+    assert last_report(begun, there) == replace(there, trouble="no survey within 0 s")
+    assert "broke off" in last_report(begun, there, "").trouble
 
 
 def test_what_ray_told_its_log_alone_is_told():
     silent = Survey(driver=HERE, trouble="no answer of Ray within 30 s")
-    assert "InvalidAuthToken" in taking._explained(silent, "... Unauthenticated: InvalidAuthToken: ...\n").trouble
-    broken = Survey(driver=HERE, trouble=taking.BROKEN_OFF)
-    assert taking._explained(broken, "much\nFATAL: no shared memory\n").trouble.endswith("FATAL: no shared memory")
-    assert taking._explained(healthy(A), "InvalidAuthToken") == healthy(A)
+    assert "InvalidAuthToken" in survey_of._explained(silent, "... Unauthenticated: InvalidAuthToken: ...\n").trouble
+    broken = Survey(driver=HERE, trouble=survey_of.BROKEN_OFF)
+    assert survey_of._explained(broken, "much\nFATAL: no shared memory\n").trouble.endswith("FATAL: no shared memory")
+    assert survey_of._explained(healthy(A), "InvalidAuthToken") == healthy(A)
 
 
 def test_the_probe_needs_nothing_but_python_before_it_looks_around():
@@ -298,7 +297,7 @@ def test_flags_about_a_cluster_need_one(dorylus_program, flags):
 @pytest.mark.parametrize(("survey", "code"), [(healthy(A), 0), (Survey(driver=HERE, trouble="no cluster"), 1)])
 def test_the_command_ends_with_1_when_something_is_broken(dorylus_program, monkeypatch, survey, code):
     asked = []
-    monkeypatch.setattr(taking, "collect", lambda *arguments: asked.append(arguments) or survey)
+    monkeypatch.setattr(survey_of, "collect", lambda *arguments: asked.append(arguments) or survey)
     found, out, _ = dorylus_program("doctor", "--cluster", "ray", "--address", "a:1", "--threads", "1", "--store", "g")
     assert found == code
     assert asked == [("a:1", str(Path("g").resolve()))]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dorylus.cli.ingest import bars
+from dorylus.cli.progress_bar import stage_bars
 from dorylus.graph.graph import Graph
 from dorylus.graph.store import open_ids
 from dorylus.progress import StageProgress
@@ -69,7 +69,7 @@ def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
 
 def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with bars(screen) as tell:
+    with stage_bars(screen) as tell:
         tell(StageProgress("reading edges", 500_000, 1_000_000, "bytes"))
         tell(StageProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
         tell(StageProgress("writing edges", 10, 40, "edges"))
@@ -81,7 +81,7 @@ def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
 
 def test_into_a_file_no_bars_are_drawn():
     screen = Console(file=io.StringIO())
-    with bars(screen) as tell:
+    with stage_bars(screen) as tell:
         tell(StageProgress("reading edges", 1, 2, "bytes"))
     assert screen.file.getvalue() == ""
 

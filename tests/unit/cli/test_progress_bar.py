@@ -3,7 +3,6 @@ import io
 import pytest
 from rich.console import Console
 
-from dorylus.cli.ingest import rate_of
 from dorylus.cli.progress_bar import progress_bar
 
 
@@ -11,8 +10,9 @@ def drawn(seconds_a_block, *, terminal=True):
     """What is drawn while three blocks of 40 MB are read, and how often it was told that drawing begins."""
     now, text, begun = [0.0], io.StringIO(), []
     console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
-    rate = lambda task: rate_of(task, "bytes")  # noqa: E731
-    with progress_bar("comparing checksums", rate, console, lambda: now[0], at_first=lambda: begun.append(1)) as tell:
+    with progress_bar(
+        "comparing checksums", "bytes", console, lambda: now[0], before_first=lambda: begun.append(1)
+    ) as tell:
         for done in (1, 2, 3):
             now[0] += seconds_a_block
             tell(done * 40_000_000, 120_000_000)

@@ -1,9 +1,9 @@
 """A survey of a Ray cluster, taken by a probe on every node.
 
-    python -m dorylus.cli.cluster.ray ADDRESS STORE
+    python -m dorylus.cli.doctor.ray ADDRESS STORE
 
-tells as JSON what it knows, a line each time: before it turns to Ray, once it is connected, and at the end. It is a
-process of its own: Ray waits for minutes where nobody answers, and now and then ends the process it is in.
+prints what it knows as a line of JSON: before it connects to Ray, once it is connected, and at the end. It is a
+process of its own: Ray waits for minutes where no cluster answers, and at times ends the process it is in.
 """
 
 import json
@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dorylus.cli.cluster import probe
-from dorylus.cli.cluster.survey import Machine, Node, Pair, Survey
+from dorylus.cli.doctor import probe
+from dorylus.cli.doctor.cluster import Machine, Node, Pair, Survey
 from dorylus.pools import connected
 from dorylus.wire import new_secret
 
@@ -27,18 +27,18 @@ SEND_S = 60.0
 
 
 def main(address: str, store: str) -> None:
-    """Connect and take the survey, telling how far it has come."""
-    tell = _channel()
+    """Connects and makes the survey, printing it at each stage."""
+    report = _channel()
     survey = Survey(driver=Machine(**probe.machine(store)), store=store)
-    tell(survey)
+    report(survey)
     try:
         ray = connected(address or None, "a look at a cluster")
     except Exception as why:
-        tell(replace(survey, trouble=_in_a_line(why)))
+        report(replace(survey, trouble=_in_a_line(why)))
         return
     survey = replace(survey, cluster=ray.get_runtime_context().gcs_address)
-    tell(survey)
-    tell(take(ray, survey))
+    report(survey)
+    report(take(ray, survey))
     ray.shutdown()
 
 
@@ -71,21 +71,21 @@ def _probes(ray: Any, nodes: Sequence[str]) -> list[Any]:
         cloudpickle.unregister_pickle_by_value(probe)  # type: ignore[no-untyped-call]
 
 
-def _answers(ray: Any, asked: Sequence[Any], patience_s: float) -> list[tuple[Any, str]]:
+def _answers(ray: Any, calls: Sequence[Any], patience_s: float) -> list[tuple[Any, str]]:
     """(answer, "") of each, or (None, why there is none)."""
-    done = set(ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)[0]) if asked else set()
-    return [_answer(ray, each) if each in done else (None, f"no answer within {patience_s:g} s") for each in asked]
+    done = set(ray.wait(list(calls), num_returns=len(calls), timeout=patience_s)[0]) if calls else set()
+    return [_answer(ray, each) if each in done else (None, f"no answer within {patience_s:g} s") for each in calls]
 
 
-def _answer(ray: Any, asked: Any) -> tuple[Any, str]:
+def _answer(ray: Any, call: Any) -> tuple[Any, str]:
     try:
-        return ray.get(asked, timeout=CLOCK_S), ""
+        return ray.get(call, timeout=CLOCK_S), ""
     except Exception as why:
         return None, _in_a_line(getattr(why, "cause", None) or why, last=2)
 
 
 def _nodes(alive: Sequence[dict[str, Any]], machines: Sequence[tuple[Any, str]]) -> list[Node]:
-    from ray._private.state import available_resources_per_node  # of one node, which Ray tells nowhere else
+    from ray._private.state import available_resources_per_node  # of one node, which no public function of Ray returns
 
     free = available_resources_per_node()  # type: ignore[no-untyped-call]
     names = Counter(node["NodeManagerAddress"] for node in alive)
@@ -118,11 +118,11 @@ def _clocked(ray: Any, there: Any, node: Node) -> Node:
 def _pairs(ray: Any, probes: Sequence[Any], hosts: Sequence[str], names: Sequence[str]) -> list[Pair]:
     """Every node dials every node; itself too, as two servers may share it."""
     secret, numbers = new_secret(), range(len(probes))
-    asked = [each.listen.remote(hosts[number], secret, number) for number, each in enumerate(probes)]
-    ports = _answers(ray, asked, ANSWER_S)
+    calls = [each.listen.remote(hosts[number], secret, number) for number, each in enumerate(probes)]
+    ports = _answers(ray, calls, ANSWER_S)
     open_at = {number: (hosts[number], port) for number, (port, trouble) in enumerate(ports) if not trouble}
     dialled = _answers(ray, [each.dial.remote(open_at, secret, number) for number, each in enumerate(probes)], DIAL_S)
-    # Each begins with another one, so that nobody is sent to by all at once.
+    # Each begins with another peer, so that no node receives from all at once.
     turns = [[(me + step) % len(probes) for step in numbers] for me in numbers]
     sent = _answers(ray, [each.send.remote(turn) for each, turn in zip(probes, turns, strict=True)], SEND_S)
     return [
@@ -133,7 +133,7 @@ def _pairs(ray: Any, probes: Sequence[Any], hosts: Sequence[str], names: Sequenc
 
 
 def _came_of(peer: int, port: tuple[Any, str], dialled: tuple[Any, str], sent: tuple[Any, str]) -> dict[str, Any]:
-    """What one node found out about its way to another."""
+    """What one node found out about its connection to another."""
     if port[1]:
         return {"error": f"it cannot listen: {port[1]}"}
     if dialled[1]:
@@ -142,18 +142,18 @@ def _came_of(peer: int, port: tuple[Any, str], dialled: tuple[Any, str], sent: t
 
 
 def _channel() -> Callable[[Survey], None]:
-    """A way to tell whoever started us; whatever else is printed goes where errors go."""
+    """A function that prints a survey to the parent process; all other output goes to stderr."""
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(survey: Survey) -> None:
-        print(json.dumps(survey.told()), file=channel, flush=True)
+    def report(survey: Survey) -> None:
+        print(json.dumps(survey.to_dict()), file=channel, flush=True)
 
-    return tell
+    return report
 
 
 def _in_a_line(error: BaseException, last: int = 0) -> str:
-    """What it says, or only its last lines: Ray tells the whole story first."""
+    """The message of an error, or only its last lines: Ray's begin with the whole traceback."""
     lines = str(error).strip().splitlines()[-last:] or [type(error).__name__]
     return " ".join(" ".join(lines).split())[:500]
 

@@ -1,4 +1,4 @@
-"""What runs on a node: tells what is installed there, listens as a graph server does, and dials all other nodes.
+"""What runs on a node: it reports what is installed there, listens as a graph server does, and dials all other nodes.
 
 It travels to the node as it is and needs nothing but Python on load, so that a node without Dorylus can say so. Answers
 are plain data.
@@ -31,7 +31,7 @@ END_S = 5.0
 
 
 def machine(store: str) -> dict[str, Any]:
-    """The fields of a :class:`~dorylus.cli.cluster.survey.Machine`."""
+    """The fields of a :class:`~dorylus.cli.doctor.cluster.Machine`."""
     kernels, kernels_error = _tried(_kernels)
     digest, store_error = _tried(lambda: _digest(store)) if store else ("", "")
     total, free = _memory(Path("/proc/meminfo").read_text())
@@ -54,7 +54,7 @@ class Probe:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._lock = threading.Lock()
-        self._lines: dict[int, Connection] = {}
+        self._dialled: dict[int, Connection] = {}
         self._answered: list[Connection] = []
         self._threads: list[threading.Thread] = []
 
@@ -67,7 +67,7 @@ class Probe:
         return time.time()
 
     def listen(self, host: str, secret: bytes, me: int) -> int:
-        """Answer whoever dials and knows the secret, from now on; the port."""
+        """Answers each peer that dials and knows the secret, from now on; returns the port."""
         self._listener = socket.create_server((host, 0), backlog=256)
         self._begin(self._welcome, secret, me)
         return int(self._listener.getsockname()[1])
@@ -78,7 +78,7 @@ class Probe:
 
     def send(self, peers: Sequence[int]) -> dict[int, float | None]:
         """Send something big to those that were reached, one after the other: bytes a second."""
-        return {peer: self._speed(self._lines[peer]) for peer in peers if peer in self._lines}
+        return {peer: self._speed(self._dialled[peer]) for peer in peers if peer in self._dialled}
 
     def close(self) -> None:
         """Hang up, and stop listening."""
@@ -87,8 +87,8 @@ class Probe:
                 self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
         with self._lock:
-            for line in [*self._lines.values(), *self._answered]:
-                line.close()
+            for connection in [*self._dialled.values(), *self._answered]:
+                connection.close()
         for thread in self._threads:
             thread.join(END_S)
 
@@ -101,23 +101,23 @@ class Probe:
         from dorylus.wire import dial
 
         try:
-            line = dial((address[0], address[1]), secret, SESSION, me, peer)
+            connection = dial((address[0], address[1]), secret, SESSION, me, peer)
             with self._lock:
-                self._lines[peer] = line
-            return {"round_trip_s": self._round_trip_s(line)}
+                self._dialled[peer] = connection
+            return {"round_trip_s": self._round_trip_s(connection)}
         except Exception as why:
             return {"error": str(why) or type(why).__name__}
 
-    def _round_trip_s(self, line: "Connection") -> float:
+    def _round_trip_s(self, connection: "Connection") -> float:
         """The median of a few."""
-        with _hung_up_after(PING_S, line):
-            return statistics.median(_echoed_s(line, 0) for _ in range(PINGS))
+        with _hung_up_after(PING_S, connection):
+            return statistics.median(_echoed_s(connection, 0) for _ in range(PINGS))
 
-    def _speed(self, line: "Connection") -> float | None:
+    def _speed(self, connection: "Connection") -> float | None:
         """The better of two: fresh memory makes the first one slow."""
         try:
-            with _hung_up_after(BIG_S, line):
-                return BIG_BYTES / min(_echoed_s(line, BIG_BYTES) for _ in range(2))
+            with _hung_up_after(BIG_S, connection):
+                return BIG_BYTES / min(_echoed_s(connection, BIG_BYTES) for _ in range(2))
         except (OSError, EOFError):
             return None
 
@@ -131,37 +131,37 @@ class Probe:
             self._begin(self._echo, link, secret, me)
 
     def _echo(self, link: socket.socket, secret: bytes, me: int) -> None:
-        """Tell whoever dialled of everything that arrives."""
+        """Acknowledges every message of the peer that dialled."""
         from dorylus.wire import WireError, answer, pack
 
         try:
-            line = answer(link, secret, SESSION, me)
+            connection = answer(link, secret, SESSION, me)
             with self._lock:
-                self._answered.append(line)
+                self._answered.append(connection)
             while True:
-                line.receive()
-                line.send(pack({}, {}))
+                connection.receive()
+                connection.send(pack({}, {}))
         except (WireError, OSError, EOFError):
             link.close()
 
 
-def _echoed_s(line: "Connection", num_bytes: int) -> float:
-    """How long it takes to have a message taken, and to be told so."""
+def _echoed_s(connection: "Connection", num_bytes: int) -> float:
+    """Seconds from sending a message to its acknowledgement."""
     import numpy as np
 
     from dorylus.wire import pack
 
     parts = pack({}, {"big": np.zeros(num_bytes, np.uint8)} if num_bytes else {})
     begun = time.perf_counter()
-    line.send(parts)
-    line.receive()
+    connection.send(parts)
+    connection.receive()
     return time.perf_counter() - begun
 
 
 @contextmanager
-def _hung_up_after(seconds: float, line: "Connection") -> Iterator[None]:
-    """A line waits for its peer however long it takes; this does not."""
-    timer = threading.Timer(seconds, line.close)
+def _hung_up_after(seconds: float, connection: "Connection") -> Iterator[None]:
+    """Closes the connection after so long: it would wait for its peer for ever."""
+    timer = threading.Timer(seconds, connection.close)
     timer.daemon = True
     timer.start()
     try:

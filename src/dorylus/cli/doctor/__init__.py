@@ -1,8 +1,7 @@
-"""``dorylus doctor``: whether this machine, or a cluster, is fit to train, line by line.
+"""``dorylus doctor``: whether this machine, or a cluster, is fit to train.
 
-Whether this processor can multiply bfloat16 matrices in torch, found out in a child process.
-
-What ``dorylus doctor`` looks at: each check tells what it found, and the cure where that is not well.
+Each check reports what it found, and the cure where something is wrong. Those of this machine are here; those of a Ray
+cluster are in ``doctor/cluster.py``. bfloat16 products are tried in a child process: torch crashes on some processors.
 """
 
 import importlib.util
@@ -16,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -25,9 +24,6 @@ from dorylus.errors import ConfigError, unknown_name
 from dorylus.extras import EXTRAS
 from dorylus.pools import POOLS
 from dorylus.report import units
-
-if TYPE_CHECKING:
-    pass  # MERGED
 
 CLUSTERS = ("local", "ray")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -55,29 +51,21 @@ def doctor(
     for name, value in {"address": address, "threads": threads, "store": store}.items():
         if value is not None:
             raise ConfigError(f"--{name} is about a cluster: add --cluster ray.")
-    # MERGED
-
     raise typer.Exit(report(CHECKS))
 
 
 def ray_checks(address: str | None, threads: int | None, store: str | None) -> "list[Check]":
     """What is found about a Ray cluster; takes as long as its nodes need to answer, and no longer than it may."""
-    from importlib.util import find_spec
-
-    # MERGED
-    from dorylus.cli.cluster.checks import judged
-    from dorylus.cli.cluster.survey import collect
+    from dorylus.cli.doctor.cluster import collect, judged
     from dorylus.graph import full_address
 
-    if find_spec("ray") is None:
+    if importlib.util.find_spec("ray") is None:
         return [Check("ray", "fail", "not installed", 'pip install "dorylus[ray]", here and on every node')]
     return judged(collect(address or "", full_address(store) if store else ""), threads)
 
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:
     """Carries the checks out, printing a line for each as it is done; the exit code."""
-    # MERGED
-
     return show(carried_out(each) for each in checks)
 
 
@@ -104,7 +92,7 @@ DEADLINE_S = 120.0
 Run = Callable[[Mapping[str, str]], int | None]
 
 
-def probe(run: Run | None = None) -> tuple[str, str]:
+def try_bf16(run: Run | None = None) -> tuple[str, str]:
     """("ok" or "warn", what was found): as it is, then with oneDNN kept from the newest instructions."""
     attempt = run or run_child
     first = attempt({})
@@ -227,7 +215,7 @@ def check_agreement(kernels: Any = None) -> Check:
 
 def check_bf16(run: Any = None) -> Check:
     """Whether bfloat16 products can be computed."""
-    status, found = probe(run)
+    status, found = try_bf16(run)
     if status == "ok":
         return Check("bf16", "ok", found)
     name, value = next(iter(SAFER.items()))
