@@ -226,8 +226,8 @@ def test_the_memory_model_counts_what_it_keeps():
 class Counting(BoundedArena):
     """Notes the most that was in use at once."""
 
-    def __init__(self, room):
-        super().__init__(room)
+    def __init__(self, backend, room):
+        super().__init__(backend, room)
         self.room, self.most = room, 0
 
     def take(self, size, share=1.0):
@@ -240,8 +240,8 @@ class Counting(BoundedArena):
 def test_its_matrices_take_what_the_memory_model_predicts(layer, monkeypatch):
     arenas = []
 
-    def make(room):
-        arenas.append(Counting(room))
+    def make(backend, room):
+        arenas.append(Counting(backend, room))
         return arenas[-1]
 
     monkeypatch.setattr("dorylus.runtime.server_process.BoundedArena", make)
