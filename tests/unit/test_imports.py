@@ -37,7 +37,7 @@ HOMES_OF_OPTIONAL = {
     "dgl": {"dgl"},
     "networkx": {"networkx"},
     "ogb": {"ogb"},
-    "pyarrow": {"arrow", "parquet", "parquet_rows", "prediction_file"},
+    "pyarrow": {"arrow", "parquet", "row_files", "prediction_file"},
     "pymetis": {"metis"},
     "zmq": {"sockets"},
     "onnx": {"translate"},

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 import dorylus
-import dorylus.graph.store as store
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
-from dorylus.inference import predict_from, prediction_file
+from dorylus.inference import predict_from
 from dorylus.inference.prediction_pass import alone
 from dorylus.runs.run_folder import RunSpec
 from dorylus.saga import reference
@@ -150,7 +149,7 @@ def test_a_run_with_a_limit_predicts_under_it(run, tmp_path):
 
 def test_a_run_over_a_store_with_ids_writes_those(run, tmp_path, monkeypatch):
     ids = np.arange(600, dtype=np.int64) * 7
-    monkeypatch.setattr(store, "open_ids", lambda path: ids, raising=False)
+    monkeypatch.setattr(prediction_file, "open_ids", lambda path: ids)
     predict_from(run[0], out=tmp_path / "x.parquet")
     from pyarrow import parquet
 

@@ -159,7 +159,7 @@ def test_what_is_at_hand_goes_also_when_the_work_fails(graph, stored, pager):
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_passes_over_all_edges_tell_how_far_they_are(place, graph, request, tmp_path):
     heard = {}
-    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
+    pager = Pager(tmp_path, deadline_s=10, tell=lambda step: heard.setdefault(step.stage, []).append(step[1:3]))
     edges = paged_edges(request.getfixturevalue(place), bounds_of(graph), pager)
     with_loops(edges, PagedDegrees.of(edges, pager).loops, pager)
     pager.close()
