@@ -7,7 +7,7 @@ import torch
 import dorylus
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
-from dorylus.inference import predict_from
+from dorylus.inference import predict_from, prediction_file
 from dorylus.inference.prediction_pass import alone
 from dorylus.runs.run_folder import RunSpec
 from dorylus.saga import reference
