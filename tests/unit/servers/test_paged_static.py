@@ -108,9 +108,7 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     plan = plan_of(name)
     stage = static_stage(plan)
     heard = {}
-    pager = Pager(
-        tmp_path, deadline_s=10, tell=lambda step: heard.setdefault(step.stage, []).append(step[1:3])
-    )
+    pager = Pager(tmp_path, deadline_s=10, tell=lambda step: heard.setdefault(step.stage, []).append(step[1:3]))
     shard = PagedLocalShard(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
     paging = Paging(pager, SpillPolicy(), blocks)
     bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
