@@ -16,7 +16,7 @@ from dorylus.errors import DataError
 from dorylus.graph import AnyArray, BoolArray, IdArray, NewFolder, inverse, raw_bytes
 from dorylus.ingest.batches import Numbering, Tokens, format_id
 from dorylus.ingest.numbering import BLOCK_IDS, DenseIds
-from dorylus.ingest.scratch import EdgeScratch, ScratchFile
+from dorylus.ingest.scratch import EdgeScratch, UnlinkedFile
 from dorylus.progress import StageProgress, Tell
 
 STEP = 1 << 12  # names whose lengths are summed at a time
@@ -107,7 +107,7 @@ class _Regions:
     def __init__(self, vertices: Reordered, firsts: NDArray[np.int64], begins: NDArray[np.int64], folder: Path) -> None:
         self._vertices, self._firsts, self._begins, self._ends = vertices, firsts, begins, begins.copy()
         self._distributed = 0
-        self._file = ScratchFile(folder)
+        self._file = UnlinkedFile(folder)
 
     def distribute(self, count: int) -> Iterator[tuple[int, NDArray[np.int64]]]:
         """(region, positions) of the next ``count`` rows."""

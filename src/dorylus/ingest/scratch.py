@@ -17,7 +17,7 @@ SYNC_BYTES = 32 << 20
 BUFFER_BYTES = 1 << 20
 
 
-class ScratchFile:
+class UnlinkedFile:
     """A file for random reads and writes that keeps the page cache small; a full disk is an OSError."""
 
     def __init__(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ class EdgeScratch:
     """An edge sink that returns its edges in the order and blocks in which they were added, any number of times."""
 
     def __init__(self, folder: Path, *, weighted: bool) -> None:
-        self._file = ScratchFile(folder)
+        self._file = UnlinkedFile(folder)
         self._types = ("<i4", "<i4", "<f4") if weighted else ("<i4", "<i4")
         self._counts: list[int] = []
 
@@ -128,7 +128,7 @@ class NameScratch:
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = Path(tempfile.gettempdir()) if folder is None else folder
-        self._bytes, self._ends = ScratchFile(folder), ScratchFile(folder)
+        self._bytes, self._ends = UnlinkedFile(folder), UnlinkedFile(folder)
         self._count = self._num_bytes = 0
 
     def __len__(self) -> int:
