@@ -1,14 +1,14 @@
-"""Stages: long passes over files, which tell how far they are."""
+"""Stages: long passes over files that report their progress."""
 
 import threading
 from collections.abc import Callable
 from typing import TypeAlias
 
-Tell: TypeAlias = Callable[[str, int, int], None]  # what is done, bytes of it that are, and all of them
+Tell: TypeAlias = Callable[[str, int, int], None]  # (stage, bytes done, bytes in all)
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Tells nobody."""
+    """Reports nothing."""
 
 
 class ProgressStage:

@@ -52,20 +52,22 @@ def _show(plan: "MemoryPlan") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    way = plan.shown
+    limits = plan.shown
     table = Table(box=None, pad_edge=False)
     for name in ("kind", "in memory", "in files"):
         table.add_column(name, justify="left" if name == "kind" else "right")
-    known = way.peak - way.figures.peak
+    known = limits.peak - limits.figures.peak
     table.add_row("the process as it is", units.size(known), "")
-    for kind in sorted(way.figures.resident | way.figures.on_disk):
-        table.add_row(kind, units.size(way.figures.resident[kind]), units.size(way.figures.on_disk[kind]))
-    table.add_row("together", units.size(way.peak), units.size(way.figures.on_disk.total()))
+    for kind in sorted(limits.figures.resident | limits.figures.on_disk):
+        table.add_row(kind, units.size(limits.figures.resident[kind]), units.size(limits.figures.on_disk[kind]))
+    table.add_row("together", units.size(limits.peak), units.size(limits.figures.on_disk.total()))
     console = Console()
     console.print(table)
     if plan.scratch is not None:
         console.print(_disk(plan.scratch), markup=False, highlight=False, soft_wrap=True)
-    moved = f"each epoch reads {units.size(way.figures.read)} of files and writes {units.size(way.figures.written)}"
+    moved = (
+        f"each epoch reads {units.size(limits.figures.read)} of files and writes {units.size(limits.figures.written)}"
+    )
     console.print(f"{plan.verdict}: limit {units.size(plan.limit)}, {moved}", highlight=False, soft_wrap=True)
 
 
