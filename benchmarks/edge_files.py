@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import compute, csv, parquet
 
 from dorylus.graph.arrays import IdArray
-from dorylus.graph.generators.recursive import QUADRANTS, Recursion
+from dorylus.graph.generators.random_graphs import QUADRANTS, RecursiveMatrix
 
 BLOCK = 1 << 21
 SUFFIXES = {"raw": ".i32", "text": ".txt", "parquet": ".parquet", "names": ".tsv"}
@@ -31,7 +31,7 @@ def write_edges(path: Path, num_vertices: int, num_edges: int, seed: int, format
 
 
 def _blocks(num_vertices: int, num_edges: int, seed: int) -> Iterator[tuple[IdArray, IdArray]]:
-    model = Recursion(np.random.default_rng(seed), num_vertices, QUADRANTS, scramble=True)
+    model = RecursiveMatrix(np.random.default_rng(seed), num_vertices, QUADRANTS, scramble=True)
     left = num_edges
     while left:
         source, destination = model.pairs(min(BLOCK, left))

@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def ingest(options: argparse.Namespace) -> dict[str, float]:
     """Does it, in this process, and says what it took."""
-    from dorylus.ingest.opening import ingest_edges
+    from dorylus.ingest.entry_point import ingest_edges
 
     start = time.perf_counter()
     count = None if options.format == "names" else options.vertices

@@ -27,8 +27,7 @@ import numpy as np
 from benchmarks import table
 from benchmarks.contender import GIB, high_water_mark
 from benchmarks.quiet import Watch
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import communities, rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning
 

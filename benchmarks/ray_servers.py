@@ -28,7 +28,7 @@ from typing import Any
 import dorylus
 from benchmarks import shapes, table
 from benchmarks.ours import program, write_store
-from dorylus.partition import cut_shard, make_partitioning
+from dorylus.partition import make_partitioning, make_shard
 
 TESTS = Path(__file__).parents[1] / "tests"
 MIB, GIB = 2**20, 2**30
@@ -200,7 +200,7 @@ def measure_memory(options: argparse.Namespace) -> bool:
 def ghosts_of(graph: dorylus.Graph) -> list[float]:
     """Ghosts for each own vertex, of four servers."""
     parts = make_partitioning(graph, 4, PARTITION).parts
-    shards = (cut_shard(graph, parts, server, edges=False) for server in range(4))
+    shards = (make_shard(graph, parts, server, edges=False) for server in range(4))
     return [shard.in_ghosts.size / shard.ids.size for shard in shards]
 
 

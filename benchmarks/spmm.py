@@ -25,7 +25,7 @@ from benchmarks import table
 from benchmarks.quiet import Watch
 from benchmarks.shapes import SHAPES, power_law_edges
 from dorylus.backends import native
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import rmat
 
 WIDTHS = (16, 41, 64, 128, 256)
 HEADINGS = ("shape", "width", "limit GB/s", "spmm GB/s", "of limit", "spmm ms", "torch ms", "torch / ours", "note")

@@ -78,7 +78,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
-    monkeypatch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
+    monkeypatch.setattr(limits, "SPILL_POLICIES", limits.SPILL_POLICIES[-1:])
     monkeypatch.setattr(limits, "FEWEST_ROWS", 50)
 
 
@@ -86,7 +86,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 def plans_count_a_process_of_their_own() -> Iterator[None]:
     """Has plans count a process as large as a user's: that of the tests holds what earlier ones have left."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("ingest.pipeline", "ingest.opening", "ingest.budget", "partition.limit", "partition.needs"):
+        for module in ("ingest.pipeline", "ingest.entry_point", "ingest.budget", "partition.limit", "partition.needs"):
             patch.setattr(f"dorylus.{module}.resident_bytes", lambda: 120 << 20)
         yield
 
@@ -151,14 +151,14 @@ def make_cluster() -> Iterator[Callable[..., Any]]:
 
     from dorylus.config import RunConfig
     from dorylus.pools import ThreadsPool
-    from dorylus.runtime import LocalCluster
+    from dorylus.runtime import LocalRuntime
     from dorylus.training.assembly import assemble, bind
-    from dorylus.training.elastic import training_job
+    from dorylus.training.placement import training_job
 
     made = []
 
     def make(
-        graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, kind: Any = LocalCluster, **settings: Any
+        graph: Any, model: Any, *, pool: Any = None, lr: float = 0.05, kind: Any = LocalRuntime, **settings: Any
     ) -> Any:
         config = RunConfig.of(**({"threads": 2, "intervals": 4, "deadline_s": 60} | settings))
         program = bind(model, graph, config.seed)

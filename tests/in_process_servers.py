@@ -1,4 +1,4 @@
-"""Remote servers without an engine: the very nodes that run elsewhere, in this process, over real sockets."""
+"""Remote servers without Ray: the same nodes, in this process, over real sockets."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -10,10 +10,10 @@ from dorylus.pools import PoolHandle, TensorPool
 from dorylus.runtime import ServersLostError
 from dorylus.runtime.fence import PeerLostError
 from dorylus.runtime.graph_node import GraphNode
-from dorylus.runtime.job import Job
-from dorylus.runtime.local import arranged
+from dorylus.runtime.local import local_shard
 from dorylus.runtime.parameter_node import ParameterNode
-from dorylus.runtime.remote import RemoteCluster
+from dorylus.runtime.remote import RemoteRuntime
+from dorylus.runtime.runtime import Job
 from dorylus.wire import WireError
 from dorylus.wire.connection import new_secret
 
@@ -40,11 +40,11 @@ class InProcess:
     def ask(self, method: str, *arguments: Any) -> Any:
         return [self._threads.submit(self._one, node, method, arguments) for node in self.nodes]
 
-    def answers(self, asked: Any) -> list[Any]:
+    def answers(self, pending: Any) -> list[Any]:
         """All answers; as soon as one server is lost the others are not waited for, as with an engine."""
-        for future in as_completed(asked, DEADLINE_S):
+        for future in as_completed(pending, DEADLINE_S):
             future.result()
-        return [future.result() for future in asked]
+        return [future.result() for future in pending]
 
     def kill(self, number: int) -> None:
         node, self.nodes[number] = self.nodes[number], None
@@ -72,18 +72,22 @@ class InProcess:
             raise ServersLostError("it was killed at work.") from error
 
 
-def remote_cluster(job: Job, pool: TensorPool, threads: int = 1) -> RemoteCluster:
-    """A cluster of such servers: every node has the job for itself, as if it had travelled."""
+def in_process_servers(job: Job, pool: TensorPool, threads: int = 1) -> tuple[InProcess, InProcess]:
+    """The graph servers and the parameter servers of a job: every node has a job of its own, as if it had been sent."""
     secret, host = new_secret(), "127.0.0.1"
 
     def graph_node(server: int) -> GraphNode:
         own = replace(job, threads=threads)
-        return GraphNode(
-            own, arranged(job.graph, job.cut, job.saved, server), lambda *_: PoolHandle(pool), host, secret
-        )
+        shard = local_shard(job.graph, job.cut, job.saved, server)
+        return GraphNode(own, shard, lambda *_: PoolHandle(pool), host, secret)
 
     def parameter_node(server: int) -> ParameterNode:
         return ParameterNode(replace(job, program=deepcopy(job.program)), server, host)
 
     count = 1 if job.training is None else job.training.parameter_servers
-    return RemoteCluster(job, InProcess(graph_node, job.cut.num_servers), InProcess(parameter_node, count))
+    return InProcess(graph_node, job.cut.num_servers), InProcess(parameter_node, count)
+
+
+def remote_runtime(job: Job, pool: TensorPool, threads: int = 1, **options: Any) -> RemoteRuntime:
+    """A runtime of such servers."""
+    return RemoteRuntime(job, lambda job: in_process_servers(job, pool, threads), **options)

@@ -1,8 +1,8 @@
-"""What tests of the trainer share: scores and Ctrl-C that come when they are told to, and weights compared."""
+"""What tests of the trainer share: scores and Ctrl-C at given epochs, and weights compared."""
 
 import torch
 
-from dorylus.runtime import LocalCluster
+from dorylus.runtime import LocalRuntime
 from dorylus.training.interrupt import Interrupt
 
 
@@ -46,13 +46,19 @@ def ctrl_c(monkeypatch, at):
 
 
 def noted_epochs(monkeypatch):
-    """The (permit, exact) with which trainers ask their cluster for every epoch from now on."""
+    """The permit of every epoch that trainers train from now on, and whether epochs were made synchronous before it."""
     asked = []
 
-    class Noted(LocalCluster):
-        def train_epoch(self, permit=None, *, exact=False):
-            asked.append((permit, exact))
-            return super().train_epoch(permit, exact=exact)
+    class Noted(LocalRuntime):
+        exact = False
 
-    monkeypatch.setattr("dorylus.training.elastic.LocalCluster", Noted)
+        def synchronise(self):
+            self.exact = True
+            super().synchronise()
+
+        def train_epoch(self, permit=None):
+            asked.append((permit, self.exact))
+            return super().train_epoch(permit)
+
+    monkeypatch.setattr("dorylus.training.placement.LocalRuntime", Noted)
     return asked

@@ -108,16 +108,16 @@ def plan(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def planned(plan: Any) -> dict[str, Any]:
     """What a plan says, by kind; "process" is what the process is before it begins, and slack."""
-    way = plan.shown
+    limits = plan.reported
     return {
         "verdict": plan.verdict,
-        "peak": way.peak,
-        "intervals": way.intervals,
-        "holding": repr(way.limited and way.limited.holding),
-        "resident": {"process": way.peak - way.figures.peak, **way.figures.resident},
-        "on_disk": dict(way.figures.on_disk),
-        "read": way.figures.read,
-        "written": way.figures.written,
+        "peak": limits.peak,
+        "intervals": limits.intervals,
+        "holding": repr(limits.limited and limits.limited.policy),
+        "resident": {"process": limits.peak - limits.figures.peak, **limits.figures.resident},
+        "on_disk": dict(limits.figures.on_disk),
+        "read": limits.figures.read,
+        "written": limits.figures.written,
     }
 
 
@@ -167,7 +167,7 @@ def pyg(order: Mapping[str, Any]) -> dict[str, Any]:
 
 def ingest(order: Mapping[str, Any]) -> dict[str, Any]:
     """Edges, features and labels in files as a store."""
-    from dorylus.ingest.opening import ingest_edges
+    from dorylus.ingest.entry_point import ingest_edges
 
     start = time.perf_counter()
     made = ingest_edges([Path(order["edges"])], order["store"], **order["settings"])

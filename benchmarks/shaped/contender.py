@@ -16,14 +16,12 @@ import dorylus
 from benchmarks.shaped.place import Functions
 from benchmarks.shaped.watch import Cores, quiet
 from dorylus.cost import Meter, Phase, PriceBook, Rates, Role, make_bill
-from dorylus.pools.autotune import Autotuned
+from dorylus.pools.autotune import Autotuned, TunerDecision
 from dorylus.pools.functions.invocations import FunctionUsage, Invoked
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
-from dorylus.pools.making import PoolHandle
-from dorylus.pools.pool import TensorPool
+from dorylus.pools.pool import PoolHandle, TensorPool
 from dorylus.pools.relaunch import Relaunching
-from dorylus.pools.tuner import TunerDecision
 from dorylus.saga import Recipe
 from dorylus.saga.dense import Call, Reply
 

@@ -14,9 +14,8 @@ import sys
 import time
 from collections.abc import Sequence
 
-from dorylus.pools.pool import Lost, Throttled
-from dorylus.pools.services.invoker import InvocationResponse
-from dorylus.pools.services.processes import ONE_THREAD, Worker
+from dorylus.pools.pool import InvocationResponse, Lost, Throttled
+from dorylus.pools.processes import ONE_THREAD, Worker
 
 
 class FunctionWorker(Worker):

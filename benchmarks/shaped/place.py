@@ -10,8 +10,7 @@ from benchmarks.shaped import probe
 from benchmarks.shaped.functions import FunctionsInvoker, RelayProcess
 from benchmarks.shaped.network import Network
 from dorylus.pools.functions.functions_pool import FunctionsPool, functions_pool
-from dorylus.pools.functions.invocations import FunctionUsage, Invoked
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invoked
 
 PORTS = range(7000, 7040)  # of a namespace that is ours alone: none is ever taken by others
 PROBE_PORT = 7099

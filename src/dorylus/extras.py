@@ -1,5 +1,6 @@
-"""Optional packages: which extra of the package installs them, and one sentence that names it where one is missing."""
+"""Optional packages: which extra of dorylus installs them, and the error that names the extra where one is missing."""
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
@@ -7,19 +8,26 @@ from typing import Any, Final
 from dorylus.errors import ConfigError, DataError
 
 _PROGRAMS: Final = ("onnx", "onnxruntime", "onnxscript", "zmq")
-FUNCTION_EXTRAS: Final = {  # the packages of each extra that brings functions, as they are imported
+EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {  # the packages of each extra, by the names they are imported by
+    "parquet": ("pyarrow",),
+    "pyg": ("torch_geometric",),
+    "networkx": ("networkx",),
+    "ogb": ("ogb",),
+    "metis": ("pymetis",),
     "functions": _PROGRAMS,
     "lambda": (*_PROGRAMS, "boto3"),
     "local-functions": (*_PROGRAMS, "boto3", "awslambdaric", "ministack"),
+    "http": (*_PROGRAMS, "uvicorn"),
+    "ray": ("ray", "zmq"),
 }
 
 
-def check_installed(asked: str, extra: str = "functions") -> None:
-    """Refuse a request whose extra is not installed, before a model is blamed for it."""
-    missing = [name for name in FUNCTION_EXTRAS[extra] if find_spec(name) is None]
+def check_installed(what: str, extra: str) -> None:
+    """Refuse ``what`` (a setting, or a thing to be done) where a package of its extra is not installed."""
+    missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
     if missing:
         absent = f"{', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed"
-        raise ConfigError(f'{asked} needs {absent}: pip install "dorylus[{extra}]".')
+        raise ConfigError(f'{what} needs {absent}: pip install "dorylus[{extra}]".')
 
 
 def optional(module: str, install: str) -> Any:

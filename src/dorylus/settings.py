@@ -6,7 +6,7 @@ them. The command line derives its flags, and ``run.toml`` its ``[training]`` se
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
@@ -62,7 +62,7 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] = (), recut: bool = False) -> Any:
+def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
     """A dataclass field that carries its help text, its check and, where there are any, its choices.
 
     ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
@@ -73,11 +73,11 @@ def setting(default: Any, help: str, check: Check, *, choices: tuple[str, ...] =
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: tuple[str, ...], help: str, *, recut: bool = False) -> Any:
-    """A field that takes one of a few names."""
+def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
+    """A field that takes one of a few names; ``choices`` may grow later."""
 
     def check(name: str, value: object) -> object:
-        if value not in choices:
+        if value not in tuple(choices):
             raise ConfigError(f"{given(name, value)}: " + unknown_name(name, str(value), choices))
         return value
 

@@ -42,9 +42,9 @@ def run(run_dir: Path, graph: dorylus.Graph, task_s: float, epochs: int, url: st
     model, pool = dorylus.gcn(hidden=4), SlowPool(task_s)
     settings = {"threads": 1, "intervals": 2, "eval_every": 0, "checkpoint_every": 5, "instance": INSTANCE}
     if (run_dir / "run.toml").exists():
-        # A pool of Python's own is not asked for anew: the resumed trainer is given it.
+        # A pool object is not part of the run folder: the resumed trainer gets it here.
         trainer = Trainer.resume(run_dir, graph, model)
-        trainer._fleet._pool = None if url else PoolHandle(pool)
+        trainer._pool = None if url else PoolHandle(pool)
     elif url:
         settings |= {"pool": "http", "function_url": url, "function_service": "lambda-x86", "functions": 4}
         trainer = Trainer(graph, model, epochs=epochs, run_dir=run_dir, data_path="inline", **settings)

@@ -15,11 +15,10 @@ from dorylus.functions.program_cache import ProgramCache
 from dorylus.graph import Graph
 from dorylus.inference.prediction_file import PredictionFile, StoredNumberIds
 from dorylus.inference.prediction_pass import Form
-from dorylus.ingest.opening import ingest_edges
+from dorylus.ingest.entry_point import ingest_edges
 from dorylus.partition import make_partitioning, open_shards, save_shards
 from dorylus.runs import JsonlSink, checkpoint, read_log
-from dorylus.runs.checkpoint import Checkpoint
-from dorylus.runs.checkpoint_store import CheckpointStore
+from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
 from dorylus.runs.ledger import UsageLedger
 from dorylus.runs.run_folder import RunFolder, RunSpec, make_folder
 from dorylus.runs.run_lock import RunLock

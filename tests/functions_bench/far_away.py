@@ -25,10 +25,10 @@ from dorylus.errors import DorylusError
 from dorylus.functions.deploy.access import LOCAL_REGION, local_access
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
-from dorylus.functions.deploy.desired_state import DesiredState
 from dorylus.functions.deploy.package import Package
+from dorylus.functions.deploy.plan import DesiredState
+from dorylus.pools.aws_lambda import LambdaInvoker
 from dorylus.pools.pacing import Policy
-from dorylus.pools.services.aws_lambda import LambdaInvoker
 from functions_bench.limits import FunctionLimits
 from functions_bench.runs import model, small
 from functions_bench.services import invoked_by, made_with
@@ -98,7 +98,7 @@ def serve(folder: Path) -> "subprocess.Popen[bytes]":
     environment = {"PATH": os.defpath, "HOME": str(folder), "TMPDIR": str(folder), "LOG_LEVEL": "WARNING"}
     where = {"BIND_HOST": THEIRS, "GATEWAY_PORT": str(PORT)}
     there = ["nsenter", "--net=/run/netns/functions"]  # `ip netns exec` would hide the control groups
-    words = [*there, sys.executable, "-m", "dorylus.functions.deploy.stand_in"]
+    words = [*there, sys.executable, "-m", "dorylus.functions.deploy.local"]
     process = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=sys.stderr, env=environment | where, cwd=folder, process_group=0
     )

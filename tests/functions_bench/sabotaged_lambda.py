@@ -2,8 +2,8 @@
 
 from functools import cache
 
+import dorylus.functions.handler as handlers
 from dorylus.functions import aws_lambda
-from dorylus.functions import handler as handlers
 from functions_bench.inside import SabotagedHandler
 
 handlers.of_this_process = cache(SabotagedHandler)

@@ -5,8 +5,7 @@ from collections import Counter
 from contextlib import suppress
 from itertools import count
 
-from dorylus.pools.pool import PoolFault, Throttled
-from dorylus.pools.services.invoker import InvocationResponse, Invoker
+from dorylus.pools.pool import InvocationResponse, Invoker, PoolFault, Throttled
 from functions_bench.misdeeds import NOTE_BYTES, Misdeed, Note
 from functions_bench.plans import Plan
 

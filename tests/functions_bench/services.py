@@ -18,11 +18,9 @@ from unittest.mock import patch
 from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import Package
-from dorylus.pools import PoolSettings, making
-from dorylus.pools import run_pool as pooling
+from dorylus.pools import POOLS, makers, processes
 from dorylus.pools.pacing import Policy
-from dorylus.pools.services import processes
-from dorylus.pools.services.invoker import Invoker
+from dorylus.pools.pool import Invoker, PoolHandle
 
 HERE = Path(__file__).parent
 SHIPPED = ("__init__.py", "misdeeds.py", "inside.py", "sabotaged_lambda.py")
@@ -98,8 +96,8 @@ def http_server(app: str = "dorylus.functions.asgi:app") -> Iterator[HttpServer]
 @contextmanager
 def invoked_by(name: str, make: Callable[[], Invoker]) -> Iterator[None]:
     """Meanwhile the pool of this name invokes its functions so; what a test has made already needs no check."""
-    made = patch.dict(making.INVOKERS, {name: lambda settings: make()})
-    with made, patch.object(making, "check_pool", lambda settings: None):
+    spec = replace(POOLS[name], maker=lambda *asked: makers.pool_of_functions(make(), *asked), check=None, extra=None)
+    with patch.dict(POOLS, {name: spec}):
         yield
 
 
@@ -107,8 +105,10 @@ def invoked_by(name: str, make: Callable[[], Invoker]) -> Iterator[None]:
 def made_with(policy: Policy, **travel: Any) -> Iterator[None]:
     """Meanwhile runs make their pools with this policy, and with these settings of how tasks travel."""
 
-    def settings(**asked: Any) -> PoolSettings:
-        return PoolSettings(**{**asked, "policy": policy, "travel": replace(asked["travel"], **travel)})
+    make_pool = makers.make_pool
 
-    with patch.object(pooling, "PoolSettings", settings):
+    def made(request: makers.PoolRequest, listeners: makers.PoolListeners) -> PoolHandle:
+        return make_pool(replace(request, policy=policy, travel=replace(request.travel, **travel)), listeners)
+
+    with patch.object(makers, "make_pool", made):
         yield

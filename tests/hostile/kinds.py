@@ -183,10 +183,10 @@ class Pieces:
         from dorylus.wire.port import FrameReceiver, Refusal
 
         class Everyone:
-            def is_welcome(self, name: str) -> bool:
+            def is_allowed(self, name: str) -> bool:
                 return True
 
-        intake = FrameReceiver(Everyone(), FrameLimits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
+        receiver = FrameReceiver(Everyone(), FrameLimits(max_frame_bytes=1 << 22), clock=lambda: 0.0)  # type: ignore[arg-type]
         for connection, head, content in given:
 
             def receive(room: memoryview, content: bytes = content) -> int:
@@ -194,7 +194,7 @@ class Pieces:
                 return len(content)
 
             try:
-                whole = intake.take(connection, "a key", head, receive)
+                whole = receiver.accept(connection, "a key", head, receive)
                 if whole is not None:
                     unpack(whole[1])
             except (Refusal, Exception) as why:
@@ -202,7 +202,7 @@ class Pieces:
 
                 if not isinstance(why, Refusal | DorylusError):
                     raise
-            assert intake.pending_bytes <= 4 << 22
+            assert receiver.pending_bytes <= 4 << 22
 
 
 # Functions: what they answer, what they ask of ports, and what is asked of them
@@ -216,8 +216,7 @@ class Answers:
 
         from dorylus.functions.payload import narrow
         from dorylus.functions.program import is_summed
-        from dorylus.pools.functions.arrays import Inputs, even
-        from dorylus.pools.functions.open_task import TaskWork, output_shapes
+        from dorylus.pools.functions.tasks import Inputs, TaskWork, even, output_shapes
         from dorylus.saga.dense import Mode
 
         self._works: list[tuple[Any, Callable[[], TaskWork], list[dict[str, np.ndarray]]]] = []
@@ -261,10 +260,9 @@ class Answers:
 
     def take(self, given: Any) -> None:
         from dorylus.functions.program import ProgramError
-        from dorylus.pools.functions.arrays import reply_of
         from dorylus.pools.functions.invocations import Invocations, UsageCounter
-        from dorylus.pools.pool import Lost
-        from dorylus.pools.services.invoker import InvocationResponse
+        from dorylus.pools.functions.tasks import reply_of
+        from dorylus.pools.pool import InvocationResponse, Lost
 
         which, part, content = given
         call, work, made = self._works[which]
@@ -334,10 +332,9 @@ class Pushes:
         return port, header if isinstance(header, dict) else {}, arrays, rng.choice(["float32", "bf16", "int8"])
 
     def take(self, given: Any) -> None:
-        from dorylus.pools.functions.arrays import Inputs, even
         from dorylus.pools.functions.data_service import DataService, WeightVersions
         from dorylus.pools.functions.invocations import UsageCounter
-        from dorylus.pools.functions.open_task import OpenTask, TaskWork
+        from dorylus.pools.functions.tasks import Inputs, OpenTask, TaskWork, even
         from dorylus.wire.frames import Frame
 
         port, header, arrays, precision = given
@@ -459,9 +456,9 @@ class Invocations:
         from dorylus.wire.keys import ClientKeys
 
         invocation = Invocation.from_header(given)
-        if invocation.errand is not None:
-            assert 0 <= invocation.errand.num_parts <= 1 << 20
-            keys = ClientKeys.from_header(invocation.errand.ports.keys)
+        if invocation.direct is not None:
+            assert 0 <= invocation.direct.num_parts <= 1 << 20
+            keys = ClientKeys.from_header(invocation.direct.ports.keys)
             moved = "b" * 40 in repr({name: each for name, each in given.items() if name != "keys"})
             assert moved or "b" * 40 not in repr(keys) + repr(invocation)
 
@@ -835,7 +832,7 @@ class _Edges:
         return changed_bytes(rng, rng.choice(self._good))
 
     def take(self, given: bytes) -> None:
-        from dorylus.ingest.opening import ingest_edges
+        from dorylus.ingest.entry_point import ingest_edges
 
         self._file.write_bytes(given)
         shutil.rmtree(self._store, ignore_errors=True)

@@ -11,7 +11,7 @@ from dorylus.functions.export import export
 from dorylus.functions.invocation import CONTENT, Invocation
 from dorylus.functions.program import ExportedProgram
 from dorylus.pipeline import Kind, Task
-from dorylus.pools.functions.arrays import Inputs, reply_of
+from dorylus.pools.functions.tasks import Inputs, reply_of
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode, Reply, Targets
 from dorylus.saga.stages import Body

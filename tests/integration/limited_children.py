@@ -51,7 +51,7 @@ def train(store: Path, run_dir: Path, scratch: Path) -> None:
 def _keep_a_limit(scratch: Path) -> None:
     def limits(asked: RunRequest) -> RunLimits:
         plans = [in_blocks(plan, 2) for plan in (asked.training, asked.evaluation)]
-        how = SpillSettings(scratch=str(scratch), holding=SpillPolicy(), static_blocks=2)
+        how = SpillSettings(scratch=str(scratch), policy=SpillPolicy(), static_blocks=2)
         return RunLimits(plans[0], plans[1], 5, how, Figures(), 0)
 
     assembly.limits = limits  # the process is this run's alone

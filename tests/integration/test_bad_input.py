@@ -84,11 +84,11 @@ BAD_ARRAYS = {
     ),
     "a feature that is not a number": (
         {"feat_data": spoiled(FEATURES, 4 * 7 + 2, np.nan)},
-        r"is nan \(vertex 7, column 2\).*mend the value",
+        r"is nan \(vertex 7, column 2\).*replace the value",
     ),
     "a feature that is infinite": (
         {"feat_data": spoiled(FEATURES, 4 * 7 + 2, np.inf)},
-        r"is inf \(vertex 7, column 2\).*mend the value",
+        r"is inf \(vertex 7, column 2\).*replace the value",
     ),
     "a label below zero": ({"labels": spoiled(np.arange(NUM_VERTICES) % 3, 11, -5)}, r"vertex 11\b.*-5"),
     "labels that are numbers of something else": (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dorylus.graph import Graph
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 
 ROOT = Path(__file__).parents[2]
 WRITE = """

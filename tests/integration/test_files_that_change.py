@@ -16,10 +16,9 @@ from dorylus.graph.store import open_vertices
 from dorylus.partition import make_partitioning, save_shards
 from dorylus.pools import ThreadsPool
 from dorylus.runs.checkpoint import latest
-from dorylus.runtime import LocalCluster
-from dorylus.training.elastic import ClusterHandle
+from dorylus.runtime import LocalRuntime
 from dorylus.training.trainer import Trainer
-from in_process_servers import remote_cluster
+from in_process_servers import remote_runtime
 
 MODELS = {
     "gcn": dorylus.gcn(hidden=8, dropout=0.0),
@@ -222,13 +221,13 @@ def test_nothing_of_a_spoilt_epoch_is_saved(store, tmp_path):
 def test_predictions_under_a_limit_refuse_a_file_that_is_cut_short_before_the_pass(name, store, monkeypatch):
     graph = dorylus.Graph.open(store)
     model = dorylus.train(graph, MODELS["sage"], epochs=1, threads=1).model
-    really = LocalCluster.outputs
+    really = LocalRuntime.outputs
 
     def spoilt(cluster):
         cut_short(store / f"{name}.bin")
         return really(cluster)
 
-    monkeypatch.setattr(LocalCluster, "outputs", spoilt)
+    monkeypatch.setattr(LocalRuntime, "outputs", spoilt)
     with pytest.raises(DataError, match=rf"{name}\.bin was cut short"):
         dorylus.predict(graph, model, memory="256MiB")
 
@@ -305,11 +304,7 @@ def test_a_bus_error_of_another_mapping_is_not_ours(store, tmp_path):
 
 
 def test_a_shard_that_is_cut_short_stops_a_run_on_servers_elsewhere(store, tmp_path, monkeypatch):
-    def make(job, config, given, ears):
-        cluster = remote_cluster(job, ThreadsPool())
-        return ClusterHandle(cluster, cluster.figures, cluster.settle)
-
-    monkeypatch.setattr("dorylus.training.elastic.make_cluster", make)
+    monkeypatch.setattr("dorylus.training.trainer.make_runtime", lambda job, *_: remote_runtime(job, ThreadsPool()))
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     graph = dorylus.Graph.open(store)
     save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "range"))

@@ -18,10 +18,10 @@ import dorylus
 from dorylus.functions.invocation import TOKEN_VARIABLE
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
+from dorylus.pools.http import HttpInvoker
 from dorylus.pools.pacing import Policy
 from dorylus.pools.pool import Lost, PoolFault, Throttled, Unavailable
-from dorylus.pools.services.http import HttpInvoker
 from dorylus.wire.frames import pack, unpack
 from functions_bench.services import made_with
 

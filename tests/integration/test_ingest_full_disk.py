@@ -19,14 +19,15 @@ from pathlib import Path
 import numpy as np
 import dorylus.ingest.budget as budget
 from dorylus.errors import DataError
-from dorylus.graph import array_writer
-from dorylus.ingest import ingest_edges, memory, pipeline
+import dorylus.graph.array_writer as array_writer
+import dorylus.ingest.pipeline as pipeline
+from dorylus.ingest import ingest_edges
 PAGES = 160 << 10  # files take whole pages
 # What is in memory is as little, beside the rest, as in large stores.
 array_writer.BUFFER_BYTES, pipeline.BLOCK_EDGES = 1 << 16, 1 << 12
 disk, asked = Path(sys.argv[1]), json.loads(sys.argv[2])
 if asked.pop("little_memory", False):
-    budget.shares_of = lambda *_, **__: memory.Shares(spool=450_000, merge=700_000, transpose=450_000)
+    budget.shares_of = lambda *_, **__: budget.IngestShares(spool=450_000, merge=700_000, transpose=450_000)
 really, reckoned = budget.check_space, []
 edges, sizes = asked.pop("edges", None), asked.pop("sizes")
 alone, weighted = asked.pop("alone", 0), asked.pop("weighted", False)

@@ -19,11 +19,10 @@ KILLED = """
 import os, signal, sys
 import numpy as np
 import dorylus.ingest.budget as budget
-import dorylus.ingest.budget as memory
 import dorylus.ingest.pipeline as pipeline
-from dorylus import durable
+import dorylus.files as durable
 from dorylus.ingest import ingest_edges
-budget.shares_of = lambda *_, **__: memory.Shares(spool=36864, merge=1 << 20, transpose=36864)
+budget.shares_of = lambda *_, **__: budget.IngestShares(spool=36864, merge=1 << 20, transpose=36864)
 pipeline.BLOCK_EDGES = 2000
 edges, store, last, overwrite, events = sys.argv[1:]
 if events == "os.rename":  # as on a file system that cannot exchange two names

@@ -22,10 +22,10 @@ from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import build
 from dorylus.functions.deploy.plan import deploy_calls
 from dorylus.functions.program_cache import ProgramCache
+from dorylus.pools.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.pool import Lost, Throttled, Unavailable
-from dorylus.pools.services.aws_lambda import LambdaInvoker, local_functions_invoker
 from dorylus.wire.frames import pack, unpack
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="functions run on Linux")
@@ -80,19 +80,19 @@ def request(task="t", **header):
 
 
 def test_a_deployment_is_complete_and_the_second_one_finds_nothing_to_do(local):
-    found = Deployment(local.wanted, local.access).find()
+    found = Deployment(local.desired, local.access).find()
     assert found.function["State"] == "Active"
-    assert found.function["CodeSha256"] == local.wanted.package.code_sha256
+    assert found.function["CodeSha256"] == local.desired.package.code_sha256
     assert found.tags == {"managed-by": "dorylus"} == found.role_tags
-    assert Deployment(local.wanted, local.access).deploy() == []
+    assert Deployment(local.desired, local.access).deploy() == []
 
 
 def test_a_changed_wish_is_carried_out_and_everything_is_destroyed_in_the_end(local):
     asked = FunctionConfig(name="other", platform=on_this_machine(), memory_mb=512, concurrency=3)
-    wanted = replace(local.wanted, config=asked)
-    assert [call.operation for call in Deployment(wanted, local.access).deploy()][-1] == "put_function_concurrency"
-    assert Deployment(wanted, local.access).deploy() == []
-    changed = replace(wanted, config=replace(asked, memory_mb=1024, concurrency=None, tags={"project": "x"}))
+    desired = replace(local.desired, config=asked)
+    assert [call.operation for call in Deployment(desired, local.access).deploy()][-1] == "put_function_concurrency"
+    assert Deployment(desired, local.access).deploy() == []
+    changed = replace(desired, config=replace(asked, memory_mb=1024, concurrency=None, tags={"project": "x"}))
     made = [call.operation for call in Deployment(changed, local.access).deploy()]
     assert made == [
         "tag_role",
@@ -116,10 +116,10 @@ def test_what_somebody_else_made_is_neither_changed_nor_destroyed(local, package
         FunctionName="theirs", Runtime="provided.al2023", Handler="x.y", Role=role["Role"]["Arn"],
         Code={"ZipFile": package.read()},
     )  # fmt: skip
-    wanted = replace(local.wanted, config=FunctionConfig(name="theirs", platform=on_this_machine()))
+    desired = replace(local.desired, config=FunctionConfig(name="theirs", platform=on_this_machine()))
     with pytest.raises(ConfigError, match="called theirs that Dorylus did not make"):
-        Deployment(wanted, local.access).deploy()
-    assert Deployment(wanted, local.access).destroy() == []
+        Deployment(desired, local.access).deploy()
+    assert Deployment(desired, local.access).destroy() == []
     assert service.get_function(FunctionName="theirs")["Configuration"]["Handler"] == "x.y"
 
 
@@ -141,7 +141,7 @@ def test_a_run_gives_the_losses_of_threads(local, programs, path):
 
 
 def test_an_answer_says_what_is_billed_and_whether_it_was_a_cold_start(local):
-    fresh = replace(local.wanted, config=FunctionConfig(name="fresh", platform=on_this_machine()))
+    fresh = replace(local.desired, config=FunctionConfig(name="fresh", platform=on_this_machine()))
     Deployment(fresh, local.access).deploy()
     invoker = LambdaInvoker(local.access, "fresh")
     cold, warm = (invoker.invoke(request(), TIMEOUT_S) for _ in range(2))
@@ -164,7 +164,7 @@ def test_the_command_line_deploys_looks_and_destroys(local, capsys):
     assert "by-hand: nothing to do" in run("deploy")
     shown = run("status")
     assert "by-hand: Active, provided.al2023" in shown
-    assert "as wanted" in shown
+    assert "as desired" in shown
     assert "done, with 3 calls" in run("destroy")
     assert "by-hand is not there" in run("status")
 

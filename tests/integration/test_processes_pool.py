@@ -13,11 +13,11 @@ from function_runs import TOLERANCE, losses_here, losses_on
 
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.pool import Lost, Throttled, Unavailable
+from dorylus.pools.processes import ProcessesInvoker
 from dorylus.pools.relaunch import Relaunching
-from dorylus.pools.services.processes import ProcessesInvoker
 from dorylus.wire.frames import pack, unpack
 
 DEADLINE_S = 30.0
@@ -207,7 +207,7 @@ def test_closing_ends_all_processes_and_what_waits_for_them(invoker):
 def test_processes_do_not_outlive_whoever_started_them():
     program = (
         "import os, sys\n"
-        "from dorylus.pools.services.processes import ProcessesInvoker\n"
+        "from dorylus.pools.processes import ProcessesInvoker\n"
         "invoker = ProcessesInvoker(1)\n"
         f"invoker.invoke({HELLO!r}, 30)\n"
         "print(*invoker.pids, flush=True)\n"

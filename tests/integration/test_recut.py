@@ -120,7 +120,11 @@ def test_a_checkpoint_with_intervals_in_flight_would_be_noticed(
     graph: dorylus.Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if nothing drained before a checkpoint, with one interval in epoch 3 while the others are in epoch 4.
-    monkeypatch.setattr(trainer_module, "permitted", lambda _, epoch, until, exact: min(epoch + 1, until - 1))
+    monkeypatch.setattr(
+        trainer_module,
+        "last_startable_epoch",
+        lambda _, progress, until: min(len(progress.losses) + 1, until - 1),
+    )
     settings = {"epochs": 6, "checkpoint_every": 3, "run_dir": str(tmp_path / "run")}
     with Trainer(graph, recipe(), pool=OneComesLast(), **settings, **ASYNC | {"threads": 1}) as trainer:
         trainer.run()

@@ -109,7 +109,7 @@ def main() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_memory, "private_bytes", lambda: 0)
         patch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
-        patch.setattr(limits, "HOLDINGS", limits.HOLDINGS[-1:])
+        patch.setattr(limits, "SPILL_POLICIES", limits.SPILL_POLICIES[-1:])
         patch.setattr(limits, "FEWEST_ROWS", 50)
         losses = run(Path(sys.argv[1]))
     print(json.dumps({"losses": losses, "refused": ctypes.CDLL(None).refused_moves()}))

@@ -8,7 +8,7 @@ import pytest
 
 from dorylus.errors import DorylusError
 from dorylus.wire import Client, ClientKeys, DataPort, Frame, FrameError, FrameLimits, Refused, RunKeys, WireError, pack
-from dorylus.wire.client import MAX_UNDER_WAY
+from dorylus.wire.client import MAX_IN_FLIGHT
 
 DEADLINE_S = 20.0
 ROWS = np.arange(3 << 20, dtype=np.float32).reshape(-1, 64)  # 12 MiB: many pieces
@@ -129,12 +129,12 @@ def test_what_is_kept_of_a_request_is_not_overwritten(client, service):
 
 
 def test_answers_nobody_receives_do_not_pile_up(client):
-    first, *_ = [client.send({}, {}, DEADLINE_S) for _ in range(MAX_UNDER_WAY + 1)]
+    first, *_ = [client.send({}, {}, DEADLINE_S) for _ in range(MAX_IN_FLIGHT + 1)]
     last = client.send({}, {}, DEADLINE_S)
     client.receive(last, DEADLINE_S)
-    with pytest.raises(WireError, match="not under way"):
+    with pytest.raises(WireError, match="not in flight"):
         client.receive(first, DEADLINE_S)
-    with pytest.raises(WireError, match="not under way"):
+    with pytest.raises(WireError, match="not in flight"):
         client.receive(last, DEADLINE_S)
 
 
@@ -226,7 +226,7 @@ def test_a_client_whose_key_is_refused_is_told_so_at_once(port, keys, clock, exp
 def test_a_client_does_not_talk_to_a_server_with_another_key(port, keys, service):
     held = keys.client(60)
     imposter = ClientKeys(held.public, held.secret, RunKeys.fresh().public, held.expires_at)
-    with Client(port.address, imposter) as client, pytest.raises(WireError, match="not the server our key belongs to"):
+    with Client(port.address, imposter) as client, pytest.raises(WireError, match="not the one our key belongs to"):
         client.request({"ask": "keep"}, {"x": np.ones(3)}, 0.3)
     assert not service.kept
 
@@ -256,7 +256,7 @@ def test_an_answer_that_takes_long_is_counted(keys, monkeypatch):
 
 def test_nobody_there_is_an_error_after_the_deadline(keys, port):
     port.close()
-    says = f"{port.address} could not be reached within 0.1 s: nobody listens"
+    says = f"{port.address} could not be reached within 0.1 s: no server listens"
     with Client(port.address, keys.client(60)) as client, pytest.raises(WireError, match=says):
         client.request({}, {}, 0.1)
 
@@ -287,11 +287,11 @@ def test_requests_under_way_are_told_lost_when_the_port_goes(keys):
     with Client(port.address, keys.client(60)) as client:
         number = client.send({}, {}, DEADLINE_S)
         assert started.wait(DEADLINE_S)
-        with pytest.raises(WireError, match=r"did not stop within 0.05 s: an answer is still at work"):
+        with pytest.raises(WireError, match=r"did not stop within 0.05 s: an answer is still running"):
             port.close(timeout_s=0.05)
         go.set()
         port.close()
-        with pytest.raises(WireError, match=r"was lost before the answer came|closing"):
+        with pytest.raises(WireError, match=r"was lost before the answer arrived|closing"):
             client.receive(number, DEADLINE_S)
 
 

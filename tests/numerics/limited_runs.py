@@ -33,7 +33,7 @@ class Cut:
     blocks: int = 2
     static_blocks: int = 2
     intervals: int = 5
-    holding: SpillPolicy = field(default_factory=SpillPolicy)
+    policy: SpillPolicy = field(default_factory=SpillPolicy)
 
 
 @cache
@@ -141,7 +141,7 @@ def limited(scratch: Path, cut: Cut) -> Iterator[None]:
         if asked.config.memory is None:
             return None
         plans = [in_blocks(plan, cut.blocks) for plan in (asked.training, asked.evaluation)]
-        how = SpillSettings(scratch=str(scratch), holding=cut.holding, static_blocks=cut.static_blocks)
+        how = SpillSettings(scratch=str(scratch), policy=cut.policy, static_blocks=cut.static_blocks)
         return RunLimits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -171,7 +171,7 @@ def assert_equal_runs(found: dorylus.Result, expected: dorylus.Result, *, within
         assert dict(found.metrics) == pytest.approx(dict(expected.metrics), abs=1e-12)
 
 
-def all_holdings() -> list[SpillPolicy]:
+def all_policies() -> list[SpillPolicy]:
     """Every combination of what is paged."""
     flags = (False, True)
     return [SpillPolicy(rows=r, gathered=g, published=p) for r in flags for g in flags for p in flags]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from limited_runs import GRAPHS, SETTINGS, Cut, all_holdings, assert_equal_runs, model, paged_graph, under_limit
+from limited_runs import GRAPHS, SETTINGS, Cut, all_policies, assert_equal_runs, model, paged_graph, under_limit
 
 import dorylus
 from dorylus.graph import SparseFeatures
@@ -71,12 +71,12 @@ def test_in_memory_every_bit_is_the_same(asked: str, stores: Stores) -> None:
 
 @pytest.mark.parametrize("asked", MODELS)
 @pytest.mark.parametrize(
-    "holding", [SpillPolicy(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"]
+    "policy", [SpillPolicy(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"]
 )
-def test_under_a_limit(asked: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+def test_under_a_limit(asked: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[asked]
     what = model(name, dropout, of_input)
-    found = under_limit(stores["directed"], what, tmp_path, Cut(holding=holding), **more)
+    found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), **more)
     assert_equal_runs(found, expected("directed", asked))
 
 
@@ -108,11 +108,11 @@ def test_over_two_servers(asked: str, stores: Stores) -> None:
 
 
 @pytest.mark.parametrize("asked", ["gathered once", "gathered in every epoch"])
-@pytest.mark.parametrize("holding", all_holdings()[::7], ids=["memory", "files"])
-def test_with_what_is_gathered_in_bf16(asked: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", all_policies()[::7], ids=["memory", "files"])
+def test_with_what_is_gathered_in_bf16(asked: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[asked]
     what = model(name, dropout, of_input)
-    found = under_limit(stores["directed"], what, tmp_path, Cut(holding=holding), precision="bf16", **more)
+    found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), precision="bf16", **more)
     assert_equal_runs(found, expected("directed", asked, "bf16"), within=1e-4)
     assert found.losses != expected("directed", asked).losses, "nothing was rounded"
 

@@ -15,7 +15,7 @@ from limited_runs import (
     RECIPES,
     SETTINGS,
     Cut,
-    all_holdings,
+    all_policies,
     assert_equal_runs,
     in_memory,
     limited,
@@ -61,25 +61,25 @@ def test_dropout_of_the_features_does_not_see_blocks_of_columns(blocks: int, sto
     assert_equal_runs(found, in_memory("directed", "sage max", 0.0, 0.4))
 
 
-def _letters(holding: SpillPolicy) -> str:
+def _letters(policy: SpillPolicy) -> str:
     """m for what stays in memory, f for files."""
-    return "".join("mf"[paged] for paged in vars(holding).values())
+    return "".join("mf"[paged] for paged in vars(policy).values())
 
 
-NOTHING, *SOME, ALL = all_holdings()
+NOTHING, *SOME, ALL = all_policies()
 ALL_OR_NOTHING = [NOTHING, *(pytest.param(each, marks=pytest.mark.soak) for each in SOME), ALL]
 
 
-@pytest.mark.parametrize("holding", all_holdings(), ids=_letters)
-def test_whatever_lies_in_files(holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, Cut(holding=holding))
+@pytest.mark.parametrize("policy", all_policies(), ids=_letters)
+def test_whatever_lies_in_files(policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+    found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, Cut(policy=policy))
     assert_equal_runs(found, in_memory("undirected", "sage max", 0.5))
 
 
-@pytest.mark.parametrize("holding", ALL_OR_NOTHING, ids=_letters)
+@pytest.mark.parametrize("policy", ALL_OR_NOTHING, ids=_letters)
 @pytest.mark.parametrize("name", EDGE_LAYERS)
-def test_layers_of_a_user_that_work_on_edges(name: str, holding: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, Cut(holding=holding))
+def test_layers_of_a_user_that_work_on_edges(name: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+    found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, Cut(policy=policy))
     assert_equal_runs(found, in_memory("weighted", name, 0.5))
 
 
@@ -102,7 +102,7 @@ cuts = st.builds(
     blocks=st.integers(1, 3),
     static_blocks=st.integers(1, 3),
     intervals=st.integers(2, 9),
-    holding=st.sampled_from(all_holdings()),
+    policy=st.sampled_from(all_policies()),
 )
 
 

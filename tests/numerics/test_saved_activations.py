@@ -11,12 +11,11 @@ from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
 
 import dorylus
 from dorylus.pools.functions.functions_pool import functions_pool
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import Lost
+from dorylus.pools.pool import InvocationResponse, Lost
+from dorylus.pools.processes import ProcessesInvoker
 from dorylus.pools.relaunch import Relaunching
-from dorylus.pools.services.invoker import InvocationResponse
-from dorylus.pools.services.processes import ProcessesInvoker
 
 TOLERANCE = 1e-5
 SETTINGS: dict[str, Any] = {"epochs": 3, "intervals": 3, "threads": 2, "eval_every": 0, "seed": 3, "deadline_s": 60}

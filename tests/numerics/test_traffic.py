@@ -15,7 +15,7 @@ import dorylus
 from dorylus.config import RunConfig
 from dorylus.runtime import EpochReport
 from dorylus.training import assembly
-from in_process_servers import remote_cluster
+from in_process_servers import remote_runtime
 
 SWITCH = st.booleans()
 DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is plain enough as it is, and shrinking takes minutes
@@ -190,7 +190,7 @@ def test_what_goes_over_sockets_is_what_the_graph_and_its_cut_ask_for(
     recipe = dorylus.gcn(hidden=128) if model == "gcn" else dorylus.gat(hidden=16, heads=8)
     program = recipe.build(graph.num_features, graph.num_classes, seed=0)
     cut = {"servers": 3, "intervals": 3, "partition": "stream"}
-    cluster = make_cluster(graph, program, kind=remote_cluster, **cut)
+    cluster = make_cluster(graph, program, kind=remote_runtime, **cut)
     reports = [cluster.train_epoch() for _ in range(6)]
     expected = oracle(graph, program, **cut).epoch()
     between = expected["ghosts"] + expected["ghost_gradients"]

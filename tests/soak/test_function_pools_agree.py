@@ -7,7 +7,7 @@ import pytest
 
 import dorylus
 from dorylus.functions.deploy.local import LocalFunctions
-from dorylus.pools.services.aws_lambda import LambdaInvoker
+from dorylus.pools.aws_lambda import LambdaInvoker
 from dorylus.runs import MemorySink
 from functions_bench.runs import MODELS, model, needs_pubmed, pubmed
 from functions_bench.services import http_server, invoked_by

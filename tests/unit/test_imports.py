@@ -22,8 +22,9 @@ LAYERS = (
 MAY_IMPORT = {name: set(LAYERS[:place]) for place, name in enumerate(LAYERS)}
 MAY_IMPORT["pipeline"] = {"errors"}
 MAY_IMPORT["wire"] = {"errors", "lazy"}
-MAY_IMPORT["report"] = {"errors", "lazy", "sizes", "progress", "cost", "runs"}
+MAY_IMPORT["report"] = {"errors", "lazy", "sizes", "progress", "cost", "pools", "runs"}
 MAY_IMPORT["servers"] -= {"functions", "pools"}
+MAY_IMPORT["config"].add("pools")  # the registry of pools, whose names are the values of a setting
 MAY_IMPORT["graph"].add("ingest")  # Graph.ingest, a shortcut for ingest_edges
 MAY_IMPORT["training"].add("inference")  # Result.predict, a shortcut for predict
 MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin face of the Python one
@@ -32,6 +33,7 @@ WITHOUT_TORCH = {
     "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "report",
 }  # fmt: skip
+TORCH_INSIDE_FUNCTIONS = {"graph": {"pyg", "dgl", "ogb"}, "backends": {"host"}}
 HOMES_OF_OPTIONAL = {
     "torch_geometric": {"pyg"},
     "dgl": {"dgl"},
@@ -44,7 +46,7 @@ HOMES_OF_OPTIONAL = {
     "onnxruntime": {"runner"},
     "boto3": {"access"},
     "botocore": {"access"},
-    "ministack": {"stand_in"},
+    "ministack": {"local"},
     "ray": {"ray"},
 }
 LOADED_WITH_ITS_HOME = {
@@ -130,8 +132,8 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
         if top == "torch" and package in WITHOUT_TORCH and not each.for_types_only:
             if each.on_load and top not in LOADED_WITH_ITS_HOME:
                 found.append(f"{where} on load, but {package} lies below the layers that know torch")
-            elif package != "graph" or name not in ("pyg", "dgl", "ogb"):
-                found.append(f"{where}, but only the converters of graph/interop need torch down here")
+            elif name not in TORCH_INSIDE_FUNCTIONS.get(package, ()):
+                found.append(f"{where}, but only the converters of graph/interop and of a back end need torch here")
         if top in HOMES_OF_OPTIONAL and not each.for_types_only:
             if name not in HOMES_OF_OPTIONAL[top]:
                 found.append(f"{where}, an optional package that belongs in {sorted(HOMES_OF_OPTIONAL[top])}")

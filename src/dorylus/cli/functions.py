@@ -56,17 +56,17 @@ def deploy(
     dry_run: DryRun = False,
 ) -> None:
     """Make the function and its role, or bring them up to date; again does nothing."""
-    from dorylus.functions import Deployment, Found, deploy_calls, format_plan, looks
+    from dorylus.functions import Deployment, Found, deploy_calls, find_calls, format_plan
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
-    wanted = _wanted(access, name, architecture, python, settings, download=not dry_run)
+    desired = _wanted(access, name, architecture, python, settings, download=not dry_run)
     if dry_run:
-        typer.echo(format_plan([*looks(wanted), *deploy_calls(wanted, Found())]))
+        typer.echo(format_plan([*find_calls(desired), *deploy_calls(desired, Found())]))
         typer.echo(OFFLINE)
         return
-    calls = Deployment(wanted, access, _tell).deploy()
-    typer.echo(f"{name}: {_done(calls)} ({wanted.package})")
+    calls = Deployment(desired, access, _tell).deploy()
+    typer.echo(f"{name}: {_done(calls)} ({desired.package})")
 
 
 @functions.command()
@@ -87,18 +87,18 @@ def status(
     tag: Tag = None,
 ) -> None:
     """Show what is there, and how it differs from what deploy with the same options would make of it."""
-    from dorylus.functions import Deployment, deploy_calls, state, title
+    from dorylus.functions import Deployment, deploy_calls
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
-    wanted = _wanted(access, name, architecture, python, settings, download=False)
-    found = Deployment(wanted, access).find()
-    typer.echo(state(wanted, found))
-    calls = [call for call in deploy_calls(wanted, found) if not call.waits]
+    desired = _wanted(access, name, architecture, python, settings, download=False)
+    found = Deployment(desired, access).find()
+    typer.echo(desired.describe(found))
+    calls = [call for call in deploy_calls(desired, found) if not call.waits]
     for call in calls:
-        typer.echo(f"deploy would call {title(call)}")
+        typer.echo(f"deploy would call {call}")
     if not calls:
-        typer.echo("as wanted: deploy would change nothing")
+        typer.echo("as desired: deploy would change nothing")
 
 
 @functions.command()
@@ -117,18 +117,17 @@ def destroy(
         FunctionConfig,
         Unbuilt,
         destroy_calls,
-        everything_of,
+        find_calls,
         format_plan,
-        looks,
     )
 
     access = _access(target, region, profile, endpoint_url)
-    wanted = DesiredState(FunctionConfig(name=name), Unbuilt("none is needed"), access.region)
+    desired = DesiredState(FunctionConfig(name=name), Unbuilt("none is needed"), access.region)
     if dry_run:
-        typer.echo(format_plan([*looks(wanted), *destroy_calls(wanted, everything_of(wanted))]))
+        typer.echo(format_plan([*find_calls(desired), *destroy_calls(desired, desired.deployed())]))
         typer.echo("Nothing was called. What is not there, or was not made by Dorylus, is left alone.")
         return
-    typer.echo(f"{name}: {_done(Deployment(wanted, access, _tell).destroy())}")
+    typer.echo(f"{name}: {_done(Deployment(desired, access, _tell).destroy())}")
 
 
 def _access(target: str, region: str | None, profile: str | None, endpoint_url: str | None) -> "Access":
@@ -189,9 +188,7 @@ def _wanted(
 
 
 def _tell(call: "ApiCall") -> None:
-    from dorylus.functions import title
-
-    typer.echo(title(call))
+    typer.echo(str(call))
 
 
 def _done(calls: "list[ApiCall]") -> str:

@@ -111,9 +111,9 @@ def _store(address: str) -> str:
 
 def _checksums(source: str) -> str:
     """The outcome of comparing the checksums of a store; a bar shows the progress."""
-    from dorylus.graph import has_block_sums, is_elsewhere, is_store, verify_store
+    from dorylus.graph import has_block_sums, is_remote, is_store, verify_store
 
-    is_path = is_elsewhere(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
+    is_path = is_remote(source) or Path(source).is_absolute()  # otherwise it is a name, or nothing
     if not is_path or not is_store(source):
         raise DataError(f"{source} is not a store, and only stores have checksums: give a store, or no --verify.")
     with progress_bar("comparing checksums", "bytes") as tell:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dorylus.graph import Graph
-    from dorylus.ingest import Tell
     from dorylus.partition import Partitioning, Quality
+    from dorylus.progress import Tell
 
 ALL = "all"
 HEADINGS = ("method", "edge cut", "ghosts/vertex", "vertex balance", "edge balance", "seconds")
@@ -94,9 +94,9 @@ class PartitionRequest:
 
     def plan(self, methods: Sequence[str]) -> str:
         """What it will take under the limit, in words; refused where it cannot be kept."""
-        from dorylus.partition import plan_partitioning
+        from dorylus.partition import partition_needs
 
-        plans = [plan_partitioning(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
+        plans = [partition_needs(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
         return "\n".join(map(str, plans))
 
     def make(self, method: str, passes: int | None, tell: "Tell") -> "tuple[Partitioning, float]":
@@ -119,12 +119,12 @@ class PartitionRequest:
 
 def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
     """The graph; that of saved shards, its edges alone, where the source is a folder of such."""
-    from dorylus.partition import SHARDS, check_reuniting, open_shards
+    from dorylus.partition import SHARDS, check_joining, open_shards
 
     if (Path(source) / SHARDS.manifest).is_file():
         shards = open_shards(source)
         if memory is not None:
-            check_reuniting(shards, memory)
+            check_joining(shards, memory)
         return shards.graph()
     return RunSpec(graph_section(source, root, None)).load_graph()
 

@@ -52,7 +52,7 @@ def _show(plan: "MemoryPlan") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    limits = plan.shown
+    limits = plan.reported
     table = Table(box=None, pad_edge=False)
     for name in ("kind", "in memory", "in files"):
         table.add_column(name, justify="left" if name == "kind" else "right")

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, Task, TaskID
 
-    from dorylus.ingest import IngestProgress
-    from dorylus.ingest import Tell as TellStage
+    from dorylus.progress import StageProgress
+    from dorylus.progress import Tell as TellStage
 
 Tell = Callable[[int, int], None]
 DRAWN_AFTER_S = 2.0
@@ -61,7 +61,7 @@ def stage_bars(console: "Console | None" = None) -> Iterator["TellStage"]:
     with _bar(console, disable=not console.is_terminal) as bar:
         stages: dict[str, TaskID] = {}
 
-        def tell(progress: "IngestProgress") -> None:
+        def tell(progress: "StageProgress") -> None:
             if progress.stage not in stages:
                 stages[progress.stage] = bar.add_task(progress.stage, total=progress.total, rate="")
             task = stages[progress.stage]

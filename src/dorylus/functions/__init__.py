@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.functions.aws_lambda import handler
     from dorylus.functions.deploy.access import (
         Access,
         aws_access,
@@ -18,18 +17,17 @@ if TYPE_CHECKING:
     )
     from dorylus.functions.deploy.aws import Deployment
     from dorylus.functions.deploy.config import DEFAULT_NAME, FunctionConfig, on_aws, on_this_machine
-    from dorylus.functions.deploy.desired_state import DesiredState, Found, Unbuilt
     from dorylus.functions.deploy.local import LocalFunctions
     from dorylus.functions.deploy.package import build, needs_download
     from dorylus.functions.deploy.plan import (
         ApiCall,
+        DesiredState,
+        Found,
+        Unbuilt,
         deploy_calls,
         destroy_calls,
-        everything_of,
+        find_calls,
         format_plan,
-        looks,
-        state,
-        title,
     )
     from dorylus.functions.export import Exports
     from dorylus.functions.invocation import CONTENT, TOKEN_VARIABLE, DirectTask, Invocation, Ports
@@ -79,15 +77,13 @@ __all__ = [
     "cure",
     "deploy_calls",
     "destroy_calls",
-    "everything_of",
+    "find_calls",
     "format_plan",
     "forms",
-    "handler",
     "is_about_credentials",
     "is_cut_by_row",
     "is_summed",
     "local_access",
-    "looks",
     "narrow",
     "needs_download",
     "on_aws",
@@ -97,9 +93,7 @@ __all__ = [
     "said",
     "send",
     "signature",
-    "state",
     "status_of",
-    "title",
     "which",
     "widen",
 ]
@@ -107,14 +101,12 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "aws_lambda": "handler",
         "deploy.access": "Access aws_access code_of cure is_about_credentials local_access said status_of",
         "deploy.aws": "Deployment",
         "deploy.config": "DEFAULT_NAME FunctionConfig on_aws on_this_machine",
-        "deploy.desired_state": "DesiredState Found Unbuilt",
         "deploy.local": "LocalFunctions",
         "deploy.package": "build needs_download",
-        "deploy.plan": "ApiCall deploy_calls destroy_calls everything_of format_plan looks state title",
+        "deploy.plan": "ApiCall DesiredState Found Unbuilt deploy_calls destroy_calls find_calls format_plan",
         "export": "Exports",
         "invocation": "CONTENT DirectTask Invocation Ports TOKEN_VARIABLE",
         "payload": "CSR Form PRECISIONS ROW_ROLES forms narrow widen",

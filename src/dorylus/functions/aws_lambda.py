@@ -13,7 +13,7 @@ of_this_process()  # ONNX Runtime is loaded while the environment starts, and no
 
 
 def handler(event: dict[str, Any], context: Any = None) -> dict[str, str]:
-    """Carry out the task an event holds. What is no frame is told in the answer, like everything that goes wrong."""
+    """Carry out the task an event holds. What is no frame is reported in the answer, as every error is."""
     try:
         request = b64decode(event["frame"], validate=True)
     except (KeyError, TypeError, ValueError, Error):

@@ -1,9 +1,8 @@
-"""The direct path as a function walks it: fetch rows and weights from the servers' ports, push what came of them.
+"""The direct path inside a function: rows and weights are fetched from the servers' ports, outputs are pushed there.
 
-Rows arrive in parts; the next is on its way while one is computed, and so are the outputs of the one before. Everything
-sent is acknowledged before the task is called done. This file is shipped inside functions.
-
-What a function keeps from one invocation to the next: weights by version, and open connections.
+Rows arrive in parts: the next one travels while one is computed, and so do the outputs of the one before. Everything
+sent is acknowledged before the task is done. Weights by version and open connections are kept from one invocation to
+the next. This file is shipped inside functions.
 """
 
 import threading
@@ -20,6 +19,7 @@ from dorylus.functions.runner import Loaded, Runner, Whole
 from dorylus.wire import Frame, WireError
 
 KeptArrays = dict[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[Any]]
 
 
 class Link(Protocol):
@@ -91,7 +91,7 @@ class Links:
         return links[name]
 
     def hang_up(self) -> None:
-        """Close this thread's connections: answers to requests that nobody waits for any more may be under way."""
+        """Close this thread's connections: answers to abandoned requests may still arrive on them."""
         links = self._links()
         while links:
             links.popitem()[1].close()
@@ -103,39 +103,36 @@ class Links:
         return links
 
 
-Arrays = Mapping[str, NDArray[Any]]
-
-
 class DirectCall:
-    """One task's way to the ports and back. Every wait is at most ``timeout_s`` long."""
+    """The requests of one task to the ports. Every wait is at most ``timeout_s`` long."""
 
-    def __init__(self, task: str, errand: DirectTask, rows: Link, weights: Link, watch: Stopwatch) -> None:
-        self._task, self._errand, self._rows, self._weights = task, errand, rows, weights
+    def __init__(self, task: str, direct: DirectTask, rows: Link, weights: Link, watch: Stopwatch) -> None:
+        self._task, self._direct, self._rows, self._weights = task, direct, rows, weights
         self.watch = watch
-        self._asked: list[int] = []
+        self._requested: list[int] = []
         self._pushed: list[tuple[Link, int]] = []
 
-    def ask_ahead(self) -> None:
-        """Ask for the first part: it travels while program and weights are seen to."""
-        self._ask_up_to(1 if self._errand.stream else self._errand.num_parts)
+    def request_ahead(self) -> None:
+        """Request the first part: it travels while program and weights are made ready."""
+        self._request_up_to(1 if self._direct.stream else self._direct.num_parts)
 
     def program(self, program_hash: str) -> bytes:
         """The content of the program."""
         frame = self._request(self._weights, {"ask": "program", "program": program_hash})
         if CONTENT not in frame.arrays:
-            raise WireError(f"program {program_hash[:12]} was asked for, but the answer holds none.")
+            raise WireError(f"program {program_hash[:12]} was requested, but the answer holds none.")
         return frame.arrays[CONTENT].tobytes()
 
     def weights(self, names: list[str]) -> dict[str, NDArray[Any]]:
         """Some weights of the task's version, in memory of their own."""
-        ask = {"ask": "weights", "version": self._errand.weights, "names": names}
-        return {name: array.copy() for name, array in self._request(self._weights, ask).arrays.items()}
+        request = {"ask": "weights", "version": self._direct.weights, "names": names}
+        return {name: array.copy() for name, array in self._request(self._weights, request).arrays.items()}
 
     def parts(self) -> Iterator[Frame]:
-        """The parts of the rows, in order; the one after is asked for before one is given."""
-        for part in range(self._errand.num_parts):
-            self._ask_up_to(part + 2)
-            yield self._receive(self._rows, self._asked[part])
+        """The parts of the rows, in order; each is requested before the one before it is returned."""
+        for part in range(self._direct.num_parts):
+            self._request_up_to(part + 2)
+            yield self._receive(self._rows, self._requested[part])
 
     def push_rows(self, part: int, arrays: Arrays) -> None:
         """Send the outputs of a part; at most two are under way at a time."""
@@ -155,14 +152,14 @@ class DirectCall:
 
     def _settle(self, left: int) -> None:
         with self.watch.on("push"):
-            while len(self._pushed) > left:  # what another attempt was first with is as good as taken
+            while len(self._pushed) > left:  # an output that another attempt has pushed before counts as acknowledged
                 link, request = self._pushed.pop(0)
-                link.receive(request, self._errand.timeout_s)
+                link.receive(request, self._direct.timeout_s)
 
-    def _ask_up_to(self, parts: int) -> None:
-        for part in range(len(self._asked), min(parts, self._errand.num_parts)):
+    def _request_up_to(self, parts: int) -> None:
+        for part in range(len(self._requested), min(parts, self._direct.num_parts)):
             with self.watch.on("fetch"):
-                self._asked.append(self._send(self._rows, {"ask": "rows", "part": part}, {}))
+                self._requested.append(self._send(self._rows, {"ask": "rows", "part": part}, {}))
 
     def _request(self, link: Link, header: dict[str, Any]) -> Frame:
         with self.watch.on("fetch"):
@@ -170,41 +167,41 @@ class DirectCall:
         return self._receive(link, request)
 
     def _send(self, link: Link, header: dict[str, Any], arrays: Arrays) -> int:
-        return link.send({**header, "task": self._task}, arrays, self._errand.timeout_s)
+        return link.send({**header, "task": self._task}, arrays, self._direct.timeout_s)
 
     def _receive(self, link: Link, request: int) -> Frame:
         with self.watch.on("fetch"):
-            return link.receive(request, self._errand.timeout_s)
+            return link.receive(request, self._direct.timeout_s)
 
 
 def run_direct_call(
-    invocation: Invocation, arrays: Arrays, walk: DirectCall, runner: Runner, warm: WarmWeights
+    invocation: Invocation, arrays: Arrays, call: DirectCall, runner: Runner, warm: WarmWeights
 ) -> None:
     """Fetch, compute and push a task. ``arrays`` are those that came with the invocation."""
-    errand = invocation.errand
-    assert errand is not None
-    walk.ask_ahead()
-    program = _ready(invocation.program, walk, runner)
+    direct = invocation.direct
+    assert direct is not None
+    call.request_ahead()
+    program = _ready(invocation.program, call, runner)
     needed = [name for name in program.inputs if role(name) is ArrayRole.WEIGHT]
-    whole = {**arrays, **warm.get(errand.weights, needed, walk.weights)}
+    whole = {**arrays, **warm.get(direct.weights, needed, call.weights)}
     sums = Whole(program, None)
 
     def compute(part: Frame) -> dict[str, NDArray[Any]]:
-        with walk.watch.on("compute"):
+        with call.watch.on("compute"):
             made = runner.run(program.hash, {**whole, **widen(part.arrays, invocation.columns, program.shapes)})
             sums.add(made)
             return narrow({name: made[name] for name in made if not is_summed(name)}, invocation.precision)
 
-    fetched: Iterable[Frame] = walk.parts() if errand.stream else list(walk.parts())
-    outputs: Iterable[Arrays] = map(compute, fetched) if errand.stream else [compute(part) for part in fetched]
+    fetched: Iterable[Frame] = call.parts() if direct.stream else list(call.parts())
+    outputs: Iterable[Arrays] = map(compute, fetched) if direct.stream else [compute(part) for part in fetched]
     for part, rows in enumerate(outputs):
-        walk.push_rows(part, rows)
-    walk.finish(sums.arrays)
+        call.push_rows(part, rows)
+    call.finish(sums.arrays)
 
 
-def _ready(program_hash: str, walk: DirectCall, runner: Runner) -> Loaded:
+def _ready(program_hash: str, call: DirectCall, runner: Runner) -> Loaded:
     if not runner.known(program_hash):
-        content = walk.program(program_hash)
-        with walk.watch.on("init"):
+        content = call.program(program_hash)
+        with call.watch.on("init"):
             runner.load(program_hash, content)
     return runner.loaded(program_hash)

@@ -1,11 +1,12 @@
 """Export of dense tasks: the program of a call, made once for all calls with its signature.
 
-Whether a program computes what torch does: tried on random rows of several numbers, whole and in parts.
+A finished program is found again by a hash of the operations that torch runs for the task on a few rows. A new one is
+compared with torch on random rows, whole and in parts, before it is used.
 """
 
 import hashlib
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
@@ -15,14 +16,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.program import ArrayRole, ExportedProgram, called
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.functions.pure import Pure, signature
+from dorylus.functions.pure import Pure, place, signature
 from dorylus.functions.runner import Runner
-from dorylus.functions.translate import translate
-from dorylus.functions.unexportable import UnexportableError, record, refusal
+from dorylus.functions.translate import UnexportableError, refusal, translate
 from dorylus.saga import Call, Mode, dense
 
 _ROW_COUNTS = (1, 37)
@@ -32,6 +33,11 @@ _TIMES_OWN = 16  # how far outputs may be apart, in units of what the last bits 
 _LAST_BIT = 2.0**-23
 
 Arrays = dict[str, NDArray[Any]]
+_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
+_DEADLINE_S = 300.0
+_NOTHING = ExportedProgram.of(b"", (), ())
+_RECORDED_ROWS = (3, 5)  # a number that follows the rows is not the same in both
 
 
 def disagreement(pure: Pure, program: ExportedProgram) -> str | None:
@@ -94,32 +100,27 @@ def _largest(array: NDArray[Any]) -> float:
     return float(np.abs(array[np.isfinite(array)]).max(initial=0.0))
 
 
-_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
-_PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
-_DEADLINE_S = 300.0
-_NOTHING = ExportedProgram.of(b"", (), ())
-
-
-def export(call: Call) -> ExportedProgram:
+def export(call: Call, torch_pools: Sequence[str] = ()) -> ExportedProgram:
     """The program of a call, made now and checked against torch. ExportError if there can be none."""
-    return _explained(call, lambda: _made(Pure(call)))
+    return _explained(call, lambda: _made(Pure(call)), torch_pools)
 
 
 class Exports:
-    """The programs of a run: each is made at most once, by whichever thread asks first; the others wait for it.
+    """The programs of a run: each is made at most once, by the thread that asks first; the others wait for it.
 
-    A program made in an earlier run is taken from ``cache``; None keeps nothing on disk.
+    A program made in an earlier run is read from ``cache``; None keeps nothing on disk. ``torch_pools`` are the names
+    of the pools that run a body which cannot be exported.
     """
 
-    def __init__(self, cache: ProgramCache | None = None) -> None:
-        self._cache = cache
+    def __init__(self, cache: ProgramCache | None = None, torch_pools: Sequence[str] = ()) -> None:
+        self._cache, self._torch_pools = cache, torch_pools
         self._lock = threading.Lock()
         self._programs: dict[Hashable, Future[ExportedProgram]] = {}
         self.num_made = 0
 
     def program(self, call: Call) -> ExportedProgram:
         """The program for a call and for all like it. Without outputs, there is nothing to run."""
-        return self._once(signature(call), lambda: _explained(call, lambda: self._found(call)))
+        return self._once(signature(call), lambda: _explained(call, lambda: self._found(call), self._torch_pools))
 
     def _found(self, call: Call) -> ExportedProgram:
         pure = Pure(call)
@@ -185,10 +186,68 @@ def _version(package: str) -> str:
         ) from error
 
 
-def _explained(call: Call, make: Callable[[], ExportedProgram]) -> ExportedProgram:
+def _explained(call: Call, make: Callable[[], ExportedProgram], torch_pools: Sequence[str]) -> ExportedProgram:
     try:
         return make()
     except (ConfigError, TrainingError):
         raise
-    except Exception as error:  # whatever a user's body or a tracer raises
-        raise refusal(call, error) from error
+    except Exception as error:  # of any kind: from a user's body, or from a tracer
+        raise refusal(call, error, torch_pools) from error
+
+
+def record(pure: Pure) -> str:
+    """The hash of every operation of the task, of all constants in it, and of its arrays' names."""
+    lines = []
+    for num_rows in _RECORDED_ROWS:
+        arguments = pure.arguments(pure.example(num_rows))
+        shapes = (
+            f"{name} {tensor.dtype}{list(tensor.shape)}" for name, tensor in zip(pure.inputs, arguments, strict=True)
+        )
+        lines.append(f"inputs {', '.join(shapes)}")
+        with _Recorder(arguments) as recorder:
+            made = pure(*arguments)
+        lines += [*recorder.lines, f"outputs {pure.outputs} {recorder.format(made)}"]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Records every operation with its arguments: tensors by number, constants by content, the rest as text."""
+
+    def __init__(self, arguments: Sequence[Tensor]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lines: list[str] = []
+        self._numbers: dict[object, int] = {}
+        self._alive: list[Tensor] = []  # a number stands for a place in memory, which must not be used again
+        for tensor in arguments:
+            self._number(tensor)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = self.format([args, dict(kwargs or {})])
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(tensor, Tensor):
+                self._number(tensor)
+        self.lines.append(f"{func} {given} -> {self.format(made)}")
+        return made
+
+    def format(self, value: object) -> str:
+        """A value as text that is the same whenever the task is recorded."""
+        if isinstance(value, Tensor):
+            number = self._numbers.get(place(value))
+            return f"constant {self._content(value)}" if number is None else f"%{number}"
+        if isinstance(value, tuple | list):
+            return f"[{', '.join(map(self.format, value))}]"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{name}={self.format(each)}' for name, each in value.items())}}}"
+        return repr(value)
+
+    def _number(self, tensor: Tensor) -> None:
+        self._alive.append(tensor)
+        self._numbers.setdefault(place(tensor), len(self._numbers))
+
+    def _content(self, tensor: Tensor) -> str:
+        array = tensor.detach().contiguous().numpy()
+        self._number(tensor)
+        return f"{array.dtype}{list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()}"

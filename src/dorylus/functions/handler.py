@@ -1,4 +1,4 @@
-"""What runs inside a function, on every service alike: a frame with a task in, a frame with what came of it out.
+"""What runs inside a function, on every service: a frame with a task in, a frame with its outputs out.
 
 ``handle`` is a pure function of its request; what it keeps between calls (programs ready to run, weights by version,
 open connections) only makes it faster. Imports numpy, onnxruntime and, once a port is dialled, pyzmq.
@@ -24,7 +24,7 @@ Answer = tuple[dict[str, Any], Arrays]
 
 PROBE_S = 3.0  # how long a port may take to say hello
 LIMITS = DEFAULT  # of an answer
-MAX_TEXT = 4000  # characters of an error that are told
+MAX_TEXT = 4000  # characters of an error that are sent
 
 
 class Handler:
@@ -41,7 +41,7 @@ class Handler:
         self._used = threading.Event()
 
     def handle(self, request: Buffer) -> bytes:
-        """The answer to a request, both as frames. Whatever goes wrong is in the answer, never raised."""
+        """The answer to a request, both as frames. An error is sent in the answer, never raised."""
         return b"".join(self.answer(request))
 
     def answer(self, request: Buffer) -> list[Buffer]:
@@ -55,7 +55,7 @@ class Handler:
             return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays, LIMITS)
         except Exception as error:
             self._links.hang_up()
-            return pack({**_told(error), "timings": watch.timings(), "cold": cold}, {})
+            return pack({**_described(error), "timings": watch.timings(), "cold": cold}, {})
 
     def _carry_out(self, frame: Frame, watch: Stopwatch) -> Answer:
         if "probe" in frame.header:
@@ -66,8 +66,8 @@ class Handler:
         if content is not None:
             with watch.on("init"):
                 self._runner.load(invocation.program, content.tobytes())
-        if invocation.errand is not None:
-            return self._run_errand(invocation, invocation.errand, arrays, watch)
+        if invocation.direct is not None:
+            return self._run_direct(invocation, invocation.direct, arrays, watch)
         if not self._runner.known(invocation.program):
             return {"missing": invocation.program}, {}
         with watch.on("compute"):
@@ -75,25 +75,25 @@ class Handler:
             made = self._runner.run(invocation.program, widen(arrays, invocation.columns, shapes))
             return {}, narrow(made, invocation.precision)
 
-    def _run_errand(self, invocation: Invocation, errand: DirectTask, arrays: Arrays, watch: Stopwatch) -> Answer:
-        """Walk to the ports and back; over connections from earlier, which may be dead, a second time if need be."""
+    def _run_direct(self, invocation: Invocation, direct: DirectTask, arrays: Arrays, watch: Stopwatch) -> Answer:
+        """Run a task over the ports; once more over new connections where those from earlier may have been dead."""
         was_warm = self._links.is_warm
         try:
-            self._walk(invocation, errand, arrays, watch)
+            self._call_ports(invocation, direct, arrays, watch)
         except Refused:
             raise
         except WireError:
             self._links.hang_up()
             if not was_warm:
                 raise
-            self._walk(invocation, errand, arrays, watch)
+            self._call_ports(invocation, direct, arrays, watch)
         return {}, {}
 
-    def _walk(self, invocation: Invocation, errand: DirectTask, arrays: Arrays, watch: Stopwatch) -> None:
-        ports = errand.ports
+    def _call_ports(self, invocation: Invocation, direct: DirectTask, arrays: Arrays, watch: Stopwatch) -> None:
+        ports = direct.ports
         rows, weights = (self._links.to(address, ports.keys) for address in (ports.rows, ports.weights))
-        walk = DirectCall(invocation.task, errand, rows, weights, watch)
-        run_direct_call(invocation, arrays, walk, self._runner, self._weights)
+        call = DirectCall(invocation.task, direct, rows, weights, watch)
+        run_direct_call(invocation, arrays, call, self._runner, self._weights)
 
     def _probe(self, header: Mapping[str, Any]) -> Answer:
         """Whether both ports can be reached from here."""
@@ -108,8 +108,8 @@ class Handler:
         return {"reached": True}, {}
 
 
-def _told(error: Exception) -> dict[str, Any]:
-    """An error in words. Its kind says who can help: nobody (task, frame), or trying again (wire, refused)."""
+def _described(error: Exception) -> dict[str, Any]:
+    """An error for the answer. Its kind says whether trying again may help: wire and refused yes, task and frame no."""
     kinds = ((FrameError, "frame"), (Refused, "refused"), (WireError, "wire"))
     kind = next((kind for of, kind in kinds if isinstance(error, of)), "task")
     text = str(error) if isinstance(error, DorylusError) else f"{type(error).__name__}: {error}"

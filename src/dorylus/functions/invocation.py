@@ -1,8 +1,6 @@
-"""What an invocation asks of a function, as its frame's header says it; both ends read and write it here.
+"""The header of an invocation's frame, which both ends read and write here; and where a function's time goes.
 
 This file is shipped inside functions: numpy only.
-
-How long a function spent on what: standard library only.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +15,8 @@ CONTENT: Final = "program.content"  # the name under which a program travels in 
 MAX_PARTS: Final = 1 << 20  # of one task's rows
 DEFAULT_TIMEOUT_S: Final = 60.0
 TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # where services over HTTP find the token both ends share
+_NO_DEFAULT: Final = object()
+SPENT_ON = ("init", "fetch", "compute", "push")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Invocation:
     program: str
     columns: Mapping[str, int] = field(default_factory=dict)
     precision: str = "float32"
-    errand: DirectTask | None = None
+    direct: DirectTask | None = None
 
     def to_header(self) -> dict[str, Any]:
         """The header of the frame."""
@@ -75,20 +75,20 @@ class Invocation:
             "columns": dict(self.columns),
             "precision": self.precision,
         }
-        return header if self.errand is None else {**header, **self.errand.to_header()}
+        return header if self.direct is None else {**header, **self.direct.to_header()}
 
     @classmethod
     def from_header(cls, header: Mapping[str, Any]) -> "Invocation":
-        """The invocation a header asks for."""
+        """The invocation that a header describes."""
         invocation = cls(
             _get(header, "task", str),
             _get(header, "program", str),
             _get(header, "columns", dict, {}),
             _get(header, "precision", str, "float32"),
-            _errand(header) if "ports" in header else None,
+            _direct_task(header) if "ports" in header else None,
         )
         if invocation.precision not in PRECISIONS:
-            raise FrameError(f"precision {invocation.precision!r} was asked for: use one of {', '.join(PRECISIONS)}.")
+            raise FrameError(f"precision {invocation.precision!r} is unknown: use one of {', '.join(PRECISIONS)}.")
         if not all(type(width) is int and width >= 0 for width in invocation.columns.values()):
             raise FrameError("the columns of an invocation are widths: whole numbers from 0 on.")
         return invocation
@@ -100,8 +100,8 @@ def ports_of(header: Mapping[str, Any]) -> Ports:
     return Ports(_get(ports, "rows", str), _get(ports, "weights", str), _get(header, "keys", dict))
 
 
-def _errand(header: Mapping[str, Any]) -> DirectTask:
-    errand = DirectTask(
+def _direct_task(header: Mapping[str, Any]) -> DirectTask:
+    direct = DirectTask(
         ports_of(header),
         _get(header, "rows", int),
         _get(header, "part_rows", int),
@@ -109,12 +109,9 @@ def _errand(header: Mapping[str, Any]) -> DirectTask:
         _get(header, "stream", bool, True),
         float(_get(header, "timeout_s", (int, float), DEFAULT_TIMEOUT_S)),
     )
-    if errand.rows < 0 or errand.part_rows < 1 or errand.num_parts > MAX_PARTS or not 0 < errand.timeout_s < 1e6:
+    if direct.rows < 0 or direct.part_rows < 1 or direct.num_parts > MAX_PARTS or not 0 < direct.timeout_s < 1e6:
         raise FrameError("an invocation's rows, part_rows or timeout_s is out of its range.")
-    return errand
-
-
-_NO_DEFAULT: Final = object()
+    return direct
 
 
 def _get(header: Mapping[str, Any], name: str, kind: type | tuple[type, ...], default: Any = _NO_DEFAULT) -> Any:
@@ -124,11 +121,8 @@ def _get(header: Mapping[str, Any], name: str, kind: type | tuple[type, ...], de
     return value
 
 
-SPENT_ON = ("init", "fetch", "compute", "push")
-
-
 class Stopwatch:
-    """Adds up what an invocation spends on each of its doings, by a clock in seconds."""
+    """Adds up what an invocation spends on each of its steps, by a clock in seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._start_s = clock, clock()

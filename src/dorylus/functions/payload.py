@@ -1,4 +1,4 @@
-"""How rows travel: in float32, or narrower where that was asked for; sparse ones as they are, made dense on arrival.
+"""How rows travel: in float32, or narrower where that is set; sparse ones as they are, made dense on arrival.
 
 An array says by its type how it is written: rows are float32, so ``uint16`` are bfloat16 and ``int8`` are whole numbers
 with one scale per row beside them. Only rows and their cotangents and gradients are narrowed: weights, labels and what
@@ -56,7 +56,7 @@ def widen(
     """The arrays as programs know them: rows in float32 and dense. ``columns`` are the widths of the sparse ones.
 
     ``shapes`` are those of the program's inputs, None for the number of rows: rows of another shape are refused before
-    memory is taken for them.
+    memory is allocated for them.
     """
     if shapes is not None:
         _check_shapes(arrays, columns or {}, shapes)
@@ -79,8 +79,8 @@ def _check_shapes(arrays: Arrays, columns: Mapping[str, int], shapes: Mapping[st
         if name not in shapes:
             raise ProgramError(f"{name} was sent, but the program takes no array of that name.")
         if len(shape) != len(shapes[name]) or shape[1:] != shapes[name][1:]:
-            wanted = ["rows", *shapes[name][1:]]
-            raise ProgramError(f"{name} was sent with rows of {list(shape[1:])}, but the program takes {wanted}.")
+            expected = ["rows", *shapes[name][1:]]
+            raise ProgramError(f"{name} was sent with rows of {list(shape[1:])}, but the program takes {expected}.")
 
 
 def _wide(arrays: Arrays, name: str) -> NDArray[Any]:

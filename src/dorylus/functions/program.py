@@ -14,6 +14,8 @@ from typing import Final
 
 from dorylus.errors import DorylusError
 
+ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
+
 
 class ProgramError(DorylusError):
     """A program that is not what it claims to be, or arrays that do not fit it."""
@@ -40,7 +42,6 @@ CUT_BY_ROW: Final = frozenset(
     {ArrayRole.ROWS, ArrayRole.COTANGENT, ArrayRole.LABELS, ArrayRole.OUTPUT, ArrayRole.SAVED, ArrayRole.INPUT_GRAD}
 )
 SUMMED: Final = frozenset({ArrayRole.WEIGHT_GRAD, ArrayRole.LOSS})
-ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
 
 _ROLES = {role.value: role for role in ArrayRole}
 _ALONE = frozenset({ArrayRole.LABELS, ArrayRole.TOTAL, ArrayRole.LOSS})
@@ -51,7 +52,7 @@ class ExportedProgram:
     """A dense task as ONNX, known by the SHA-256 of its content.
 
     ``inputs`` are only the arrays it needs: a gradient that does not depend on the rows does not ask for them. A
-    program without outputs has nothing to compute; it is answered where it is asked for, never sent. ``kept`` are those
+    program without outputs has nothing to compute: the pool answers it itself, and never sends it. ``kept`` are those
     outputs of a forward task that its gradient reads, with their widths; None where that runs the body again.
     """
 
@@ -78,7 +79,7 @@ def content_hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@lru_cache(4096)  # asked a dozen times a task; names come from outside, so not all are kept
+@lru_cache(4096)  # called a dozen times a task; names come from outside, so not all are kept
 def role(name: str) -> ArrayRole:
     """The role of an array with this name."""
     before, dot, after = name.partition(".")

@@ -46,7 +46,7 @@ class ProgramCache:
         return _read(key, found)
 
     def put(self, key: str, program: ExportedProgram) -> None:
-        """Keep a program under a key; who reads meanwhile sees all of it, or nothing."""
+        """Keep a program under a key; a process that reads meanwhile sees all of it, or nothing."""
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             with new_file(self._path(key), sync=False) as file:
@@ -89,7 +89,7 @@ def _read(key: str, found: bytes) -> ExportedProgram | None:
         for name in (*inputs, *outputs, *(kept or {})):
             role(name)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, ProgramError):
-        return None  # of another release, or of somebody else
+        return None  # of another release, or no file of ours
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not _are_widths(kept):
         return None
     return ExportedProgram.of(content, tuple(inputs), tuple(outputs), kept)

@@ -3,8 +3,6 @@
 The arithmetic is that of :mod:`dorylus.saga.dense`, written so that a tracer can follow it: no number leaves a tensor.
 Rows are dense here: bodies that take sparse rows give the same on dense ones. A gradient that was handed what it needs
 runs the body too, but takes what autograd has saved from there: no output depends on that run, so it is not translated.
-
-What a forward task hands to its gradient where that is not to run the body again: what autograd saves.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -21,26 +19,29 @@ from dorylus.functions.program import ArrayRole, called
 from dorylus.saga import IGNORED, Body, Call, Mode, Saved, Targets, loss_sum
 
 _TRAVELS = frozenset({torch.float32, torch.bool})
+_SHARE_IGNORED = 0.25  # of the labels of example rows
+_TOTAL = 1.5
+_SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
-class Listener:
-    """Hears what autograd saves under its ``hooks``, and gives back what stands ``instead`` of it, if anything does."""
+class SavedTensors:
+    """Records what autograd saves under its ``hooks``, and returns ``instead`` of it what it was given, if anything."""
 
     def __init__(self, instead: Sequence[Tensor | None] = ()) -> None:
-        self.heard: list[Tensor] = []
+        self.tensors: list[Tensor] = []
         self._instead = instead
 
     def hooks(self) -> saved_tensors_hooks:
         """To run a body under."""
-        return saved_tensors_hooks(self._hear, self._give)
+        return saved_tensors_hooks(self._save, self._load)
 
-    def _hear(self, tensor: Tensor) -> int:
-        self.heard.append(tensor.detach())
-        return len(self.heard) - 1
+    def _save(self, tensor: Tensor) -> int:
+        self.tensors.append(tensor.detach())
+        return len(self.tensors) - 1
 
-    def _give(self, number: int) -> Tensor:
+    def _load(self, number: int) -> Tensor:
         instead = self._instead[number] if number < len(self._instead) else None
-        return self.heard[number] if instead is None else instead
+        return self.tensors[number] if instead is None else instead
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Heard:
+class TracedRun:
     """A run on some rows: what the body was given, what it gave, and what autograd saved."""
 
     num_rows: int
@@ -75,7 +76,7 @@ class Heard:
     saved: Sequence[Tensor]
 
 
-def sources(few: Heard, more: Heard) -> tuple[Source | None, ...]:
+def sources(few: TracedRun, more: TracedRun) -> tuple[Source | None, ...]:
     """Where the gradient gets each saved tensor from; None: it makes it. Found by two runs on different rows."""
     at_hand = {_memory(tensor) for tensor in more.given}
     names = {_content(output, 0): called(ArrayRole.OUTPUT, index) for index, output in enumerate(more.outputs)}
@@ -101,7 +102,7 @@ def _memory(tensor: Tensor) -> Any:
 
 
 def _content(tensor: Tensor, axis: int) -> object:
-    """What is the same for tensors that are the same rows, whatever shape a row has."""
+    """The same for tensors that are the same rows, of any shape of a row."""
     if axis == 0 and tensor.is_contiguous():
         return (_memory(tensor), tensor.storage_offset(), tensor.dtype, tensor.numel())
     return place(tensor)
@@ -114,11 +115,6 @@ def _rows_axis(small: Tensor, few: int, large: Tensor, more: int) -> int | None:
     sizes = enumerate(zip(small.shape, large.shape, strict=True))
     changed = {axis: both for axis, both in sizes if both[0] != both[1]}
     return next(iter(changed)) if list(changed.values()) == [(few, more)] else None
-
-
-_SHARE_IGNORED = 0.25  # of the labels of example rows
-_TOTAL = 1.5
-_SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
 def signature(call: Call) -> Hashable:
@@ -172,7 +168,7 @@ class Pure:
 
     def handed_over(self, call: Call) -> dict[str, Tensor]:
         """What the forward run of a call like this one hands to its gradient, by name."""
-        return self._named(self._heard(call).saved) if self._sources else {}
+        return self._named(self._traced_run(call).saved) if self._sources else {}
 
     def arguments(self, call: Call) -> tuple[Tensor, ...]:
         """The tensors of a call like this one, in the order of ``inputs``."""
@@ -220,19 +216,19 @@ class Pure:
         return Targets(like.loss, labels, _TOTAL)
 
     def _forward(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        listener = Listener()
+        saved = SavedTensors()
         if self.kept is None:
             with torch.no_grad():
                 outputs = self._run(given)
         else:
-            outputs = self._traced({**given, **self._leaves(given)}, listener)
+            outputs = self._traced({**given, **self._leaves(given)}, saved)
         made = {called(ArrayRole.OUTPUT, index): output.detach() for index, output in enumerate(outputs)}
-        return made | self._named(listener.heard)
+        return made | self._named(saved.tensors)
 
     def _gradient(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         leaves, made, cotangents = self._leaves(given), {}, None
         handed = [None if source is None else source.tensor(given[source.name]) for source in self._sources]
-        outputs = self._traced({**given, **leaves}, Listener(handed) if handed else None)
+        outputs = self._traced({**given, **leaves}, SavedTensors(handed) if handed else None)
         if self.call.mode is Mode.LOSS:
             with torch.enable_grad():
                 loss = self._loss(outputs[0], given)
@@ -250,8 +246,8 @@ class Pure:
     def _leaves(self, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {name: given[name].detach().requires_grad_() for name in _differentiated(self.call)}
 
-    def _traced(self, given: Mapping[str, Tensor], listener: Listener | None) -> tuple[Tensor, ...]:
-        with torch.enable_grad(), nullcontext() if listener is None else listener.hooks():
+    def _traced(self, given: Mapping[str, Tensor], saved: SavedTensors | None) -> tuple[Tensor, ...]:
+        with torch.enable_grad(), nullcontext() if saved is None else saved.hooks():
             return self._run(given)
 
     def _run(self, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
@@ -267,14 +263,14 @@ class Pure:
         )
 
     def _found_sources(self) -> tuple[Source | None, ...]:
-        few, more = (self._heard(self._drawn(size, 0)) for size in _SIZES)
+        few, more = (self._traced_run(self._drawn(size, 0)) for size in _SIZES)
         return sources(few, more)
 
-    def _heard(self, call: Call) -> Heard:
-        given, listener = self._rows_and_weights(call), Listener()
+    def _traced_run(self, call: Call) -> TracedRun:
+        given, saved = self._rows_and_weights(call), SavedTensors()
         given |= self._leaves(given)
-        outputs = self._traced(given, listener)
-        return Heard(call.inputs[0].shape[0], tuple(given.values()), outputs, listener.heard)
+        outputs = self._traced(given, saved)
+        return TracedRun(call.inputs[0].shape[0], tuple(given.values()), outputs, saved.tensors)
 
     def _named(self, saved: Sequence[Tensor]) -> dict[str, Tensor]:
         """What autograd saved, by name."""
@@ -296,7 +292,7 @@ def _input_names(call: Call) -> tuple[str, ...]:
 
 
 def _differentiated(call: Call) -> dict[str, str]:
-    """The inputs whose gradients are asked for, and what those are called."""
+    """The inputs that need a gradient, and the names of those gradients."""
     rows = {
         called(ArrayRole.ROWS, k): called(ArrayRole.INPUT_GRAD, k) for k, wanted in enumerate(call.wanted) if wanted
     }

@@ -30,6 +30,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 
 
 _MOST_ENTRIES = 1 << 26  # of a row, or of what has no rows: 256 MiB of float32, as much as a frame has
+_SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Spec:
         return f"{self.dtype}[{shape}]"
 
     def fits(self, array: NDArray[Any]) -> bool:
-        """Whether the array is of this type and shape, whatever its number of rows."""
+        """Whether the array is of this type and shape, with any number of rows."""
         if array.dtype != self.dtype or array.ndim != len(self.shape):
             return False
         return all(size in (None, found) for size, found in zip(self.shape, array.shape, strict=True))
@@ -92,7 +93,7 @@ class Runner:
             return
         found = content_hash(content)
         if found != program_hash:
-            raise ProgramError(f"program {program_hash[:12]} was asked for, but what came is {found[:12]}: not run.")
+            raise ProgramError(f"program {program_hash[:12]} was requested, but what came is {found[:12]}: not run.")
         loaded = _load(self._runtime, program_hash, content)
         with self._lock:
             self._loaded[program_hash] = loaded
@@ -108,7 +109,7 @@ class Runner:
             return self._loaded[program_hash]
 
     def run(self, program_hash: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """The outputs for all rows at once; zero rows give empty rows and zero sums, whatever the program."""
+        """The outputs for all rows at once; zero rows give empty rows and zero sums, for any program."""
         program = self.loaded(program_hash)
         num_rows = _checked(program, arrays)
         if num_rows == 0:  # a body need not know how to handle no rows: many divide by their number
@@ -229,11 +230,8 @@ def _options(runtime: Any) -> Any:
     return options
 
 
-_SWITCH = "ORT_DISABLE_TELEMETRY"
-
-
 def _onnxruntime() -> Any:
-    """ONNX Runtime with its reports to its maker switched off: it reads the switch once, when it is loaded."""
+    """ONNX Runtime with its telemetry switched off: it reads the switch once, when it is loaded."""
     found = os.environ.get(_SWITCH)
     os.environ[_SWITCH] = "1"
     try:
@@ -247,5 +245,5 @@ def _onnxruntime() -> Any:
             del os.environ[_SWITCH]
         else:
             os.environ[_SWITCH] = found
-    onnxruntime.disable_telemetry_events()  # where somebody else loaded it first, most of them
+    onnxruntime.disable_telemetry_events()  # where it was loaded before, this switches most of them off
     return onnxruntime

@@ -1,14 +1,12 @@
 """From a pure function to ONNX: its operations are traced for any number of rows, then written as a program.
 
-The way is make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
-torch.onnx (which knows the operations). Tracers patch torch for the time they work: one export at a time.
-
-Operations that ONNX's own recipes get wrong far from zero, put together from ones that stay right.
-
-An exported model as the content of a program: small, and the same bytes whenever and wherever it is made.
+The steps are make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
+torch.onnx (which knows the operations). Tracers patch torch while they work, so exports run one at a time. A body
+that no program can be made of is refused with the operation that prevents it.
 """
 
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +14,20 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
-from torch import Tensor, fx
+from torch import Tag, Tensor, fx
 
-from dorylus.errors import TrainingError
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.program import ROWS_AXIS, ExportedProgram, is_cut_by_row
 from dorylus.functions.pure import Pure
-from dorylus.functions.unexportable import check_pure
+from dorylus.saga import Call, Mode
 
 _REDUCED: Final[Mapping[int, Callable[[Tensor], Tensor]]] = {0: lambda x: x, 1: torch.mean, 2: torch.sum}
+_ONE_AT_A_TIME = threading.Lock()
+_DEADLINE_S = 300.0
+_NUM_ROWS = 101  # of the example that is traced
+_CHATTER = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_OPERATION = re.compile(r"torch\.ops\.([\w.]+?)(?:\.default)?\b(?![.\w])|OpOverload\(op='([\w.]+)'")
+_TASKS = {Mode.FORWARD: "forward task", Mode.GRADIENT: "gradient task", Mode.LOSS: "task with the loss"}
 
 
 def _log_sigmoid(x: Tensor) -> Tensor:
@@ -42,6 +46,7 @@ def _binary_cross_entropy_with_logits(
     return _REDUCED[reduction](loss if weight is None else loss * weight)
 
 
+# Recipes of ONNX for these operations lose precision far from zero: they are composed of operations that do not.
 STABLE: Final[Mapping[Any, Any]] = {
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid_forward,
     torch.ops.aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
@@ -74,7 +79,7 @@ def _strip(message: Any) -> None:
 
 
 def _drop_identities(graph: Any) -> None:
-    """Let whoever makes a value give it its last name, where a node did nothing else.
+    """Remove nodes that only rename a value: the node that makes it gives it its last name.
 
     ONNX Runtime's optimiser does so too, but where an output is also read it loses its readers and refuses the model.
     """
@@ -111,12 +116,6 @@ def _name_rows(array: Any) -> None:
     """Say that the array's first axis are the rows, if it has one a row."""
     if is_cut_by_row(array.name):
         array.type.tensor_type.shape.dim[0].dim_param = ROWS_AXIS
-
-
-_ONE_AT_A_TIME = threading.Lock()
-_DEADLINE_S = 300.0
-_NUM_ROWS = 101  # of the example that is traced
-_CHATTER = ("torch.__trace", "torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 def translate(pure: Pure) -> ExportedProgram:
@@ -172,12 +171,12 @@ def _is_size(node: fx.Node) -> bool:
 
 
 def _needed(pure: Pure, traced: fx.GraphModule) -> list[int]:
-    """The numbers of the arguments whose values are needed; the others are taken out."""
+    """The numbers of the arguments whose values are needed; the others are removed."""
     places = [node for node in traced.graph.nodes if node.op == "placeholder"]
     by_row = [place for name, place in zip(pure.inputs, places, strict=True) if is_cut_by_row(name)]
     in_use = [place for place in by_row if not all(map(_is_size, place.users))]
     for place in by_row:
-        for size in filter(_is_size, list(place.users)):  # the number of rows: any array in use can tell it
+        for size in filter(_is_size, list(place.users)):  # the number of rows: the same in any array in use
             size.replace_input_with(place, in_use[0] if in_use else by_row[0])
     needed = [index for index, place in enumerate(places) if place.users]
     for place in places:
@@ -199,7 +198,7 @@ def _alone() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Exporters tell what they do, by warnings and by loggers: users asked for neither."""
+    """Silences the warnings and loggers of exporters: users can do nothing about them."""
     loggers = [logging.getLogger(name) for name in _CHATTER]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -211,3 +210,74 @@ def _silence() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+class ExportError(ConfigError):
+    """A body that cannot be exported: it names the operation, the layer, and the pools that still run it."""
+
+
+class UnexportableError(Exception):
+    """Why a body cannot be exported, in words that follow "because"."""
+
+
+def refusal(call: Call, error: BaseException, torch_pools: Sequence[str]) -> ExportError:
+    """The error that says why the program of a call could not be made. ``torch_pools`` run such a body all the same."""
+    pools = " or ".join(f'pool="{name}"' for name in torch_pools) or "a pool that runs torch"
+    return ExportError(
+        f"the {_TASKS[call.mode]} of {call.body.label} cannot be exported for functions, because {_reason(error)}. "
+        f"Functions run ONNX, not Python: change the body, or run it with {pools}."
+    )
+
+
+def check_pure(traced: fx.GraphModule) -> None:
+    """Refuse operations that give something else each time: random draws, and changes to the module's own state."""
+    for node in traced.graph.nodes:
+        tags = getattr(node.target, "tags", ())
+        if Tag.nondeterministic_seeded in tags:
+            raise UnexportableError(
+                f"{_name(node)} draws random numbers (randomness is the graph server's: use dropout= of the layer)"
+            )
+        if any(isinstance(each, fx.Node) and each.op == "get_attr" for each in _written(node)):
+            raise UnexportableError(f"{_name(node)} changes a tensor that the module keeps from one call to the next")
+
+
+def _written(node: fx.Node) -> list[object]:
+    """The arguments that an operation writes to."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return []
+    given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | dict(node.kwargs)
+    return [
+        given.get(each.name) for each in schema.arguments if each.alias_info is not None and each.alias_info.is_write
+    ]
+
+
+def _name(node: fx.Node) -> str:
+    return str(node.target).removesuffix(".default")
+
+
+def _reason(error: BaseException) -> str:
+    kinds = {type(each).__name__ for each in _causes(error)}
+    if isinstance(error, UnexportableError):
+        return str(error)
+    if kinds & {"GuardOnDataDependentSymNode", "DataDependentOutputException"}:
+        return (
+            "which operations it runs depends on the values in a tensor (aten._local_scalar_dense: an `if`, a loop or "
+            "`.item()` over one; torch.where does without)"
+        )
+    if "ConstraintViolationError" in kinds:
+        return "its operations depend on the number of rows (aten.sym_size: a loop over rows, int() or len() of them)"
+    texts = "\n".join(str(each) for each in _causes(error))
+    operation = _OPERATION.search(texts)
+    if operation is not None and kinds & {"DispatchError", "ConversionError"}:
+        return f"ONNX has nothing for its operation {operation[1] or operation[2]}"
+    where = f" ({operation[1] or operation[2]})" if operation is not None else ""
+    return f"following it fails{where}: {type(error).__name__}: {str(error).strip().partition(chr(10))[0].rstrip('.')}"
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found

@@ -1,7 +1,7 @@
 """A local process that runs the handler: frames in and out over the socket it was started with as standard input.
 
 Each message is eight bytes with its length, little-endian, then a frame. The process ends when the other end of the
-socket is closed, in the middle of a task too: whoever started it may die without a word.
+socket is closed, in the middle of a task too: the process that started it may die without a message.
 """
 
 import os
@@ -39,7 +39,7 @@ def receive(link: socket.socket, until_s: float | None = None) -> bytearray:
     """The next message, whole by ``until_s``; EOFError when the other end is gone, in the middle of it or before."""
     (size,) = LENGTH.unpack(_exactly(link, LENGTH.size, until_s))
     if size > MAX_BYTES:
-        raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are taken.")
+        raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are accepted.")
     return _exactly(link, size, until_s)
 
 
@@ -65,11 +65,11 @@ def _exactly(link: socket.socket, size: int, until_s: float | None) -> bytearray
 
 
 def main() -> None:
-    """Answer requests until nobody is left to ask."""
+    """Answer requests until the other end is closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a job: the run still needs its tasks
         signal.signal(number, signal.SIG_IGN)
     link = socket.socket(fileno=os.dup(0))
-    os.dup2(2, 1)  # what a library prints must not be lost, and must not be taken for an answer
+    os.dup2(2, 1)  # what a library prints must not be lost, and must not be read as an answer
     threading.Thread(target=_die_with_parent, args=(link.fileno(),), daemon=True).start()
     handler = Handler()
     send(link, pack({"ready": True}, {}))
@@ -81,9 +81,9 @@ def main() -> None:
 
 
 def _die_with_parent(descriptor: int) -> None:
-    """End the process as soon as the other end is closed, whatever it is doing."""
+    """End the process as soon as the other end is closed, in the middle of a task too."""
     hangs_up = select.poll()
-    hangs_up.register(descriptor, 0)  # only what is always told: that the other end hung up
+    hangs_up.register(descriptor, 0)  # only what is always reported: that the other end hung up
     hangs_up.poll()
     os._exit(0)
 

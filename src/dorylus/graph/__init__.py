@@ -1,7 +1,7 @@
-"""Graphs: what they are, where they come from, where they are kept, and the matrix that Gather multiplies by."""
+"""Graph, its data sets, generators and converters, its on-disk store, and the matrix that Gather multiplies by."""
 
-from dorylus.graph import canonical, features, store, validate
-from dorylus.graph.adjacency import Adjacency, Degrees, Norm, adjacency, has_self_loop, inverse, weight_sums
+from dorylus.graph.adjacency_matrix import Adjacency, Degrees, Norm, adjacency, has_self_loop, inverse, weight_sums
+from dorylus.graph.array_files import FolderFiles
 from dorylus.graph.array_folder import (
     NewFolder,
     check_target,
@@ -13,23 +13,34 @@ from dorylus.graph.array_folder import (
     stored_rows,
 )
 from dorylus.graph.array_writer import ArrayWriter, raw_bytes
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray, bring_in, let_go
-from dorylus.graph.canonical import MAX_VERTICES
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray, drop_pages, preload_pages
+from dorylus.graph.atomic_folder import write_lock
+from dorylus.graph.coerce import (
+    LABEL_RULE,
+    MAX_CLASSES,
+    MAX_VERTICES,
+    as_float32,
+    as_integers,
+    as_labels,
+    class_too_large,
+    is_label_type,
+    mark_selected,
+    repeated_vertex,
+)
 from dorylus.graph.datasets.catalogue import known_names, load
-from dorylus.graph.draft import writing_alone
 from dorylus.graph.edges import csr_from_edges
-from dorylus.graph.features import SparseFeatures, feature_dtype, widened
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.features import SparseFeatures, check_float16_rows, parse_feature_dtype, to_float32
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
-from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, FolderFiles, FolderKind, read_manifest, whole_number
-from dorylus.graph.places import Address, disk_folder, file_system_in_memory, full_address, is_elsewhere, not_on_a_disk
-from dorylus.graph.reorder import order
+from dorylus.graph.locations import Address, disk_folder, file_system_in_memory, full_address, is_remote, not_on_disk
+from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, FolderKind, read_manifest, whole_number
+from dorylus.graph.reorder import vertex_order
 from dorylus.graph.store import (
     OUT_EDGES,
     STORE,
     OutEdges,
+    StoredSparseRows,
+    StoredVertices,
     arrays_of,
     has_block_sums,
     is_store,
@@ -40,10 +51,12 @@ from dorylus.graph.store import (
     verify_store,
     version_of,
 )
-from dorylus.graph.stored_rows import StoredSparseRows, StoredVertices
+from dorylus.graph.validate import check_offsets, missing_vertex
 
 __all__ = [
     "CHECKSUM",
+    "LABEL_RULE",
+    "MAX_CLASSES",
     "MAX_VERTICES",
     "OUT_EDGES",
     "STORE",
@@ -69,46 +82,52 @@ __all__ = [
     "StoredVertices",
     "adjacency",
     "arrays_of",
-    "bring_in",
-    "canonical",
+    "as_float32",
+    "as_integers",
+    "as_labels",
+    "check_float16_rows",
+    "check_offsets",
     "check_target",
     "checksum",
+    "class_too_large",
     "communities",
     "compare_checksums",
     "csr_from_edges",
     "disk_folder",
-    "feature_dtype",
-    "features",
+    "drop_pages",
     "file_system_in_memory",
     "files_of",
     "full_address",
     "has_block_sums",
     "has_self_loop",
     "inverse",
-    "is_elsewhere",
+    "is_label_type",
+    "is_remote",
     "is_store",
     "known_names",
-    "let_go",
     "load",
     "map_arrays",
+    "mark_selected",
+    "missing_vertex",
     "new_folder",
-    "not_on_a_disk",
+    "not_on_disk",
     "open_ids",
     "open_out_edges",
     "open_vertices",
-    "order",
+    "parse_feature_dtype",
+    "preload_pages",
     "raw_bytes",
     "read_manifest",
+    "repeated_vertex",
     "ring",
     "rmat",
-    "store",
     "stored_checksums",
     "stored_rows",
-    "validate",
+    "to_float32",
     "verify_store",
     "version_of",
+    "vertex_order",
     "weight_sums",
     "whole_number",
-    "widened",
-    "writing_alone",
+    "write_lock",
 ]

@@ -1,8 +1,7 @@
-"""A folder of raw arrays and a manifest, memory-mapped when opened: what a store of any kind is made of.
+"""A folder of raw arrays and a manifest: the format of graph stores and shard stores (docs/store-format.md).
 
-It appears whole or not at all: it is written into a temporary folder beside its place and renamed; where nothing can be
-renamed, the manifest comes last. The manifest says what the folder holds and, for every array, its type, shape, size
-and checksum (docs/store-format.md).
+A folder is written atomically: to a temporary folder beside its target, which is then renamed. Object stores cannot
+rename, so there the manifest is uploaded last. The manifest lists type, shape, size and checksum of every array.
 """
 
 import errno
@@ -20,12 +19,12 @@ import numpy as np
 from dorylus.backends import crc32
 from dorylus.errors import DataError, cannot_write, given
 from dorylus.files import sync_folder
+from dorylus.graph.array_files import SUMS_FILE, FolderFiles, StoredRows, file_name, read_sums
 from dorylus.graph.array_writer import CHECKED_BYTES, ArrayWriter, FileWriter, raw_bytes
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.draft import drafted, tidy
-from dorylus.graph.manifest import SUMS_FILE, FolderFiles, FolderKind, file_name, read_sums
-from dorylus.graph.places import Address, is_elsewhere, place_of, uploaded
-from dorylus.graph.stored_rows import StoredRows
+from dorylus.graph.atomic_folder import remove_leftovers, replacing_folder
+from dorylus.graph.locations import Address, is_remote, location_of, uploaded_folder
+from dorylus.graph.manifest import FolderKind
 
 BLOCK_BYTES = 1 << 24
 
@@ -38,7 +37,7 @@ def save_folder(
     *,
     overwrite: bool,
 ) -> None:
-    """Write arrays, one after the other as they come, and a manifest with the facts about them."""
+    """Write the arrays of an iterator one by one, then the manifest with ``facts``."""
     with new_folder(address, kind, overwrite=overwrite) as folder:
         for name, array in arrays:
             folder.write(name, array)
@@ -47,28 +46,28 @@ def save_folder(
 
 @dataclass(frozen=True)
 class NewFolder:
-    """A folder that is being written: its arrays' manifest entries by name, and the facts for the manifest."""
+    """A folder that is being written: the manifest entries of its arrays by name, and the other manifest fields."""
 
     path: Path
     entries: dict[str, dict[str, Any]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
-    sums: dict[str, AnyArray] = field(default_factory=dict)  # the checksums of every array's blocks
+    sums: dict[str, AnyArray] = field(default_factory=dict)  # block checksums of every array
 
     def write(self, name: str, array: AnyArray, dtype: np.dtype[Any] | None = None) -> None:
-        """A new array, whole, perhaps in another type than its own."""
+        """Write a whole array, converted to ``dtype`` if one is given."""
         with self.array(name, array.dtype if dtype is None else dtype, array.shape[1:]) as writer:
             for block in _blocks(array):
                 writer.write(block)
 
     @contextmanager
     def array(self, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> Iterator[ArrayWriter]:
-        """A new array, to be written block after block."""
+        """A writer for a new array, which takes it block by block."""
         with ArrayWriter(self.path / file_name(name), dtype, row_shape) as writer:
             yield writer
         self.entries[name], self.sums[name] = writer.entry, writer.sums
 
     def write_sums(self) -> dict[str, int]:
-        """Write the checksums of all blocks, array after array by name; what the manifest says of them."""
+        """Write the block checksums of all arrays in the order of their names; returns the manifest entry for them."""
         raw = b"".join(raw_bytes(self.sums[name], np.dtype("<u4")) for name in sorted(self.sums))
         file = FileWriter(self.path / SUMS_FILE)
         try:
@@ -81,34 +80,34 @@ class NewFolder:
 
 @contextmanager
 def new_folder(address: Address, kind: FolderKind, *, overwrite: bool) -> Iterator[NewFolder]:
-    """A folder to write arrays and facts to; at the end it gets its manifest and its place, after an error neither."""
+    """A new folder to write to; on success it gets its manifest and replaces the target, else it is removed."""
     try:
-        if not is_elsewhere(address):
-            tidy(Path(address))
+        if not is_remote(address):
+            remove_leftovers(Path(address))
         check_target(address, kind, overwrite)
-        with _draft(address, kind, overwrite) as path:
+        with _temporary_folder(address, kind, overwrite) as path:
             folder = NewFolder(path)
             yield folder
             blocks = folder.write_sums()
             _write_manifest(path, kind, {**folder.facts, "blocks": blocks, "arrays": folder.entries})
     except OSError as error:
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
-            check_target(address, kind, overwrite)  # another process was faster
+            check_target(address, kind, overwrite)  # another process wrote it first
         raise cannot_write(
             f"could not write the {kind.noun} {address}: {error}. Check the free space and permissions.", error
         ) from error
 
 
-def _draft(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
-    if is_elsewhere(address):
-        return uploaded(str(address), last=kind.manifest, overwrite=overwrite)
-    return drafted(Path(address), overwrite=overwrite)
+def _temporary_folder(address: Address, kind: FolderKind, overwrite: bool) -> AbstractContextManager[Path]:
+    if is_remote(address):
+        return uploaded_folder(str(address), last=kind.manifest, overwrite=overwrite)
+    return replacing_folder(Path(address), overwrite=overwrite)
 
 
 def files_of(folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> FolderFiles | None:
-    """The files of a folder as they are now; None where it is not on this machine."""
+    """The current state of the files of a folder; None for a remote folder."""
     _forms(folder, kind, manifest)
-    return None if is_elsewhere(folder) else FolderFiles(folder, kind, manifest)
+    return None if is_remote(folder) else FolderFiles(folder, kind, manifest)
 
 
 def map_arrays(
@@ -121,10 +120,10 @@ def map_arrays(
 ) -> dict[str, AnyArray]:
     """The arrays of a folder as read-only views of its files, all of them or ``only`` some.
 
-    Sizes of all files are compared with the manifest. ``files``: as they were when the folder was first opened.
+    The sizes of all files are compared with the manifest. ``files``: their state when the folder was first opened.
     """
     forms = _forms(folder, kind, manifest)
-    if files is None and not is_elsewhere(folder):
+    if files is None and not is_remote(folder):
         files = FolderFiles(folder, kind, manifest)
     return {name: _array(folder, files, name, *form) for name, form in forms.items() if only(name)}
 
@@ -135,9 +134,9 @@ def compare_checksums(
     manifest: dict[str, Any],
     tell: Callable[[int, int], None] = lambda done, total: None,
 ) -> int:
-    """How many arrays there are, all as they were written: every file is read, a block at a time.
+    """Read every file block by block and compare checksums; returns the number of arrays.
 
-    ``tell`` is called with the bytes read so far and all there are.
+    ``tell`` is called with the bytes read so far and the total.
     """
     _forms(folder, kind, manifest)
     entries, done, sums = manifest["arrays"], 0, read_sums(folder, kind, manifest)
@@ -145,26 +144,26 @@ def compare_checksums(
     checked = manifest["blocks"]["bytes"] if sums else 1
     step = max(1, BLOCK_BYTES // checked) * checked
     for name, entry in entries.items():
-        found = begin = 0
+        crc = begin = 0
         for block in _file_blocks(folder, kind, name, step):
-            found, done = crc32(block, found), done + len(block)
+            crc, done = crc32(block, crc), done + len(block)
             if name in sums and (wrong := sums[name].first_wrong(block, begin)) is not None:
                 where = f"between bytes {wrong[0]:,} and {wrong[1]:,}"
                 raise kind.damaged(folder, f"the checksum of {name} differs {where} from the one in {SUMS_FILE}")
             begin += len(block)
             tell(done, total)
-        if found != entry["crc32"]:
+        if crc != entry["crc32"]:
             raise kind.damaged(folder, f"the checksum of {name} differs from the one in {kind.manifest}")
     return len(entries)
 
 
 def _file_blocks(folder: Address, kind: FolderKind, name: str, step: int) -> Iterator[bytes]:
-    """A file in blocks of so many bytes, the last perhaps shorter."""
+    """A file in blocks of ``step`` bytes; the last may be shorter."""
     try:
-        with place_of(folder).open(file_name(name)) as file:
+        with location_of(folder).open(file_name(name)) as file:
             while block := file.read(step):
                 while len(block) < step and (more := file.read(step - len(block))):
-                    block += more  # one call may read less than there is
+                    block += more  # a read may return fewer bytes than requested
                 yield block
     except OSError as error:
         raise kind.damaged(folder, f"{file_name(name)} cannot be read ({error.strerror or error})") from error
@@ -173,33 +172,33 @@ def _file_blocks(folder: Address, kind: FolderKind, name: str, step: int) -> Ite
 def stored_rows(
     folder: Address, kind: FolderKind, manifest: dict[str, Any], name: str, files: FolderFiles | None = None
 ) -> StoredRows:
-    """The rows of one array, to be read as they are asked for, and compared with the checksums of their blocks.
+    """The rows of one array, read on demand and compared with the checksums of their blocks.
 
-    ``files``: as they were when the folder was first opened.
+    ``files``: their state when the folder was first opened.
     """
-    place = place_of(folder)
-    form = _form(folder, kind, name, manifest["arrays"][name], place.sizes())
+    location = location_of(folder)
+    form = _form(folder, kind, name, manifest["arrays"][name], location.sizes())
     if files is None:
-        opened, sums = partial(place.open, file_name(name)), read_sums(folder, kind, manifest)
+        open_file, sums = partial(location.open, file_name(name)), read_sums(folder, kind, manifest)
     else:
-        opened, sums = partial(files.open, name), files.sums
-    return StoredRows(opened, *form, name=f"{folder}/{file_name(name)}", sums=sums.get(name))
+        open_file, sums = partial(files.open, name), files.sums
+    return StoredRows(open_file, *form, name=f"{folder}/{file_name(name)}", sums=sums.get(name))
 
 
 def checksum(array: AnyArray, start: int = 0) -> int:
-    """The CRC-32 of an array's bytes, going on from that of others."""
+    """The CRC-32 of an array's bytes, continued from ``start``."""
     for block in _blocks(array):
         start = crc32(raw_bytes(block, array.dtype), start)
     return start
 
 
 def check_target(target: Address, kind: FolderKind, overwrite: bool) -> None:
-    """Refuses a place that is taken: by something else, or by a folder of this kind that is not to be replaced."""
-    here = None if is_elsewhere(target) else Path(target)
-    if not place_of(target).sizes() if here is None else not here.exists() and not here.is_symlink():
+    """Refuse a target that exists, unless it is a folder of this kind and ``overwrite`` is set."""
+    local = None if is_remote(target) else Path(target)
+    if not location_of(target).sizes() if local is None else not local.exists() and not local.is_symlink():
         return
     if not kind.is_at(target):
-        raise DataError(f"{target} exists and is not a {kind.noun}. Choose another place, or remove it yourself.")
+        raise DataError(f"{target} exists and is not a {kind.noun}. Choose another path, or remove it yourself.")
     if not overwrite:
         raise DataError(f"the {kind.noun} {target} exists already. Pass {given('overwrite', True)} to replace it.")
 
@@ -222,8 +221,8 @@ def _blocks(array: AnyArray) -> list[AnyArray]:
 def _forms(
     folder: Address, kind: FolderKind, manifest: dict[str, Any]
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """The type and shape of every array, whose file is as long as that makes it."""
-    sizes = place_of(folder).sizes()
+    """The type and shape of every array; refuses a file whose size does not match them."""
+    sizes = location_of(folder).sizes()
     return {name: _form(folder, kind, name, entry, sizes) for name, entry in manifest["arrays"].items()}
 
 
@@ -235,9 +234,9 @@ def _form(
     if entry["bytes"] != expected:
         why = f"{kind.manifest}, array {name!r} says bytes = {entry['bytes']}, but its type and shape make {expected}"
         raise kind.damaged(folder, why)
-    found = sizes.get(file, -1)
-    if found != expected:
-        state = "is missing" if found < 0 else f"has {found:,} bytes instead of {expected:,}"
+    size = sizes.get(file, -1)
+    if size != expected:
+        state = "is missing" if size < 0 else f"has {size:,} bytes instead of {expected:,}"
         raise kind.damaged(folder, f"{file} {state}")
     return dtype, shape
 
@@ -249,4 +248,4 @@ def _array(
         return np.empty(shape, dtype=dtype)  # an empty file cannot be mapped
     if files is not None:
         return files.map(name, dtype, shape)
-    return np.frombuffer(place_of(folder).read(file_name(name)), dtype).reshape(shape)
+    return np.frombuffer(location_of(folder).read(file_name(name)), dtype).reshape(shape)

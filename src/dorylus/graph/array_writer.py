@@ -1,7 +1,7 @@
-"""Arrays written to disk block after block: checksums run along, and the page cache does not grow.
+"""Arrays written to disk block by block, with checksums, in one small buffer and without growing the page cache.
 
-Files are written past the page cache (O_DIRECT) where the file system can; elsewhere what was written is flushed and
-dropped from it. Either way an array bigger than memory takes one small buffer.
+Files are opened with O_DIRECT where the file system supports it. Otherwise written pages are flushed and dropped from
+the page cache.
 """
 
 import errno
@@ -17,20 +17,20 @@ from dorylus.graph.arrays import AnyArray
 
 BUFFER_BYTES = 1 << 22
 SECTOR_BYTES = 4096
-CHECKED_BYTES = 1 << 16  # of a file that have a checksum of their own
+CHECKED_BYTES = 1 << 16  # size of a block that has its own checksum
 _DIRECT = getattr(os, "O_DIRECT", 0)
 
 
 class FileWriter:
-    """A new file, written from begin to end; whole and flushed to disk after ``close``."""
+    """A new file that is written sequentially; it is complete and flushed to disk after ``close``."""
 
     def __init__(self, path: Path) -> None:
         self._file, self._direct = _create(path)
-        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned to a page, as direct writes want it
+        self._buffer = mmap.mmap(-1, BUFFER_BYTES)  # aligned to a page, which O_DIRECT requires
         self._filled = self._written = 0
 
     def write(self, raw: memoryview) -> None:
-        """Appends bytes."""
+        """Append bytes."""
         begin = 0
         while begin < len(raw):
             end = min(begin + BUFFER_BYTES - self._filled, len(raw))
@@ -41,7 +41,7 @@ class FileWriter:
                 self._flush(BUFFER_BYTES)
 
     def close(self) -> None:
-        """Writes what is left, flushes the file to disk, and closes it."""
+        """Write the rest of the buffer, flush the file to disk, and close it."""
         try:
             size = self._written + self._filled
             if self._filled:
@@ -53,7 +53,7 @@ class FileWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Closes the file as it is."""
+        """Close the file without writing the rest of the buffer."""
         if self._file >= 0:
             os.close(self._file)
             self._buffer.close()
@@ -77,7 +77,7 @@ class FileWriter:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-            count = 0  # a file system that takes the flag and refuses the write
+            count = 0  # the file system accepts the flag but refuses the write
         if not count or (self._direct and count % SECTOR_BYTES):
             self._leave_direct()
         return count
@@ -96,9 +96,9 @@ class FileWriter:
 
 
 class ArrayWriter:
-    """An array of a folder, its rows written block after block; ``entry`` is what the manifest says of it.
+    """Writes the rows of one array of a folder block by block; ``entry`` is its entry in the manifest.
 
-    A context manager: left without an error, the file is whole and on disk.
+    A context manager: on exit without an error, the file is complete and on disk.
     """
 
     def __init__(self, path: Path, dtype: Any, row_shape: tuple[int, ...] = ()) -> None:
@@ -106,11 +106,11 @@ class ArrayWriter:
         self._row_shape = row_shape
         self._crc = self.num_rows = 0
         self._sums: list[AnyArray] = []
-        self._block = self._in_block = 0  # the checksum of a block that is not full, and its bytes
+        self._block = self._in_block = 0  # checksum and size of the block that is not full yet
         self._file = FileWriter(path)
 
     def write(self, block: AnyArray) -> None:
-        """Appends rows."""
+        """Append rows."""
         if block.shape[1:] != self._row_shape:
             raise ValueError(f"rows of shape {block.shape[1:]} for an array whose rows have shape {self._row_shape}")
         raw = raw_bytes(block, self.dtype)
@@ -132,9 +132,9 @@ class ArrayWriter:
         return np.concatenate([np.zeros(0, np.uint32), *self._sums, *last])
 
     def _sum(self, raw: memoryview) -> None:
-        """Bring the checksums of the file and of its blocks up to what is written."""
+        """Update the checksums of the file and of its blocks."""
         self._crc = crc32(raw, self._crc)
-        done = min(-self._in_block % CHECKED_BYTES, len(raw))  # what the block that was begun still takes
+        done = min(-self._in_block % CHECKED_BYTES, len(raw))  # the rest of the current block
         self._add_to_block(raw[:done])
         whole = done + (len(raw) - done) // CHECKED_BYTES * CHECKED_BYTES
         if done < whole:
@@ -158,7 +158,7 @@ class ArrayWriter:
 
 
 def raw_bytes(block: AnyArray, dtype: np.dtype[Any]) -> memoryview:
-    """The bytes of a block, little-endian."""
+    """The bytes of an array, little-endian."""
     return np.ascontiguousarray(block, dtype=dtype.newbyteorder("<")).reshape(-1).view(np.uint8).data
 
 
@@ -171,5 +171,5 @@ def _create(path: Path) -> tuple[int, bool]:
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
-            path.unlink(missing_ok=True)  # some file systems make the file before they refuse the flag
+            path.unlink(missing_ok=True)  # some file systems create the file before they refuse the flag
     return os.open(path, flags, 0o666), False

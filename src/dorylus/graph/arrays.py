@@ -1,7 +1,4 @@
-"""Array types by element, so that signatures say what an array holds.
-
-Memory-mapped arrays: bringing them in, and letting go of what was read of them.
-"""
+"""Array types by element, and control over which pages of a memory-mapped array are in memory."""
 
 import mmap
 import os
@@ -18,17 +15,17 @@ IdArray: TypeAlias = NDArray[np.int32]
 OffsetArray: TypeAlias = NDArray[np.int64]
 
 
-SMALL = 1 << 22  # bytes that are not worth the trouble
+SMALL = 1 << 22  # bytes below which dropping pages is not worth a system call
 
 
-def bring_in(array: AnyArray) -> None:
-    """Read an array from begin to end, where it is a mapped file: quicker than page by page in any order."""
+def preload_pages(array: AnyArray) -> None:
+    """Read a memory-mapped array sequentially: faster than page faults in arbitrary order."""
     if _mapped_file(array) is not None:
         array.reshape(-1)[:: mmap.PAGESIZE // array.itemsize].max(initial=0)
 
 
-def let_go(array: AnyArray) -> None:
-    """Drop an array's whole pages from memory and from the page cache, where it is a part of a mapped file."""
+def drop_pages(array: AnyArray) -> None:
+    """Drop the whole pages of a memory-mapped array from memory and from the page cache."""
     file = _mapped_file(array)
     if file is None or array.nbytes < SMALL:
         return
@@ -40,7 +37,7 @@ def let_go(array: AnyArray) -> None:
         file._mmap.madvise(mmap.MADV_DONTNEED, begin, end - begin)  # type: ignore[attr-defined]
         try:
             descriptor = os.open(file.filename, os.O_RDONLY)  # type: ignore[arg-type]
-        except OSError:  # it has another place by now, or none: its pages go when the kernel needs them
+        except OSError:  # renamed or removed since: the kernel reclaims its pages when it needs them
             return
         try:
             os.posix_fadvise(descriptor, begin, end - begin, os.POSIX_FADV_DONTNEED)
@@ -49,10 +46,10 @@ def let_go(array: AnyArray) -> None:
 
 
 def _mapped_file(array: AnyArray | None) -> "np.memmap[tuple[int, ...], np.dtype[np.generic]] | None":
-    """The whole file an array is a view of, mapped from its beginning."""
-    found = None
+    """The memory map of the whole file that an array is a view of; None for other arrays."""
+    mapped = None
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap) and array.filename is not None and array.offset == 0:
-            found = array
+            mapped = array
         array = array.base
-    return found
+    return mapped

@@ -1,4 +1,4 @@
-"""From an edge list to the CSR of a graph: bounds, both directions, order, repeats."""
+"""An edge list as the CSR of a graph: bounds checked, both directions, sorted, repeats removed."""
 
 from typing import Any
 
@@ -6,8 +6,9 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import GraphError, given
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.coerce import MAX_VERTICES, as_float32, as_integers
 
 Csr = tuple[OffsetArray, IdArray, FloatArray | None]
 
@@ -16,8 +17,8 @@ def csr_from_edges(
     source: Any, destination: Any, num_vertices: int | None, *, undirected: bool, weight: Any = None
 ) -> Csr:
     """(indptr, indices, weight): row v lists the sources of v's in-edges, ascending, each once."""
-    source = canonical.whole_numbers(source, "source")
-    destination = canonical.whole_numbers(destination, "destination")
+    source = as_integers(source, "source")
+    destination = as_integers(destination, "destination")
     num_vertices = _count_vertices(source, destination, num_vertices)
     validate.check_ends(source, destination, num_vertices)
     weight = None if weight is None else _weights(weight, source, destination)
@@ -34,23 +35,23 @@ def csr_from_edges(
 def _count_vertices(source: AnyArray, destination: AnyArray, given: int | None) -> int:
     if source.shape != destination.shape:
         raise GraphError(
-            f"there are {source.size} sources but {destination.size} destinations. Give one of each an edge."
+            f"there are {source.size} sources but {destination.size} destinations. Give one of each per edge."
         )
     largest = max((int(ends.max()) for ends in (source, destination) if ends.size), default=-1)
     count = largest + 1 if given is None else given
-    if count > canonical.MAX_VERTICES:
+    if count > MAX_VERTICES:
         raise GraphError(
-            f"the graph would have {count:,} vertices, but at most {canonical.MAX_VERTICES:,} fit. If the numbers have "
+            f"the graph would have {count:,} vertices, but at most {MAX_VERTICES:,} fit. If the numbers have "
             "gaps, renumber the vertices from 0 (np.unique with return_inverse=True does it)."
         )
     return count
 
 
 def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray:
-    weight = np.ascontiguousarray(canonical.numbers(values, "edge_weight"))
+    weight = np.ascontiguousarray(as_float32(values, "edge_weight"))
     if weight.shape != source.shape:
         raise GraphError(
-            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one an edge."
+            f"edge_weight has shape {list(weight.shape)}, but there are {source.size} edges. Give one per edge."
         )
     edge = validate.first_where(weight.size, lambda b, e: ~np.isfinite(weight[b:e]))
     if edge is not None:
@@ -62,7 +63,7 @@ def _weights(values: Any, source: AnyArray, destination: AnyArray) -> FloatArray
 
 
 def _drop_repeats(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> Csr:
-    """Each edge once. Two weights for one edge are refused: adding them or taking the first would be a guess."""
+    """Each edge once. Two weights for one edge are refused: adding them or keeping the first would be a guess."""
     repeat = _repeats(indptr, indices)
     clash = np.flatnonzero(repeat[1:] & (weight[1:] != weight[:-1]))
     if clash.size:

@@ -1,7 +1,4 @@
-"""Sparse feature matrices: bag-of-words rows that stay sparse through the first product of a model.
-
-Features in two bytes a number: what fits into a float16, and stored rows as the float32 that is computed with.
-"""
+"""Vertex features: sparse matrices, which stay sparse through a model's first product, and dense float32 or float16."""
 
 from __future__ import annotations
 
@@ -12,12 +9,13 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import ConfigError, GraphError, unknown_name
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, FloatArray, HalfArray, IdArray, OffsetArray
+from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_offsets
 from dorylus.graph.validate import row_at
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
-# Pubmed, at 10.02 %, is the set that sits on the edge: sparse it is an eighth of its dense size.
+# Pubmed, at 10.02 %, is the borderline data set: its sparse form has an eighth of its dense size.
 SPARSE_BELOW = 0.125
 
 
@@ -34,13 +32,13 @@ class SparseFeatures:
     num_columns: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "indptr", canonical.offsets(self.indptr, "features.indptr"))
-        object.__setattr__(self, "indices", canonical.columns(self.indices, "features.indices"))
-        object.__setattr__(self, "values", canonical.numbers(self.values, "features.values"))
+        object.__setattr__(self, "indptr", as_offsets(self.indptr, "features.indptr"))
+        object.__setattr__(self, "indices", as_ids(self.indices, "features.indices"))
+        object.__setattr__(self, "values", as_float32(self.values, "features.values"))
         if self.values.shape != self.indices.shape:
             raise GraphError(
                 f"sparse features have {self.indices.size} column numbers but values of shape "
-                f"{list(self.values.shape)}. Each non-zero has one of both."
+                f"{list(self.values.shape)}. Give one of each per non-zero."
             )
         validate.check_offsets(self.indptr, self.indices.size, "features.indptr")
 
@@ -58,9 +56,7 @@ class SparseFeatures:
     @classmethod
     def from_csr(cls, indptr: AnyArray, indices: AnyArray, values: AnyArray, num_columns: int) -> SparseFeatures:
         """A CSR matrix whose columns may come in any order; repeated entries are added, stored zeros dropped."""
-        given = cls(
-            canonical.offsets(indptr), canonical.columns(indices), canonical.numbers(values, "values"), num_columns
-        )
+        given = cls(as_offsets(indptr), as_ids(indices), as_float32(values, "values"), num_columns)
         given.check_columns()
         rows = np.repeat(np.arange(given.num_rows, dtype=np.int32), np.diff(given.indptr))
         keep = given.values != 0
@@ -125,7 +121,7 @@ class SparseFeatures:
 
     def permute(self, order: AnyArray) -> SparseFeatures:
         """The matrix whose row i is row ``order[i]`` of this one (rows may be left out or repeated)."""
-        order = canonical.whole_numbers(order, "order")
+        order = as_integers(order, "order")
         lengths = np.diff(self.indptr)[order]
         indptr = np.zeros(order.size + 1, dtype=np.int64)
         np.cumsum(lengths, out=indptr[1:])
@@ -134,7 +130,7 @@ class SparseFeatures:
         return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
 
     def check(self) -> None:
-        """Raise GraphError when a column is missing, repeated or out of order, or a value is not finite."""
+        """Raise GraphError when a column is outside the matrix, repeated or out of order, or a value is not finite."""
         self.check_columns()
         position = validate.first_descent(self.indptr, self.indices, or_repeat=True)
         if position is not None:
@@ -162,17 +158,17 @@ class SparseFeatures:
         )
 
 
-def in_form(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
-    """A float32 or float16 matrix whose rows lie in one piece, or sparse features as they are; ``None``: no columns."""
+def as_features(values: Any, num_vertices: int) -> FloatArray | HalfArray | SparseFeatures:
+    """Features as a float32 or float16 matrix with contiguous rows, or as SparseFeatures; ``None`` means no columns."""
     if values is None:
         return np.zeros((num_vertices, 0), dtype=np.float32)
     if isinstance(values, SparseFeatures):
         return values
     array: Any = np.asarray(values)
     if array.dtype != np.float16:
-        array = canonical.numbers(values, "features")
-    in_one_piece = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
-    return array if in_one_piece else np.ascontiguousarray(array)
+        array = as_float32(values, "features")
+    contiguous_rows = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
+    return array if contiguous_rows else np.ascontiguousarray(array)
 
 
 def row_sums(indptr: OffsetArray, values: FloatArray) -> FloatArray:
@@ -191,45 +187,45 @@ def reciprocal(sums: FloatArray) -> FloatArray:
     return scale
 
 
-def sparse_if_it_pays(features: SparseFeatures) -> SparseFeatures | FloatArray:
-    """The same matrix, dense when too few of its entries are zero for sparseness to pay."""
+def sparse_or_dense(features: SparseFeatures) -> SparseFeatures | FloatArray:
+    """The same matrix, dense unless its share of non-zeros is below SPARSE_BELOW."""
     return features if features.density < SPARSE_BELOW else features.to_dense()
 
 
 FEATURE_DTYPES = ("float16", "float32")
-LARGEST = float(np.finfo(np.float16).max)
+FLOAT16_MAX = float(np.finfo(np.float16).max)
 
 
-def feature_dtype(name: str) -> np.dtype[Any]:
-    """The type that features are stored in, by its name."""
+def parse_feature_dtype(name: str) -> np.dtype[Any]:
+    """The dtype of stored features by its name; an unknown name is a ConfigError."""
     if name not in FEATURE_DTYPES:
         raise ConfigError(unknown_name("feature_dtype", name, FEATURE_DTYPES))
     return np.dtype(name)
 
 
-def widened(rows: AnyArray) -> FloatArray:
-    """Rows as float32: themselves, or a copy of what is stored in two bytes."""
+def to_float32(rows: AnyArray) -> FloatArray:
+    """Rows as float32: the same array, or a converted copy of float16 rows."""
     return np.asarray(rows, np.float32)
 
 
-def check_dense(rows: AnyArray, first: int = 0) -> None:
-    """Refuse rows, numbered from ``first`` on, that hold a number too large for a float16."""
+def check_float16_rows(rows: AnyArray, first: int = 0) -> None:
+    """Refuse rows, numbered from ``first``, that hold a number too large for float16."""
     bad = _first_too_large(rows)
     if bad is not None:
         row, column = divmod(bad, rows.shape[1])
         raise _too_large(first + row, column, rows[row, column])
 
 
-def check_sparse(features: SparseFeatures) -> None:
-    """Likewise for sparse features."""
+def check_float16_sparse(features: SparseFeatures) -> None:
+    """Refuse sparse features that hold a number too large for float16."""
     bad = _first_too_large(features.values)
     if bad is not None:
         raise _too_large(row_at(features.indptr, bad), int(features.indices[bad]), features.values[bad])
 
 
 def _first_too_large(values: AnyArray) -> int | None:
-    """Where the first number is that rounds to no finite float16."""
-    if not values.size or (values.max() <= LARGEST and values.min() >= -LARGEST):
+    """The flat position of the first number that rounds to no finite float16; None if there is none."""
+    if not values.size or (values.max() <= FLOAT16_MAX and values.min() >= -FLOAT16_MAX):
         return None
     with np.errstate(over="ignore"):
         bad = np.flatnonzero(np.isinf(values.astype(np.float16)))
@@ -239,5 +235,5 @@ def _first_too_large(values: AnyArray) -> int | None:
 def _too_large(row: int, column: int, value: float) -> GraphError:
     return GraphError(
         f"features[{row}, {column}] is {value:.7g} (vertex {row}, column {column}), but a float16 reaches to "
-        f"{LARGEST:g}. Scale that column down, or store features as float32."
+        f"{FLOAT16_MAX:g}. Scale that column down, or store features as float32."
     )

@@ -1,4 +1,4 @@
-"""Graph: everything a training run reads, validated once and never changed afterwards."""
+"""Graph: edges, features, labels and masks of a training run, validated once and immutable."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from dorylus.graph import canonical, validate
+from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.features import SparseFeatures, in_form, reciprocal, widened
+from dorylus.graph.coerce import as_float32, as_ids, as_labels, as_mask, as_offsets
+from dorylus.graph.features import SparseFeatures, as_features, reciprocal, to_float32
 
 if TYPE_CHECKING:
     import networkx
     import scipy.sparse
 
-    from dorylus.graph.manifest import FolderFiles
+    from dorylus.graph.array_files import FolderFiles
 
 Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
-_ABSENT: Any = None  # a field left out: no features (zero columns), or a mask that selects nobody
+_ABSENT: Any = None  # a field left out: features without columns, or a mask that selects no vertex
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,16 +34,16 @@ class Graph:
     what Gather reads. An edge u -> v, column (u, v) of PyG's ``edge_index``, is entry u of row v. An undirected graph
     stores both directions of every edge.
 
-    - ``features``: float32 [N, F], float16 [N, F] (half the bytes; computed with as float32) or
+    - ``features``: float32 [N, F], float16 [N, F] (half the bytes; computation is in float32) or
       :class:`SparseFeatures`; left out, [N, 0].
     - ``labels``: int64 [N] with -1 for none, or uint8 [N, C] of zeros and ones (multi-label), or None.
     - ``edge_weight``: float32 [E] in the order of ``indices``, or None for an unweighted graph.
     - ``train_mask``, ``val_mask``, ``test_mask``: bool [N]; left out, all False.
     - ``num_classes``: left at 0, the largest label + 1, or the number of label columns.
 
-    ``trust`` leaves out the checks that take a pass over the "edges" (order, both directions) or over "everything",
-    for arrays that are right by construction. Whether an edge names a missing vertex is checked always: kernels
-    would read outside their arrays.
+    ``trust`` skips the checks that take a pass over the "edges" (order, both directions) or over "everything", for
+    arrays that are correct by construction. That every edge names an existing vertex is always checked: kernels would
+    read outside their arrays.
     """
 
     indptr: OffsetArray
@@ -56,15 +57,15 @@ class Graph:
     directed: bool = False
     name: str = "graph"
     num_classes: int = field(default=0, kw_only=True)
-    store: str | None = field(default=None, init=False)  # where it was opened from; a graph made of it has none
-    files: FolderFiles | None = field(default=None, init=False)  # those of its store, where that is on this machine
+    store: str | None = field(default=None, init=False)  # the store it was opened from; a derived graph has none
+    files: FolderFiles | None = field(default=None, init=False)  # the files of that store, if it is local
     trust: InitVar[Trust] = field(default="nothing", kw_only=True)
 
     def __post_init__(self, trust: Trust) -> None:
-        self._put_rows_in_form()
+        self._coerce_rows()
         validate.check_offsets(self.indptr, self.indices.size)
         validate.check_edges(self.indptr, self.indices)
-        self._put_attributes_in_form()
+        self._coerce_attributes()
         validate.check_feature_rows(self.features.shape, self.num_vertices)
         if trust == "nothing":
             self._check_edges()
@@ -82,7 +83,7 @@ class Graph:
         edge_weight: Any = None,
         **attributes: Any,
     ) -> Graph:
-        """A graph from an edge list, in any order; repeated edges are stored once.
+        """The graph of an edge list in any order; repeated edges are stored once.
 
         ``undirected`` adds the reverse of every edge. ``num_vertices`` left out is the largest vertex number + 1.
         ``attributes`` are the other fields of :class:`Graph`: features, labels, masks, name, num_classes.
@@ -121,7 +122,7 @@ class Graph:
 
     @property
     def feature_dtype(self) -> np.dtype[Any]:
-        """What the features are held in: float32, or float16."""
+        """The dtype of the features: float32 or float16."""
         return (self.features.values if isinstance(self.features, SparseFeatures) else self.features).dtype
 
     def in_degrees(self) -> OffsetArray:
@@ -139,18 +140,18 @@ class Graph:
             features: Features = self.features.row_normalised()
         else:
             sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
-            features = widened(self.features) * reciprocal(sums)[:, None]
+            features = to_float32(self.features) * reciprocal(sums)[:, None]
         return replace(self, features=features, trust="everything")
 
     def check_files(self) -> None:
-        """Refuse if files of the store that it was opened from have changed since: it is not the same graph then."""
+        """Refuse to continue if files of its store have changed since it was opened."""
         if self.files is not None:
             self.files.check()
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
-        """Write the graph as a store folder, whole or not at all.
+        """Write the graph as a store folder, atomically.
 
-        ``feature_dtype``: "float32", or "float16", which rounds features to half the bytes; left out, as they are.
+        ``feature_dtype``: "float32", or "float16", which rounds features to half the bytes; left out, their own type.
         """
         from dorylus.graph.store import save
 
@@ -165,21 +166,21 @@ class Graph:
 
     @classmethod
     def ingest(cls, edges: Any, store: str | PathLike[str], **settings: Any) -> Graph:
-        """The graph of edges that need not fit into memory, written as a store folder and opened.
+        """The graph of an edge list larger than memory, written as a store folder and opened.
 
         ``edges``: files (a path, several, a pattern, a folder), a tuple of arrays (source, destination, perhaps
         weight), or one array of shape [E, 2] or [2, E]. ``settings``, each with its default:
 
         - undirected=True, drop_duplicates=True, drop_self_loops=False: which edges are stored.
-        - memory="2GiB": what the process may take. reorder="none", or "degree": most edges first.
-        - features, labels, train, val, test: .npy or .parquet files, or arrays, with a row a vertex (splits also with
-          vertex numbers). feature_dtype="float32", or "float16". num_vertices: left out, as many as those have rows,
-          or as edges name.
+        - memory="2GiB": the memory limit of the process. reorder="none", or "degree": most edges first.
+        - features, labels, train, val, test: .npy or .parquet files, or arrays, with one row per vertex (splits also
+          with vertex numbers). feature_dtype="float32", or "float16". num_vertices: left out, the number of those
+          rows, or as many as the edges name.
         - vertices: all ids in the order of those rows, which names and ids="map" need.
         - format, columns, delimiter, header, comments="#%", dtype, ids="auto": how files are read.
-        - name, overwrite=False, and tell, which is called with every step of the progress.
+        - name, overwrite=False, and tell, which is called with the progress of every stage.
 
-        :class:`dorylus.ingest.IngestSettings` and ``open_edges`` say more, docs/cli.md most.
+        See also :class:`dorylus.ingest.settings.IngestSettings`, ``open_edges`` and docs/cli.md.
         """
         from dorylus.ingest import ingest_edges
 
@@ -272,20 +273,20 @@ class Graph:
         size = f"{self.num_vertices:,} vertices, {self.num_edges:,} directed edges ({kind})"
         return f"Graph({self.name!r}: {size}, {columns}, {classes}, {split})"
 
-    def _put_rows_in_form(self) -> None:
-        object.__setattr__(self, "indptr", canonical.offsets(self.indptr))
-        object.__setattr__(self, "indices", canonical.columns(self.indices))
+    def _coerce_rows(self) -> None:
+        object.__setattr__(self, "indptr", as_offsets(self.indptr))
+        object.__setattr__(self, "indices", as_ids(self.indices))
 
-    def _put_attributes_in_form(self) -> None:
-        put = object.__setattr__
-        put(self, "features", in_form(self.features, self.num_vertices))
+    def _coerce_attributes(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "features", as_features(self.features, self.num_vertices))
         if self.labels is not None:
-            put(self, "labels", canonical.labels(self.labels))
+            set_field(self, "labels", as_labels(self.labels))
         if self.edge_weight is not None:
-            put(self, "edge_weight", np.ascontiguousarray(canonical.numbers(self.edge_weight, "edge_weight")))
+            set_field(self, "edge_weight", np.ascontiguousarray(as_float32(self.edge_weight, "edge_weight")))
         for name in MASKS:
-            put(self, name, canonical.mask(getattr(self, name), self.num_vertices, name))
-        put(self, "num_classes", self.num_classes or _count_classes(self.labels))
+            set_field(self, name, as_mask(getattr(self, name), self.num_vertices, name))
+        set_field(self, "num_classes", self.num_classes or _count_classes(self.labels))
 
     def _check_edges(self) -> None:
         validate.check_ascending(self.indptr, self.indices)

@@ -1,41 +1,32 @@
-"""The manifest of a folder of arrays: what it has to say, checked field by field before anything relies on it.
+"""The manifest of a folder of arrays, read and checked field by field.
 
-Manifests are copied, cut short and edited by hand. Whoever reads one here gets fields of the right type and range, or
-one sentence that names the file and the field; fields that nobody knows are left alone.
-
-The files of a folder of arrays, as they were when it was opened: whoever opens one later gets the same, or an error.
+Manifests are copied, cut short and edited by hand. ``read_manifest`` returns fields of the right type and range, or
+raises one error that names the file and the field. Unknown fields are ignored.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from dorylus.backends import crc32, watch_mapping
 from dorylus.errors import DataError, given
 from dorylus.files import FileTooLargeError, read_at_most
-from dorylus.graph.arrays import AnyArray
-from dorylus.graph.draft import taking_its_place
-from dorylus.graph.places import Address, file_system_in_memory, is_elsewhere, place_of
-from dorylus.paging import BlockSums, FileState, ReadOnlyFile, changed
+from dorylus.graph.atomic_folder import unfinished_replacement
+from dorylus.graph.locations import Address, is_remote, location_of
 
-MOST_BYTES = 64 << 20  # that of a store of shards has some 3 KiB a server
+MOST_BYTES = 64 << 20  # the manifest of a shard store has about 3 KiB per server
 
 
 class FieldRule(NamedTuple):
-    """What a field may hold, in words and as a test."""
+    """The values that a field may have, in words and as a predicate."""
 
-    told: str
-    holds: Callable[[Any], bool]
+    description: str
+    accepts: Callable[[Any], bool]
 
 
 def whole_number(most: int = (1 << 63) - 1) -> FieldRule:
-    """A count from 0 on; neither 60000.0 nor true is one."""
+    """An integer from 0 to ``most``; 60000.0 and true are refused."""
     return FieldRule(f"a whole number from 0 to {most:,}", lambda value: type(value) is int and 0 <= value <= most)
 
 
@@ -45,16 +36,16 @@ CHECKSUM = whole_number((1 << 32) - 1)
 _COUNT = whole_number()
 _BLOCK = FieldRule("a whole number from 1 to 2**30", lambda value: type(value) is int and 1 <= value <= 1 << 30)
 _TABLE = FieldRule("an object", lambda value: isinstance(value, dict))
-_SHAPE = FieldRule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.holds, value)))
+_SHAPE = FieldRule("a list of whole numbers", lambda value: isinstance(value, list) and all(map(_COUNT.accepts, value)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FolderKind:
-    """A kind of folder: what it is called, how its manifest is named and begins, and what that and the arrays may be.
+    """A kind of folder: its name in messages, its manifest, and the fields and array types that it may have.
 
-    ``cure`` is told to whom gives another folder for one, ``again`` to whom has a damaged one. ``version`` is written
-    unless the facts say another; ``versions`` are those that are read. ``facts`` are what a manifest says beside its
-    arrays, of which those ``needed`` are always there.
+    ``cure`` ends the error for a folder of another kind, ``again`` the error for a damaged one. ``version`` is written
+    unless the facts name another; ``versions`` are those that can be read. ``facts`` are the rules for the manifest's
+    other fields. The arrays ``needed`` must be present.
     """
 
     noun: str
@@ -70,15 +61,15 @@ class FolderKind:
 
     def is_at(self, address: Address) -> bool:
         """Whether there is a folder with a manifest of this kind."""
-        return self.manifest in place_of(address).sizes()
+        return self.manifest in location_of(address).sizes()
 
     def damaged(self, folder: Address, why: object) -> DataError:
-        """The sentence for a folder of this kind that cannot be used."""
+        """The error for a folder of this kind that cannot be used."""
         return DataError(f"the {self.noun} {folder} is damaged: {str(why).removesuffix('.')}. {self.again}")
 
 
 def read_manifest(folder: Address, kind: FolderKind) -> dict[str, Any]:
-    """The manifest of a folder of this kind, all of its fields as they have to be."""
+    """The manifest of a folder of this kind, with every field checked."""
     manifest = _read(folder, kind)
     try:
         _check(manifest, kind.facts, kind.manifest)
@@ -95,14 +86,14 @@ def read_manifest(folder: Address, kind: FolderKind) -> dict[str, Any]:
 def _read(folder: Address, kind: FolderKind) -> dict[str, Any]:
     name, noun = kind.manifest, kind.noun
     try:
-        with place_of(folder).open(name) as file:
+        with location_of(folder).open(name) as file:
             manifest = json.loads(read_at_most(file, MOST_BYTES, name).decode("utf-8"))
     except OSError as error:
-        if not is_elsewhere(folder) and (whole := taking_its_place(Path(folder))) is not None:
+        if not is_remote(folder) and (whole := unfinished_replacement(Path(folder))) is not None:
             raise DataError(
-                f"the {noun} {folder} was being replaced when the process that did it ended: the new one is whole, and "
+                f"the {noun} {folder} was being replaced when its writer ended: the new one is complete, and "
                 f"called {whole}. Write the {noun} again with {given('overwrite', True)}, or remove {folder} and "
-                "move it there."
+                "rename it to that."
             ) from error
         raise DataError(f"{folder} is not a {noun}: cannot read its {name} ({error.strerror}). {kind.cure}") from error
     except FileTooLargeError as error:
@@ -114,7 +105,7 @@ def _read(folder: Address, kind: FolderKind) -> dict[str, Any]:
     version = manifest.get("version")
     if type(version) is not int or version not in kind.versions:
         raise DataError(
-            f"the {noun} {folder} has version {shown(version)}, but this Dorylus reads version "
+            f"the {noun} {folder} has version {format_json(version)}, but this Dorylus reads version "
             f"{', '.join(map(str, kind.versions))}. Use the Dorylus that wrote it, or write it again with this one."
         )
     return manifest
@@ -139,150 +130,11 @@ def _check(table: Mapping[str, Any], rules: Mapping[str, FieldRule], where: str)
     for name, rule in rules.items():
         if name not in table:
             raise ValueError(f"{where} does not say {name}")
-        if not rule.holds(table[name]):
-            raise ValueError(f"{where} says {name} = {shown(table[name])}, which is not {rule.told}")
+        if not rule.accepts(table[name]):
+            raise ValueError(f"{where} says {name} = {format_json(table[name])}, which is not {rule.description}")
 
 
-def shown(value: object) -> str:
-    """A value as JSON has it, cut where it is long."""
+def format_json(value: object) -> str:
+    """A value as JSON, truncated if it is long."""
     text = json.dumps(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
-
-
-SUMS_FILE = "blocks.crc32"
-PART_BYTES = 16 << 20  # that are compared with their checksums at a time
-
-
-def file_name(array: str) -> str:
-    """The file of an array."""
-    return f"{array}.bin"
-
-
-class FolderFiles:
-    """The files of a folder of this machine. Those that are mapped stay open, so that they can be compared."""
-
-    def __init__(self, folder: Address, kind: FolderKind, manifest: dict[str, Any]) -> None:
-        self.folder, self.manifest, self._kind = Path(folder), manifest, kind
-        self._states: dict[str, FileState] = {}
-        self._held: dict[str, int] = {}
-        for name in manifest["arrays"]:
-            try:
-                self._states[name] = FileState.of(self._path(name))
-            except OSError as error:
-                raise kind.damaged(folder, f"{file_name(name)} cannot be read ({error.strerror})") from error
-
-    def map(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-        """An array as a read-only view of its file."""
-        path = self._path(name)
-        if name not in self._held:
-            self._held[name] = self._open(name)
-        with os.fdopen(self._held[name], "rb", buffering=0, closefd=False) as file:
-            mapped = np.memmap(file, dtype=dtype, mode="r", shape=shape)
-        mapped.filename = path  # NumPy has one only where it opened the file itself
-        sentence = f"{changed(path, 'was cut short')}"
-        watch_mapping(mapped, len(mapped._mmap), f"error: {sentence}")  # type: ignore[attr-defined]
-        return np.asarray(mapped)
-
-    def open(self, name: str) -> BinaryIO:
-        """An array's file, to be read."""
-        return os.fdopen(self._open(name), "rb", buffering=0)
-
-    def block_file(self, name: str) -> ReadOnlyFile:
-        """An array's file, to be read page by page, all of it compared with checksums."""
-        try:
-            return ReadOnlyFile(self._path(name), self._states[name], self.sums.get(name))
-        except OSError as error:
-            raise self._gone(name) from error
-
-    def check(self) -> None:
-        """Refuse if a file that is mapped has changed: what was read of it may be of two graphs, or zeros."""
-        for name, descriptor in self._held.items():
-            now = FileState.of(descriptor)
-            self._states[name].compare(now, self._path(name))
-            if now.ctime_ns != self._states[name].ctime_ns:  # its times may have been set back
-                self._compare_content(name, descriptor)
-                if not self._states[name].explains(now):
-                    raise changed(self._path(name), "was written to and back, or renamed,")
-                self._states[name] = now
-
-    def _compare_content(self, name: str, descriptor: int) -> None:
-        """Refuse a file whose content is not what was written, by its checksums where the folder has them.
-
-        A file that was replaced or removed is kept as it was while it is open.
-        """
-        sums, begin = self.sums.get(name), 0
-        if sums is None:
-            return
-        part = PART_BYTES // sums.block_bytes * sums.block_bytes
-        while found := os.pread(descriptor, part, begin):
-            if sums.first_wrong(found, begin) is not None:
-                raise changed(self._path(name), "was written to")
-            begin += len(found)
-
-    @cached_property
-    def bytes_in_memory(self) -> int:
-        """The bytes of all arrays, where the file system they are on is memory and no disk; else 0.
-
-        They are charged to the control group that wrote them. A run counts them as its own: they often are, and
-        nothing says which group it was.
-        """
-        if file_system_in_memory(self.folder) is None:
-            return 0
-        return sum(state.size for state in self._states.values())
-
-    @cached_property
-    def sums(self) -> dict[str, BlockSums]:
-        """The checksums of the blocks of every array."""
-        return read_sums(self.folder, self._kind, self.manifest)
-
-    def __del__(self) -> None:
-        for descriptor in self._held.values():
-            os.close(descriptor)
-
-    def _path(self, name: str) -> str:
-        return str(self.folder / file_name(name))
-
-    def _open(self, name: str) -> int:
-        try:
-            descriptor = os.open(self._path(name), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise self._gone(name) from error
-        try:
-            self._states[name].compare(FileState.of(descriptor), self._path(name))
-        except BaseException:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _gone(self, name: str) -> Exception:
-        return changed(self._path(name), "was removed")
-
-
-def count_blocks(size: int, block_bytes: int) -> int:
-    """How many blocks a file of so many bytes has."""
-    return -(-size // block_bytes)
-
-
-def read_sums(folder: Address, kind: FolderKind, manifest: Mapping[str, Any]) -> dict[str, BlockSums]:
-    """The checksums of the blocks of every array; none where the folder was written by a Dorylus that made none."""
-    blocks = manifest.get("blocks")
-    if blocks is None:
-        return {}
-    sizes = {name: manifest["arrays"][name]["bytes"] for name in sorted(manifest["arrays"])}
-    expected = 4 * sum(count_blocks(size, blocks["bytes"]) for size in sizes.values())
-    place = place_of(folder)
-    size = place.sizes().get(SUMS_FILE, expected)
-    if size != expected:  # before it is read: a wrong file may have any size
-        raise kind.damaged(folder, f"{SUMS_FILE} has {size:,} bytes instead of {expected:,}")
-    try:
-        raw = place.read(SUMS_FILE)
-    except OSError as error:
-        raise kind.damaged(folder, f"{SUMS_FILE} cannot be read ({error.strerror or error})") from error
-    if crc32(raw) != blocks["crc32"]:
-        raise kind.damaged(folder, f"the checksum of {SUMS_FILE} differs from the one in {kind.manifest}")
-    found, begin, sums = {}, 0, np.frombuffer(raw, "<u4")
-    for name, size in sizes.items():
-        end = begin + count_blocks(size, blocks["bytes"])
-        found[name] = BlockSums(sums[begin:end], blocks["bytes"], size)
-        begin = end
-    return found

@@ -1,6 +1,6 @@
 """Vertex orders that bring neighbours close together in memory, so that Gather's reads hit the cache.
 
-An order is int32 [N], new number -> original number. Results are always given back in original numbers.
+An order is int32 [N], new number -> original number. Results are always reported in original numbers.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-def order(graph: Graph, method: str = "none") -> IdArray:
+def vertex_order(graph: Graph, method: str = "none") -> IdArray:
     """The order called ``method``, new -> old.
 
-    - none: as given.
-    - degree: most edges first, in and out, so that the rows read most often lie together.
-    - bfs: breadth first from the busiest vertex of each component.
+    - none: the order of the graph.
+    - degree: by descending in- plus out-degree, so that the rows read most often are adjacent.
+    - bfs: breadth first from the vertex of highest degree of each component.
     - rcm: reverse Cuthill-McKee, which keeps neighbours' numbers close.
     """
     if method not in _METHODS:
@@ -29,7 +29,7 @@ def order(graph: Graph, method: str = "none") -> IdArray:
     return _METHODS[method](graph)
 
 
-def _as_given(graph: Graph) -> IdArray:
+def _unchanged(graph: Graph) -> IdArray:
     return np.arange(graph.num_vertices, dtype=np.int32)
 
 
@@ -41,32 +41,32 @@ def _by_degree(graph: Graph) -> IdArray:
 
 
 def _breadth_first(graph: Graph) -> IdArray:
-    """One search from an extra vertex that points at the busiest vertex of each component, sorted by component."""
+    """One search from an extra vertex that points at the first vertex of each component, sorted by component."""
     from scipy.sparse import csgraph
 
     if graph.num_vertices == 0:
-        return _as_given(graph)
+        return _unchanged(graph)
     num_components, component = csgraph.connected_components(_pattern(graph), directed=False)
-    busiest_first = _by_degree(graph)
-    _, first_seen = np.unique(component[busiest_first], return_index=True)
-    starts = busiest_first[first_seen]
+    by_degree = _by_degree(graph)
+    _, first_seen = np.unique(component[by_degree], return_index=True)
+    starts = by_degree[first_seen]
     matrix = _with_root(_pattern(graph), starts)
-    found = csgraph.breadth_first_order(matrix, graph.num_vertices, return_predecessors=False)[1:]
+    reached = csgraph.breadth_first_order(matrix, graph.num_vertices, return_predecessors=False)[1:]
     rank = np.empty(num_components, dtype=np.int64)  # larger components first
     rank[np.argsort(-np.bincount(component, minlength=num_components), kind="stable")] = np.arange(num_components)
-    return found[np.argsort(rank[component[found]], kind="stable")].astype(np.int32)
+    return reached[np.argsort(rank[component[reached]], kind="stable")].astype(np.int32)
 
 
 def _reverse_cuthill_mckee(graph: Graph) -> IdArray:
     from scipy.sparse import csgraph
 
     if graph.num_vertices == 0:
-        return _as_given(graph)
+        return _unchanged(graph)
     return csgraph.reverse_cuthill_mckee(_pattern(graph), symmetric_mode=True).astype(np.int32)
 
 
 def _pattern(graph: Graph) -> "csr_array":
-    """Who is linked to whom in either direction, as a SciPy matrix of ones."""
+    """The undirected adjacency matrix as a SciPy matrix of ones."""
     from scipy.sparse import csr_array
 
     shape = (graph.num_vertices, graph.num_vertices)
@@ -85,7 +85,7 @@ def _with_root(matrix: "csr_array", starts: IdArray) -> "csr_array":
 
 
 _METHODS: dict[str, Callable[[Graph], IdArray]] = {
-    "none": _as_given,
+    "none": _unchanged,
     "degree": _by_degree,
     "bfs": _breadth_first,
     "rcm": _reverse_cuthill_mckee,

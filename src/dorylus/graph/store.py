@@ -1,23 +1,24 @@
-"""The store: a graph as a folder of raw arrays and a manifest, memory-mapped when opened.
+"""The graph store: a folder of raw arrays and a manifest, written atomically and memory-mapped when opened.
 
-The format is specified in docs/store-format.md. A store appears whole or not at all.
-
-The form of a store: what its manifest says, which arrays it has in which version (docs/store-format.md).
+docs/store-format.md specifies the manifest and the arrays of every version.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dorylus.errors import DataError, GraphError
-from dorylus.graph import canonical, validate
-from dorylus.graph import features as half
+from dorylus.graph import validate
+from dorylus.graph.array_files import FolderFiles, StoredRows
 from dorylus.graph.array_folder import compare_checksums, files_of, map_arrays, new_folder, stored_rows
 from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
-from dorylus.graph.features import SparseFeatures
+from dorylus.graph.coerce import MAX_CLASSES, MAX_VERTICES
+from dorylus.graph.features import SparseFeatures, check_float16_rows, check_float16_sparse, parse_feature_dtype
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.manifest import SWITCH, TEXT, FolderFiles, FolderKind, read_manifest, whole_number
-from dorylus.graph.places import Address, full_address
-from dorylus.graph.stored_rows import StoredRows, StoredSparseRows, StoredVertices
+from dorylus.graph.locations import Address, full_address
+from dorylus.graph.manifest import SWITCH, TEXT, FolderKind, read_manifest, whole_number
 
 STORE = FolderKind(
     noun="store",
@@ -31,16 +32,16 @@ STORE = FolderKind(
     facts={
         "name": TEXT,
         "directed": SWITCH,
-        "num_vertices": whole_number(canonical.MAX_VERTICES),
+        "num_vertices": whole_number(MAX_VERTICES),
         "num_edges": whole_number(),
         "num_features": whole_number(1 << 31),
-        "num_classes": whole_number(canonical.MAX_CLASSES),
+        "num_classes": whole_number(MAX_CLASSES),
     },
     needed=("indptr", "indices", *MASKS),
     dtypes=frozenset({"<i8", "<i4", "<f4", "<f2", "|u1", "|b1"}),
 )
-WITH_EXTRAS = 2  # the version of a store that has any of the arrays below
-WITH_HALF = 3  # that of one whose features are float16
+WITH_EXTRAS = 2  # the version of a store with out-edges or ids
+WITH_HALF = 3  # the version of a store with float16 features
 
 OUT_EDGES = ("out.indptr", "out.indices", "out.edge_weight")
 IDS = ("ids", "ids.offsets", "ids.bytes")
@@ -58,22 +59,22 @@ _DTYPES = {
 
 
 def version_of(dtypes: Mapping[str, str]) -> int:
-    """The version of a store that holds arrays of these types, by name."""
+    """The lowest version of a store that can hold arrays of these dtypes, given by name."""
     if "<f2" in dtypes.values():
         return WITH_HALF
     return STORE.version if EXTRAS.isdisjoint(dtypes) else WITH_EXTRAS
 
 
 def check_types(manifest: dict[str, Any]) -> None:
-    """The arrays of version 1 have types that they can have."""
+    """Raise ValueError for an array of version 1 whose dtype is not allowed."""
     for name, dtypes in _DTYPES.items():
-        found = manifest["arrays"].get(name, {}).get("dtype", dtypes[0])
-        if found not in dtypes:
-            raise ValueError(f"{STORE.manifest} says that {name} is {found}, not {' or '.join(dtypes)}")
+        dtype = manifest["arrays"].get(name, {}).get("dtype", dtypes[0])
+        if dtype not in dtypes:
+            raise ValueError(f"{STORE.manifest} says that {name} is {dtype}, not {' or '.join(dtypes)}")
 
 
 def check_extras(manifest: dict[str, Any]) -> None:
-    """The arrays of version 2 have the types and lengths that the counts ask for."""
+    """Raise ValueError for an array of version 2 or 3 whose dtype or shape does not match the counts."""
     entries, vertices, edges = manifest["arrays"], manifest["num_vertices"], manifest["num_edges"]
     if not EXTRAS.isdisjoint(entries) and manifest["version"] < WITH_EXTRAS:
         raise ValueError(f"array {min(EXTRAS & set(entries))!r} in version {manifest['version']}")
@@ -101,20 +102,52 @@ class OutEdges(NamedTuple):
     edge_weight: FloatArray | None
 
 
+@dataclass(frozen=True, eq=False)
+class StoredSparseRows:
+    """The rows of sparse features in files, read on demand as :class:`~dorylus.graph.features.SparseFeatures`."""
+
+    indptr: StoredRows
+    indices: StoredRows
+    values: StoredRows
+    num_columns: int
+
+    def permute(self, order: AnyArray) -> SparseFeatures:
+        """The matrix of the rows with these numbers, in this order."""
+        begin, end = self.indptr[order], self.indptr[order + 1]
+        indptr = np.zeros(order.size + 1, np.int64)
+        np.cumsum(end - begin, out=indptr[1:])
+        entries = np.arange(indptr[-1]) + np.repeat(begin - indptr[:-1], end - begin)
+        return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
+
+    def to_dense(self, rows: AnyArray) -> FloatArray:
+        """float32 [rows, columns]."""
+        return self.permute(rows).to_dense()
+
+
+@dataclass(frozen=True, eq=False)
+class StoredVertices:
+    """The features, labels and training mask of a store, read on demand; no edges."""
+
+    num_vertices: int
+    features: StoredRows | StoredSparseRows
+    labels: StoredRows | None
+    train_mask: StoredRows
+
+
 def is_store(address: Address) -> bool:
-    """Whether there is a folder with a store's manifest."""
+    """Whether the address is a folder with a store's manifest."""
     return STORE.is_at(address)
 
 
 def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
-    """Write ``graph`` as a store at ``path``, a folder or an address that fsspec knows (s3://...); one that is there
-    already is replaced only with ``overwrite``. ``feature_dtype`` rounds features to another type than they have.
+    """Write ``graph`` as a store at ``path``, a local folder or an fsspec address (s3://...).
 
-    Out-edges and original ids that the store has which the graph was opened from are written too.
+    An existing store is replaced only with ``overwrite``. ``feature_dtype`` converts the features. The out-edges and
+    original ids of the store that the graph was opened from are written too.
     """
     dtypes = {}
     if feature_dtype is not None:
-        dtypes["features.values" if graph.sparse_features else "features"] = half.feature_dtype(feature_dtype)
+        dtypes["features.values" if graph.sparse_features else "features"] = parse_feature_dtype(feature_dtype)
         if feature_dtype == "float16":
             _check_half(graph)
     facts = {
@@ -138,15 +171,15 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
 def _check_half(graph: Graph) -> None:
     """Refuse features that do not fit into float16."""
     if isinstance(graph.features, SparseFeatures):
-        half.check_sparse(graph.features)
+        check_float16_sparse(graph.features)
         return
     step = max(1, validate.STEP // max(1, graph.num_features))
     for begin in range(0, graph.num_vertices, step):
-        half.check_dense(graph.features[begin : begin + step], begin)
+        check_float16_rows(graph.features[begin : begin + step], begin)
 
 
 def _extras_of(graph: Graph, written: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyArray]:
-    """What the graph's store has beside the graph; nothing where another graph lies there by now."""
+    """The out-edges and ids of the graph's own store; nothing if another graph has replaced it."""
     if graph.store is None or not is_store(graph.store):
         return {}
     known, edges = stored_checksums(graph.store), ("indptr", "indices", "edge_weight")
@@ -172,24 +205,24 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
     if files is not None:
-        _ = files.sums  # read while they are there: the store may be replaced or removed
+        _ = files.sums  # read now: the store may be replaced or removed later
     object.__setattr__(graph, "store", full_address(path))
     object.__setattr__(graph, "files", files)
     return graph
 
 
 def verify_store(path: Address, tell: Callable[[int, int], None]) -> int:
-    """How many arrays the store has, each compared with its checksum; ``tell`` is called with bytes read, and all."""
+    """Compare every array with its checksum; returns their number. ``tell`` is called with bytes read and the total."""
     return compare_checksums(path, STORE, read_manifest(path, STORE), tell)
 
 
 def has_block_sums(path: Address) -> bool:
-    """Whether the store has checksums of its files' blocks; those that older versions wrote have none."""
+    """Whether the store has block checksums; those of older versions have none."""
     return "blocks" in read_manifest(path, STORE)
 
 
 def open_vertices(path: Address) -> StoredVertices:
-    """The vertices of a store that was opened and checked before, read as they are asked for."""
+    """The vertices of a store that was opened and checked before, read on demand."""
     manifest = read_manifest(path, STORE)
 
     def rows(name: str) -> StoredRows:
@@ -210,9 +243,9 @@ def open_vertices(path: Address) -> StoredVertices:
 
 
 def open_out_edges(path: Address, files: FolderFiles | None = None) -> OutEdges | None:
-    """The out-edges of a directed store, mapped and not looked through; None where it has none.
+    """The out-edges of a directed store, mapped but not checked; None if it has none.
 
-    ``files``: those of the graph that was opened from the store, which has to be the same still.
+    ``files``: the files of the graph that was opened from the store; a store that has changed since is refused.
     """
     arrays = _extras(path, OUT_EDGES, files)
     if "out.indptr" not in arrays:
@@ -221,7 +254,7 @@ def open_out_edges(path: Address, files: FolderFiles | None = None) -> OutEdges 
 
 
 def open_ids(path: Address) -> OffsetArray | tuple[OffsetArray, AnyArray] | None:
-    """The ids that vertices had in the input, mapped: int64 [N], or (offsets, bytes) of texts; None: their numbers."""
+    """The vertices' ids in the input, mapped: int64 [N], or (offsets, bytes) of strings; None: their numbers."""
     arrays = _extras(path, IDS)
     if "ids.offsets" in arrays:
         return arrays["ids.offsets"], arrays["ids.bytes"]
@@ -238,18 +271,18 @@ def _extras(path: Address, names: tuple[str, ...], files: FolderFiles | None = N
 
 
 def stored_checksums(path: Address) -> dict[str, int]:
-    """The checksum of every array of a store, by name, as it was written."""
+    """The checksum of every array of a store, by name, from its manifest."""
     manifest = read_manifest(path, STORE)
     return {name: entry["crc32"] for name, entry in manifest["arrays"].items()}
 
 
 def _damaged(folder: Address, error: Exception) -> DataError:
-    # What else a GraphError says is for whoever has the arrays in hand.
+    # The rest of a GraphError is the cure for arrays in memory.
     return STORE.damaged(folder, str(error).partition(". ")[0] if isinstance(error, GraphError) else error)
 
 
 def arrays_of(graph: Graph) -> dict[str, AnyArray]:
-    """What a store of the graph holds, by name."""
+    """The arrays of a store of this graph, by name."""
     arrays: dict[str, AnyArray | None] = {
         "indptr": graph.indptr,
         "indices": graph.indices,
@@ -288,10 +321,10 @@ def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
         directed=manifest["directed"],
         name=manifest["name"],
         num_classes=manifest["num_classes"],
-        trust="everything",  # checked before it was saved; bounds are checked again, as kernels rely on them
+        trust="everything",  # checked before it was saved; bounds are always checked, as kernels rely on them
     )
     _check_counts(manifest, graph)
-    if graph.labels is not None:  # a pass over the vertices, not over edges or features
+    if graph.labels is not None:  # a pass over vertices, cheap beside edges and features
         validate.check_labels(graph.labels, graph.num_vertices, graph.num_classes)
     return graph
 

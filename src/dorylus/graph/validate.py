@@ -1,6 +1,6 @@
-"""The rules of a graph, each checked in one vectorised pass that names the first thing breaking it.
+"""The rules of a graph, each checked in one vectorised pass that reports the first violation.
 
-Passes look at a few million entries at a time: on 50 million edges the temporaries stay at a few MiB.
+A pass takes a few million entries at a time, so that temporaries stay at a few MiB.
 """
 
 from collections.abc import Callable
@@ -9,15 +9,15 @@ import numpy as np
 
 from dorylus.backends import native
 from dorylus.errors import GraphError, given
-from dorylus.graph import canonical
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, let_go
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, drop_pages
+from dorylus.graph.coerce import MAX_CLASSES, class_too_large
 
-STEP = 1 << 22  # entries looked at together
-LARGE = 1 << 30  # bytes of an array that would push much else out of memory
+STEP = 1 << 22  # entries checked at a time
+LARGE = 1 << 30  # bytes from which an array would evict much else from memory
 
 
 def first_where(length: int, bad: Callable[[int, int], BoolArray]) -> int | None:
-    """The first position at which ``bad(begin, end)`` is true, asked block by block; None when there is none."""
+    """The first position at which ``bad(begin, end)`` is true, called block by block; None if there is none."""
     for begin in range(0, length, STEP):
         hits = bad(begin, min(begin + STEP, length))
         if hits.any():
@@ -33,8 +33,8 @@ def row_at(indptr: OffsetArray, position: int) -> int:
 def check_offsets(indptr: OffsetArray, num_entries: int, what: str = "indptr") -> None:
     """Offsets start at 0, never fall, and end at the number of entries."""
     if indptr.size == 0 or indptr[0] != 0:
-        found = "is empty" if indptr.size == 0 else f"starts at {indptr[0]}"
-        raise GraphError(f"{what} {found}. Row offsets start with 0 and have one entry more than there are rows.")
+        state = "is empty" if indptr.size == 0 else f"starts at {indptr[0]}"
+        raise GraphError(f"{what} {state}. Row offsets start with 0 and have one entry more than there are rows.")
     row = first_where(indptr.size - 1, lambda b, e: indptr[b + 1 : e + 1] < indptr[b:e])
     if row is not None:
         raise GraphError(
@@ -58,30 +58,30 @@ def check_edges(indptr: OffsetArray, indices: IdArray) -> None:
 
 
 def _outside_of(block: IdArray, num_vertices: int, *, cold: bool) -> BoolArray:
-    """Which entries name no vertex; of a large mapped array every block is let go of again."""
+    """Which entries name no vertex; the pages of a large mapped array are dropped block by block."""
     if block.min() >= 0 and block.max() < num_vertices:
         if cold:
-            let_go(block)
+            drop_pages(block)
         return np.zeros(1, np.bool_)
     return (block < 0) | (block >= num_vertices)
 
 
-def missing_vertex(place: str, source: int, destination: int, num_vertices: int) -> str:
-    """The sentence for an edge one of whose ends does not exist."""
+def missing_vertex(position: str, source: int, destination: int, num_vertices: int) -> str:
+    """The error message for an edge that names a missing vertex."""
     missing = destination if 0 <= source < num_vertices else source
     span = f"has vertices 0 to {num_vertices - 1}" if num_vertices else "has no vertices"
     cure = "Vertices are numbered from 0" if missing < 0 else f"Give {given('num_vertices', missing + 1)}"
     return (
-        f"edge {source} -> {destination} ({place}) names vertex {missing}, but the graph {span}. "
+        f"edge {source} -> {destination} ({position}) names vertex {missing}, but the graph {span}. "
         f"{cure}, or drop the edge."
     )
 
 
 def check_ends(source: AnyArray, destination: AnyArray, num_vertices: int) -> None:
     """Both ends of every edge of an edge list exist."""
-    places = [_first_outside(ends, num_vertices) for ends in (source, destination) if _outside(ends, num_vertices)]
-    if places:
-        first = min(places)
+    positions = [_first_outside(ends, num_vertices) for ends in (source, destination) if _outside(ends, num_vertices)]
+    if positions:
+        first = min(positions)
         raise GraphError(missing_vertex(f"number {first}", int(source[first]), int(destination[first]), num_vertices))
 
 
@@ -108,7 +108,7 @@ def first_descent(indptr: OffsetArray, indices: IdArray, *, or_repeat: bool = Fa
 
 
 def check_weights(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> None:
-    """One finite weight an edge; negative ones are allowed."""
+    """One finite weight per edge; negative weights are allowed."""
     if weight.shape != indices.shape:
         raise GraphError(
             f"edge_weight has shape {list(weight.shape)}, but there are {indices.size} directed edges. "
@@ -143,10 +143,10 @@ def check_features(features: FloatArray | HalfArray, num_vertices: int) -> None:
 
 
 def bad_feature(row: int, column: int, value: float) -> str:
-    """The sentence for a feature that is not a number."""
+    """The error message for a feature that is not finite."""
     return (
         f"features[{row}, {column}] is {value} (vertex {row}, column {column}). Features are finite float32 numbers: "
-        "mend the value, for example with np.nan_to_num."
+        "replace the value, for example with np.nan_to_num."
     )
 
 
@@ -155,15 +155,15 @@ def check_feature_rows(shape: tuple[int, ...], num_vertices: int) -> None:
     if len(shape) != 2 or shape[0] != num_vertices:
         raise GraphError(
             f"features have shape {list(shape)}, but the graph has {num_vertices} vertices. "
-            f"They must have shape [{num_vertices}, columns]: one row a vertex, in vertex order."
+            f"They must have shape [{num_vertices}, columns]: one row per vertex, in vertex order."
         )
 
 
 def check_labels(labels: AnyArray, num_vertices: int, num_classes: int) -> None:
-    """One label (or row of labels) a vertex, each naming a class that exists."""
+    """One label (or row of labels) per vertex, each a class that exists."""
     if len(labels) != num_vertices:
         raise GraphError(
-            f"there are {len(labels)} labels, but {num_vertices} vertices. Give one a vertex, -1 where there is none."
+            f"there are {len(labels)} labels, but {num_vertices} vertices. Give one per vertex, -1 for no label."
         )
     if labels.ndim == 2:
         if labels.shape[1] != num_classes:
@@ -175,10 +175,10 @@ def check_labels(labels: AnyArray, num_vertices: int, num_classes: int) -> None:
             f"the label of vertex {vertex} is {labels[vertex]}, but there are {num_classes} classes, "
             "numbered from 0, and -1 stands for none. Renumber the labels, or pass a larger num_classes."
         )
-    if num_classes > canonical.MAX_CLASSES:
-        vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= canonical.MAX_CLASSES)
+    if num_classes > MAX_CLASSES:
+        vertex = first_where(num_vertices, lambda b, e: labels[b:e] >= MAX_CLASSES)
         if vertex is not None:
-            raise GraphError(f"the label of vertex {vertex} {canonical.class_too_large(int(labels[vertex]))}")
+            raise GraphError(f"the label of vertex {vertex} {class_too_large(int(labels[vertex]))}")
 
 
 def check_mask(mask: BoolArray, labels: AnyArray | None, what: str) -> None:

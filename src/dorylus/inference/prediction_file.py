@@ -1,10 +1,8 @@
-"""Predictions as files, written as they come: NumPy's ``.npy``, or Parquet with one row a vertex.
+"""Predictions as files, written while they are computed: NumPy's ``.npy``, or Parquet with one row a vertex.
 
-A file appears whole or not at all. What it takes is asked of the disk before anything is computed.
-
-What vertices were called in the input a store was made of: whole numbers or texts, read some vertices at a time.
-
-A file that has no name until it is whole: however the process ends before that, nothing is left of it.
+A file appears whole or not at all: it has no name until it is complete, so a process that ends before leaves nothing.
+The space that it takes is checked before anything is computed. The original ids of a store's vertices, which are whole
+numbers or texts, are written with the predictions.
 """
 
 import errno
@@ -25,11 +23,11 @@ from numpy.typing import NDArray
 
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
-from dorylus.graph import store
+from dorylus.graph import open_ids
 from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
 from dorylus.sizes import format_bytes
 
-ROWS = 131_072  # looked at together
+ROWS = 131_072  # read together
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ class StoredTextIds:
         return ((begin, min(size, begin + ROWS)) for begin in range(0, size, ROWS))
 
     def _longest(self, begin: int, end: int) -> int:
-        """The most characters of one text: bytes that do not go on with the character before."""
+        """The most characters of one text: bytes that do not continue the character before."""
         offsets, content = self.parts(begin, end)
         before = np.concatenate([[0], np.cumsum((content & 0xC0) != 0x80)])
         return int(np.diff(before[offsets]).max())
@@ -86,18 +84,18 @@ Ids = StoredNumberIds | StoredTextIds
 
 
 def original_ids(address: str | None) -> Ids | None:
-    """The ids that a store keeps; None where there is no store, or vertices go by their numbers."""
-    found = None if address is None else store.open_ids(address)
-    if found is None:
+    """The ids that a store keeps; None where there is no store, or ids are the vertex numbers."""
+    stored = None if address is None else open_ids(address)
+    if stored is None:
         return None
-    return StoredTextIds(*found) if isinstance(found, tuple) else StoredNumberIds(found)
+    return StoredTextIds(*stored) if isinstance(stored, tuple) else StoredNumberIds(stored)
 
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
 
 
 class UnnamedFile:
-    """A file on its way to ``target``, open to be written; ``size`` bytes are set aside for it at once."""
+    """A file that will be ``target``, open for writing; ``size`` bytes of disk are reserved for it at once."""
 
     def __init__(self, target: Path, size: int = 0) -> None:
         self.target = target
@@ -113,13 +111,13 @@ class UnnamedFile:
             raise
 
     def settle(self) -> None:
-        """Force to disk what was written, and have the page cache forget it: memory is for those who compute."""
+        """Force the written bytes to disk and drop them from the page cache, which counts as memory."""
         self.file.flush()
         os.fdatasync(self.file.fileno())
         os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def put_in_place(self) -> None:
-        """Give the file its name, instead of the one that had it."""
+        """Give the file its name; it replaces one that had it."""
         self.file.flush()
         os.fsync(self.file.fileno())
         if self._partial is None:
@@ -130,11 +128,11 @@ class UnnamedFile:
         durable.sync_folder(self.target.parent)
 
     def close(self) -> None:
-        """Close the file; one that was not put in place is gone."""
-        with suppress(OSError):  # what could not be written is thrown away
+        """Close the file; one that was not put in place is removed."""
+        with suppress(OSError):  # a file that could not be written is removed
             self.file.close()
         if self._partial is not None:
-            with suppress(OSError):  # the next file that is put into the folder sweeps it away
+            with suppress(OSError):  # the next file in this folder removes it
                 self._partial.unlink()
 
     def __enter__(self) -> Self:
@@ -173,7 +171,7 @@ Tell = Callable[[int, int], None]  # rows written, of how many
 
 @dataclass(frozen=True)
 class Written:
-    """Where predictions are: so many vertices in ``path``; their original ids in ``ids`` where those have a file."""
+    """The file of the predictions, their number, and the file of the original ids, if there is one."""
 
     path: Path
     num_vertices: int
@@ -195,7 +193,7 @@ def check_target(path: str | PathLike[str]) -> Path:
 
 
 class PredictionFile:
-    """Takes rows in the graph's order and puts them to a file; ``ids`` are written beside them."""
+    """Writes rows in the graph's order to a file, with ``ids`` in it or beside it."""
 
     def __init__(self, path: str | PathLike[str], form: Form, name: str, ids: Ids | None = None) -> None:
         self._target, self._form, self._ids = check_target(path), form, ids
@@ -203,7 +201,7 @@ class PredictionFile:
         parquet = self._target.suffix == ".parquet"
         self._ids_target = None if ids is None or parquet else self._target.with_suffix(".ids.npy")
         self._check_room(parquet)
-        with self._told(), ExitStack() as opened:
+        with self._explained(), ExitStack() as opened:
             self._file = opened.enter_context(UnnamedFile(self._target, 0 if parquet else _npy_bytes(form)))
             made: _Writer = (
                 _ParquetWriter(self._file.file, form, name, ids) if parquet else _NpyWriter(self._file.file, form)
@@ -212,24 +210,24 @@ class PredictionFile:
             self._open = opened.pop_all()
 
     def write(self, blocks: Iterable[Rows], tell: Tell | None = None) -> Written:
-        """Write all rows, given block by block, and put the file in place; after each slab, tell how far it is."""
+        """Write all rows, given block by block, and put the file in place; ``tell`` is called after each slab."""
         done = 0
         for slab in slabs(blocks, self._form):
-            with self._told():
+            with self._explained():
                 self._writer.write(slab, done)
                 self._file.settle()
             done += len(slab)
             if tell is not None:
                 tell(done, self._form.num_rows)
-        assert done == self._form.num_rows, f"{done} rows came, and {self._form.num_rows} were to come"
-        with self._told():
+        assert done == self._form.num_rows, f"{done} rows were written, and {self._form.num_rows} were expected"
+        with self._explained():
             self._writer.finish()
             self._put_ids_in_place()
             self._file.put_in_place()
         return Written(self._target, done, self._ids_target)
 
     def close(self) -> None:
-        """Let go of the file; if not all rows were written, nothing is left of it."""
+        """Close the file; if not all rows were written, it is removed."""
         self._open.close()
 
     def _put_ids_in_place(self) -> None:
@@ -247,7 +245,7 @@ class PredictionFile:
         needed = _parquet_bytes(self._form) if parquet else _npy_bytes(self._form)
         if self._ids_target is not None and self._ids is not None:
             needed += _npy_bytes(Form(self._form.num_rows, None, self._ids.dtype))
-        with self._told():
+        with self._explained():
             free = shutil.disk_usage(self._target.parent).free
         if free < needed:
             raise DataError(
@@ -256,7 +254,7 @@ class PredictionFile:
             )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -293,7 +291,7 @@ class _NpyWriter:
         self._file.write(np.ascontiguousarray(rows).data)
 
     def finish(self) -> None:
-        self._file.truncate()  # more may have been set aside than the header takes
+        self._file.truncate()  # more may be reserved than the header takes
 
     def close(self) -> None:
         pass
@@ -309,7 +307,7 @@ class _ParquetWriter:
         values = value if form.columns is None else pa.list_(value, form.columns)
         vertex = pa.large_string() if isinstance(ids, StoredTextIds) else pa.int64()
         self._schema = pa.schema([("vertex", vertex), (name, values)])
-        # Fractions and ids hardly repeat: looking for a dictionary of them takes longer than all else.
+        # Fractions and ids hardly repeat: building a dictionary of them takes longer than all else.
         self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name], write_page_checksum=True)
 
     def write(self, rows: Rows, begin: int) -> None:
@@ -323,7 +321,7 @@ class _ParquetWriter:
         self._writer.close()
 
     def close(self) -> None:
-        with suppress(Exception):  # a file that is thrown away needs no footer
+        with suppress(Exception):  # a file that is removed needs no footer
             self._writer.close()
 
     def _vertices(self, begin: int, end: int) -> Any:
@@ -340,7 +338,7 @@ def _npy_bytes(form: Form) -> int:
 
 
 def _parquet_bytes(form: Form) -> int:
-    """What a file takes, or somewhat more: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
+    """At most the bytes of a file: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
     return form.num_bytes if form.dtype.kind == "f" else 0
 
 

@@ -1,6 +1,6 @@
-"""A forward pass over the whole graph, whose rows are looked at block by block.
+"""A forward pass over the whole graph, whose rows are read block by block.
 
-Slabs: rows that come in blocks of any size, brought to one size that is worth a write and takes little memory.
+Blocks have any size; `slabs` joins them to one size that is worth a write and takes little memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,9 +15,9 @@ from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits, check_room, limits
-from dorylus.partition import PartitionPlan, plain_cut
+from dorylus.partition import PartitionPlan, plain_partition_plan
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import Job, LocalCluster, Outputs
+from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
 from dorylus.training import check_features, classes_of, cut_graph, memory_request, savings_of, threads_of
 
@@ -28,7 +28,7 @@ Rows = NDArray[Any]
 
 @dataclass(frozen=True)
 class Form:
-    """What predictions look like: so many rows, of so many numbers each (None: one, not a list), of a type."""
+    """The shape of predictions: the number of rows, the numbers of each (None: one, not a list), and their type."""
 
     num_rows: int
     columns: int | None
@@ -46,20 +46,20 @@ class Form:
 
     @property
     def slab(self) -> Rows:
-        """Room for the rows that are written together."""
+        """An array for the rows that are written together."""
         row_bytes = max(1, self.num_bytes // max(1, self.num_rows))
         return np.empty((max(1, min(SLAB_ROWS, SLAB_BYTES // row_bytes, self.num_rows)), *self.shape[1:]), self.dtype)
 
 
 def slabs(blocks: Iterable[Rows], form: Form) -> Iterator[Rows]:
-    """The same rows in slabs of one size, the last but for; a slab holds until the next is asked for."""
+    """The same rows in slabs of one size, the last one excepted; a slab is valid until the next."""
     slab, filled = form.slab, 0
     for block in blocks:
-        taken = 0
-        while taken < len(block):
-            count = min(len(block) - taken, len(slab) - filled)
-            slab[filled : filled + count] = block[taken : taken + count]
-            taken, filled = taken + count, filled + count
+        copied = 0
+        while copied < len(block):
+            count = min(len(block) - copied, len(slab) - filled)
+            slab[filled : filled + count] = block[copied : copied + count]
+            copied, filled = copied + count, filled + count
             if filled == len(slab):
                 yield slab
                 filled = 0
@@ -71,12 +71,12 @@ WHAT = ("classes", "embeddings", "logits")
 
 
 class PredictionPass:
-    """What a program says of every vertex: ``form`` is known at once, rows come when the pass is made."""
+    """Predictions of a program for every vertex: ``form`` is known at once, rows are computed by :meth:`blocks`."""
 
     def __init__(self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig) -> None:
         if what not in WHAT:
             raise ConfigError(unknown_name("prediction", what, WHAT))
-        # Embeddings are what the layers up to theirs give: the others have no work, and no use for the same matrices.
+        # Embeddings are the output of one layer: only the layers up to it are computed.
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
         check_features(program, graph)
         self._graph, self._program, self._classes, self._config = graph, head, what == "classes", config
@@ -85,23 +85,23 @@ class PredictionPass:
 
     @contextmanager
     def blocks(self, beside: int = 0) -> Iterator[Iterable[Rows]]:
-        """Makes the pass; gives all rows in the graph's order, a block holding until the next is asked for.
+        """Compute all rows, in the graph's order; a block is valid until the next.
 
-        ``beside``: bytes that are taken for them meanwhile.
+        ``beside``: bytes of memory that the caller takes for them meanwhile.
         """
-        asked = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
-        check_room(asked)
-        way = limits(asked)
-        cluster = LocalCluster(self._job(way), ThreadsPool())
+        request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
+        check_room(request)
+        layout = limits(request)
+        runtime = LocalRuntime(self._job(layout), ThreadsPool())
         try:
-            outputs = cluster.outputs()
-            in_order = (way is not None and way.limited is not None) or self._config.reorder == "none"
+            outputs = runtime.outputs()
+            in_order = (layout is not None and layout.limited is not None) or self._config.reorder == "none"
             yield self._in_order(outputs) if in_order else [self._whole(outputs)]
         finally:
-            cluster.close()
+            runtime.close()
 
     def array(self) -> Rows:
-        """Makes the pass; gives all rows at once."""
+        """Compute all rows, as one array."""
         out = np.empty(self.form.shape, self.form.dtype)
         done = 0
         with self.blocks(beside=self.form.num_bytes) as blocks:
@@ -117,25 +117,25 @@ class PredictionPass:
         several = self._graph.multilabel
         return Form(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
 
-    def _job(self, way: RunLimits | None) -> Job:
+    def _job(self, layout: RunLimits | None) -> Job:
         config = self._config
         return Job(
             graph=self._graph,
-            cut=self._cut(way),
+            cut=self._cut(layout),
             program=self._program,
-            evaluation=self._plan if way is None else way.evaluation,
+            evaluation=self._plan if layout is None else layout.evaluation,
             threads=threads_of(config),
             deadline_s=config.deadline_s,
             bf16=config.precision == "bf16",
-            limited=None if way is None else way.limited,
-            bounded=None if way is None else way.bounded,
+            limited=None if layout is None else layout.limited,
+            bounded=None if layout is None else layout.bounded,
         )
 
-    def _cut(self, way: RunLimits | None) -> PartitionPlan:
-        if way is not None and way.limited is not None:
-            return plain_cut(self._graph.indptr, self._program.num_layers, way.intervals)
-        everyone = np.ones(self._graph.num_vertices, np.bool_)
-        return cut_graph(self._graph, self._program, self._config, everyone)
+    def _cut(self, layout: RunLimits | None) -> PartitionPlan:
+        if layout is not None and layout.limited is not None:
+            return plain_partition_plan(self._graph.indptr, self._program.num_layers, layout.intervals)
+        every_vertex = np.ones(self._graph.num_vertices, np.bool_)
+        return cut_graph(self._graph, self._program, self._config, every_vertex)
 
     def _values(self, rows: Rows) -> Rows:
         return classes_of(rows, self._graph.multilabel) if self._classes else rows
@@ -148,15 +148,15 @@ class PredictionPass:
             yield self._values(rows)
 
     def _whole(self, outputs: Outputs) -> Rows:
-        """All rows: where they are computed in another order, they are put in the graph's first."""
+        """All rows in the graph's order, where they are computed in another order."""
         out = np.empty(self.form.shape, self.form.dtype)
         for vertices, rows in outputs.blocks():
             out[vertices] = self._values(rows)
         return out
 
 
-def alone(config: RunConfig, memory: str | int | None, scratch_dir: Any) -> RunConfig:
-    """A run's settings for a forward pass in this process, which has no use for several servers."""
+def for_one_process(config: RunConfig, memory: str | int | None, scratch_dir: Any) -> RunConfig:
+    """A run's settings for a forward pass in this process, on one server."""
     memory = config.memory if memory is None else memory
     changed: dict[str, Any] = {
         "servers": 1,
@@ -169,7 +169,7 @@ def alone(config: RunConfig, memory: str | int | None, scratch_dir: Any) -> RunC
         "memory": memory,
         "scratch_dir": config.scratch_dir if scratch_dir is None else scratch_dir,
     }
-    if memory is not None:  # a limit is kept over the graph as it is stored
+    if memory is not None:  # under a limit rows are computed in the order of the store
         changed["reorder"] = "none"
     return replace(config, **changed)
 

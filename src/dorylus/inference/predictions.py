@@ -1,4 +1,4 @@
-"""What a trained program says of every vertex, by an exact forward pass over the whole graph."""
+"""Predictions of a trained program for every vertex, by an exact forward pass over the whole graph."""
 
 from contextlib import closing
 from os import PathLike
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
 from dorylus.inference.prediction_file import PredictionFile, Tell, Written, check_target, original_ids
-from dorylus.inference.prediction_pass import PredictionPass, alone
+from dorylus.inference.prediction_pass import PredictionPass, for_one_process
 from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint
 from dorylus.saga import Program, Recipe
 from dorylus.training import bind
@@ -58,11 +58,11 @@ def predict(
 ) -> NDArray[Any] | Written:
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
-    With ``out``, a .npy or .parquet file, rows go there as they come, and original ids of a store with them; ``tell``
-    hears how far it is. ``memory`` and ``scratch_dir`` are those of ``config`` unless given.
+    With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of a
+    store; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
     """
-    settings = alone(config or RunConfig(), memory, scratch_dir)
-    return _made(PredictionPass(graph, program, what, layer, settings), what, out, tell, graph.store)
+    settings = for_one_process(config or RunConfig(), memory, scratch_dir)
+    return _predict(PredictionPass(graph, program, what, layer, settings), what, out, tell, graph.store)
 
 
 @overload
@@ -108,7 +108,7 @@ def predict_from(
     The other arguments are those of :func:`predict`.
     """
     folder = RunFolder.open(run_dir)
-    settings = alone(folder.config, memory, scratch_dir)
+    settings = for_one_process(folder.config, memory, scratch_dir)
     if out is not None:
         check_target(out)  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
@@ -119,19 +119,22 @@ def predict_from(
         folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
     )
     program.load_state_dict(state.weights)
-    return _made(PredictionPass(graph, program, what, layer, settings), what, out, tell, store)
+    return _predict(PredictionPass(graph, program, what, layer, settings), what, out, tell, store)
 
 
-def _made(
-    making: PredictionPass, what: str, out: PathLikeText | None, tell: Tell | None, store: str | None
+def _predict(
+    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: Tell | None, store: str | None
 ) -> NDArray[Any] | Written:
     if out is None:
-        return making.array()
-    with closing(PredictionFile(out, making.form, what, original_ids(store))) as file, making.blocks() as blocks:
+        return prediction.array()
+    with (
+        closing(PredictionFile(out, prediction.form, what, original_ids(store))) as file,
+        prediction.blocks() as blocks,
+    ):
         return file.write(blocks, tell)
 
 
 def _store_of(spec: RunSpec) -> str | None:
-    """The store that a run's graph comes from: one whose rows were normalised has forgotten it."""
+    """The store of a run's graph: a graph whose rows were normalised does not name it."""
     source = spec.graph.get("source")
     return source if isinstance(source, str) and is_store(source) else None

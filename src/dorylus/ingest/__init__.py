@@ -1,15 +1,13 @@
-"""Out-of-core ingest: edge lists bigger than memory become a store.
+"""Out-of-core ingest: edge lists larger than memory become a store.
 
-Edges are read in batches (``readers``), their ids numbered (``ids``), sorted through a scratch file (``spool``,
-``kernels.EdgeSort``) and written as they come (``csr_writer``); ``pipeline`` is the order of it all. Vertices may get
-another order on the way (``degree_order``, ``vertex_order``). Memory, page cache included, stays within the limit of
-the settings, and what memory and disk must have is known before any work (``budget``).
+``entry_point`` takes files or arrays. Edges are read in batches (``readers``, ``edge_reading``), their ids are numbered
+(``numbering``), and ``pipeline`` sorts them through a scratch file and writes the CSR. ``reordering`` sorts vertices by
+degree. ``attributes`` copies features, labels and splits. ``budget`` keeps memory, page cache included, within the
+limit, and checks memory and disk space before any work.
 """
 
-from dorylus.ingest.opening import ingest_edges
+from dorylus.ingest.entry_point import ingest_edges
 from dorylus.ingest.pipeline import Ingested
-from dorylus.ingest.progress import IngestProgress, Tell, silent
-from dorylus.ingest.readers import open_edges
-from dorylus.ingest.readers.columns import ids
+from dorylus.ingest.readers.files import open_edges
 
-__all__ = ["IngestProgress", "Ingested", "Tell", "ids", "ingest_edges", "open_edges", "silent"]
+__all__ = ["Ingested", "ingest_edges", "open_edges"]

@@ -1,17 +1,22 @@
-"""What readers of edges give and numberings of vertices take: batches of edges, whose ends are numbers or names."""
+"""Batches of edges, whose ends are numbers or names: the interface between readers, numberings and the sort."""
 
+import codecs
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.errors import DataError
+from dorylus.graph import AnyArray
+
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """String ids: token i is ``bytes[offsets[i]:offsets[i + 1]]``, UTF-8 where the input is."""
+    """String ids: token i is ``bytes[offsets[i]:offsets[i + 1]]``, in the encoding of the input."""
 
     bytes: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -34,21 +39,76 @@ class Tokens:
         """The tokens at positions, in that order."""
         lengths = np.diff(self.offsets)[positions]
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        places = np.repeat(self.offsets[positions] - offsets[:-1], lengths)
-        places += np.arange(places.size)
-        return Tokens(self.bytes[places], offsets)
+        sources = np.repeat(self.offsets[positions] - offsets[:-1], lengths)
+        sources += np.arange(sources.size)
+        return Tokens(self.bytes[sources], offsets)
 
     def to_list(self) -> list[str]:
-        """The names, for few of them."""
+        """The names as strings; for small numbers of them."""
         return [self.bytes[begin:end].tobytes().decode("utf-8", "replace") for begin, end in pairwise(self.offsets)]
 
 
+PIECE_BYTES = 1 << 18  # decoded at a time: a string may take four bytes per byte of its input
+SHOWN_BYTES = 60
+
+
+def first_invalid_name(names: Tokens) -> int | None:
+    """The position of the first name that is not UTF-8 without NUL bytes; None if all are valid."""
+    if _all_valid(names):
+        return None
+    return next(position for position in range(len(names)) if _fault(_content(names, position)))
+
+
+def invalid_name_error(names: Tokens, position: int, location: str) -> DataError:
+    """The error for an invalid name at a location of the input."""
+    content = _content(names, position)
+    name = repr(content[:SHOWN_BYTES].tobytes()) + ("..." if content.size > SHOWN_BYTES else "")
+    return DataError(
+        f"{location}: the name {name} {_fault(content)}. Names are texts: write the file as UTF-8 without NUL bytes."
+    )
+
+
+def _content(names: Tokens, position: int) -> AnyArray:
+    return names.bytes[names.offsets[position] : names.offsets[position + 1]]
+
+
+def _fault(content: AnyArray) -> str:
+    if content.size and content.min() == 0:
+        return "has a NUL byte"
+    return "" if _decodes(content) else "is not UTF-8"
+
+
+def _all_valid(block: Tokens) -> bool:
+    begin, end = int(block.offsets[0]), int(block.offsets[-1])
+    content = block.bytes[begin:end]
+    if not content.size:
+        return True
+    if content.min() == 0:
+        return False
+    if content.max() < 0x80:
+        return True
+    # One character may be split between two names: together they decode, but the second begins inside it.
+    starts = block.offsets[:-1][block.offsets[:-1] < block.offsets[1:]]
+    return not ((block.bytes[starts] & 0xC0) == 0x80).any() and _decodes(content)
+
+
+def _decodes(content: AnyArray) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for begin in range(0, content.size, PIECE_BYTES):
+            decoder.decode(content[begin : begin + PIECE_BYTES].tobytes())
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 Ends: TypeAlias = NDArray[np.int64] | Tokens
-Place: TypeAlias = Callable[[int], str]
+Locate: TypeAlias = Callable[[int], str]
 
 
-def counted(first: int, what: str = "number") -> Place:
-    """The place of edges that are counted from ``first`` on: "number 7", "edges.npy, row 7"."""
+def locate_by_number(first: int, what: str = "number") -> Locate:
+    """Locates edges by their number from ``first``: "number 7", "edges.npy, row 7"."""
     return lambda position: f"{what} {first + position:,}"
 
 
@@ -59,23 +119,23 @@ class EdgeBatch(NamedTuple):
     destination: Ends
     weight: NDArray[np.float32] | None
     bytes_read: int
-    """Of the input (as it lies on disk, packed where it is packed) up to the end of this batch: for progress."""
-    place: Place
-    """Where the input has the edge at a position of this batch; to be asked before the next batch is."""
+    """Bytes of the input on disk up to the end of this batch, compressed if the file is; for progress."""
+    locate: Locate
+    """Where the edge at a position of this batch is in the input; valid until the next batch is read."""
 
-    def told(self, position: int) -> str:
-        """An edge as errors name it."""
-        ends = f"{shown(self.source[position])} -> {shown(self.destination[position])}"
-        return f"edge {ends} ({self.place(position)})"
-
-
-def shown(identity: object) -> str:
-    """An id as errors show it."""
-    return repr(identity) if isinstance(identity, str) else str(identity)
+    def describe(self, position: int) -> str:
+        """An edge with its location, for error messages."""
+        ends = f"{format_id(self.source[position])} -> {format_id(self.destination[position])}"
+        return f"edge {ends} ({self.locate(position)})"
 
 
-class Held(NamedTuple):
-    """What a source holds while it is read, beside its batches, for what ("to unpack ...") and how to need less."""
+def format_id(vertex_id: object) -> str:
+    """An id for error messages: names in quotes."""
+    return repr(vertex_id) if isinstance(vertex_id, str) else str(vertex_id)
+
+
+class ReaderMemory(NamedTuple):
+    """Memory that a source needs beside its batches, its purpose ("to unpack ..."), and how to reduce it."""
 
     num_bytes: int = 0
     purpose: str = ""
@@ -90,14 +150,35 @@ class EdgeSource(Protocol):
     def __iter__(self) -> Iterator[EdgeBatch]: ...
 
 
+MAX_EDGES = 1 << 20
+"""The most edges of a batch."""
+
+
+class NoEdgesError(DataError):
+    """A valid file without edges: skipped as one of several files, refused alone."""
+
+
+class EdgeFile(Protocol):
+    """One file of edges, inspected but not read."""
+
+    path: Path
+    strings: bool
+    """Whether the ends of edges are names, not numbers."""
+    weighted: bool
+    num_edges: int | None
+    """The exact or estimated number of edges; None if it is unknown before they are read."""
+
+    def __iter__(self) -> Iterator[EdgeBatch]: ...
+
+
 class Numbering(Protocol):
-    """Dense numbers for the ids of vertices."""
+    """Assigns numbers from 0 to the ids of vertices."""
 
     def ends(self, batch: EdgeBatch) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """The numbers of sources and destinations; an id that can have none is a DataError."""
+        """The numbers of sources and destinations; an invalid id is a DataError."""
         ...
 
     @property
     def num_vertices(self) -> int:
-        """How many there are so far."""
+        """The number of vertices so far."""
         ...

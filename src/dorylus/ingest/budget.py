@@ -1,8 +1,6 @@
-"""What an ingest may take of memory and will take of the disk, asked before any work and when edges were read.
+"""The memory and disk budget of an ingest, checked before any work and again when the edges were read.
 
-How the memory of an ingest is shared out among its parts.
-
-What an ingest takes on disk at the worst moment, and whether there is so much.
+``shares_of`` divides the memory limit among the parts of the ingest; ``Space`` is its peak use of the disk.
 """
 
 import shutil
@@ -15,26 +13,26 @@ from typing import NamedTuple
 from dorylus.errors import ConfigError, DataError, given
 from dorylus.graph import MAX_VERTICES
 from dorylus.ingest.attributes import Attributes
-from dorylus.ingest.batches import EdgeSource, Held, Numbering
-from dorylus.ingest.ids import Dense, TableFullError
+from dorylus.ingest.batches import EdgeSource, Numbering, ReaderMemory
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.reordering import BYTES_PER_VERTEX
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.vertex_order import BYTES_PER_VERTEX
 from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes
 
 MIB = 1 << 20
-NOTHING_HELD = Held()
+NO_READER_MEMORY = ReaderMemory()
 BLOCK_EDGES = 1 << 18
-_SLACK = 96 * MIB  # batches of edges, blocks of sorted ones, files' buffers, and what the interpreter still loads
-_SPREAD = 4 * MIB  # what a process has to begin with differs so much from one run to the next
-IDS_SHARE = 4  # of the memory, one part in so many is for the table of ids, where there is one
-_LEAST = 64 * MIB  # for sorting: below it, runs are so short that merging them takes longer than all else
-_UNIT = 3 * 4096  # what the sort reads of a run at least, and whose multiples runs are
+_SLACK = 96 * MIB  # batches and sorted blocks of edges, file buffers, and modules that are imported later
+_SPREAD = 4 * MIB  # variation of the initial size of a process from run to run
+IDS_SHARE = 4  # the table of ids, if there is one, gets 1 / IDS_SHARE of the memory
+_LEAST = 64 * MIB  # for sorting: with less, runs are so short that merging dominates the time
+_UNIT = 3 * 4096  # the smallest read of the sort; run sizes are multiples of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestShares:
-    """Bytes for each of the parts that are at work at the same time.
+    """The bytes of each part that is active at the same time.
 
     While edges are read, the first sort has ``spool``. While its result is written, it has ``merge`` and the second
     sort ``transpose``; after that the second has ``merge``.
@@ -46,17 +44,17 @@ class IngestShares:
 
     @classmethod
     def of(cls, room: int) -> "IngestShares":
-        """The shares of all that there is for sorting."""
+        """The shares of ``room``, the memory for sorting."""
         return cls(spool=room, merge=room // 4, transpose=room - room // 4)
 
     def num_runs(self, spooled_bytes: int, *, directed: bool) -> int:
-        """Into how many runs edges of so many bytes are cut at most."""
+        """The most sorted runs that ``spooled_bytes`` of edges make."""
         run = (min(self.spool, self.transpose) if directed else self.spool) // 3 // _UNIT * _UNIT
         return -(-spooled_bytes // max(run, 1))
 
     @property
     def most_runs(self) -> int:
-        """How many runs can be merged."""
+        """The most runs that can be merged."""
         return self.merge // _UNIT
 
 
@@ -66,20 +64,20 @@ def shares_of(
     resident: int | None = None,
     ids_bytes: int = 0,
     order_bytes: int = 0,
-    held: Held = NOTHING_HELD,
+    held: ReaderMemory = NO_READER_MEMORY,
     ids_for: Callable[[int], int] | None = None,
 ) -> IngestShares:
-    """The shares of a limit, less what the process has (now, if not given) and what ids and a new order may take.
+    """The shares of a limit after the resident memory (by default the current), the table of ids and the vertex order.
 
-    What is ``held`` to read edges is given back before they are put in order. ``ids_for`` says what the table of a
-    number of ids takes.
+    ``held`` is the memory for reading, which is released before the vertices are reordered. ``ids_for`` is the size of
+    a table by its number of ids.
     """
-    taken = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
-    taken += max(order_bytes, held.num_bytes)
-    room = memory_bytes - taken
+    used = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
+    used += max(order_bytes, held.num_bytes)
+    room = memory_bytes - used
     if room < _LEAST:
-        # Ids get a part of whatever it is.
-        least = (taken - ids_bytes + _LEAST + _SPREAD) * memory_bytes // (memory_bytes - ids_bytes)
+        # The part of the ids grows with the limit.
+        least = (used - ids_bytes + _LEAST + _SPREAD) * memory_bytes // (memory_bytes - ids_bytes)
         part, cure = "", ""
         if held.num_bytes > order_bytes:
             part = f", {format_bytes(held.num_bytes)} of them {held.purpose}"
@@ -88,26 +86,26 @@ def shares_of(
             part = f", {format_bytes(order_bytes)} of them to reorder vertices"
         roomy = ""
         if ids_for is not None and ids_bytes:
-            theirs = -(-least // MIB) * MIB * ids_bytes // memory_bytes
-            num_ids = bisect_right(range(MAX_VERTICES), theirs, key=ids_for) - 1
+            table_bytes = -(-least // MIB) * MIB * ids_bytes // memory_bytes
+            num_ids = bisect_right(range(MAX_VERTICES), table_bytes, key=ids_for) - 1
             roomy = f", which has room for {num_ids:,} different ids"
         raise ConfigError(
-            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(taken)} "
-            "are taken before "
-            f"the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
+            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(used)} "
+            f"are in use before the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at "
+            "least "
             f"{_whole_mib(least)}{roomy}{cure}."
         )
     return IngestShares.of(room)
 
 
-def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: Held = NOTHING_HELD) -> str:
-    """The least limit whose part for ids holds so much, and whose rest is enough."""
-    taken = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
-    return _whole_mib(max(IDS_SHARE * ids_bytes, taken * IDS_SHARE // (IDS_SHARE - 1) + 1))
+def least_for_ids(ids_bytes: int, *, resident: int, order_bytes: int = 0, held: ReaderMemory = NO_READER_MEMORY) -> str:
+    """The least limit whose part for ids is ``ids_bytes`` and whose rest is enough."""
+    used = resident + _SLACK + _LEAST + _SPREAD + max(order_bytes, held.num_bytes)
+    return _whole_mib(max(IDS_SHARE * ids_bytes, used * IDS_SHARE // (IDS_SHARE - 1) + 1))
 
 
 def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, directed: bool) -> None:
-    """Refuses edges that would make more runs than can be merged in the shares of a limit."""
+    """Refuse edges that would make more sorted runs than can be merged within the shares of a limit."""
     runs = shares.num_runs(spooled_bytes, directed=directed)
     if runs <= shares.most_runs:
         return
@@ -123,15 +121,15 @@ def check_runs(memory_bytes: int, shares: IngestShares, spooled_bytes: int, *, d
 
 
 def _whole_mib(number: int) -> str:
-    """An amount that is enough when it is given as it is told: rounded up."""
+    """A number of bytes rounded up to whole MiB, as a limit that is enough."""
     return f"{-(-number // MIB)} MiB"
 
 
-_WHOLE_BLOCKS = 128 << 10  # files, of which there are a score, end within a block; the manifest and the folder
+_WHOLE_BLOCKS = 128 << 10  # partly filled last blocks of about 20 files, the manifest and the folder
 
 
 class EdgeCounts(NamedTuple):
-    """How much there is to write: edges as they are read, and as they are sorted for a direction; ids, and names."""
+    """The amounts to write: edges read, edges sorted per direction, vertices, and the bytes of ids and names."""
 
     num_edges: int
     num_stored: int
@@ -144,9 +142,9 @@ class EdgeCounts(NamedTuple):
 class Space:
     """The bytes of each part of an ingest.
 
-    Scratch files: ``pairs`` as they were read (only to reorder them), ``spool`` of a sort, which gives back what it
-    reads, ``names`` of vertices, ``dealt`` rows of vertices on their way to another order. Arrays: ``csr`` of one
-    direction, of which ``offsets`` are a part, ``rows`` of vertices, their ``ids``.
+    Scratch files: ``pairs`` (edges as read; only with reordering), ``spool`` (a sort's runs, freed as they are merged),
+    ``names`` of vertices, ``dealt`` (rows that are being reordered). Arrays: ``csr`` of one direction, which includes
+    ``offsets``; ``rows`` of vertices; their ``ids``.
     """
 
     pairs: int
@@ -170,7 +168,7 @@ class Space:
         features_bytes: int = 0,
         rows_bytes: int = 0,
     ) -> "Space":
-        """Of an ingest of so much; features are among the ``rows_bytes``."""
+        """The bytes for these counts; ``rows_bytes`` include the features."""
         record, offsets = record_bytes(weighted), 8 * (counts.num_vertices + 1)
         return cls(
             pairs=counts.num_edges * record if reordered else 0,
@@ -186,12 +184,12 @@ class Space:
 
     @property
     def store(self) -> int:
-        """All arrays of the store."""
+        """The bytes of all arrays of the store."""
         return self.csr * (2 if self.directed else 1) + self.rows + self.ids
 
     @property
     def most(self) -> int:
-        """All files together at the worst moment."""
+        """The peak of all files together."""
         kept = self.names + self.rows + (self.ids if self.pairs else 0)
         dealing = self.pairs + kept + self.dealt
         sorting = self.pairs + kept + self.spool
@@ -199,37 +197,37 @@ class Space:
 
     @property
     def _writing(self) -> int:
-        """While a sort's file shrinks and arrays grow; of two directions, the second's file grows meanwhile."""
-        # An edge leaves the file before it is in an array, where it takes 4 bytes less: with every edge less is on
-        # disk. Only offsets may all come before the first edge, if no other vertex has one.
+        """The peak while a sort's file shrinks and arrays grow; with two directions, a second file grows too."""
+        # An edge is freed in the file before it is written to an array, where it takes 4 bytes less: disk use falls
+        # with every edge. Only the offsets may all precede the first edge, if all other vertices have none.
         last = self.spool + self.offsets
-        # While the first of two directions is written, an edge that leaves its file goes to the second's: in the end
-        # that is all of the spool, beside the csr. The second is written beside the csr of the first, which is more.
+        # While the first of two directions is written, each edge moves from the first sort's file to the second's: in
+        # the end the whole spool, beside the csr. Writing the second direction beside that csr takes more.
         return self.csr + last if self.directed else last
 
 
 def record_bytes(weighted: bool) -> int:
-    """What an edge takes in a scratch file."""
+    """The bytes of an edge in a scratch file."""
     return 12 if weighted else 8
 
 
 def check_space(folder: Path, space: Space, already: int = 0) -> None:
-    """Refuses to go on where less is free than will be taken beside the bytes that ``already`` are."""
+    """Refuse to continue if the free space is less than the peak minus the bytes ``already`` written."""
     free, most = shutil.disk_usage(folder).free, space.most + _WHOLE_BLOCKS
     if free + already < most:
         taken = f"{format_bytes(already)} of it are taken and " if already else ""
         raise DataError(
             f"{folder.parent} needs {format_bytes(most)} of space for the store, which will have "
             f"{format_bytes(space.store)}, and for scratch files beside it, but {taken}{format_bytes(free)} are free. "
-            "Make room, or give a place on a larger disk."
+            "Make room, or write the store to a larger disk."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestBudget:
-    """The limits of one ingest to ``folder``; the process had ``resident`` bytes, ``ids`` are left to the numbering.
+    """The limits of one ingest to ``folder``; ``resident``: the process's initial size; ``ids``: the numbering's share.
 
-    ``held`` is what the source needs to be read, ``ids_for`` what the numbering takes for a number of ids.
+    ``held`` is the memory that the source needs, ``ids_for`` the size of the numbering's table by its number of ids.
     """
 
     folder: Path
@@ -238,11 +236,11 @@ class IngestBudget:
     weighted: bool
     resident: int
     ids: int
-    held: Held = NOTHING_HELD
+    held: ReaderMemory = NO_READER_MEMORY
     ids_for: Callable[[int], int] | None = None
 
     def shares(self, num_vertices: int) -> IngestShares:
-        """The memory for sorting beside what the order of so many vertices takes, or a ConfigError."""
+        """The shares beside the order of ``num_vertices``; a ConfigError if the limit is too small."""
         order = BYTES_PER_VERTEX * num_vertices if self._reordered else 0
         return shares_of(
             self.settings.memory_bytes,
@@ -254,7 +252,7 @@ class IngestBudget:
         )
 
     def check_before(self, source: EdgeSource, known: int | None) -> None:
-        """Refuses what cannot end well, as far as it is known how many edges and vertices there are."""
+        """Refuse an ingest that cannot succeed, by the counts of edges and vertices known before reading."""
         num_edges, num_vertices = getattr(source, "num_edges", None) or 0, known or 0
         ids = 8 * num_vertices if self._reordered else 0
         stored = num_edges * (2 if self.settings.undirected else 1)
@@ -263,13 +261,13 @@ class IngestBudget:
     def check_spooled(
         self, spooled_bytes: int, num_read: int, num_vertices: int, numbering: Numbering, *, arrays_bytes: int
     ) -> None:
-        """The same when all edges were read: ``spooled_bytes`` of them lie on disk, and so much of arrays."""
+        """The same check when all edges were read: ``spooled_bytes`` and ``arrays_bytes`` are on disk."""
         stored = num_read * (2 if self.settings.undirected else 1)
-        if not self._reordered:  # repeats are gone from what was sorted; the last run is in memory still
+        if not self._reordered:  # sorted runs have no repeats; the last run is still in memory
             most = spooled_bytes + self.shares(num_vertices).spool // 3
             stored = min(stored, most // record_bytes(self.weighted))
         names = int(getattr(numbering, "scratch_bytes", 0))
-        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, Dense) else 0)
+        ids = names or (8 * num_vertices if self._reordered or not isinstance(numbering, DenseIds) else 0)
         already = spooled_bytes + names + arrays_bytes
         self._check(EdgeCounts(num_read, stored, num_vertices, ids, names), already)
 
@@ -291,8 +289,8 @@ class IngestBudget:
         check_space(self.folder, space, already)
 
 
-def too_many_ids(error: TableFullError, settings: IngestSettings, resident: int, held: Held) -> ConfigError:
-    """The refusal of ids that do not fit into their part of the memory, with a limit that is enough for all."""
+def too_many_ids(error: IdTableFullError, settings: IngestSettings, resident: int, held: ReaderMemory) -> ConfigError:
+    """The error for ids that exceed their part of the memory, with a limit that is enough."""
     memory_bytes, order_bytes = settings.memory_bytes, 0
     if settings.reorder != "none":
         order_bytes = BYTES_PER_VERTEX * error.num_ids

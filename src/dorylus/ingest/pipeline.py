@@ -1,9 +1,7 @@
-"""The whole of an ingest: edges are spooled, sorted and written as CSR, in both directions where they have one.
+"""The stages of an ingest: edges are read, sorted and written as CSR, for directed graphs in both directions.
 
-The second direction needs no second reading: while the first is written, its edges go, turned round, to a second sort.
-Where vertices are to have another order, edges wait in a scratch file until their degrees are known.
-
-Sorted edges as the arrays of a CSR, written as they come.
+The second direction needs no second reading: while the first is written, its edges go reversed to a second sort. For
+a new vertex order, edges stay in a scratch file until the degrees are known.
 """
 
 from collections.abc import Iterator
@@ -19,29 +17,29 @@ from dorylus.errors import DataError, GraphError, given
 from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
 from dorylus.ingest.attributes import Attributes
 from dorylus.ingest.batches import EdgeSource, Numbering
-from dorylus.ingest.budget import BLOCK_EDGES, NOTHING_HELD, IngestBudget, IngestShares, too_many_ids
-from dorylus.ingest.ids import Dense, TableFullError
-from dorylus.ingest.progress import IngestProgress, Tell, silent
-from dorylus.ingest.scratch import PairSpool
+from dorylus.ingest.budget import BLOCK_EDGES, NO_READER_MEMORY, IngestBudget, IngestShares, too_many_ids
+from dorylus.ingest.edge_reading import EdgeSink, PeekedBatches, VertexBound, read_edges
+from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.reordering import InputOrder, Reordered, degree_order, original_id, write_ids
+from dorylus.ingest.scratch import EdgeScratch
 from dorylus.ingest.settings import IngestSettings
-from dorylus.ingest.spool import Bound, EdgeSink, Read, spool
-from dorylus.ingest.vertex_order import AsGiven, Reordered, called, degree_order, write_ids
 from dorylus.process_memory import resident_bytes
+from dorylus.progress import StageProgress, Tell, silent
 
-STEP = 1 << 20  # vertices whose offsets are made at a time
+STEP = 1 << 20  # vertices whose offsets are computed at a time
 
 
 class CsrWriter:
-    """Writes ``indptr``, ``indices`` and perhaps weights as edges come."""
+    """Writes ``indptr``, ``indices`` and optional weights from sorted blocks of edges."""
 
     def __init__(self, indptr: ArrayWriter, indices: ArrayWriter, weight: ArrayWriter | None) -> None:
         self._indptr, self._indices, self._weight = indptr, indices, weight
-        self._begun = 0  # rows whose first entry is known
-        self._last = -1  # row of an edge
+        self._begun = 0  # rows whose offset is written
+        self._last = -1  # row of the last edge
         self.num_edges = self.num_filled = 0  # rows that have an edge
 
     def write(self, rows: IdArray, columns: IdArray, weight: FloatArray | None) -> None:
-        """Appends edges, which follow the ones before in order of (row, column)."""
+        """Append edges, which follow the earlier ones in order of (row, column)."""
         if not rows.size:
             return
         self._begin_rows(int(rows[-1]) + 1, rows)
@@ -54,7 +52,7 @@ class CsrWriter:
         self._last = int(rows[-1])
 
     def finish(self, num_vertices: int) -> None:
-        """Writes the rows that no edge came for."""
+        """Write the offsets of the last rows, which have no edge."""
         self._begin_rows(num_vertices, np.empty(0, np.int32))
         self._indptr.write(np.array([self.num_edges], np.int64))
 
@@ -67,7 +65,7 @@ class CsrWriter:
 
 @contextmanager
 def csr_arrays(folder: NewFolder, num_vertices: int, *, weighted: bool, prefix: str = "") -> Iterator[CsrWriter]:
-    """A writer of the arrays ``indptr``, ``indices`` and perhaps ``edge_weight``, with a prefix to their names."""
+    """A writer of the arrays ``indptr``, ``indices`` and optional ``edge_weight``, their names prefixed."""
     with ExitStack() as files:
         indptr = files.enter_context(folder.array(f"{prefix}indptr", "<i8"))
         indices = files.enter_context(folder.array(f"{prefix}indices", "<i4"))
@@ -78,27 +76,27 @@ def csr_arrays(folder: NewFolder, num_vertices: int, *, weighted: bool, prefix: 
 
 
 MANY_VERTICES, MOST_PER_EDGE = 10_000_000, 100
-"""More vertices than the first, and than the second for every edge, are not taken from the largest id alone."""
+"""More vertices than the first, and than the second per edge, are not inferred from the largest id alone."""
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest wrote."""
+    """The result of an ingest: counts, and remarks on its input."""
 
     num_vertices: int
     num_edges: int
     num_read: int
     weighted: bool = False
     perhaps_heading: tuple[str, str] | None = None
-    """The names of a text's first line, where they have no other edge: it may be a heading that was taken for one."""
+    """The names of a text's first line if they have no other edge: it may be a header that was read as an edge."""
     num_alone: int = 0
-    """At least so many vertices have no edge, where nothing but the largest id says how many vertices there are."""
+    """A lower bound of the vertices without edges, if the number of vertices is inferred from the largest id."""
     num_files: int | None = None
-    """How many files the edges were read from; None where they were in memory."""
+    """The number of files of edges; None for edges in memory."""
     left_out: tuple[Path, ...] = ()
-    """Files that hold no edge."""
+    """Files without edges."""
     unchecked: tuple[Path, ...] = ()
-    """Parquet files without checksums of their pages: damage to these files cannot be seen."""
+    """Parquet files without page checksums: damage to them cannot be detected."""
 
 
 def ingest(
@@ -110,13 +108,13 @@ def ingest(
     *,
     ids_bytes: int = 0,
 ) -> Ingested:
-    """Writes the edges of ``source`` as a store: whole or, after any error, not at all.
+    """Write the edges of ``source`` as a store, atomically.
 
-    ``ids_bytes`` of the memory are left to the numbering.
+    ``ids_bytes`` is the numbering's share of the memory.
     """
     attributes = Attributes.open(settings)
     known = _known_vertices(attributes, settings, numbering)
-    held, resident = getattr(source, "held", NOTHING_HELD), max(resident_bytes(), attributes.resident_bytes)
+    held, resident = getattr(source, "held", NO_READER_MEMORY), max(resident_bytes(), attributes.resident_bytes)
     ids_for = None if getattr(numbering, "fixed", False) else getattr(numbering, "bytes_for", None)
     budget = partial(
         IngestBudget,
@@ -127,64 +125,62 @@ def ingest(
         held=held,
         ids_for=ids_for,
     )
-    budget(folder=Path(), weighted=False).shares(known or 0)  # too little memory is told before a folder is made
+    budget(folder=Path(), weighted=False).shares(known or 0)  # refuse too little memory before a folder is created
     with new_folder(store, STORE, overwrite=settings.overwrite) as folder:
-        read = Read.of(source)
-        on_its_way = _Ingest(
-            folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell
-        )
-        on_its_way.budget.check_before(source, known)
+        read = PeekedBatches.of(source)
+        running = _Ingest(folder, settings, budget(folder=folder.path, weighted=read.weighted), read, attributes, tell)
+        running.budget.check_before(source, known)
         folder.facts.update(name=settings.name or Path(str(store)).name, directed=not settings.undirected)
         try:
-            return on_its_way.run(source, numbering, known)
-        except TableFullError as error:
+            return running.run(source, numbering, known)
+        except IdTableFullError as error:
             raise too_many_ids(error, settings, resident, held) from error
 
 
 def _known_vertices(attributes: Attributes, settings: IngestSettings, numbering: Numbering) -> int | None:
-    """How many vertices there are, as far as it is known before the edges are read."""
-    rows, asked = attributes.num_vertices(), settings.num_vertices
-    if rows is not None and asked is not None and rows != asked:
+    """The number of vertices, if it is known before the edges are read."""
+    rows, requested = attributes.num_vertices(), settings.num_vertices
+    if rows is not None and requested is not None and rows != requested:
         raise DataError(
-            f"{given('num_vertices', asked)}, but {attributes.told}. Leave {given('num_vertices')} out, or give a row "
-            "for every vertex."
+            f"{given('num_vertices', requested)}, but {attributes.rows_statement}. Leave {given('num_vertices')} out, "
+            "or give a row for every vertex."
         )
-    known, listed = rows if asked is None else asked, numbering.num_vertices
+    known, listed = rows if requested is None else requested, numbering.num_vertices
     if known is not None and known != listed and getattr(numbering, "fixed", False):
         other = f"{given('num_vertices', known)}. Leave {given('num_vertices')} out."
-        if attributes.told:
-            other = f"{attributes.told}. Give an id for every row, in their order."
+        if attributes.rows_statement:
+            other = f"{attributes.rows_statement}. Give an id for every row, in their order."
         raise DataError(f"the list of vertices has {listed:,} ids, but {other}")
     return known
 
 
 @dataclass
 class _Ingest:
-    """One ingest on its way."""
+    """A running ingest."""
 
     folder: NewFolder
     settings: IngestSettings
     budget: IngestBudget
-    read: Read
+    read: PeekedBatches
     attributes: Attributes
     tell: Tell
     num_filled: int = 0
-    """How many vertices have edges, those with in-edges and with out-edges counted apart."""
+    """The number of vertices with in-edges plus the number with out-edges."""
 
     def run(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
-        """Writes all but the manifest; ``known`` is how many vertices there are, where that is known by now."""
-        way = self._as_given if self.settings.reorder == "none" else self._reordered
+        """Write all but the manifest; ``known`` is the number of vertices, if it is known before reading."""
+        write = self._in_input_order if self.settings.reorder == "none" else self._reordered
         try:
-            return way(source, numbering, known)
+            return write(source, numbering, known)
         except WeightClash as clash:
-            raise self._refusal(clash, numbering, of_files=hasattr(source, "strings")) from clash
+            raise self._clash_error(clash, numbering, of_files=hasattr(source, "strings")) from clash
 
-    def _refusal(self, clash: WeightClash, numbering: Numbering, *, of_files: bool) -> GraphError:
+    def _clash_error(self, clash: WeightClash, numbering: Numbering, *, of_files: bool) -> GraphError:
         ends, arrow, turn = (clash.column, clash.row), "->", ""
-        if self.settings.undirected:  # the sort may have turned it round
+        if self.settings.undirected:  # the sort may have reversed it
             ends, arrow = (min(ends), max(ends)), "-"
             turn = f"pass {given('undirected', False)} if direction matters, "
-        source, destination = (called(numbering, int(end)) for end in ends)
+        source, destination = (original_id(numbering, int(end)) for end in ends)
         columns = f"or, if the third column is no weight, leave it out by {given('columns', (0, 1))}"
         keep = f"keep them all by {given('drop_duplicates', False)}"
         return GraphError(
@@ -192,71 +188,71 @@ class _Ingest:
             f"float32. Merge repeated edges first, {turn}{f'{keep}, {columns}' if of_files else f'or {keep}'}."
         )
 
-    def _as_given(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
+    def _in_input_order(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         shares = self.budget.shares(0)
-        if known is not None:  # bad rows come early
-            self._write_vertices(known, AsGiven())
+        if known is not None:  # so that errors in rows come early
+            self._write_vertices(known, InputOrder())
         with self._sort(shares.spool, first=True) as sort:
             num_read = self._spool(source, numbering, sort, known)
             count = self._count(numbering, known, num_read)
             self._check_spooled(sort.spooled_bytes, num_read, count, numbering)
             num_edges = self._write_edges(sort, shares, count, num_read)
         if known is None:
-            self._write_vertices(count, AsGiven())
-        self._write_ids(numbering, count, AsGiven())
+            self._write_vertices(count, InputOrder())
+        self._write_ids(numbering, count, InputOrder())
         return self._made(count, num_edges, num_read, known)
 
     def _reordered(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
-        with PairSpool(self.folder.path, weighted=self.read.weighted) as pairs:
+        with EdgeScratch(self.folder.path, weighted=self.read.weighted) as pairs:
             num_read = self._spool(source, numbering, pairs, known)
             count = self._count(numbering, known, num_read)
             self._check_spooled(pairs.num_bytes, num_read, count, numbering)
             shares = self.budget.shares(count)
-            old = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
-            order = Reordered(old, shares.spool, self.folder.path)
-            self._write_vertices(count, order)
-            self._write_ids(numbering, count, order)
+            order = degree_order(pairs, count, self.tell, loops=not self.settings.drop_self_loops)
+            reordered = Reordered(order, shares.spool, self.folder.path)
+            self._write_vertices(count, reordered)
+            self._write_ids(numbering, count, reordered)
             try:
                 with self._sort(shares.spool, first=True) as sort:
-                    self._renumber(pairs, order, sort)
+                    self._renumber(pairs, reordered, sort)
                     pairs.close()
                     num_edges = self._write_edges(sort, shares, count, num_read)
             except WeightClash as clash:
-                raise WeightClash(old[clash.row], old[clash.column], clash.first, clash.second) from clash
+                raise WeightClash(order[clash.row], order[clash.column], clash.first, clash.second) from clash
         return self._made(count, num_edges, num_read, known)
 
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: EdgeSink, known: int | None) -> int:
-        bound = None if known is None else Bound(known, self.attributes.told)
-        return spool(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+        bound = None if known is None else VertexBound(known, self.attributes.rows_statement)
+        return read_edges(self.read, numbering, sink, bound, source.total_bytes, self.tell)
 
     def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
         written = sum(entry["bytes"] for entry in self.folder.entries.values())
         self.budget.check_spooled(spooled_bytes, num_read, count, numbering, arrays_bytes=written)
 
     def _count(self, numbering: Numbering, known: int | None, num_read: int) -> int:
-        """How many vertices there are; refused where hardly one of very many has an edge, and nothing asks for them."""
+        """The number of vertices; refused if it is inferred from the largest id and nearly all would have no edge."""
         if known is not None:
             return known
         count = numbering.num_vertices
-        if isinstance(numbering, Dense) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
+        if isinstance(numbering, DenseIds) and count > max(MANY_VERTICES, MOST_PER_EDGE * num_read):
             raise DataError(
                 f"the largest id is {count - 1:,}, but there are {num_read:,} edges: nearly all vertices would have "
-                f"none. Number those that occur by {given('ids', 'map')}, mend the id if it is wrong, or ask for all "
-                f"vertices by {given('num_vertices', count)}."
+                f"none. Number those that occur by {given('ids', 'map')}, correct the id if it is wrong, or request "
+                f"all vertices by {given('num_vertices', count)}."
             )
         return count
 
-    def _renumber(self, pairs: PairSpool, order: Reordered, sort: EdgeSort) -> None:
+    def _renumber(self, pairs: EdgeScratch, order: Reordered, sort: EdgeSort) -> None:
         done = 0
         for rows, columns, weight in pairs.blocks():
-            sort.add(order.place[rows], order.place[columns], weight)
+            sort.add(order.new_numbers[rows], order.new_numbers[columns], weight)
             done += rows.size
-            self.tell(IngestProgress("renumbering edges", done, pairs.num_edges, "edges"))
+            self.tell(StageProgress("renumbering edges", done, pairs.num_edges, "edges"))
 
-    def _write_vertices(self, count: int, order: AsGiven | Reordered) -> None:
+    def _write_vertices(self, count: int, order: InputOrder | Reordered) -> None:
         self.folder.facts.update(self.attributes.write(self.folder, count, order, self.tell))
 
-    def _write_ids(self, numbering: Numbering, count: int, order: AsGiven | Reordered) -> None:
+    def _write_ids(self, numbering: Numbering, count: int, order: InputOrder | Reordered) -> None:
         write_ids(self.folder, numbering, count, order)
 
     def _made(self, num_vertices: int, num_edges: int, num_read: int, known: int | None) -> Ingested:
@@ -266,7 +262,7 @@ class _Ingest:
         return Ingested(num_vertices, num_edges, num_read, self.read.weighted, num_alone=alone)
 
     def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
-        """A sort that mends the edges when it is the first; the second gets them as they are to be."""
+        """A sort; the first adds reverse edges and drops repeats and self loops, the second gets the final edges."""
         return EdgeSort(
             self.folder.path,
             memory_bytes,
@@ -277,14 +273,14 @@ class _Ingest:
         )
 
     def _write_edges(self, sort: EdgeSort, shares: IngestShares, num_vertices: int, num_read: int) -> int:
-        """Writes the edges in all directions that they have; how many there are in one."""
+        """Write the edges by destination and, if directed, by source; returns the number per direction."""
         merge = shares.merge
         if self.settings.undirected:
             return self._write_csr(sort, merge, num_vertices, "writing edges", 2 * num_read)
-        with self._sort(shares.transpose, first=False) as turned:
-            num_edges = self._write_csr(sort, merge, num_vertices, "writing in-edges", num_read, turned)
+        with self._sort(shares.transpose, first=False) as reversed_sort:
+            num_edges = self._write_csr(sort, merge, num_vertices, "writing in-edges", num_read, reversed_sort)
             sort.close()
-            return self._write_csr(turned, merge, num_vertices, "writing out-edges", num_edges, prefix="out.")
+            return self._write_csr(reversed_sort, merge, num_vertices, "writing out-edges", num_edges, prefix="out.")
 
     def _write_csr(
         self,
@@ -293,16 +289,18 @@ class _Ingest:
         num_vertices: int,
         stage: str,
         expected: int,
-        turned: EdgeSort | None = None,
+        reversed_sort: EdgeSort | None = None,
         prefix: str = "",
     ) -> int:
         weighted = self.read.weighted
         with csr_arrays(self.folder, num_vertices, weighted=weighted, prefix=prefix) as writer:
             for rows, columns, weight in sort.sorted(memory_bytes, BLOCK_EDGES):
                 writer.write(rows, columns, weight)
-                if turned is not None:
-                    turned.add(columns, rows, weight)
-                self.tell(IngestProgress(stage, writer.num_edges, expected, "edges"))
-            self.tell(IngestProgress(stage, writer.num_edges, writer.num_edges, "edges"))  # repeats were counted in
+                if reversed_sort is not None:
+                    reversed_sort.add(columns, rows, weight)
+                self.tell(StageProgress(stage, writer.num_edges, expected, "edges"))
+            self.tell(
+                StageProgress(stage, writer.num_edges, writer.num_edges, "edges")
+            )  # the expected number included repeats
         self.num_filled += writer.num_filled
         return writer.num_edges

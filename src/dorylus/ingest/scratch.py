@@ -1,9 +1,4 @@
-"""Bytes kept on disk for a while, in a file without a name that vanishes with the process.
-
-Edges kept on disk as they were read, until it is known which numbers their ends are to have.
-
-Names kept on disk in the order of their numbers, in files without a name that vanish with the process.
-"""
+"""Scratch files for bytes, edges and names: unlinked at once, so that they vanish with the process."""
 
 import os
 import tempfile
@@ -22,44 +17,44 @@ SYNC_BYTES = 32 << 20
 BUFFER_BYTES = 1 << 20
 
 
-class SpoolFile:
-    """A file that is written and read anywhere, of which the page cache keeps little; a full disk is an OSError."""
+class ScratchFile:
+    """A file for random reads and writes that keeps the page cache small; a full disk is an OSError."""
 
     def __init__(self, folder: Path) -> None:
         descriptor, name = tempfile.mkstemp(prefix=".dorylus-", dir=folder)
-        os.unlink(name)  # at once: a process that is killed leaves nothing
+        os.unlink(name)  # at once: a killed process leaves no file
         self._descriptor = descriptor
         self._buffer = bytearray()
         self._appended = self._unsynced = 0
         self.close = weakref.finalize(self, os.close, descriptor)
 
     def append(self, data: bytes | memoryview) -> None:
-        """Add bytes at the end of those that were added."""
+        """Append bytes, buffered."""
         self._buffer += data
         if len(self._buffer) >= BUFFER_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is still in memory."""
+        """Write the buffer to the file."""
         rest = bytes(self._buffer)
         self._buffer.clear()
         self.write(rest, self._appended)
         self._appended += len(rest)
 
     def write(self, data: bytes | memoryview, begin: int) -> None:
-        """Put bytes from ``begin`` on."""
+        """Write bytes at offset ``begin``."""
         rest = memoryview(data)
         while rest:
             count = os.pwrite(self._descriptor, rest, begin)
             begin, rest = begin + count, rest[count:]
             self._unsynced += count
         if self._unsynced >= SYNC_BYTES:
-            os.fdatasync(self._descriptor)  # pages that are not on disk yet cannot be dropped
+            os.fdatasync(self._descriptor)  # dirty pages cannot be dropped
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             self._unsynced = 0
 
     def read(self, begin: int, count: int) -> bytes:
-        """``count`` bytes from ``begin`` on."""
+        """Read ``count`` bytes at offset ``begin``."""
         first, parts = begin, []
         while count > 0:
             part = os.pread(self._descriptor, count, begin)
@@ -77,34 +72,34 @@ class SpoolFile:
         self.close()
 
 
-class PairSpool:
-    """Takes edges as a sort does, and gives them back as often as asked, in the order and the blocks they came in."""
+class EdgeScratch:
+    """An edge sink that returns its edges in the order and blocks in which they were added, any number of times."""
 
     def __init__(self, folder: Path, *, weighted: bool) -> None:
-        self._file = SpoolFile(folder)
+        self._file = ScratchFile(folder)
         self._types = ("<i4", "<i4", "<f4") if weighted else ("<i4", "<i4")
         self._counts: list[int] = []
 
     @property
     def num_bytes(self) -> int:
-        """What they take on disk, where all of them are now."""
+        """The bytes of all edges on disk; flushes the buffer."""
         self._file.flush()
         return 4 * len(self._types) * self.num_edges
 
     @property
     def num_edges(self) -> int:
-        """How many were added."""
+        """The number of edges added."""
         return sum(self._counts)
 
     def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None = None) -> None:
-        """Adds the edges (rows[e], columns[e]), with weights where all have them."""
+        """Add the edges (rows[e], columns[e]) with their weights, if the input has any."""
         for values in (rows, columns, weights):
             if values is not None:
                 self._file.append(np.ascontiguousarray(values).view(np.uint8).data)
         self._counts.append(rows.size)
 
     def blocks(self) -> Iterator[EdgeBlock]:
-        """All edges."""
+        """All edges, block by block."""
         self._file.flush()
         begin = 0
         for count in self._counts:
@@ -114,7 +109,7 @@ class PairSpool:
             begin += len(raw)
 
     def close(self) -> None:
-        """Gives the disk space back."""
+        """Release the disk space."""
         self._file.close()
 
     def __enter__(self) -> Self:
@@ -128,12 +123,12 @@ BLOCK_NAMES = 1 << 16
 BLOCK_BYTES = 8 << 20
 
 
-class TokenSpool:
-    """Names in the order they were added."""
+class NameScratch:
+    """Names in the order in which they were added."""
 
     def __init__(self, folder: Path | None = None) -> None:
         folder = Path(tempfile.gettempdir()) if folder is None else folder
-        self._bytes, self._ends = SpoolFile(folder), SpoolFile(folder)
+        self._bytes, self._ends = ScratchFile(folder), ScratchFile(folder)
         self._count = self._num_bytes = 0
 
     def __len__(self) -> int:
@@ -141,12 +136,12 @@ class TokenSpool:
 
     @property
     def num_bytes(self) -> int:
-        """What names and their places take on disk, where all of them are now."""
+        """The bytes of names and offsets on disk; flushes the buffers."""
         self._flush()
         return self._num_bytes + 8 * self._count
 
     def append(self, names: Tokens) -> None:
-        """Add names at the end."""
+        """Append names."""
         if not len(names):
             return
         begin, end = int(names.offsets[0]), int(names.offsets[-1])
@@ -156,17 +151,17 @@ class TokenSpool:
         self._count += len(names)
 
     def blocks(self) -> Iterator[Tokens]:
-        """All names, some at a time."""
+        """All names, block by block."""
         self._flush()
         begin = 0
         for first in range(0, self._count, BLOCK_NAMES):
             raw = self._ends.read(8 * first, 8 * min(BLOCK_NAMES, self._count - first))
             offsets = np.concatenate([[begin], np.frombuffer(raw, "<i8")]).astype(np.int64)
-            yield from self._cut(offsets)
+            yield from self._pieces(offsets)
             begin = int(offsets[-1])
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Release the disk space."""
         self._bytes.close()
         self._ends.close()
 
@@ -174,8 +169,8 @@ class TokenSpool:
         self._bytes.flush()
         self._ends.flush()
 
-    def _cut(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Tokens]:
-        """The names between offsets, in pieces of bounded size unless one name is longer."""
+    def _pieces(self, offsets: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Iterator[Tokens]:
+        """The names between offsets, in pieces of at most BLOCK_BYTES unless one name is longer."""
         first, last = 0, len(offsets) - 1
         while first < last:
             fitting = int(np.searchsorted(offsets, offsets[first] + BLOCK_BYTES, side="right")) - 1

@@ -1,17 +1,17 @@
-"""What an ingest may be told."""
+"""The settings of an ingest."""
 
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from dorylus.errors import ConfigError, given, unknown_name
-from dorylus.graph import canonical, feature_dtype
+from dorylus.graph import MAX_VERTICES, parse_feature_dtype
 from dorylus.sizes import parse_bytes
 
 REORDERINGS = ("none", "degree")
 
 Rows = str | PathLike[str] | Any | None
-"""A row a vertex: a file (.npy, .parquet), an array, or none."""
+"""One row per vertex: a file (.npy, .parquet), an array, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +20,13 @@ class IngestSettings:
 
     - ``undirected``: store the reverse of every edge too. A directed store also lists the out-edges of every vertex.
     - ``drop_duplicates``: store every edge once; one given with two weights is refused.
-    - ``drop_self_loops``: leave out edges from a vertex to itself.
-    - ``reorder``: "degree" numbers the vertices anew, most edges first; the store keeps what they were called.
-    - ``memory``: what the process may take, page cache and all: a number of bytes, "4GiB", "800MB".
-    - ``num_vertices``: left out, as many as features or labels have rows, or else as the edges name.
-    - ``features``, ``labels``: files or arrays with a row a vertex. ``train``, ``val``, ``test``: the same with the
-      numbers of the vertices of each split, or with a bool a vertex; nobody is trained on and in another split.
-    - ``feature_dtype``: "float16" rounds features to half the bytes; one that is too large for it is refused.
+    - ``drop_self_loops``: drop edges from a vertex to itself.
+    - ``reorder``: "degree" renumbers the vertices by degree, highest first; the store keeps their ids.
+    - ``memory``: the memory limit of the process, page cache included: a number of bytes, "4GiB", "800MB".
+    - ``num_vertices``: left out, the number of rows of features or labels, or else as many as the edges name.
+    - ``features``, ``labels``: files or arrays with one row per vertex. ``train``, ``val``, ``test``: files or arrays
+      with the vertex numbers of each split, or one bool per vertex; no training vertex is in another split.
+    - ``feature_dtype``: "float16" rounds features to half the bytes; a value too large for float16 is refused.
     - ``name``: left out, the name of the store's folder.
     - ``overwrite``: replace a store that is there already.
     """
@@ -48,19 +48,18 @@ class IngestSettings:
 
     def __post_init__(self) -> None:
         parse_bytes(self.memory)
-        feature_dtype(self.feature_dtype)
+        parse_feature_dtype(self.feature_dtype)
         if self.reorder not in REORDERINGS:
             raise ConfigError(unknown_name("vertex order", self.reorder, REORDERINGS))
-        if self.num_vertices is not None and not 0 <= self.num_vertices <= canonical.MAX_VERTICES:
+        if self.num_vertices is not None and not 0 <= self.num_vertices <= MAX_VERTICES:
             raise ConfigError(
-                f"{given('num_vertices', self.num_vertices)}: a graph has from 0 to {canonical.MAX_VERTICES:,} "
-                "vertices. Give "
-                "their number, or leave it out to have as many as the files name."
+                f"{given('num_vertices', self.num_vertices)}: a graph has from 0 to {MAX_VERTICES:,} vertices. Give "
+                "their number, or leave it out to use as many as the files name."
             )
 
     @property
     def memory_bytes(self) -> int:
-        """What the process may take."""
+        """The memory limit of the process."""
         return parse_bytes(self.memory)
 
     @property
@@ -70,6 +69,6 @@ class IngestSettings:
 
     @property
     def rows(self) -> list[str]:
-        """Which settings give something about every vertex, by its place or number."""
+        """The names of the settings that hold data per vertex."""
         names = ("features", "labels", "train", "val", "test")
         return [name for name in names if getattr(self, name) is not None]

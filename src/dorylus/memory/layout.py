@@ -1,12 +1,9 @@
-"""A way to hold a run's matrices, and what that comes to.
-
-The shape of a graph as far as memory depends on it.
-"""
+"""What the memory model works with: the sizes of a graph, a layout of a run's matrices, and the bytes that result."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-from dorylus.graph import Graph, SparseFeatures, is_elsewhere, open_out_edges
+from dorylus.graph import Graph, SparseFeatures, is_remote, open_out_edges
 from dorylus.saga import Plan
 from dorylus.servers import SpillPolicy
 
@@ -14,7 +11,7 @@ FLOAT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class GraphSizes:
     """The sizes of a graph that memory depends on."""
 
     vertices: int
@@ -24,16 +21,16 @@ class Shape:
     directed: bool
     weighted: bool
     self_loops: bool  # whether some layer adds them
-    turned: bool = False  # whether out-edges are not stored, and have to be made in memory
+    turned: bool = False  # whether out-edges are not stored, and must be made in memory
     sparse_bytes: int | None = None  # of features that are stored sparse
-    edges_in_files: bool = True  # whether there is a store here that they are read from
+    edges_in_files: bool = True  # whether they are read from a store on this machine
     features_in_files: bool = True
     feature_item: int = FLOAT  # bytes of a stored feature
 
     @classmethod
-    def of(cls, graph: Graph, plan: Plan) -> "Shape":
-        """Those of a graph, for a program."""
-        stored = graph.store is not None and not is_elsewhere(graph.store)
+    def of(cls, graph: Graph, plan: Plan) -> "GraphSizes":
+        """The sizes of a graph, for a program."""
+        stored = graph.store is not None and not is_remote(graph.store)
         return cls(
             vertices=graph.num_vertices,
             edges=graph.num_edges,
@@ -66,25 +63,26 @@ class Shape:
 
     @property
     def vertex_bytes(self) -> int:
-        """What is kept of every vertex: order, offsets (with loops, and backward too), loops, scale, label."""
+        """What stays in memory of every vertex: order, offsets (with loops, and backward too), loops, scale, label."""
         offsets = 8 * (1 + self.self_loops * (1 + self.directed))
         return self.vertices * (4 + offsets + 1 + 4 + 8 * self.weighted + 4 * self.label_columns + 4)
 
 
 def _has_out_edges(graph: Graph) -> bool:
-    return graph.store is not None and not is_elsewhere(graph.store) and open_out_edges(graph.store) is not None
+    return graph.store is not None and not is_remote(graph.store) and open_out_edges(graph.store) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryLayout:
-    """A way to hold a run's matrices. ``half``: what is gathered is stored in two bytes.
+    """Where a run's matrices are, and in how many pieces the work is done.
 
-    ``kept``: autograd's graphs are kept in memory from forward to backward. ``rows``: how many rows training needs at
-    each level, and ``edges_into``: how many edges end in them; all at all of them when not given. ``reordered``: rows
-    are not in the graph's own order.
+    ``spill``: which matrices are in files. ``static_blocks``: blocks of columns of the gather that is made once.
+    ``half``: what is gathered is stored in two bytes. ``kept``: autograd's graphs stay in memory from forward to
+    backward. ``rows``: the number of rows that training needs at each level, ``edges_into``: of edges that end in them;
+    None for all of them. ``reordered``: rows are not in the graph's own order.
     """
 
-    holding: SpillPolicy
+    spill: SpillPolicy
     static_blocks: int
     intervals: int
     threads: int
@@ -95,7 +93,7 @@ class MemoryLayout:
     reordered: bool = False
 
     def item(self, narrow: bool) -> int:
-        """The bytes of a number, of those that may be stored in two or of others."""
+        """The bytes of a number; ``narrow``: it may be stored in two."""
         return 2 if narrow and self.half else FLOAT
 
 
@@ -116,5 +114,5 @@ class Figures:
 
     @property
     def peak(self) -> int:
-        """The most that is in memory at once."""
+        """The most bytes in memory at once."""
         return sum(self.resident.values())

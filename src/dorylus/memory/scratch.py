@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dorylus.errors import given
-from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_elsewhere, not_on_a_disk
+from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_remote, not_on_disk
 from dorylus.sizes import format_bytes
 
 
 def scratch_folder(graph: Graph, scratch_dir: str | None, run_dir: str | None) -> str:
-    """The folder that is named, or else the one that the run's folder, or the graph's store, is in.
+    """The folder of the settings, or else the one that contains the run's folder or the graph's store.
 
     Where that is memory and no disk (tmpfs, which /tmp often is), the next one that is on a disk, if there is any.
     """
@@ -20,14 +20,14 @@ def scratch_folder(graph: Graph, scratch_dir: str | None, run_dir: str | None) -
     beside: list[str] = []
     if run_dir is not None:
         beside.append(str(Path(run_dir).resolve().parent))
-    if graph.store is not None and not is_elsewhere(graph.store):
+    if graph.store is not None and not is_remote(graph.store):
         beside.append(str(Path(graph.store).parent))
     return disk_folder(*beside) or (beside or [tempfile.gettempdir()])[0]
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Bytes that a run needs in a folder, and those that are free there; None where there is no such folder.
+    """The bytes that a run needs in a folder, and those free there; None where there is no such folder.
 
     ``in_memory``: the kind of its file system, where that is memory and no disk.
     """
@@ -38,10 +38,10 @@ class Scratch:
     in_memory: str | None = None
 
     @classmethod
-    def of(cls, folder: str, needed: int, *, asked: bool) -> "Scratch":
-        """Looks at the disk. A folder that was not ``asked`` for by name is made with the run's, if need be."""
+    def of(cls, folder: str, needed: int, *, named: bool) -> "Scratch":
+        """The state of the disk. A folder that the settings did not name may not exist yet: the run makes it."""
         place = Path(folder)
-        while not asked and not place.is_dir() and place != place.parent:
+        while not named and not place.is_dir() and place != place.parent:
             place = place.parent
         if not place.is_dir():
             return cls(folder, needed, None)
@@ -49,11 +49,11 @@ class Scratch:
 
     @property
     def problem(self) -> str:
-        """Why it will not do, and the cure; nothing where it will."""
+        """Why the folder cannot be used, and the cure; empty where it can."""
         if self.free is None:
             return f"{given('scratch_dir', self.folder)} is no folder: make it, or name another."
         if self.in_memory is not None and self.needed:
-            return not_on_a_disk(self.folder, self.in_memory)
+            return not_on_disk(self.folder, self.in_memory)
         if self.needed <= self.free:
             return ""
         return (

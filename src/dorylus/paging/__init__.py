@@ -1,8 +1,10 @@
-"""Arrays larger than memory: address space for all of one, memory for the part at hand, a file for the rest.
+"""Arrays larger than memory: address space for all of one, memory for the part in use, a file for the rest.
 
-Code that works on rows of such an array sees an ordinary NumPy array. Whoever runs it says which rows come in before,
-and which may go afterwards. Pages are moved by explicit reads and writes past the page cache, so that the memory in use
-is what this package says it is, and not whatever the kernel has kept.
+Code that works on rows of such an array sees an ordinary NumPy array. Its caller has rows read before, and dropped
+afterwards. Pages are moved by explicit reads and writes past the page cache, so that the memory in use is what this
+package counts, and not what the kernel has kept.
+
+The package knows no graph, no plan and no limit: stores, shards and graph servers all move their pages with it.
 """
 
 from dorylus.paging.block_file import BlockFile, BlockSums, FileState, ReadOnlyFile, ScratchFile, changed, damaged

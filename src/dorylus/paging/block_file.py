@@ -1,12 +1,11 @@
-"""Files moved page by page, past the page cache where the file system can do that, each read checked.
+"""Files read and written page by page, past the page cache where the file system allows it, each read checked.
 
-Where there is no way past the cache, it is told to forget what went through it. A read gives as many bytes as the file
-has there. Its checksum is compared when a part is first read, after any change of the file, and at every eighth read:
-at each one it would cost more than two percent of an epoch (docs/decisions/0020-checked-reads.md).
+Where it does not, the kernel is advised to drop what went through the cache. A read returns as many bytes as the file
+has there, or fails. Its checksum is compared when a part is first read, after any change of the file, and at every
+eighth read: at each one it would cost more than two percent of an epoch (docs/decisions/0020-checked-reads.md).
 
-The checksums of a file's blocks, as they were when it was written.
-
-What a file was like when it was opened, and whether it still is.
+:class:`BlockSums` are the checksums of a file's blocks when it was written, :class:`FileState` is what the file was
+like when it was opened.
 """
 
 import errno
@@ -30,7 +29,7 @@ Buffer = bytes | memoryview | Bytes
 
 
 def damaged(name: str, wrong: tuple[int, int]) -> DataError:
-    """The sentence for a file that has a block which was not written so."""
+    """The error for a file with a block that differs from what was written."""
     return DataError(
         f"{name} is damaged: its bytes from {wrong[0]:,} to {wrong[1]:,} are not those that were written, by their "
         "checksum. Copy or ingest the store again, and check the disk it is on."
@@ -48,35 +47,35 @@ class BlockSums:
         """The bytes of a block; the last may have fewer."""
         return self._block
 
-    def first_wrong(self, found: Buffer, offset: int) -> tuple[int, int] | None:
-        """Where the first block begins and ends that was not written so; whole blocks, from an offset on."""
+    def first_wrong(self, content: Buffer, offset: int) -> tuple[int, int] | None:
+        """Where the first block that differs from what was written begins and ends; whole blocks, from an offset on."""
         first = offset // self._block
-        sums = crc32_blocks(found, self._block)
+        sums = crc32_blocks(content, self._block)
         differ = np.flatnonzero(sums != self._sums[first : first + sums.size])
         return None if not differ.size else self._range(first + int(differ[0]))
 
-    def check(self, found: Bytes, offset: int, more: Callable[[int, int], Bytes], name: str) -> None:
-        """Refuse bytes, read from an offset on, that were not written so.
+    def check(self, content: Bytes, offset: int, more: Callable[[int, int], Bytes], name: str) -> None:
+        """Refuse bytes, read from an offset on, that differ from what was written.
 
         ``more(begin, end)`` reads others, where a block begins before them or ends behind them.
         """
-        end = offset + found.size
+        end = offset + content.size
         begin = min(-(-offset // self._block) * self._block, end)  # of the first whole block
         stop = max(begin, end if end == self._size else end // self._block * self._block)
-        wrong = self.first_wrong(found[begin - offset : stop - offset], begin) if begin < stop else None
+        wrong = self.first_wrong(content[begin - offset : stop - offset], begin) if begin < stop else None
         parts = {part // self._block for part, is_part in ((offset, offset < begin), (end - 1, stop < end)) if is_part}
         for block in parts:
-            if not self._is_right(found, offset, block, more):
+            if not self._is_right(content, offset, block, more):
                 wrong = wrong or self._range(block)
         if wrong is not None:
             raise damaged(name, wrong)
 
-    def _is_right(self, found: Bytes, offset: int, block: int, more: Callable[[int, int], Bytes]) -> bool:
+    def _is_right(self, content: Bytes, offset: int, block: int, more: Callable[[int, int], Bytes]) -> bool:
         """Whether a block of which some bytes were read is as it was written."""
         begin, end = self._range(block)
-        near, far = max(begin, offset), min(end, offset + found.size)
+        near, far = max(begin, offset), min(end, offset + content.size)
         total = crc32(more(begin, near)) if begin < near else 0
-        total = crc32(found[near - offset : far - offset], total)
+        total = crc32(content[near - offset : far - offset], total)
         if far < end:
             total = crc32(more(far, end), total)
         return total == int(self._sums[block])
@@ -95,8 +94,8 @@ class FileState(NamedTuple):
     """Which file it is, how long, and when it was last written to.
 
     ``ctime_ns`` cannot be set back. It also moves when the number of names (``links``), the owner or the permissions
-    change (``owned``): where one of those explains it, the content has to be looked at; where none does, it may have
-    been another in between.
+    change (``owned``): where one of those explains it, the content has to be checked; where none does, the content may
+    have been another in between.
     """
 
     device: int
@@ -110,10 +109,10 @@ class FileState(NamedTuple):
     @classmethod
     def of(cls, file: int | str | os.PathLike[str]) -> "FileState":
         """As it is now; ``file``: a descriptor, or a path."""
-        found = os.stat(file)
-        owned = found.st_uid, found.st_gid, found.st_mode
+        status = os.stat(file)
+        owned = status.st_uid, status.st_gid, status.st_mode
         return cls(
-            found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_nlink, owned
+            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_nlink, owned
         )
 
     def explains(self, now: "FileState") -> bool:
@@ -139,11 +138,11 @@ class FileState(NamedTuple):
 
 
 def changed(path: str, what: str) -> DataError:
-    """The sentence for a file that is not what it was."""
+    """The error for a file that is not what it was."""
     return DataError(f"{path} {what} while it was in use. {CURE}")
 
 
-MOST = 1 << 26  # moved by one call
+MOST = 1 << 26  # bytes read or written by one call
 EVERY = 8  # of so many moves of a part, one is compared with its checksum
 
 
@@ -196,7 +195,7 @@ class BlockFile:
             if not count:
                 raise WriteError(f"cannot write to {self.name}: it takes no more bytes. Make room there.")
             if not self._direct:
-                os.fdatasync(self._descriptor)  # a dirty page cannot be forgotten
+                os.fdatasync(self._descriptor)  # a dirty page cannot be dropped
             self._forget(offset + done, count)
             done += count
         if source.size:
@@ -235,24 +234,24 @@ class BlockFile:
     def _part(self, offset: int, count: int) -> _Part:
         return self._parts.setdefault((offset, count), _Part())
 
-    def _compare(self, part: _Part, found: Bytes, offset: int) -> None:
+    def _compare(self, part: _Part, content: Bytes, offset: int) -> None:
         """Refuse bytes that are not those of before."""
-        checksum = crc32(found)
+        checksum = crc32(content)
         if part.checksum is None:
-            self._check_first(found, offset)
+            self._check_first(content, offset)
             part.checksum = checksum
         elif part.checksum != checksum:
-            raise changed(self.name, f"gave other bytes from {offset:,} to {offset + found.size:,} than before")
+            raise changed(self.name, f"gave other bytes from {offset:,} to {offset + content.size:,} than before")
 
-    def _check_first(self, found: Bytes, offset: int) -> None:
-        """Look at bytes that were never read before."""
+    def _check_first(self, content: Bytes, offset: int) -> None:
+        """Check bytes that were never read before."""
 
     def _compare_state(self) -> int:
         """Refuse a file that is not what it was when it was opened; the time of its last change of any kind."""
         return 0
 
     def _leave_direct(self, error: OSError) -> bool:
-        """Go through the page cache from now on, if it is that which was refused; whether to try again.
+        """Go through the page cache from now on, if direct access was refused; returns whether to try again.
 
         Some file systems let a file be opened past the cache and then refuse to move anything; others refuse the rest
         of a move that was cut within a page.
@@ -289,9 +288,9 @@ class ReadOnlyFile(BlockFile):
         self._state.compare(now, self.name)
         return now.ctime_ns
 
-    def _check_first(self, found: Bytes, offset: int) -> None:
+    def _check_first(self, content: Bytes, offset: int) -> None:
         if self._sums is not None:
-            self._sums.check(found, offset, self._more, self.name)
+            self._sums.check(content, offset, self._more, self.name)
 
     def _more(self, begin: int, end: int) -> Bytes:
         """Other bytes of the file, which belong to the same block as some that were read."""
@@ -328,7 +327,7 @@ class ScratchFile(BlockFile):
         super().write_from(source, offset)
 
     def use_again(self, size: int) -> None:
-        """Hold something else from now on, of at least this size."""
+        """Hold another array from now on, of at least this size."""
         self._parts.clear()
         if size > self.size:
             self.size, self.set_aside = size, False
@@ -337,7 +336,7 @@ class ScratchFile(BlockFile):
         try:
             os.posix_fallocate(self._descriptor, 0, max(1, self.size))
         except OSError as error:
-            os.ftruncate(self._descriptor, 0)  # some of it may have been had
+            os.ftruncate(self._descriptor, 0)  # a part may have been set aside
             raise cannot_write(
                 f"{self.name} cannot have {self.size / 2**30:.2f} GiB: {error.strerror}. Make room there, or name "
                 "another folder as scratch_dir.",

@@ -1,4 +1,4 @@
-"""The mover: threads that carry pages between memory and files while others compute."""
+"""Threads that move pages between memory and files while other threads compute."""
 
 import threading
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 THREADS = 2  # enough to keep a disk busy: one reads while the other writes
-WRITES = 4  # under way at most, so that what waits to be written stays small
+WRITES = 4  # at most at a time, so that little memory waits to be written
 
 
 class Moved(NamedTuple):
@@ -16,12 +16,12 @@ class Moved(NamedTuple):
     written: int = 0
 
     def since(self, before: "Moved") -> "Moved":
-        """Those that have come since."""
+        """The bytes since an earlier count."""
         return Moved(self.read - before.read, self.written - before.written)
 
 
 class IoThreads:
-    """Carries out reads and writes. Who writes faster than the disk waits; every wait has a deadline."""
+    """Carries out reads and writes. A caller that writes faster than the disk waits; every wait has a deadline."""
 
     def __init__(self, deadline_s: float = 600.0) -> None:
         self.deadline_s = deadline_s
@@ -32,29 +32,29 @@ class IoThreads:
         self._lock = threading.Lock()
 
     def read(self, work: Callable[[], int]) -> Future[int]:
-        """Have something read, soon; ``work`` gives the number of bytes."""
+        """Start a read; ``work`` carries it out and returns the number of bytes."""
         self.check()
         return self._threads.submit(self._counted, work, reading=True)
 
     def write(self, work: Callable[[], int]) -> None:
-        """Have something written. An error comes up with whoever writes or reads next."""
+        """Start a write; ``work`` returns the number of bytes. The next read or write raises its error."""
         self.check()
         if not self._writes.acquire(timeout=self.deadline_s):
             raise TimeoutError(f"the disk took nothing within deadline_s={self.deadline_s:g}.")
         self._threads.submit(self._write, work)
 
     def count(self, num_bytes: int) -> int:
-        """Count bytes that somebody read for themselves."""
+        """Count bytes that the caller read itself, and return their number."""
         self._add(Moved(read=num_bytes))
         return num_bytes
 
     def check(self) -> None:
-        """Raise what went wrong behind our backs."""
+        """Raise the error of a write that failed."""
         if self._failure is not None:
             raise self._failure
 
     def close(self) -> None:
-        """Finish what was begun, and stop."""
+        """Finish the reads and writes that were started, and stop the threads."""
         self._threads.shutdown()
 
     def _write(self, work: Callable[[], int]) -> None:

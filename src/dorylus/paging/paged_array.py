@@ -3,9 +3,8 @@
 Neighbouring spans share a page where they meet. Such a page is never dropped and, in an array that is written to,
 never moved: two spans that wrote it at different moments would undo each other's work.
 
-A paged float32 array over a file of float16: half the bytes are read, and whoever works on it knows one type.
-
-The pager: makes paged arrays, over files that are there or over scratch that is used again and again.
+A :class:`WidenedArray` presents a file of float16 as float32: half the bytes are read, and kernels read one type. A
+:class:`Pager` makes paged arrays, over files that exist or over scratch files that are reused.
 """
 
 import threading
@@ -26,7 +25,7 @@ from dorylus.progress import ProgressStage, Tell, silent
 
 @dataclass
 class _Span:
-    """What is known of a span. ``busy``: pages are on their way in or out, and nobody may touch them."""
+    """The state of a span. ``busy``: pages are being read or written, and must not be used."""
 
     users: int = 0
     present: bool = False
@@ -36,10 +35,10 @@ class _Span:
 
 
 class PagedArray:
-    """An array whose rows come and go span by span. ``bounds``: the first row of every span, and the end.
+    """An array whose rows are read and dropped span by span. ``bounds``: the first row of every span, and the end.
 
     ``file`` holds the array's bytes from its beginning. One that is read-only is complete; to another, spans are
-    written as they are left.
+    written when they are left.
     """
 
     def __init__(
@@ -48,14 +47,14 @@ class PagedArray:
         dtype: DTypeLike,
         bounds: Sequence[int] | NDArray[np.int64],
         file: BlockFile,
-        mover: IoThreads,
+        io_threads: IoThreads,
         *,
         read_only: bool = False,
     ) -> None:
         row_bytes = np.dtype(dtype).itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        self._window = ReservedMemory(shape[0] * row_bytes)
-        self.array: NDArray[Any] = self._window.array(shape, dtype)
-        self.file, self._mover, self.read_only = file, mover, read_only
+        self._memory = ReservedMemory(shape[0] * row_bytes)
+        self.array: NDArray[Any] = self._memory.array(shape, dtype)
+        self.file, self._io_threads, self.read_only = file, io_threads, read_only
         self._starts = [int(bound) * row_bytes for bound in bounds]
         self._spans = [_Span(stored=read_only) for _ in self._starts[1:]]
         self._lock = threading.Condition()
@@ -66,7 +65,7 @@ class PagedArray:
         return len(self._spans)
 
     def acquire(self, number: int) -> None:
-        """Have a span in memory until it is released. One that was never stored is taken as it is."""
+        """Have a span in memory until it is released. One that was never stored keeps the content it has."""
         span = self._spans[number]
         while True:
             with self._lock:
@@ -75,30 +74,30 @@ class PagedArray:
                         span.present = True
                         span.users += 1
                         return
-                    coming = span.busy = Future()
+                    reading = span.busy = Future()
                     break
                 waiting = span.busy
-            waiting.result(self._mover.deadline_s)
-        self._mover.count(self._read(number, coming))
+            waiting.result(self._io_threads.deadline_s)
+        self._io_threads.count(self._read(number, reading))
         self.acquire(number)
 
     def ahead(self, number: int) -> None:
-        """Have a span read soon, if there is one of that number and it has to be read at all."""
+        """Start reading a span, if there is one of that number and it has to be read at all."""
         if not 0 <= number < len(self._spans):
             return
         span = self._spans[number]
         with self._lock:
             if span.busy is not None or span.present or not span.stored:
                 return
-            coming = span.busy = Future()
+            reading = span.busy = Future()
         try:
-            self._mover.read(lambda: self._read(number, coming))
+            self._io_threads.read(lambda: self._read(number, reading))
         except BaseException as error:
-            self._done(number, coming, error)
+            self._done(number, reading, error)
             raise
 
     def wrote(self, number: int) -> None:
-        """A span has new content; one that is only read has none, whatever is said."""
+        """Note that a span has new content; a read-only array ignores it."""
         if self.read_only:
             return
         with self._lock:
@@ -106,7 +105,7 @@ class PagedArray:
             span.present = span.dirty = True
 
     def release(self, number: int, *, leave: bool) -> None:
-        """A user is done with a span; ``leave``: it is not needed for a while, and goes when nobody uses it."""
+        """A user is done with a span; ``leave``: it is not needed for a while, and is dropped once it has no user."""
         with self._lock:
             span = self._spans[number]
             span.users -= 1
@@ -114,7 +113,7 @@ class PagedArray:
             self.leave(number)
 
     def leave(self, number: int) -> None:
-        """Drop a span that nobody uses, written to the file first if it is new."""
+        """Drop a span without users, written to the file first if it is new."""
         span = self._spans[number]
         with self._lock:
             if span.users > 0 or not span.present or span.busy is not None:
@@ -122,30 +121,30 @@ class PagedArray:
             if not span.dirty:
                 self._drop(number)
                 return
-            going: Future[int] = Future()
-            span.busy = going
+            writing: Future[int] = Future()
+            span.busy = writing
         try:
-            self._mover.write(lambda: self._write(number, going))
+            self._io_threads.write(lambda: self._write(number, writing))
         except BaseException as error:
-            self._done(number, going, error)
+            self._done(number, writing, error)
             raise
 
     def acquire_all(self) -> None:
         """Have every span in memory, for random access."""
-        self._window.prefer_huge(True)
+        self._memory.prefer_huge(True)
         for number in range(len(self._spans)):
             self.ahead(number)
         for number in range(len(self._spans)):
             self.acquire(number)
 
     def release_all(self) -> None:
-        """Nobody needs all spans any more."""
-        self._window.prefer_huge(False)
+        """Release every span."""
+        self._memory.prefer_huge(False)
         for number in range(len(self._spans)):
             self.release(number, leave=True)
 
     def forget(self, number: int) -> None:
-        """A span's content is not needed any more, unless somebody uses it still."""
+        """Drop a span's content, which is not needed any more, unless the span has a user."""
         with self._lock:
             span = self._spans[number]
             if span.users == 0 and span.busy is None:
@@ -153,45 +152,45 @@ class PagedArray:
                 self._drop(number)
 
     def forget_all(self) -> None:
-        """No content is needed any more; waits for what is on its way."""
+        """Drop all content, after waiting for reads and writes."""
         for span in self._spans:
             with self._lock:
                 busy = span.busy
             if busy is not None:
-                busy.result(self._mover.deadline_s)
+                busy.result(self._io_threads.deadline_s)
         with self._lock:
             self._spans = [_Span(stored=self.read_only) for _ in self._spans]
-            self._window.drop_all()
+            self._memory.drop_all()
 
-    def _read(self, number: int, coming: "Future[int]") -> int:
+    def _read(self, number: int, reading: "Future[int]") -> int:
         begin, end = self._pages(number)
         try:
             count = self._load(begin, end)
         except BaseException as error:
-            self._done(number, coming, error)
+            self._done(number, reading, error)
             raise
         with self._lock:
             self._spans[number].present = True
-        self._done(number, coming)
+        self._done(number, reading)
         return count
 
     def _load(self, begin: int, end: int) -> int:
-        """Fill some pages of the window from the file; how many bytes were read for it."""
-        self.file.read_into(self._window.bytes[begin:end], begin)
+        """Fill some pages from the file; return how many bytes were read for that."""
+        self.file.read_into(self._memory.bytes[begin:end], begin)
         return end - begin
 
-    def _write(self, number: int, going: "Future[int]") -> int:
+    def _write(self, number: int, writing: "Future[int]") -> int:
         begin, end = self._pages(number)
         try:
-            self.file.write_from(self._window.bytes[begin:end], begin)
+            self.file.write_from(self._memory.bytes[begin:end], begin)
         except BaseException as error:
-            self._done(number, going, error)
+            self._done(number, writing, error)
             raise
         with self._lock:
             span = self._spans[number]
             span.dirty, span.stored = False, True
             self._drop(number)
-        self._done(number, going)
+        self._done(number, writing)
         return end - begin
 
     def _done(self, number: int, moved: "Future[int]", error: BaseException | None = None) -> None:
@@ -204,7 +203,7 @@ class PagedArray:
 
     def _drop(self, number: int) -> None:
         self._spans[number].present = False
-        self._window.drop(*self._inner(number))
+        self._memory.drop(*self._inner(number))
 
     def _inner(self, number: int) -> tuple[int, int]:
         """The pages that belong to a span alone."""
@@ -212,23 +211,23 @@ class PagedArray:
         return (begin, end) if begin < end else (begin, begin)
 
     def _pages(self, number: int) -> tuple[int, int]:
-        """The pages that are moved with a span."""
+        """The pages that are read and written with a span."""
         if not self.read_only:
             return self._inner(number)
         begin, end = self._starts[number], self._starts[number + 1]
         return (down(begin), up(end)) if begin < end else (0, 0)
 
 
-PIECE = 1 << 23  # bytes widened together: what waits for that is half of it
+PIECE = 1 << 23  # bytes widened together, through a buffer of half of it
 
 
 class WidenedArray(PagedArray):
     """An array that is only read; its rows are widened as they come in."""
 
     def __init__(
-        self, shape: tuple[int, ...], bounds: Sequence[int] | NDArray[np.int64], file: BlockFile, mover: IoThreads
+        self, shape: tuple[int, ...], bounds: Sequence[int] | NDArray[np.int64], file: BlockFile, io_threads: IoThreads
     ) -> None:
-        super().__init__(shape, np.float32, bounds, file, mover, read_only=True)
+        super().__init__(shape, np.float32, bounds, file, io_threads, read_only=True)
 
     def _load(self, begin: int, end: int) -> int:
         buffer = ReservedMemory(min(PIECE, end - begin) // 2 + 2 * PAGE).bytes
@@ -238,7 +237,7 @@ class WidenedArray(PagedArray):
             start, stop = down(first // 2), up(last // 2)
             self.file.read_into(buffer[: stop - start], start)
             halves = buffer[first // 2 - start : last // 2 - start].view(np.float16)
-            self._window.bytes[first:last].view(np.float32)[:] = halves
+            self._memory.bytes[first:last].view(np.float32)[:] = halves
             count += stop - start
         return count
 
@@ -249,32 +248,32 @@ Bounds = NDArray[np.int64]
 class Pager:
     """Everything that is paged in one run: its scratch folder, the threads that move pages, and how much they moved.
 
-    ``tell`` hears how far long passes over files are.
+    ``tell`` is called with the progress of long passes over files.
     """
 
     def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0, tell: Tell = silent) -> None:
         self._folder, self._tell = folder, tell
-        self.mover = IoThreads(deadline_s)
+        self.io_threads = IoThreads(deadline_s)
         self._free: list[ScratchFile] = []
         self._lock = threading.Lock()
 
     def stored(self, file: ReadOnlyFile, array: NDArray[Any], bounds: Bounds) -> PagedArray:
-        """The array of a file, of the type and shape that ``array`` has, in spans of rows; float16 comes as float32."""
+        """The array of a file, of ``array``'s type and shape, in spans of rows; float16 is read as float32."""
         if array.dtype == np.float16:
-            return WidenedArray(array.shape, bounds, file, self.mover)
-        return PagedArray(array.shape, array.dtype, bounds, file, self.mover, read_only=True)
+            return WidenedArray(array.shape, bounds, file, self.io_threads)
+        return PagedArray(array.shape, array.dtype, bounds, file, self.io_threads, read_only=True)
 
     def scratch(self, shape: tuple[int, ...], dtype: DTypeLike, bounds: Bounds) -> PagedArray:
-        """A new array whose spans are written to scratch as they are left."""
+        """A new array whose spans are written to a scratch file when they are left."""
         size = max(1, up(int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize))
-        return PagedArray(shape, dtype, bounds, self._take(size), self.mover)
+        return PagedArray(shape, dtype, bounds, self._take(size), self.io_threads)
 
     def stage(self, name: str, total: int) -> ProgressStage:
-        """A pass over so many bytes that begins now."""
+        """The progress of a pass over so many bytes that begins now."""
         return ProgressStage(name, total, self._tell)
 
     def give_back(self, array: PagedArray) -> None:
-        """An array's content is not needed any more: its scratch is free for another."""
+        """Drop an array's content: its scratch file is free for another array."""
         array.forget_all()
         assert isinstance(array.file, ScratchFile)
         if array.file.set_aside:
@@ -282,8 +281,8 @@ class Pager:
                 self._free.append(array.file)
 
     def close(self) -> None:
-        """Stop the threads; the scratch goes with the last array."""
-        self.mover.close()
+        """Stop the threads; a scratch file is closed with its last array."""
+        self.io_threads.close()
 
     def _take(self, size: int) -> ScratchFile:
         """The smallest free file that is large enough, else the largest that is not, else a new one."""

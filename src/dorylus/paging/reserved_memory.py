@@ -1,4 +1,4 @@
-"""A window: address space for an array, of which only the pages that were written to cost memory."""
+"""Reserved address space for an array, of which only the pages that were written to take memory."""
 
 import contextlib
 import mmap
@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 PAGE = mmap.PAGESIZE
-_NORESERVE = 0x4000  # Linux: nothing is set aside for it; the mmap module has no name for this before Python 3.12
+_NORESERVE = 0x4000  # Linux: no swap space is set aside; the mmap module has no name for this before Python 3.12
 
 
 class ReservedMemory:
     """Anonymous memory of a size that may exceed the machine's.
 
-    ``huge``: in large pages, which random access wants. Of a large page that is dropped in part, nothing is given back:
-    only a window that is dropped as a whole may have them.
+    ``huge``: in large pages, which make random access faster. The kernel frees nothing of a large page that is dropped
+    in part: only memory that is dropped as a whole may use them.
     """
 
     def __init__(self, nbytes: int, *, huge: bool = False) -> None:
@@ -25,21 +25,21 @@ class ReservedMemory:
         self.bytes: NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     def prefer_huge(self, huge: bool) -> None:
-        """Whether pages to come are to be large ones."""
+        """Set whether pages that are written from now on are large ones."""
         with contextlib.suppress(OSError):  # a kernel without them
             self._map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """The window as an array; what was never written, or was dropped, reads as zeros."""
+        """The memory as an array; what was never written, or was dropped, reads as zeros."""
         return np.ndarray(shape, np.dtype(dtype), buffer=self._map)
 
     def drop(self, begin: int, end: int) -> None:
-        """Give back the pages from one page boundary to another."""
+        """Return the pages from one page boundary to another to the system."""
         if begin < end:
             self._map.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
     def drop_all(self) -> None:
-        """Give all pages back."""
+        """Return all pages to the system."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
 

@@ -1,5 +1,6 @@
-"""Cutting the graph: who owns which vertex, intervals by edge work, and the shard a graph server owns."""
+"""Partitioning the graph: the server of each vertex, intervals of even edge work, and the shards."""
 
+from dorylus.partition.edge_reader import scratch_beside
 from dorylus.partition.ghosts import Ghosts, SendList
 from dorylus.partition.layout import (
     Layout,
@@ -11,17 +12,15 @@ from dorylus.partition.layout import (
     settle_levels,
 )
 from dorylus.partition.local_shard import Between, LocalShard, Source
-from dorylus.partition.needs import check_reuniting, plan_partitioning
+from dorylus.partition.needs import check_joining, partition_needs
 from dorylus.partition.paged_shard import PagedLocalShard, at_hand
-from dorylus.partition.partition_plan import PartitionPlan, make_cut, plain_cut
+from dorylus.partition.partition_plan import PartitionPlan, make_partition_plan, plain_partition_plan
 from dorylus.partition.partitioning import METHODS, Partitioning, Quality, make_partitioning
-from dorylus.partition.reading import scratch_beside
-from dorylus.partition.shard import Ids, cut_shard, whole_shard
+from dorylus.partition.shard import Ids, make_shard, whole_shard
 from dorylus.partition.shard_store import (
     SHARDS,
     Shards,
     open_shards,
-    recut,
     save_shards,
     save_shards_once,
     structure_of,
@@ -44,17 +43,16 @@ __all__ = [
     "Source",
     "at_hand",
     "check_intervals",
-    "check_reuniting",
+    "check_joining",
     "choose_intervals",
-    "cut_shard",
-    "make_cut",
     "make_layout",
+    "make_partition_plan",
     "make_partitioning",
+    "make_shard",
     "needed_levels",
     "open_shards",
-    "plain_cut",
-    "plan_partitioning",
-    "recut",
+    "partition_needs",
+    "plain_partition_plan",
     "rows_per_unit",
     "save_shards",
     "save_shards_once",

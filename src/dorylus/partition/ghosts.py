@@ -1,7 +1,8 @@
-"""Ghosts: the rows of remote vertices on one server, laid out so that what one message brings is one range.
+"""Ghosts: the rows of remote vertices on one server, laid out so that each message fills one range.
 
-Ghost rows follow a server's own rows in a matrix. They are sorted by the interval their owner has them in, needed rows
-first, as own rows are (:mod:`dorylus.partition.layout`): an interval's rows of a level are consecutive here too.
+Ghost rows follow a server's own rows in a matrix. They are sorted by the interval in which their owner has them,
+needed rows first, like own rows (:mod:`dorylus.partition.layout`): an interval's rows of a level are consecutive here,
+too.
 """
 
 from dataclasses import dataclass
@@ -16,9 +17,9 @@ Ids = NDArray[np.int32]
 class Ghosts:
     """The ghosts of one server in one direction; rows count from the first ghost.
 
-    ``first`` [intervals + 1] says where the ghosts of each interval of the cluster begin, ``ends`` [levels, intervals]
+    ``first`` [intervals + 1] is where the ghosts of each interval of the cluster begin, ``ends`` [levels, intervals]
     where those needed at a level end. ``ids`` are the vertices in the order of their rows. A level that needs every
-    ghost may keep to another order within each interval, ``whole``: its ranges are the same.
+    ghost may use another order within each interval, ``whole``; its ranges are the same.
     """
 
     ids: Ids
@@ -36,21 +37,21 @@ class Ghosts:
         return int(self.first[interval]), int(self.ends[level, interval])
 
     def num_needed(self, level: int) -> int:
-        """How many ghosts are needed at a level: the rows that one exchange brings."""
+        """How many ghosts are needed at a level: the rows that one exchange receives."""
         return int((self.ends[level] - self.first[:-1]).sum())
 
     def ids_at(self, level: int | None) -> Ids:
-        """The vertices in the order of their rows at a level; None: where every one is needed."""
+        """The vertices in the order of their rows at a level (None: a level that needs all of them)."""
         every = level is None or self.num_needed(level) == self.num_rows
         return self.whole if every else self.ids
 
     def everything(self) -> "Ghosts":
-        """The same ghosts, every one needed at every level: what evaluation and prediction use."""
+        """The same ghosts, all needed at every level, for evaluation and prediction."""
         return Ghosts(self.whole, self.whole, self.first, np.broadcast_to(self.first[1:], self.ends.shape))
 
 
 def make_ghosts(ids: Ids, interval: Ids, level: NDArray[np.int8], num_intervals: int, num_layers: int) -> Ghosts:
-    """Ghosts in order, from the interval each is in and the deepest level it is needed at (-1: none)."""
+    """The ghosts in order, given the interval of each and the deepest level that needs it (-1: none)."""
     by_place = np.lexsort((ids, -level.astype(np.int16), interval))
     first = np.zeros(num_intervals + 1, np.int64)
     np.cumsum(np.bincount(interval, minlength=num_intervals), out=first[1:])
@@ -63,10 +64,10 @@ def make_ghosts(ids: Ids, interval: Ids, level: NDArray[np.int8], num_intervals:
 
 @dataclass(frozen=True, eq=False)
 class SendList:
-    """Which own rows a peer has as ghosts, in the order in which it has them; a vertex is there once.
+    """The own rows that a peer has as ghosts, in the peer's order; each vertex occurs once.
 
     ``ghosts`` are the peer's; ``offset`` is the first of them that this server owns; ``all_rows`` are the own rows of
-    those it owns, and ``orders`` the same at each level.
+    those it owns, and ``orders`` the same in the order of each level.
     """
 
     ghosts: Ghosts
@@ -75,7 +76,7 @@ class SendList:
     orders: tuple[Ids, ...]
 
     def wants(self, interval: int) -> bool:
-        """Whether the peer has a ghost of this interval, at whatever level."""
+        """Whether the peer has a ghost of this interval, at any level."""
         return bool(self.ghosts.first[interval] < self.ghosts.first[interval + 1])
 
     def rows(self, level: int, interval: int) -> Ids:

@@ -1,8 +1,8 @@
-"""How a shard's vertices are laid out in memory: intervals of equal edge work, needed rows first in each.
+"""The layout of a shard's vertices in memory: intervals of equal edge work, needed rows first in each.
 
 Vertices are renumbered so that an interval is a contiguous range of rows and, inside it, the rows of a deeper level
 (see :mod:`dorylus.saga.stages`) come before those of a shallower one. The rows an interval needs at any level are
-then one range: kernels and pools take plain slices, and rows nobody needs are never touched, so never resident.
+then one range: kernels and pools use plain slices, and rows that are not needed are never touched, so never resident.
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ ROWS_PER_INTERVAL = 8192
 EDGES_PER_INTERVAL = 1_000_000
 ALMOST_ALL = 0.95
 VERTEX_WORK = 8  # the dense work of a row, counted in edges
-FEWEST_ROWS_PER_UNIT = 64  # as many rows of 16 numbers are a page; and
-MOST_ROWS_PER_UNIT = 1024  # as many rows of numbers of four bytes are whole pages, however wide they are
+FEWEST_ROWS_PER_UNIT = 64  # rows of 16 four-byte numbers, which fill a page
+MOST_ROWS_PER_UNIT = 1024  # rows of four-byte numbers, which fill whole pages for every width
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,17 +43,17 @@ class Layout:
         return int((self.level_ends[level] - self.bounds[:-1]).sum())
 
     def everything(self) -> "Layout":
-        """The same order and intervals, every row needed at every level: what evaluation and prediction use."""
+        """The same order and intervals, all rows needed at every level, for evaluation and prediction."""
         return Layout(self.order, self.bounds, np.broadcast_to(self.bounds[1:], self.level_ends.shape))
 
 
 def choose_intervals(num_rows: int, num_edges: int, threads: int) -> int:
-    """How many intervals to cut work of so many rows and edges into.
+    """The number of intervals for work of this many rows and edges.
 
-    Enough to keep the threads busy and their tasks in cache, few enough that a task outweighs its own cost.
+    Enough to keep the threads busy and their tasks in cache, few enough that a task takes longer than its overhead.
     """
-    wanted = max(num_rows / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
-    return 1 if wanted <= 2 else min(256, max(2 * threads, round(wanted)))
+    by_work = max(num_rows / ROWS_PER_INTERVAL, num_edges / EDGES_PER_INTERVAL)
+    return 1 if by_work <= 2 else min(256, max(2 * threads, round(by_work)))
 
 
 def check_intervals(intervals: int, num_vertices: int, server: int | None = None) -> None:
@@ -68,24 +68,24 @@ def check_intervals(intervals: int, num_vertices: int, server: int | None = None
 
 
 def needed_levels(
-    indptr: NDArray[np.int64], indices: NDArray[np.int32], wanted: NDArray[np.bool_], num_layers: int
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], loss_mask: NDArray[np.bool_], num_layers: int
 ) -> NDArray[np.int8]:
-    """The deepest level each vertex is needed at (-1: none), when the loss reads only the wanted vertices.
+    """The deepest level each vertex is needed at (-1: none), when the loss reads only the masked vertices.
 
-    Level num_layers are the wanted vertices; level l adds the in-neighbours of level l+1.
+    Level num_layers are the masked vertices; level l adds the in-neighbours of level l+1.
     """
-    deepest = np.where(wanted, num_layers, -1).astype(np.int8)
+    deepest = np.where(loss_mask, num_layers, -1).astype(np.int8)
     for level in range(num_layers - 1, -1, -1):
-        readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # deeper ones had their turn
+        readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # the deeper ones were done before
         native.csr_reach(indptr, indices, readers, deepest)
     return deepest
 
 
 def settle_levels(deepest: NDArray[np.int8], degrees: NDArray[np.int64], num_layers: int) -> NDArray[np.int8]:
-    """The same levels, but every vertex at those that leave out almost nothing.
+    """The same levels, except that levels that need almost all vertices need all of them.
 
-    A level that needs all rows shares one adjacency with its gradient where the graph is symmetric; one that leaves
-    out a few vertices would pay for its own copy of nearly all edges.
+    A level that needs all rows shares one adjacency with its gradient where the graph is symmetric. One that leaves out
+    a few vertices would need its own copy of nearly all edges.
     """
     for level in range(num_layers, -1, -1):
         if degrees[deepest >= level].sum() >= ALMOST_ALL * degrees.sum():
@@ -94,9 +94,9 @@ def settle_levels(deepest: NDArray[np.int8], degrees: NDArray[np.int64], num_lay
 
 
 def plain_layout(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> Layout:
-    """The vertices as they are numbered, every row needed at every level, in intervals of about equal edge work.
+    """The vertices in their own order, every row needed at every level, in intervals of about equal edge work.
 
-    Takes no more memory than the order itself.
+    Needs no memory beyond the order itself.
     """
     size = indptr.size - 1
     total, unit = _work_before(indptr, size), rows_per_unit(size, intervals)
@@ -108,18 +108,18 @@ def plain_layout(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> 
 
 
 def rows_per_unit(num_vertices: int, intervals: int) -> int:
-    """The rows at whose multiples most intervals of a plain layout are cut: a quarter of an interval at most.
+    """The number of rows at whose multiples most intervals of a plain layout end: at most a quarter of an interval.
 
-    A power of two, so that rows of most widths end with a page there, and two intervals meet in none; or 1.
+    A power of two, so that matrices of most widths have a page boundary there and two intervals share no page; or 1.
     """
     rows = 1 << (num_vertices // (4 * intervals)).bit_length() >> 1
     return min(rows, MOST_ROWS_PER_UNIT) if rows >= FEWEST_ROWS_PER_UNIT else 1
 
 
 def _bound_near(indptr: NDArray[np.int64], work: int, unit: int, tolerance: int) -> int:
-    """A vertex before which about so much work lies: a multiple of a power of two, as large as the tolerance allows.
+    """A vertex before which about this much work lies, rounded to the largest power of two that the tolerance allows.
 
-    Where hubs are, that is less than ``unit``.
+    Near hubs that power is less than ``unit``.
     """
     vertex = _first_after(indptr, work)
     while unit > 1:
@@ -135,7 +135,7 @@ def _work_before(indptr: NDArray[np.int64], vertex: int) -> int:
 
 
 def _first_after(indptr: NDArray[np.int64], work: int) -> int:
-    """The first vertex before which so much work lies."""
+    """The first vertex before which at least this much work lies."""
     low, high = 0, indptr.size - 1
     while low < high:
         middle = (low + high) // 2
@@ -149,7 +149,7 @@ def _first_after(indptr: NDArray[np.int64], work: int) -> int:
 def make_layout(
     degrees: NDArray[np.int64], order: NDArray[np.int32], deepest: NDArray[np.int8], num_layers: int, intervals: int
 ) -> Layout:
-    """Cut the vertices of every level, taken in the given order, into intervals of equal edge work."""
+    """The vertices of every level, taken in the given order, split into intervals of equal edge work."""
     work = degrees[order] + VERTEX_WORK
     level = deepest[order]
     interval = np.empty(len(order), np.int64)

@@ -1,10 +1,9 @@
-"""What cutting a graph takes: bytes a vertex, buffers for edges, disk; and how a memory limit is shared out.
+"""The memory and disk space that partitioning needs, and how a memory limit is divided.
 
-Under a limit nothing is held that grows with the edges: they come in blocks, a tenth of the room each. Two are in
-memory while one is worked on, a third holds what is made of it; up to six are on their way to scratch, while a sort
-that hands them on has a fifth of the room.
-
-Disk space: what shards and the scratch of sorting take, compared with what is free before anything is written.
+Under a limit no memory grows with the number of edges: they are read in blocks of a tenth of the available memory. Two
+blocks are in memory while one is processed, a third holds the result; up to six are being written to scratch, while a
+sort has a fifth of the memory. Disk space for shards and for the scratch of sorting is compared with the free space
+before anything is written.
 """
 
 import ctypes
@@ -22,12 +21,12 @@ from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
-SLACK = 32 * MIB  # buffers of files, and what the interpreter still loads
-BLOCKS = 10  # that the room is cut into
+SLACK = 32 * MIB  # for file buffers, and modules that are still to be imported
+BLOCKS = 10  # into which the memory for edges is divided
 SMALLEST, USUAL = 1 << 20, 1 << 24  # edges of a block
-SORTING = 64 * MIB  # below it, runs are so short that merging them takes longer than all else
+SORTING = 64 * MIB  # with less, sorted runs are so short that merging them dominates
 LARGEST_CLUSTER = 1 / 32  # of a mean part
-VERTEX_BYTES = {"hash": 40, "range": 56, "stream": 112, "metis": 0}  # of the arrays with an entry a vertex
+VERTEX_BYTES = {"hash": 40, "range": 56, "stream": 112, "metis": 0}  # of the arrays with an entry per vertex
 METIS_LINK_BYTES = 160
 _MMAP_THRESHOLD = -3  # of mallopt
 
@@ -36,7 +35,7 @@ Step = Literal["divide", "look", "save"]
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionShares:
-    """What reading edges may take. ``in_any_order``: all of them may be in memory, for access in any order."""
+    """What reading edges may use. ``in_any_order``: all edges may be in memory, for access in any order."""
 
     block_edges: int
     limited: bool = False
@@ -47,7 +46,7 @@ class PartitionShares:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """What one step takes beside what the process has: bytes a vertex, bytes an edge of a block, the largest block."""
+    """What one step needs beside the memory of the process: per vertex, per edge of a block, and the largest block."""
 
     what: str
     num_vertices: int
@@ -55,22 +54,22 @@ class MemoryNeed:
     edge_bytes: int
     block_edges: int
     sorts: bool
-    held: int = 0  # whatever the limit
+    held: int = 0  # at any limit
     cure: str = ""
 
     @property
     def buffers(self) -> int:
-        """The least bytes for edges."""
+        """The fewest bytes for edges."""
         return max(BLOCKS * self.edge_bytes * self.block_edges, SORTING if self.sorts else 0)
 
     @property
     def least(self) -> int:
-        """The least bytes in all."""
+        """The fewest bytes in total."""
         return self.held + self.num_vertices * self.vertex_bytes + self.buffers
 
 
 def need_of(graph: Graph, step: Step, servers: int, method: str) -> MemoryNeed:
-    """What a step takes: to divide the vertices, to look at the outcome, or to save the shards."""
+    """What a step needs: to assign the vertices ("divide"), to measure the quality ("look"), or to save the shards."""
     longest = int(np.diff(graph.indptr).max(initial=0))
     weighted = graph.edge_weight is not None
     block, sorts, held, cure = max(SMALLEST, longest), False, 0, ""
@@ -95,7 +94,7 @@ def need_of(graph: Graph, step: Step, servers: int, method: str) -> MemoryNeed:
 
 
 def shares_of(graph: Graph, need: MemoryNeed, memory: int | str | None) -> PartitionShares:
-    """How a limit is shared out, less what the process has now; a limit that cannot be kept is refused."""
+    """How a limit, less the memory of the process, is divided; a limit that cannot be kept is refused."""
     usual = max(USUAL, graph.num_vertices)
     if memory is None:
         return PartitionShares(block_edges=usual)
@@ -112,15 +111,15 @@ def shares_of(graph: Graph, need: MemoryNeed, memory: int | str | None) -> Parti
 
 
 def return_freed_memory() -> None:
-    """From now on, what is freed of large arrays goes back to the system; glibc keeps up to 32 MiB of each else."""
+    """Make glibc return the memory of freed large arrays to the system; by default it keeps up to 32 MiB of each."""
     library = ctypes.CDLL(None)
-    with suppress(AttributeError):  # another library of C
+    with suppress(AttributeError):  # another C library
         library.mallopt(_MMAP_THRESHOLD, MIB)
         library.malloc_trim(0)
 
 
 def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> None:
-    """Refuses a limit that a step cannot keep, with the one that it can; ``stored``: a store that lies in memory."""
+    """Refuse a limit that a step cannot keep, and name one that it can. ``stored``: bytes of a store in memory."""
     wanted = taken + need.least
     if wanted <= limit:
         return
@@ -139,17 +138,17 @@ def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> No
     )
 
 
-ENDS_BYTES = 8  # of an edge that is sorted
+ENDS_BYTES = 8  # of the two ends of an edge in a sort
 
 
 def scratch_space(graph: Graph, *, weighted: bool) -> int:
-    """Bytes that sorting all edges takes: spooled, and then sorted."""
+    """The bytes of scratch for sorting all edges: unsorted, and sorted."""
     weight = 4 if weighted else 0
     return graph.num_edges * (ENDS_BYTES + weight + 4 + weight)
 
 
 def shards_space(graph: Graph, servers: int, num_ghosts: int = 0) -> int:
-    """Bytes of a store of shards with so many ghosts in all, of both directions."""
+    """The bytes of a store of shards with this many ghosts in total, of both directions."""
     weighted, sides = graph.edge_weight is not None, 2 if graph.directed else 1
     of_edge, of_column = (8, 17) if weighted else (4, 9)
     own = graph.num_vertices * (8 + sides * (8 + of_column)) + servers * 8 * sides * (servers + 2)
@@ -157,7 +156,7 @@ def shards_space(graph: Graph, servers: int, num_ghosts: int = 0) -> int:
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
-    """Refuses to begin where less is free than is needed."""
+    """Refuse to begin if less disk space is free than is needed."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

@@ -1,11 +1,7 @@
-"""An arrangement: a shard in the order its tasks want it, for one model and one number of intervals.
+"""A shard in the row order of one partition plan: the edges, features and ghosts that a graph server's tasks read.
 
 Rows are the server's own vertices by interval, needed ones first; in a matrix that is gathered from, rows of ghosts
-follow. Everything is made when first asked for and kept.
-
-The edges of a shard in the numbers of an arrangement: own rows, then ghosts, each in an order of its own.
-
-How many edges lead between intervals.
+follow. Edges are renumbered accordingly. Everything is made on first use and kept.
 """
 
 from collections.abc import Callable
@@ -26,10 +22,11 @@ from dorylus.graph import (
     SparseFeatures,
     StoredSparseRows,
     StoredVertices,
+    drop_pages,
     inverse,
-    let_go,
-    widened,
+    to_float32,
 )
+from dorylus.paging import PagedArray
 from dorylus.partition.ghosts import Ghosts, SendList, make_ghosts
 from dorylus.partition.partition_plan import PartitionPlan
 from dorylus.partition.shard import Csr, Ids, Shard
@@ -40,7 +37,7 @@ Source = Graph | StoredVertices  # of a shard: with edges at least where the sha
 
 
 def source_of(shard: Shard, graph: Source) -> tuple[Csr, Ids | None]:
-    """The in-edges as they are held, and the vertices their columns stand for; None: rows and columns are vertices."""
+    """The in-edges as they are stored, and the vertices of their columns (None: rows and columns are vertices)."""
     if shard.edges is None:
         assert isinstance(graph, Graph)
         return (graph.indptr, graph.indices, graph.edge_weight), None
@@ -85,12 +82,12 @@ def place_of_needed(columns: Ids, needed: Mask, num_vertices: int) -> Ids:
 
 
 def positions(shard: Shard, vertices: Ids) -> Ids:
-    """Where these own vertices stand in the shard."""
+    """The positions of these own vertices in the shard."""
     return np.searchsorted(shard.ids, vertices).astype(np.int32)
 
 
 def needed_ghosts(shard: Shard, graph: Source, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
-    """The deepest level each in-ghost is needed at (-1: none): one less than that of its deepest reader here."""
+    """The deepest level that needs each in-ghost (-1: none): one less than that of its deepest reader here."""
     (indptr, indices, _), names = source_of(shard, graph)
     readers = np.full(indptr.size - 1, -1, np.int8)
     readers[shard.ids if names is None else slice(None)] = deepest[shard.ids] - np.int8(1)
@@ -104,19 +101,19 @@ Between: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """For each own interval: the intervals at the other ends of its edges, and the number of edges to each."""
 
 
-def in_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: int) -> Between:
+def in_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
     """Where the in-edges of each own interval come from, of those that end in a row needed at a level (-1: all)."""
-    place = np.where(cut.deepest >= level, _own_intervals(shard, cut), np.int32(-1))
-    return _counted(shard, graph, cut, place, cut.interval)
+    place = np.where(plan.deepest >= level, _own_intervals(shard, plan), np.int32(-1))
+    return _counted(shard, graph, plan, place, plan.interval)
 
 
-def out_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: int) -> Between:
+def out_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
     """Where the out-edges of each own interval go to, of those that end in a row needed at a level (-1: all)."""
-    ends = np.where(cut.deepest >= level, cut.interval, np.int32(-1))
-    place = _own_intervals(shard, cut)
-    if not shard.directed:  # out-edges are in-edges turned round
-        return _counted(shard, graph, cut, place, ends)
-    sizes = len(cut.mine(shard.server)), cut.num_intervals
+    ends = np.where(plan.deepest >= level, plan.interval, np.int32(-1))
+    place = _own_intervals(shard, plan)
+    if not shard.directed:  # out-edges are in-edges reversed
+        return _counted(shard, graph, plan, place, ends)
+    sizes = len(plan.mine(shard.server)), plan.num_intervals
     if shard.out is None:
         (indptr, indices, _), _ = source_of(shard, graph)
         return _pairs(native.csr_count(indptr, indices, ends, place, *reversed(sizes)).T)
@@ -125,19 +122,19 @@ def out_edges_between(shard: Shard, graph: Source, cut: PartitionPlan, level: in
 
 
 def _counted(
-    shard: Shard, graph: Source, cut: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
+    shard: Shard, graph: Source, plan: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
 ) -> Between:
     """Count the in-edges of own vertices by groups, given for every vertex, of their ends."""
     (indptr, indices, _), names = source_of(shard, graph)
     if names is not None:
         rows, columns = rows[shard.ids], columns[names]
-    return _pairs(native.csr_count(indptr, indices, rows, columns, len(cut.mine(shard.server)), cut.num_intervals))
+    return _pairs(native.csr_count(indptr, indices, rows, columns, len(plan.mine(shard.server)), plan.num_intervals))
 
 
-def _own_intervals(shard: Shard, cut: PartitionPlan) -> NDArray[np.int32]:
+def _own_intervals(shard: Shard, plan: PartitionPlan) -> NDArray[np.int32]:
     """For every vertex the number its interval has on this server, -1 for those of other servers."""
     place = np.full(shard.num_vertices, -1, np.int32)
-    place[shard.ids] = cut.interval[shard.ids] - cut.mine(shard.server).start
+    place[shard.ids] = plan.interval[shard.ids] - plan.mine(shard.server).start
     return place
 
 
@@ -152,18 +149,21 @@ Scale = NDArray[np.float32] | None
 
 
 class LocalShard:
-    """One server's shard laid out by a cut. Features are the graph's, and so are edges where the shard holds none.
+    """One server's shard laid out by a partition plan. Features are the graph's; so are edges if the shard has none.
 
     ``mine`` are the intervals it owns, ``ids`` the vertices of own rows and then of in-ghosts, ``ghosts`` and
-    ``out_ghosts`` where the rows of ghosts lie, forward and backward.
+    ``out_ghosts`` where the rows of ghosts lie, forward and backward. ``paged_features``: the features as they lie in
+    a file, under a memory limit.
     """
 
-    def __init__(self, shard: Shard, cut: PartitionPlan, graph: Source) -> None:
-        self.shard, self.cut, self.graph = shard, cut, graph
-        self.server, self.mine = shard.server, cut.mine(shard.server)
-        self.layout = cut.layouts[shard.server]
-        self.ghosts = self._place(shard.in_ghosts, needed_ghosts(shard, graph, cut.deepest))
-        self.out_ghosts = self._place(shard.out_ghosts, cut.deepest[shard.out_ghosts])
+    paged_features: PagedArray | None = None
+
+    def __init__(self, shard: Shard, plan: PartitionPlan, graph: Source) -> None:
+        self.shard, self.partition_plan, self.graph = shard, plan, graph
+        self.server, self.mine = shard.server, plan.mine(shard.server)
+        self.layout = plan.layouts[shard.server]
+        self.ghosts = self._place(shard.in_ghosts, needed_ghosts(shard, graph, plan.deepest))
+        self.out_ghosts = self._place(shard.out_ghosts, plan.deepest[shard.out_ghosts])
         if not shard.directed:  # levels that need every row then share one adjacency with their gradient
             self.out_ghosts = replace(self.out_ghosts, whole=self.ghosts.ids)
         self.ids = self._with_own(self.ghosts.ids)
@@ -178,7 +178,7 @@ class LocalShard:
     @property
     def num_intervals(self) -> int:
         """How many intervals the whole cluster has."""
-        return self.cut.num_intervals
+        return self.partition_plan.num_intervals
 
     def out_ids(self, level: int | None = None) -> Ids:
         """The vertices of own rows and then of out-ghosts, in the order they have at a level (None: all needed)."""
@@ -198,9 +198,9 @@ class LocalShard:
         return self._once(("transpose", norm, self_loops, level), lambda: self._transpose(norm, self_loops, level))
 
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
-        """The features of own vertices, and of in-ghosts if asked, dense, in the precision that the graph has them in.
+        """The dense features of own vertices and, with ``ghosts``, of in-ghosts, in the graph's own precision.
 
-        ``keep`` them for whoever asks next.
+        ``keep``: for the next call.
         """
         features, ids = self.graph.features, self.ids if ghosts else self.layout.order
         if self._in_order and isinstance(features, np.ndarray):
@@ -213,11 +213,11 @@ class LocalShard:
         return kept if len(kept) == len(ids) else kept[: len(ids)]
 
     def wide_features(self, *, keep: bool = True) -> FloatArray:
-        """The features of own vertices and in-ghosts as kernels want them: dense and float32; ``keep`` likewise."""
+        """The features of own vertices and in-ghosts as kernels need them: dense and float32; ``keep`` as above."""
         kept = self._made.get("wide")
         if isinstance(kept, np.ndarray):
             return kept
-        made = widened(self.dense_features(ghosts=True, keep=keep and not self.half_features))
+        made = to_float32(self.dense_features(ghosts=True, keep=keep and not self.half_features))
         if keep and self.half_features:
             self._made["wide"] = made
         return made
@@ -233,11 +233,18 @@ class LocalShard:
         features = self.graph.features
         return not isinstance(features, _Sparse) and features.dtype == np.float16
 
+    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
+        """Some columns of some own rows of the features, dense and float32; of paged ones, rows that are in memory."""
+        features = self.graph.features
+        if isinstance(features, _Sparse):
+            return features.to_dense(self.layout.order[begin:end])[:, columns]
+        return to_float32(self.dense_features()[begin:end, columns])
+
     def feature_columns(self, columns: slice) -> FloatArray:
         """Some columns of the dense features of own vertices and in-ghosts."""
         features = self.graph.features
         assert not isinstance(features, _Sparse)
-        return widened(features[:, columns][self.ids])
+        return to_float32(features[:, columns][self.ids])
 
     def sparse_features(self) -> SparseFeatures:
         """The features of own vertices, sparse as the graph has them."""
@@ -248,24 +255,24 @@ class LocalShard:
         return self._once("sparse", lambda: features.permute(self.layout.order))
 
     def forget_features(self) -> None:
-        """Drop the reordered features: nothing will ask for them again."""
+        """Drop the reordered features, which are not used again."""
         self._made.pop("dense", None)
         self._made.pop("wide", None)
 
     def let_go_of_files(self, *, keep_features: bool, keep_edges: bool) -> None:
-        """Drop pages of the graph's files that nothing reads again: where rows have their own order, all is copied.
+        """Drop pages of the graph's files that are not read again: where rows have another order, all was copied.
 
         ``keep_features`` and ``keep_edges``: whether they are read again in the graph's own order.
         """
         features = self.graph.features
-        if not self._in_order and keep_features:  # copied when they are first asked for, which is now
+        if not self._in_order and keep_features:  # copied on first use, which is now
             self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
         if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
-            let_go(features)
+            drop_pages(features)
         if isinstance(self.graph, Graph) and not (self._in_order and keep_edges):
             for array in (self.graph.indices, self.graph.edge_weight):
                 if array is not None:
-                    let_go(array)
+                    drop_pages(array)
 
     def reads(self) -> Reads:
         """Which intervals each own interval gathers from and which gather from it, itself always among them."""
@@ -277,11 +284,15 @@ class LocalShard:
 
         With a level, of the edges that end in a row needed there.
         """
-        return self._once(("between", level), lambda: in_edges_between(self.shard, self.graph, self.cut, level))
+        return self._once(
+            ("between", level), lambda: in_edges_between(self.shard, self.graph, self.partition_plan, level)
+        )
 
     def out_edges_between(self, level: int = -1) -> Between:
-        """For each own interval: the intervals its out-edges go to, and how many go to each; likewise."""
-        return self._once(("out between", level), lambda: out_edges_between(self.shard, self.graph, self.cut, level))
+        """For each own interval: the intervals its out-edges go to, and how many go to each; ``level`` as above."""
+        return self._once(
+            ("out between", level), lambda: out_edges_between(self.shard, self.graph, self.partition_plan, level)
+        )
 
     def send_list(self, ghosts: Ghosts) -> SendList:
         """Which own rows go to a peer that has these ghosts."""
@@ -317,7 +328,7 @@ class LocalShard:
     def _needed(self, level: int | None) -> NDArray[np.bool_]:
         """Which columns of a level's transpose stand for rows needed there."""
         ids = self.out_ids(level)
-        return np.ones(ids.size, np.bool_) if level is None else self.cut.deepest[ids] >= level
+        return np.ones(ids.size, np.bool_) if level is None else self.partition_plan.deepest[ids] >= level
 
     def _scales(self, norm: Norm, self_loops: bool, ids: Ids, *, out: bool) -> tuple[Scale, Scale]:
         shard = self.shard
@@ -335,8 +346,8 @@ class LocalShard:
         return tuple(sets.setdefault(each, each) for each in found)
 
     def _place(self, ghosts: Ids, level: NDArray[np.int8]) -> Ghosts:
-        cut = self.cut
-        return make_ghosts(ghosts, cut.interval[ghosts], level, cut.num_intervals, cut.num_layers)
+        plan = self.partition_plan
+        return make_ghosts(ghosts, plan.interval[ghosts], level, plan.num_intervals, plan.num_layers)
 
     def _with_own(self, ghosts: Ids) -> Ids:
         return np.concatenate([self.layout.order, ghosts]) if ghosts.size else self.layout.order

@@ -1,34 +1,34 @@
-"""metis: METIS through pymetis, an optional package; the best known cuts, for graphs that fit memory several times."""
+"""metis: METIS through pymetis, an optional package, for graphs that fit into memory several times."""
 
 import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.extras import optional
 from dorylus.graph import Graph, IdArray, OffsetArray, csr_from_edges
-from dorylus.ingest import IngestProgress, Tell
-from dorylus.partition.reading import Reading
+from dorylus.partition.edge_reader import EdgeReader
+from dorylus.progress import StageProgress, Tell
 
 INSTALL = 'pip install "dorylus[metis]"'
 
 
-def metis_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
-    """int32 [N]. A vertex weighs its in-edges + 1, so that edges are even; vertices are as they fall.
+def metis_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+    """int32 [N]. The weight of a vertex is its in-edges + 1, so edges are balanced and vertices are not.
 
-    Edge weights are not looked at: what crosses servers is a row, whatever its weight. Directed edges count as links in
-    both directions.
+    Edge weights are ignored: what crosses servers is a row, for any weight. Directed edges count as links in both
+    directions.
     """
-    graph = reading.graph
+    graph = reader.graph
     pymetis = optional("pymetis", INSTALL)
     number = pymetis.zero_copy_dtype()
     _check_size(graph, np.iinfo(number).max)
-    tell(IngestProgress("metis is at work", 0, None, "edges"))
+    tell(StageProgress("metis is at work", 0, None, "edges"))
     indptr, indices = _links(graph)
     try:
         found = pymetis.part_graph(
             servers,
             pymetis.CSRAdjacency(indptr.astype(number, copy=False), indices.astype(number, copy=False)),
             vweights=(graph.in_degrees() + 1).astype(number),
-            options=pymetis.Options(seed=seed % (2**31 - 1) + 1),  # C's srand takes 0 for 1
+            options=pymetis.Options(seed=seed % (2**31 - 1) + 1),  # C's srand treats 0 as 1
         )
     except RuntimeError as error:
         raise ConfigError(
@@ -48,7 +48,7 @@ def _check_size(graph: Graph, largest: int) -> None:
 
 
 def _links(graph: Graph) -> tuple[OffsetArray, IdArray]:
-    """Who is linked to whom in either direction, without self loops, which METIS does not know."""
+    """The links in either direction, without self loops, which METIS does not allow."""
     source, destination = graph.edge_list()
     proper = source != destination
     if not graph.directed and proper.all():

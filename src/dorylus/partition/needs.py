@@ -1,11 +1,11 @@
-"""What partitioning under a limit will take, known before any work: memory, scratch and disk."""
+"""What partitioning under a limit will need, known before any work: memory, scratch and disk."""
 
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
-from dorylus.graph import Address, Graph, is_elsewhere
+from dorylus.graph import Address, Graph, is_remote
+from dorylus.partition.edge_reader import drop_graph_pages, scratch_beside
 from dorylus.partition.limit import SLACK, MemoryNeed, check_space, need_of, scratch_space, shards_space, shares_of
-from dorylus.partition.reading import leave, scratch_beside
 from dorylus.partition.shard_store import Shards
 from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes, parse_bytes
@@ -13,7 +13,7 @@ from dorylus.sizes import format_bytes, parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionNeeds:
-    """What dividing a graph by one method takes at least, and what it will use of the limit and of disks."""
+    """What partitioning a graph by one method needs at least, and what it will use of the limit and of disks."""
 
     method: str
     limit: int
@@ -33,14 +33,14 @@ class PartitionNeeds:
         )
 
 
-def plan_partitioning(
+def partition_needs(
     graph: Graph, servers: int, method: str, memory: int | str, *, out: Address | None = None
 ) -> PartitionNeeds:
-    """What it takes to divide a graph under a limit and, given ``out``, to save its shards there.
+    """What partitioning a graph under a limit needs and, given ``out``, saving its shards there.
 
-    A limit that cannot be kept is refused with one that can, a disk that is too full with what is needed.
+    A limit that cannot be kept is refused with one that can; a disk that is too full is refused with the space needed.
     """
-    leave(graph)
+    drop_graph_pages(graph)
     steps = [need_of(graph, "divide", servers, method), need_of(graph, "look", servers, method)]
     steps += [need_of(graph, "save", servers, method)] if out is not None else []
     shares = [shares_of(graph, need, memory) for need in steps]
@@ -50,7 +50,7 @@ def plan_partitioning(
     beside = scratch_beside(graph, out)
     if scratch:
         check_space(beside, scratch, "sorting the edges")
-    if out is not None and not is_elsewhere(out):
+    if out is not None and not is_remote(out):
         check_space(beside, shards, "writing the shards")
     return PartitionNeeds(
         method=method, limit=parse_bytes(memory), least=resident_bytes() + SLACK + worst.least, worst=worst,
@@ -58,8 +58,8 @@ def plan_partitioning(
     )  # fmt: skip
 
 
-def check_reuniting(shards: Shards, memory: int | str) -> None:
-    """Refuses shards that cannot be put together within a limit: their graph is held in memory."""
+def check_joining(shards: Shards, memory: int | str) -> None:
+    """Refuse shards that cannot be joined within a limit: their graph is held in memory."""
     limit, weighted = parse_bytes(memory), "shard0.in_edge_weight" in shards.manifest["arrays"]
     graph = shards.num_edges * (8 if weighted else 4) + 16 * shards.num_vertices
     needed = resident_bytes() + SLACK + graph + 32 * shards.num_edges // shards.num_servers

@@ -1,6 +1,6 @@
-"""The arrangement of a whole graph under a memory limit: in its own order, its edges and features in files.
+"""The local shard of a whole graph under a memory limit: in its own order, its edges and features in files.
 
-Edges under a memory limit: they lie in files, and come in as their interval is worked on.
+Edges are read from files into memory interval by interval.
 """
 
 from collections.abc import Iterator
@@ -17,16 +17,13 @@ from dorylus.graph import (
     Adjacency,
     AnyArray,
     Degrees,
-    FloatArray,
     FolderFiles,
     Graph,
     Norm,
-    SparseFeatures,
-    let_go,
+    check_offsets,
+    drop_pages,
     open_out_edges,
-    validate,
     weight_sums,
-    widened,
 )
 from dorylus.paging import PagedArray, Pager
 from dorylus.partition.local_shard import LocalShard
@@ -41,7 +38,7 @@ Scale = NDArray[np.float32] | None
 
 @dataclass(frozen=True, eq=False)
 class PagedCsr:
-    """Rows by interval. What of ``csr`` lies in files is also in ``pages``; to be read, it has to be at hand."""
+    """Rows by interval. Arrays of ``csr`` in files are also in ``pages``; to be read, they must be in memory."""
 
     csr: Csr
     bounds: Bounds
@@ -53,11 +50,11 @@ class PagedCsr:
         return 4 if self.csr[2] is None else 8
 
     def stage(self, name: str, pager: Pager | None) -> ProgressStage | None:
-        """A pass over all edges that begins now, where there is a pager to tell of it."""
+        """The progress of a pass over all edges that begins now; None without a pager."""
         return None if pager is None else pager.stage(name, int(self.csr[0][-1]) * self.edge_bytes)
 
     def blocks(self, stage: ProgressStage | None = None, *, backwards: bool = False) -> Iterator[tuple[int, int, Csr]]:
-        """(interval, first row, its rows, offsets from 0), one interval after the other; a stage is told of them.
+        """(interval, first row, its rows, offsets from 0), one interval after the other; adds their bytes to the stage.
 
         ``backwards``: the last first.
         """
@@ -74,7 +71,7 @@ class PagedCsr:
 
 @contextmanager
 def at_hand(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
-    """Have an interval's part of some arrays in memory for a while; that of the next one, so far on, is on its way."""
+    """Have an interval's part of some arrays in memory; that of the interval ``step`` further is read ahead."""
     for array in pages:
         array.acquire(interval)
         array.ahead(interval + step)
@@ -101,7 +98,7 @@ def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
         return PagedCsr(csr, bounds, ())
     for array in csr[1:]:  # what opening the store has left in the page cache: it is read past that from now on
         if array is not None:
-            let_go(array)
+            drop_pages(array)
     return stored_edges(csr, graph.files, ("indices", "edge_weight"), bounds, pager)
 
 
@@ -157,7 +154,7 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what:
     longer[0] = 0
     np.cumsum(~loops, out=longer[1:])
     longer += indptr
-    let_go(indptr)
+    drop_pages(indptr)
     cuts, size = longer[edges.bounds], (int(longer[-1]),)
     columns = pager.scratch(size, np.int32, cuts)
     pages: tuple[PagedArray, ...] = (columns,)
@@ -177,7 +174,7 @@ def with_loops(edges: PagedCsr, loops: NDArray[np.bool_], pager: Pager, *, what:
 
 def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
     """Refuse edges that name no vertex: kernels would read outside their arrays."""
-    validate.check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
+    check_offsets(edges.csr[0], edges.csr[1].size, "out.indptr")
     for _, begin, (near, indices, _) in edges.blocks(edges.stage("checking the out-edges", pager)):
         if indices.size and (indices.min() < 0 or indices.max() >= edges.csr[0].size - 1):
             raise DataError(
@@ -187,7 +184,7 @@ def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
 
 
 def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
-    """The out-edges of a directed graph: from its store where that has them, else turned round in memory."""
+    """The out-edges of a directed graph: from its store where that has them, else transposed in memory."""
     if graph.files is not None:
         out = open_out_edges(graph.files.folder, graph.files)
         if out is not None:
@@ -195,37 +192,30 @@ def paged_out_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
             edges = stored_edges(csr, graph.files, ("out.indices", "out.edge_weight"), bounds, pager)
             check_out_edges(edges, pager)
             return edges
-    turned = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
-    let_go(graph.indices)
-    return PagedCsr(turned, bounds, ())
+    transposed = native.csr_transpose(graph.indptr, graph.indices, graph.num_vertices, values=graph.edge_weight)
+    drop_pages(graph.indices)
+    return PagedCsr(transposed, bounds, ())
 
 
 class PagedLocalShard(LocalShard):
-    """The only server's shard. ``features`` are paged where they are dense and lie in a file of this machine."""
+    """The only server's shard. Features are paged where they are dense and lie in a file of this machine."""
 
-    def __init__(self, graph: Graph, cut: PartitionPlan, pager: Pager) -> None:
-        self._pager, self._bounds = pager, cut.layouts[0].bounds
+    def __init__(self, graph: Graph, plan: PartitionPlan, pager: Pager) -> None:
+        self._pager, self._bounds = pager, plan.layouts[0].bounds
         self._in_edges = paged_edges(graph, self._bounds, pager)
         self._degrees = PagedDegrees.of(self._in_edges, pager)
-        super().__init__(_shard(graph, self._in_edges, cut.layouts[0].order), cut, graph)
-        self.features = self._paged_features(graph)
+        super().__init__(_shard(graph, self._in_edges, plan.layouts[0].order), plan, graph)
+        self.paged_features = self._page_features(graph)
 
     def reads(self) -> Reads:
         """Every interval gathers from every other: to know better would take a look at every edge."""
         return Reads.complete(len(self.mine))
 
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
-        """The features of all vertices; where they are paged, only rows at hand are there."""
-        if self.features is None:
+        """The features of all vertices; where they are paged, only the rows in memory are valid."""
+        if self.paged_features is None:
             return super().dense_features(ghosts=ghosts, keep=keep)
-        return self.features.array
-
-    def feature_rows(self, begin: int, end: int, columns: slice = slice(None)) -> FloatArray:
-        """Some columns of some rows of the features, dense and float32; of paged ones, rows that are at hand."""
-        features = self.graph.features
-        if isinstance(features, SparseFeatures):
-            return features.to_dense(np.arange(begin, end, dtype=np.int32))[:, columns]
-        return widened(self.dense_features()[begin:end, columns])
+        return self.paged_features.array
 
     def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
         scales = self._all_scales(norm, self_loops)  # first: it reads the offsets, which are let go of afterwards
@@ -255,16 +245,16 @@ class PagedLocalShard(LocalShard):
     def _needed(self, level: int | None) -> NDArray[np.bool_]:
         return np.ones(1, np.bool_)
 
-    def _paged_features(self, graph: Graph) -> PagedArray | None:
+    def _page_features(self, graph: Graph) -> PagedArray | None:
         if graph.sparse_features or graph.files is None or not graph.num_features:
             return None
         assert isinstance(graph.features, np.ndarray)
         return self._pager.stored(graph.files.block_file("features"), graph.features, self._bounds)
 
 
-def _shard(graph: Graph, edges: PagedCsr, everyone: Ids) -> Shard:
-    """A shard that owns every vertex. Who asks for degrees asks for all of them, interval by interval."""
-    nobody, owners = np.zeros(0, np.int32), np.zeros(2, np.int64)
+def _shard(graph: Graph, edges: PagedCsr, ids: Ids) -> Shard:
+    """A shard that owns every vertex. Its degrees are left out: :class:`PagedDegrees` has them all."""
+    no_ghosts, owners = np.zeros(0, np.int32), np.zeros(2, np.int64)
     degrees = Degrees(np.zeros(0, np.int64), None, np.zeros(0, np.bool_))
     sizes = (0, 1, graph.num_vertices, graph.directed)
-    return Shard(*sizes, everyone, nobody, nobody, owners, owners, degrees, degrees, edges.csr)
+    return Shard(*sizes, ids, no_ghosts, no_ghosts, owners, owners, degrees, degrees, edges.csr)

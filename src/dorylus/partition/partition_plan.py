@@ -1,4 +1,4 @@
-"""How the whole graph is cut: who owns which vertex, in which interval it is, and how deep it is needed.
+"""The partition plan of a graph: the server and interval of each vertex, and the deepest level that needs it.
 
 Intervals are numbered over the whole cluster: server k owns ``bounds[k]:bounds[k + 1]``.
 """
@@ -14,10 +14,10 @@ from dorylus.partition.layout import Layout, check_intervals, make_layout, plain
 
 @dataclass(frozen=True, eq=False)
 class PartitionPlan:
-    """A few numbers for every vertex of the graph, and the layout of every server.
+    """The part, interval and level of every vertex of the graph, and the layout of every server.
 
-    ``deepest`` is the deepest level a vertex is needed at (-1: none), ``interval`` its interval. The order of a layout
-    holds the numbers its vertices have in the graph.
+    ``deepest`` is the deepest level that needs a vertex (-1: none), ``interval`` its interval. The order of a layout
+    holds its vertices' numbers in the graph.
     """
 
     parts: NDArray[np.int32]
@@ -42,16 +42,16 @@ class PartitionPlan:
         return range(self.bounds[server], self.bounds[server + 1])
 
 
-def plain_cut(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> PartitionPlan:
-    """One server, vertices in their own order, every row needed: nothing has to be kept for single vertices."""
+def plain_partition_plan(indptr: NDArray[np.int64], num_layers: int, intervals: int) -> PartitionPlan:
+    """One server, vertices in their own order, every row needed; stores no number per vertex but the order."""
     layout, size = plain_layout(indptr, num_layers, intervals), indptr.size - 1
     check_intervals(intervals, size)
-    nobody = np.broadcast_to(np.int32(0), size)
+    zeros = np.broadcast_to(np.int32(0), size)  # server 0, and the layout alone has the intervals
     deepest = np.broadcast_to(np.int8(num_layers), size)
-    return PartitionPlan(nobody, deepest, nobody, (layout,), (0, intervals), num_layers)
+    return PartitionPlan(zeros, deepest, zeros, (layout,), (0, intervals), num_layers)
 
 
-def make_cut(
+def make_partition_plan(
     degrees: NDArray[np.int64],
     order: NDArray[np.int32],
     parts: NDArray[np.int32],
@@ -60,7 +60,7 @@ def make_cut(
     num_layers: int,
     intervals: Sequence[int],
 ) -> PartitionPlan:
-    """Cut every server's vertices, taken in the given order, into its number of intervals."""
+    """The plan in which every server's vertices, taken in the given order, are split into its number of intervals."""
     by_server = order[np.argsort(parts[order], kind="stable")]
     ends = np.cumsum(np.bincount(parts, minlength=num_servers))
     layouts = []

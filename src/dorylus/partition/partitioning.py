@@ -1,10 +1,7 @@
-"""Which server owns each vertex: the methods that decide it, by name, and how good the outcome is.
+"""Which server owns each vertex: the methods by name, and the quality of the result.
 
-What a partitioning costs: edges that cross servers, ghosts that must be sent, and how evenly the work lies.
-
-range: contiguous vertex numbers, cut where the edge work is even.
-
-hash: every vertex to the part that a fixed hash of its number names; no edge is looked at.
+The methods ``range`` and ``hash`` are here; ``stream`` and ``metis`` have modules of their own. Quality is the share of
+edges between servers, the number of ghosts, and the balance of vertices and edges.
 """
 
 from collections.abc import Callable
@@ -19,17 +16,17 @@ from numpy.typing import NDArray
 from dorylus.backends import native
 from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import Address, AnyArray, Graph, IdArray, OffsetArray
-from dorylus.ingest import Tell, silent
+from dorylus.partition.edge_reader import PARTS_PER_PASS, CutEdges, EdgeReader, read_edges, scratch_beside
 from dorylus.partition.layout import VERTEX_WORK
 from dorylus.partition.limit import check_space, need_of, scratch_space, shares_of
 from dorylus.partition.metis import metis_parts
-from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
 from dorylus.partition.streaming import stream_parts
+from dorylus.progress import Tell, silent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """The figures of a partitioning.
+    """The quality of a partitioning.
 
     - ``edge_cut``: share of the directed edges whose ends lie in different parts.
     - ``ghosts_per_vertex``: distinct in-neighbours in other parts, summed over parts, a vertex: the rows that one
@@ -43,15 +40,15 @@ class Quality:
     edge_balance: float
 
     @classmethod
-    def of(cls, reading: Reading, parts: IdArray, num_parts: int, tell: Tell = silent) -> Self:
-        """The figures of these parts; takes a pass over the edges for every 32 of them and O(vertices) memory."""
-        graph, cut, ghosts = reading.graph, 0, 0
-        for first in range(0, num_parts, TOGETHER):
-            seen = Across.of(reading, parts, first, tell)
-            cut, ghosts = seen.num_cut, ghosts + seen.num_read()
+    def of(cls, reader: EdgeReader, parts: IdArray, num_parts: int, tell: Tell = silent) -> Self:
+        """The quality of these parts; needs a pass over the edges for every 32 of them and O(vertices) memory."""
+        graph, num_cut, ghosts = reader.graph, 0, 0
+        for first in range(0, num_parts, PARTS_PER_PASS):
+            crossing = CutEdges.of(reader, parts, first, tell)
+            num_cut, ghosts = crossing.num_cut, ghosts + crossing.num_in_ghosts()
         held = native.partition_held(graph.indptr, parts, num_parts)
         return cls(
-            edge_cut=cut / max(graph.num_edges, 1),
+            edge_cut=num_cut / max(graph.num_edges, 1),
             ghosts_per_vertex=ghosts / max(graph.num_vertices, 1),
             vertex_balance=_balance(held[:, 0]),
             edge_balance=_balance(held[:, 1]),
@@ -69,14 +66,19 @@ def _balance(loads: AnyArray) -> float:
     return float(loads.max()) / mean if mean else 1.0
 
 
-def range_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
-    """int32 [N], never falling; every part has a vertex. A vertex's work is its in-edges and a little of its own."""
-    graph = reading.graph
+def range_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+    """range: contiguous vertex numbers of even edge work. int32 [N], never falling; every part has a vertex.
+
+    The work of a vertex is its in-edges plus a constant.
+    """
+    graph = reader.graph
     work = graph.in_degrees() + VERTEX_WORK
     middle = np.cumsum(work) - work / 2
     number = np.arange(servers)
     starts = np.searchsorted(middle, work.sum() * number / servers)
-    starts = np.maximum.accumulate(starts - number) + number  # a vertex heavier than a share must not skip a part
+    starts = (
+        np.maximum.accumulate(starts - number) + number
+    )  # a vertex with more work than a share must not skip a part
     starts = np.minimum(starts, graph.num_vertices - servers + number)
     return np.repeat(number.astype(np.int32), np.diff(starts, append=graph.num_vertices))
 
@@ -84,9 +86,12 @@ def range_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArra
 STEP = 1 << 20  # vertices hashed together
 
 
-def hash_parts(reading: Reading, servers: int, seed: int, tell: Tell) -> IdArray:
-    """int32 [N]; the same for every graph and seed, so that anybody can tell a vertex's server from its number."""
-    parts = np.empty(reading.graph.num_vertices, np.int32)
+def hash_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+    """hash: the part given by a fixed hash of the vertex's number. int32 [N]; the same for every graph and seed.
+
+    So a vertex's server can be computed from its number alone.
+    """
+    parts = np.empty(reader.graph.num_vertices, np.int32)
     for begin in range(0, parts.size, STEP):
         end = min(begin + STEP, parts.size)
         parts[begin:end] = _split_mix(np.arange(begin, end, dtype=np.uint64)) % np.uint64(servers)
@@ -101,7 +106,7 @@ def _split_mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-_MAKERS: dict[str, Callable[[Reading, int, int, Tell], IdArray]] = {
+_MAKERS: dict[str, Callable[[EdgeReader, int, int, Tell], IdArray]] = {
     "hash": hash_parts,
     "metis": metis_parts,
     "range": range_parts,
@@ -112,7 +117,7 @@ METHODS = tuple(sorted(_MAKERS))
 
 @dataclass(frozen=True, eq=False)
 class Partitioning:
-    """The part of each vertex, int32 [N], none of the ``num_parts`` empty, and the method that chose it."""
+    """The part of each vertex, int32 [N], and the method that chose it; none of the ``num_parts`` is empty."""
 
     parts: IdArray
     num_parts: int
@@ -129,10 +134,10 @@ class Partitioning:
             )
 
     def quality(self, graph: Graph, *, memory: int | str | None = None, tell: Tell = silent) -> Quality:
-        """What this partitioning costs on the graph it was made for, found within a limit of memory if one is given."""
+        """The quality on the graph that it was made for, measured within a memory limit if one is given."""
         shares = shares_of(graph, need_of(graph, "look", self.num_parts, self.method), memory)
-        with reading(graph, shares, scratch_beside(graph)) as edges:
-            return Quality.of(edges, self.parts, self.num_parts, tell)
+        with read_edges(graph, shares, scratch_beside(graph)) as reader:
+            return Quality.of(reader, self.parts, self.num_parts, tell)
 
 
 def make_partitioning(
@@ -146,17 +151,17 @@ def make_partitioning(
     scratch_dir: Address | None = None,
     tell: Tell = silent,
 ) -> Partitioning:
-    """The vertices of the graph divided among so many servers, the same for the same seed.
+    """The vertices of the graph assigned to this many servers; the same for the same seed.
 
-    - hash: by a fixed hash of the vertex's number; even, and blind to edges.
+    - hash: by a fixed hash of the vertex's number; even, and ignores edges.
     - range: contiguous numbers of equal edge work; good where neighbours have close numbers.
-    - metis: METIS (extra ``metis``); few cut edges and even edges, in many times the graph's memory.
-    - stream: passes over the edges in O(vertices) memory, few cut edges, vertices and edges both even within 5 %;
-      ``passes`` (default 4) is how often it looks at every vertex on each level, 1 being the plain one-pass stream.
+    - metis: METIS (extra ``metis``); few cut edges and balanced edges, in many times the graph's memory.
+    - stream: passes over the edges in O(vertices) memory, few cut edges, vertices and edges both balanced within
+      5 %; ``passes`` (default 4) is the number of passes on each level, 1 being the plain one-pass stream.
 
-    ``memory`` is what the process may take, page cache and all ("4GiB"): edges are then read from the graph's store in
-    blocks, and the outcome is the same. What stream sorts goes to ``scratch_dir``, left out the folder that the store
-    is in. ``tell`` is called with what is being done, now and then.
+    ``memory`` is a limit for the process, page cache included ("4GiB"): edges are then read from the graph's store in
+    blocks, and the result is the same. What stream sorts goes to ``scratch_dir``, by default the folder that holds the
+    store. ``tell`` is called with the progress.
     """
     if method not in _MAKERS:
         raise ConfigError(unknown_name("partitioning method", method, METHODS))
@@ -174,13 +179,13 @@ def make_partitioning(
     scratch = scratch_beside(graph) if scratch_dir is None else Path(scratch_dir)
     if not shares.in_any_order:
         check_space(scratch, scratch_space(graph, weighted=False), "sorting the edges")
-    with reading(graph, shares, scratch) as edges:
-        parts = make(edges, servers, seed, tell)
+    with read_edges(graph, shares, scratch) as reader:
+        parts = make(reader, servers, seed, tell)
     return Partitioning(without_empty_parts(parts, servers, graph.in_degrees()), servers, method)
 
 
 def without_empty_parts(parts: IdArray, num_parts: int, degrees: OffsetArray) -> IdArray:
-    """The same parts, but each empty one gets the vertex with the fewest in-edges of the part with the most vertices.
+    """The same parts, but each empty one gets a vertex of the largest part: the one with the fewest in-edges.
 
     There must be at least as many vertices as parts.
     """

@@ -1,10 +1,7 @@
 """A shard: the vertices one graph server owns, their edges, and the remote vertices (ghosts) at the other ends.
 
-A shard depends on the graph and on who owns what, not on any model: it can be saved and used by every run.
-
-A shard as named arrays, and back: what a store of shards holds for each server.
-
-Shards put together again: the graph they were cut from.
+A shard depends on the graph and its partitioning, not on any model: it can be saved and used by every run. Here are
+also a shard as named arrays, as a store of shards holds it, and the graph that all shards joined give.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +28,7 @@ class Shard:
 
     ``edges`` (indptr, indices, weights) are the in-edges of own vertices: row r is vertex ids[r]; columns count own
     vertices first, then in-ghosts. ``out`` are their out-edges in the same form, with out-ghosts; None in undirected
-    graphs, where ``edges`` serve. Both are None where the whole graph is at hand: copying them would gain nothing.
+    graphs, where ``edges`` serve. Both are None where the whole graph is in memory: a copy would gain nothing.
     """
 
     server: int
@@ -51,17 +48,17 @@ class Shard:
 
 def whole_shard(graph: Graph) -> Shard:
     """The shard of a single server: the graph itself, nothing copied."""
-    ids, nobody = np.arange(graph.num_vertices, dtype=np.int32), np.zeros(0, np.int32)
+    ids, no_ghosts = np.arange(graph.num_vertices, dtype=np.int32), np.zeros(0, np.int32)
     degrees, owners = Degrees.of(graph), np.zeros(2, np.int64)
     sizes = (0, 1, graph.num_vertices, graph.directed)
-    return Shard(*sizes, ids, nobody, nobody, owners, owners, degrees, degrees, _edges_of(graph))
+    return Shard(*sizes, ids, no_ghosts, no_ghosts, owners, owners, degrees, degrees, _edges_of(graph))
 
 
-def cut_shard(graph: Graph, parts: Ids, server: int, *, edges: bool = True, degrees: Degrees | None = None) -> Shard:
+def make_shard(graph: Graph, parts: Ids, server: int, *, edges: bool = True, degrees: Degrees | None = None) -> Shard:
     """The shard of one server when vertex v belongs to server ``parts[v]``.
 
-    Takes the shard's own size and a few numbers a vertex. Without ``edges`` the shard only says whose they are, for
-    servers that share the graph's memory. ``degrees`` of the whole graph save counting them again for every server.
+    Needs the shard's own size and a few numbers per vertex. Without ``edges`` the shard has only vertices and ghosts,
+    for servers that share the graph's memory. ``degrees`` of the whole graph save counting them again for every server.
     """
     sources = by_owner(_sources(graph, parts, server), parts, server)
     targets = by_owner(_targets(graph, parts, server), parts, server) if graph.directed else None
@@ -73,7 +70,7 @@ def cut_shard(graph: Graph, parts: Ids, server: int, *, edges: bool = True, degr
 
 
 def outline(server: int, parts: Ids, degrees: Degrees, sources: Ids, targets: Ids | None) -> Shard:
-    """The shard of one server but for its edges, from its in-ghosts and, in directed graphs, its out-ghosts."""
+    """The shard of one server without its edges, from its in-ghosts and, in directed graphs, its out-ghosts."""
     ids = np.flatnonzero(parts == server).astype(np.int32)
     near = degrees.of_vertices(np.concatenate([ids, sources]))
     bounds = np.arange(int(parts.max()) + 2)
@@ -107,25 +104,25 @@ def _edges(graph: Graph, ids: Ids, sources: Ids, targets: Ids) -> tuple[Csr, Csr
     return near, native.csr_select_transpose(*arrays, rows, inverse(ids, size), ids.size, values=weights)
 
 
-def by_owner(found: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
-    """The remote vertices among those found, sorted by (owner, number)."""
-    numbers = np.flatnonzero(found & (parts != server)).astype(np.int32)
+def by_owner(mask: NDArray[np.bool_], parts: Ids, server: int) -> Ids:
+    """The remote vertices in a mask, sorted by (owner, number)."""
+    numbers = np.flatnonzero(mask & (parts != server)).astype(np.int32)
     return numbers[np.argsort(parts[numbers], kind="stable")]
 
 
 def _sources(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
-    """Who has an edge to one of the server's vertices."""
+    """The vertices with an edge to one of the server's vertices."""
     own = np.where(parts == server, 1, -1).astype(np.int8)
-    found = np.zeros(graph.num_vertices, np.int8)
-    native.csr_reach(graph.indptr, graph.indices, own, found)
-    return found.astype(np.bool_)
+    reached = np.zeros(graph.num_vertices, np.int8)
+    native.csr_reach(graph.indptr, graph.indices, own, reached)
+    return reached.astype(np.bool_)
 
 
 def _targets(graph: Graph, parts: Ids, server: int) -> NDArray[np.bool_]:
-    """Who has an edge from one of the server's vertices."""
-    size, everyone = graph.num_vertices, np.arange(graph.num_vertices, dtype=np.int32)
+    """The vertices with an edge from one of the server's vertices."""
+    size, all_vertices = graph.num_vertices, np.arange(graph.num_vertices, dtype=np.int32)
     own = np.where(parts == server, 0, -1).astype(np.int32)
-    counts = native.csr_count(graph.indptr, graph.indices, everyone, own, size, 1)
+    counts = native.csr_count(graph.indptr, graph.indices, all_vertices, own, size, 1)
     return counts.ravel().astype(np.bool_)
 
 
@@ -134,11 +131,11 @@ _PARTS = ("ghosts", "owners", "counts", "weights", "loops", *_EDGES)
 
 
 def side_arrays(shard: Shard, side: str) -> dict[str, AnyArray]:
-    """The arrays of a side, "in" or "out", without those of its edges."""
+    """The arrays of a side, "in" or "out", except those of its edges."""
     ghosts, owners = getattr(shard, f"{side}_ghosts"), getattr(shard, f"{side}_owners")
     degrees = shard.degrees if side == "in" else shard.out_degrees
-    found = (ghosts, owners, degrees.counts, degrees.weights, degrees.loops)
-    return {name: array for name, array in zip(_names(side), found, strict=False) if array is not None}
+    parts = (ghosts, owners, degrees.counts, degrees.weights, degrees.loops)
+    return {name: array for name, array in zip(_names(side), parts, strict=False) if array is not None}
 
 
 def edge_names(side: str) -> list[str]:
@@ -149,7 +146,7 @@ def edge_names(side: str) -> list[str]:
 def from_arrays(
     arrays: Mapping[str, AnyArray], server: int, num_servers: int, num_vertices: int, directed: bool
 ) -> Shard:
-    """The shard made of these arrays; KeyError or ValueError where they do not fit together."""
+    """The shard made of these arrays; raises KeyError or ValueError if they do not fit together."""
     ids = arrays["ids"]
     ghosts, owners, degrees, edges = _side(arrays, "in", ids, num_servers)
     out = _side(arrays, "out", ids, num_servers) if directed else (ghosts, owners, degrees, None)
@@ -175,16 +172,16 @@ def _names(side: str) -> list[str]:
 
 
 def _side(arrays: Mapping[str, AnyArray], side: str, ids: Ids, num_servers: int) -> tuple[Ids, AnyArray, Degrees, Csr]:
-    found: list[Any] = [arrays[name] if "weight" not in name else arrays.get(name) for name in _names(side)]
-    ghosts, owners, counts, weights, loops, indptr, indices, edge_weight = found
+    parts: list[Any] = [arrays[name] if "weight" not in name else arrays.get(name) for name in _names(side)]
+    ghosts, owners, counts, weights, loops, indptr, indices, edge_weight = parts
     columns = ids.size + ghosts.size
     if (counts.size, loops.size, indptr.size, owners.size) != (columns, columns, ids.size + 1, num_servers + 1):
         raise ValueError(f"arrays of a shard with {ids.size} vertices and {ghosts.size} ghosts have other sizes")
     return ghosts, owners, Degrees(counts, weights, loops), (indptr, indices, edge_weight)
 
 
-def reunite(shard_of: Callable[[int], Shard], num_servers: int) -> Graph:
-    """The graph whose shards these are, its edges alone; takes the graph's size and that of one shard."""
+def join_shards(shard_of: Callable[[int], Shard], num_servers: int) -> Graph:
+    """The graph whose shards these are, its edges alone; needs memory for the graph and one shard."""
     first = shard_of(0)
     indptr = _offsets(shard_of, num_servers, first.num_vertices)
     indices = np.empty(indptr[-1], np.int32)

@@ -1,10 +1,9 @@
-"""A store of shards: a partitioned graph as a folder, each server's part memory-mapped by whoever needs it.
+"""A store of shards: a partitioned graph as a folder, each server's part memory-mapped by that server.
 
 A folder as in docs/store-format.md, with the manifest ``shards.json``. It holds ``parts``, the server of every vertex,
 and for every server k the arrays of its :class:`~dorylus.partition.Shard`, named ``shard<k>.<array>``. Features, labels
-and masks stay in the graph's own store.
-
-Shards written as they are cut: of a shard, what has an entry a vertex is in memory, its edges pass by in blocks.
+and masks stay in the graph's own store. While shards are written, arrays with an entry per vertex are in memory; edges
+are read and written in blocks.
 """
 
 from collections.abc import Iterator
@@ -34,36 +33,46 @@ from dorylus.graph import (
     compare_checksums,
     files_of,
     inverse,
-    is_elsewhere,
+    is_remote,
     map_arrays,
     new_folder,
     read_manifest,
     whole_number,
-    writing_alone,
+    write_lock,
 )
-from dorylus.ingest import IngestProgress, Tell, silent
+from dorylus.partition.edge_reader import PARTS_PER_PASS, CutEdges, EdgeReader, read_edges, scratch_beside
 from dorylus.partition.limit import check_space, need_of, shards_space, shares_of
 from dorylus.partition.paged_shard import PagedCsr, PagedDegrees
-from dorylus.partition.partitioning import Partitioning, make_partitioning
-from dorylus.partition.reading import TOGETHER, Across, Reading, reading, scratch_beside
-from dorylus.partition.shard import Csr, Ids, Shard, by_owner, edge_names, from_arrays, outline, reunite, side_arrays
+from dorylus.partition.partitioning import Partitioning
+from dorylus.partition.shard import (
+    Csr,
+    Ids,
+    Shard,
+    by_owner,
+    edge_names,
+    from_arrays,
+    join_shards,
+    outline,
+    side_arrays,
+)
+from dorylus.progress import StageProgress, Tell, silent
 
 
-def write_shards(folder: NewFolder, reading: Reading, parts: Ids, num_parts: int, tell: Tell) -> None:
-    """Cuts the graph and writes the arrays of every server's shard."""
+def write_shards(folder: NewFolder, reader: EdgeReader, parts: Ids, num_parts: int, tell: Tell) -> None:
+    """Partition the graph and write the arrays of every server's shard."""
     folder.write("parts", parts)
-    graph, found = reading.graph, PagedDegrees.of(reading.in_edges)
-    degrees = Degrees(graph.in_degrees(), found.weights, found.loops)
-    writer = _ShardWriter(folder, reading, tell)
-    for first in range(0, num_parts, TOGETHER):
-        across = Across.of(reading, parts, first, tell, writers=graph.directed)
-        servers = range(first, min(first + TOGETHER, num_parts))
-        if num_parts <= TOGETHER:
-            ghosts = across.num_read() + across.num_written()
+    graph, counted = reader.graph, PagedDegrees.of(reader.in_edges)
+    degrees = Degrees(graph.in_degrees(), counted.weights, counted.loops)
+    writer = _ShardWriter(folder, reader, tell)
+    for first in range(0, num_parts, PARTS_PER_PASS):
+        crossing = CutEdges.of(reader, parts, first, tell, writers=graph.directed)
+        servers = range(first, min(first + PARTS_PER_PASS, num_parts))
+        if num_parts <= PARTS_PER_PASS:
+            ghosts = crossing.num_in_ghosts() + crossing.num_out_ghosts()
             check_space(folder.path, shards_space(graph, num_parts, ghosts), "writing the shards")
         for server in servers:
-            sources = by_owner(across.sources(server), parts, server)
-            targets = by_owner(across.targets(server), parts, server) if graph.directed else None
+            sources = by_owner(crossing.sources(server), parts, server)
+            targets = by_owner(crossing.targets(server), parts, server) if graph.directed else None
             writer.write(outline(server, parts, degrees, sources, targets))
 
 
@@ -72,17 +81,17 @@ class _ShardWriter:
     """Writes one shard after the other."""
 
     folder: NewFolder
-    reading: Reading
+    reader: EdgeReader
     tell: Tell
     done: int = 0
 
     def write(self, shard: Shard) -> None:
-        """Writes the arrays of a shard, cutting its edges out of the graph's on the way."""
+        """Write the arrays of a shard, selecting its edges from the graph's."""
         prefix = f"shard{shard.server}."
         self.folder.write(f"{prefix}ids", shard.ids)
-        self._write_side(shard, "in", prefix, self.reading.in_edges, shard.in_ghosts)
+        self._write_side(shard, "in", prefix, self.reader.in_edges, shard.in_ghosts)
         if shard.directed:
-            self._write_side(shard, "out", prefix, self.reading.out_edges, shard.out_ghosts)
+            self._write_side(shard, "out", prefix, self.reader.out_edges, shard.out_ghosts)
 
     def _write_side(self, shard: Shard, side: str, prefix: str, edges: PagedCsr, ghosts: Ids) -> None:
         for name, array in side_arrays(shard, side).items():
@@ -91,24 +100,26 @@ class _ShardWriter:
         self.folder.write(indptr, _offsets(edges.csr[0], shard.ids))
         with ExitStack() as files:
             weights = None if edges.csr[2] is None else files.enter_context(self.folder.array(weight, "<f4"))
-            columns = files.enter_context(self.folder.array(indices, "<i4"))  # the first to end, and to be noted
+            columns = files.enter_context(
+                self.folder.array(indices, "<i4")
+            )  # closed first, so listed first in the manifest
             self._write_edges(edges, shard.ids, np.concatenate([shard.ids, ghosts]), columns, weights)
 
     def _write_edges(
         self, edges: PagedCsr, ids: Ids, names: Ids, columns: ArrayWriter, weights: ArrayWriter | None
     ) -> None:
-        total = self.reading.graph.num_edges * (2 if self.reading.graph.directed else 1)
-        for _, found, values in selected(edges, ids, names):
-            columns.write(found)
+        total = self.reader.graph.num_edges * (2 if self.reader.graph.directed else 1)
+        for _, indices, values in selected(edges, ids, names):
+            columns.write(indices)
             if weights is not None:
                 assert values is not None
                 weights.write(values)
-            self.done += found.size
-            self.tell(IngestProgress("writing the shards", self.done, total, "edges"))
+            self.done += indices.size
+            self.tell(StageProgress("writing the shards", self.done, total, "edges"))
 
 
 def selected(edges: PagedCsr, ids: Ids, names: Ids) -> Iterator[Csr]:
-    """The rows of ascending vertices, some at a time; column c stands for vertex ``names[c]``."""
+    """The rows of ascending vertices, in blocks; column c is vertex ``names[c]``."""
     place = inverse(names, edges.csr[0].size - 1)
     for _, begin, (near, indices, values) in edges.blocks():
         first, last = np.searchsorted(ids, [begin, begin + near.size - 1])
@@ -144,9 +155,9 @@ SHARDS = FolderKind(
 
 @dataclass(frozen=True, eq=False)
 class Shards:
-    """An opened store of shards, whose arrays become views of the files when they are asked for.
+    """An opened store of shards, whose arrays are mapped from the files when they are used.
 
-    ``parts`` is the server of every vertex, ``method`` how that was decided, ``structure`` a checksum of the graph.
+    ``parts`` is the server of every vertex, ``method`` the partitioning method, ``structure`` a checksum of the graph.
     """
 
     folder: Address
@@ -157,7 +168,7 @@ class Shards:
     directed: bool
     structure: int
     manifest: dict[str, Any]
-    files: FolderFiles | None = None  # where the folder is on this machine
+    files: FolderFiles | None = None  # None for a remote folder
 
     @property
     def num_vertices(self) -> int:
@@ -168,10 +179,10 @@ class Shards:
         """The shard of one server."""
         prefix = f"shard{server}."
         try:
-            found = map_arrays(
+            mapped = map_arrays(
                 self.folder, SHARDS, self.manifest, only=lambda name: name.startswith(prefix), files=self.files
             )
-            arrays = {name.removeprefix(prefix): array for name, array in found.items()}
+            arrays = {name.removeprefix(prefix): array for name, array in mapped.items()}
             return from_arrays(arrays, server, self.num_servers, self.num_vertices, self.directed)
         except KeyError as error:
             why = f"{SHARDS.manifest} lists no array {prefix + error.args[0]!r}"
@@ -180,20 +191,20 @@ class Shards:
             raise SHARDS.damaged(self.folder, error) from error
 
     def check(self, graph: Graph) -> None:
-        """Refuse a graph that these shards were not cut from; reads every edge."""
-        sizes, found = (self.num_vertices, self.num_edges), (graph.num_vertices, graph.num_edges)
-        if found == sizes and structure_of(graph) == self.structure:
+        """Refuse a graph that these shards were not made from; reads every edge."""
+        sizes, other = (self.num_vertices, self.num_edges), (graph.num_vertices, graph.num_edges)
+        if other == sizes and structure_of(graph) == self.structure:
             return
-        differs = "other edges" if found == sizes else f"{found[0]:,} vertices and {found[1]:,} edges"
+        differs = "other edges" if other == sizes else f"{other[0]:,} vertices and {other[1]:,} edges"
         raise DataError(
             f"the shards in {self.folder} were cut from a graph of {sizes[0]:,} vertices and {sizes[1]:,} edges, but "
             f"graph {graph.name!r} has {differs}: partition this graph, or open the one they were cut from."
         )
 
     def graph(self) -> Graph:
-        """The graph these shards were cut from, its edges alone, from the shards alone."""
+        """The graph that these shards were made from, its edges alone."""
         try:
-            graph = reunite(self.shard, self.num_servers)
+            graph = join_shards(self.shard, self.num_servers)
         except (ValueError, IndexError, GraphError) as error:
             raise SHARDS.damaged(self.folder, error) from error
         if structure_of(graph) != self.structure:
@@ -216,33 +227,33 @@ def save_shards(
     written is the same. ``tell`` is called with how far it is.
     """
     check_target(path, SHARDS, overwrite)
-    if not is_elsewhere(path):
+    if not is_remote(path):
         check_space(Path(path).absolute(), shards_space(graph, partitioning.num_parts), "writing the shards")
     shares = shares_of(graph, need_of(graph, "save", partitioning.num_parts, partitioning.method), memory)
-    with reading(graph, shares, scratch_beside(graph, path)) as edges:
+    with read_edges(graph, shares, scratch_beside(graph, path)) as reader:
         facts = {
             "num_servers": partitioning.num_parts,
             "method": partitioning.method,
             "num_vertices": graph.num_vertices,
             "num_edges": graph.num_edges,
             "directed": graph.directed,
-            "structure": structure_of(graph, edges.in_edges),
+            "structure": structure_of(graph, reader.in_edges),
         }
         with new_folder(path, SHARDS, overwrite=overwrite) as folder:
-            write_shards(folder, edges, partitioning.parts, partitioning.num_parts, tell)
+            write_shards(folder, reader, partitioning.parts, partitioning.num_parts, tell)
             folder.facts.update(facts)
             graph.check_files()
 
 
 def save_shards_once(path: Address, graph: Graph, partitioning: Partitioning) -> None:
-    """Write the shards of a cut unless they are there. ``path`` is made from the graph and the cut: no other has it.
+    """Write the shards of a partitioning unless they exist. ``path`` must be unique to the graph and the partitioning.
 
-    A process that is writing them is waited for. Where it cannot be seen (a file system without locks, an address),
-    both write the same, and those of the first to end stay: no run replaces shards that are there.
+    Waits for another process that is writing them. Where that cannot be seen (a file system without locks, a remote
+    address), both write the same, and the first to finish wins: no run replaces shards that exist.
     """
     if SHARDS.is_at(path):
         return
-    with nullcontext() if is_elsewhere(path) else writing_alone(Path(path)):
+    with nullcontext() if is_remote(path) else write_lock(Path(path)):
         try:
             if not SHARDS.is_at(path):
                 save_shards(path, graph, partitioning)
@@ -265,21 +276,15 @@ def open_shards(path: Address, *, verify: bool = False) -> Shards:
     return Shards(path, parts, manifest=manifest, files=files, **facts)
 
 
-def recut(path: Address, out: Address, servers: int, method: str, *, overwrite: bool = False) -> None:
-    """Write a store of shards for another number of servers at ``out``, from the shards at ``path`` alone."""
-    graph = open_shards(path).graph()
-    save_shards(out, graph, make_partitioning(graph, servers, method), overwrite=overwrite)
-
-
 def structure_of(graph: Graph, edges: PagedCsr | None = None) -> int:
     """A checksum of a graph's edges and their weights, which may be read in blocks."""
-    found = checksum(graph.indptr, int(graph.directed))
+    total = checksum(graph.indptr, int(graph.directed))
     if edges is None:
-        found = checksum(graph.indices, found)
-        return found if graph.edge_weight is None else checksum(graph.edge_weight, found)
+        total = checksum(graph.indices, total)
+        return total if graph.edge_weight is None else checksum(graph.edge_weight, total)
     for _, _, (_, indices, _) in edges.blocks():
-        found = checksum(indices, found)
+        total = checksum(indices, total)
     for _, _, (_, _, weight) in edges.blocks() if graph.edge_weight is not None else ():
         assert weight is not None
-        found = checksum(weight, found)
-    return found
+        total = checksum(weight, total)
+    return total

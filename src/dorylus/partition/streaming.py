@@ -1,6 +1,6 @@
-"""stream: passes over the in-edges that keep O(vertices) memory, whatever the number of edges.
+"""stream: passes over the in-edges in O(vertices) memory, for any number of edges.
 
-A vertex goes where its in-neighbours are, for a price that rises with what a part holds already: Fennel (Tsourakakis
+A vertex goes where its in-neighbours are, less a price that rises with what the part already holds: Fennel (Tsourakakis
 et al. 2014), with one price for vertices and one for in-edges, so that both come out even. In one pass a vertex sees
 only those placed before it. With more, vertices are first merged into small clusters (label propagation with bounded
 sizes, Meyerhenke et al. 2014), clusters into larger ones, the largest are placed first, and every level down to single
@@ -9,9 +9,7 @@ edges are those of its members.
 
 No part holds more than 1.05 times the mean of vertices or of in-edges. Only where that is impossible, because a few
 vertices have more in-edges than a part may hold, the limit on edges is what dealing vertices out by falling degree
-reaches, and with fewer than twenty vertices a part the one on vertices is the mean rounded up.
-
-Clusters: vertices that move together, and going through them with the in-edges of their members.
+reaches, and with fewer than twenty vertices a part the limit on vertices is the mean rounded up.
 """
 
 from collections.abc import Iterator
@@ -25,10 +23,10 @@ import numpy as np
 from dorylus.backends import native
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph, IdArray, OffsetArray
-from dorylus.ingest import IngestProgress, Tell
+from dorylus.partition.edge_reader import EdgeReader
 from dorylus.partition.limit import LARGEST_CLUSTER
 from dorylus.partition.paged_shard import PagedCsr
-from dorylus.partition.reading import Reading
+from dorylus.progress import StageProgress, Tell
 
 
 class Clusters(NamedTuple):
@@ -60,8 +58,8 @@ def _numbers(labels: IdArray, degrees: OffsetArray) -> tuple[IdArray, int]:
     return number, len(used)
 
 
-class Visit(NamedTuple):
-    """Some clusters that follow one another, from number ``first`` on, and the in-edges of their members.
+class ClusterBlock(NamedTuple):
+    """Consecutive clusters, from number ``first`` on, and the in-edges of their members.
 
     Row m of the edges is that of member m or, not ``in_order``, row v that of vertex v.
     """
@@ -74,62 +72,62 @@ class Visit(NamedTuple):
 
     @property
     def num_edges(self) -> int:
-        """How many edges are looked at."""
+        """How many edges the block has."""
         return self.indices.size
 
 
-class Visiting:
-    """Goes through clusters as often as is asked for: all at once, or as many as fit into a block."""
+class ClusterScan:
+    """Reads clusters, as often as needed: all at once, or as many at a time as fit into a block."""
 
-    def __init__(self, clusters: Clusters, reading: Reading, edges: PagedCsr | None) -> None:
-        self.clusters, self._graph, self._edges = clusters, reading.graph, edges
+    def __init__(self, clusters: Clusters, reader: EdgeReader, edges: PagedCsr | None) -> None:
+        self.clusters, self._graph, self._edges = clusters, reader.graph, edges
 
-    def visits(self, *, backwards: bool = False) -> Iterator[Visit]:
-        """Every cluster once; ``backwards``, those of the last block first."""
+    def blocks(self, *, backwards: bool = False) -> Iterator[ClusterBlock]:
+        """Every cluster once; ``backwards``: the last block first."""
         if self._edges is None:
-            yield Visit(0, self.clusters, self._graph.indptr, self._graph.indices, in_order=False)
+            yield ClusterBlock(0, self.clusters, self._graph.indptr, self._graph.indices, in_order=False)
             return
         starts, members = self.clusters
         for _, begin, (near, indices, _) in self._edges.blocks(backwards=backwards):
             first, last = np.searchsorted(starts, [begin, begin + near.size - 1]).tolist()
             some = Clusters(starts[first : last + 1] - begin, members[begin : begin + near.size - 1])
-            yield Visit(first, some, near, indices, in_order=True)
+            yield ClusterBlock(first, some, near, indices, in_order=True)
 
 
 @contextmanager
-def visiting(reading: Reading, clusters: Clusters) -> Iterator[Visiting]:
-    """The clusters, to be gone through; where rows cannot be asked for in any order, they are sorted first."""
-    if reading.in_any_order:
-        yield Visiting(clusters, reading, None)
+def scan_clusters(reader: EdgeReader, clusters: Clusters) -> Iterator[ClusterScan]:
+    """A scan of the clusters; where rows cannot be read in any order, the edges are sorted first."""
+    if reader.in_any_order:
+        yield ClusterScan(clusters, reader, None)
         return
-    with reading.in_order(clusters.members, clusters.starts) as edges:
-        yield Visiting(clusters, reading, edges)
+    with reader.in_order(clusters.members, clusters.starts) as edges:
+        yield ClusterScan(clusters, reader, edges)
 
 
 PASSES = 4
 SLACK = 0.05
 CLUSTER_SHARES = (1 / 256, 1 / 128, 1 / 64, LARGEST_CLUSTER)  # of a mean part, what a cluster of each level may hold
-SETTLED = 0.01  # a share of clusters that still moves too small for another pass
+SETTLED = 0.01  # the share of clusters that move below which no further pass is made
 LINEAR, GENTLE, STEEPEST = 0, 1, 6  # prices rise with the 1st, 2nd ... 64th power of what a part holds
 
 
-def stream_parts(reading: Reading, servers: int, seed: int, tell: Tell, *, passes: int = PASSES) -> IdArray:
-    """int32 [N]; ``passes`` is how often each level is looked at, 1 meaning single vertices once, without clusters.
+def stream_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell, *, passes: int = PASSES) -> IdArray:
+    """int32 [N]; ``passes`` is the number of passes on each level, 1 meaning single vertices once, without clusters.
 
-    Vertices go by in the order of falling degree: those that decide most come first. Where the limits do not hold in
-    the end, passes with ever steeper prices follow until they do.
+    Vertices are visited by falling degree: those with the most edges first. Where the limits do not hold in the end,
+    passes with ever steeper prices follow until they do.
     """
     if passes < 1:
-        raise ConfigError(f"passes={passes}: the stream goes by at least once. Use 1 or more.")
-    graph = reading.graph
+        raise ConfigError(f"passes={passes}: the stream makes at least one pass. Use 1 or more.")
+    graph = reader.graph
     vertices = Clusters.of(np.arange(graph.num_vertices, dtype=np.int32), graph.in_degrees())
-    levels = [] if passes == 1 else _merged(reading, servers, vertices, passes, seed, tell)
+    levels = [] if passes == 1 else _merged(reader, servers, vertices, passes, seed, tell)
     bar = _PassProgress("placing vertices", graph.num_edges * ((len(levels) + 2) * passes if passes > 1 else 1), tell)
-    placing = _Placing.start(graph, servers, vertices, bar)
+    placing = _Placement.start(graph, servers, vertices, bar)
     while levels:
-        with visiting(reading, levels.pop()) as clusters:
+        with scan_clusters(reader, levels.pop()) as clusters:
             placing.settle(clusters, passes, strict=False)
-    with visiting(reading, vertices) as single:
+    with scan_clusters(reader, vertices) as single:
         if passes == 1:
             placing.place(single, LINEAR, strict=True)
             placing.make_even(single)
@@ -141,14 +139,14 @@ def stream_parts(reading: Reading, servers: int, seed: int, tell: Tell, *, passe
     return placing.parts
 
 
-def _merged(reading: Reading, servers: int, clusters: Clusters, passes: int, seed: int, tell: Tell) -> list[Clusters]:
+def _merged(reader: EdgeReader, servers: int, clusters: Clusters, passes: int, seed: int, tell: Tell) -> list[Clusters]:
     """Ever larger clusters, one list a level; a level that merges nothing is left out."""
-    graph, levels, draws = reading.graph, [], count(seed)
+    graph, levels, draws = reader.graph, [], count(seed)
     labels = np.arange(graph.num_vertices, dtype=np.int32)
     bar = _PassProgress("merging vertices into clusters", graph.num_edges * len(CLUSTER_SHARES) * passes, tell)
     for number, share in enumerate(CLUSTER_SHARES, start=1):
         rooms = int(share * graph.num_vertices / servers), int(share * graph.num_edges / servers)
-        with visiting(reading, clusters) as some:
+        with scan_clusters(reader, clusters) as some:
             for _ in range(passes):
                 if _merge(graph, some, labels, rooms, next(draws), bar) <= SETTLED * clusters.num_clusters:
                     break
@@ -161,30 +159,30 @@ def _merged(reading: Reading, servers: int, clusters: Clusters, passes: int, see
 
 
 def _merge(
-    graph: Graph, clusters: Visiting, labels: IdArray, rooms: tuple[int, int], seed: int, bar: "_PassProgress"
+    graph: Graph, clusters: ClusterScan, labels: IdArray, rooms: tuple[int, int], seed: int, bar: "_PassProgress"
 ) -> int:
-    """One pass; how many clusters took another label."""
+    """One pass; returns how many clusters took another label."""
     held, moved = native.partition_held(graph.indptr, labels, graph.num_vertices), 0
-    for visit in clusters.visits(backwards=True):
+    for block in clusters.blocks(backwards=True):
         moved += native.partition_merge(
-            visit.indptr,
-            visit.indices,
-            *visit.clusters,
+            block.indptr,
+            block.indices,
+            *block.clusters,
             labels,
             held,
             vertex_room=rooms[0],
             edge_room=rooms[1],
             seed=seed,
-            first_cluster=visit.first,
-            in_order=visit.in_order,
+            first_cluster=block.first,
+            in_order=block.in_order,
         )
-        bar.add(visit.num_edges)
+        bar.add(block.num_edges)
     return moved
 
 
 @dataclass
 class _PassProgress:
-    """How many edges were looked at, of those that will be at most."""
+    """The number of edges read, of the largest possible number."""
 
     stage: str
     total: int
@@ -192,29 +190,29 @@ class _PassProgress:
     done: int = 0
 
     def add(self, num_edges: int) -> None:
-        """So many more."""
+        """Report this many more edges."""
         self.to(self.done + num_edges)
 
     def to(self, done: int) -> None:
-        """So many in all: passes may be left out."""
+        """Report this many edges in total: passes may be skipped."""
         self.done = min(done, self.total)
-        self.tell(IngestProgress(self.stage, self.done, self.total, "edges"))
+        self.tell(StageProgress(self.stage, self.done, self.total, "edges"))
 
 
 @dataclass
-class _Placing:
-    """Parts that are being made, and what they may hold."""
+class _Placement:
+    """The parts while they are made, and their limits."""
 
     graph: Graph
     servers: int
     vertex_limit: int
     edge_limit: int
-    dealt: IdArray  # within the limits, whatever the graph
+    dealt: IdArray  # within the limits for any graph
     parts: IdArray
     bar: _PassProgress
 
     @classmethod
-    def start(cls, graph: Graph, servers: int, vertices: Clusters, bar: _PassProgress) -> "_Placing":
+    def start(cls, graph: Graph, servers: int, vertices: Clusters, bar: _PassProgress) -> "_Placement":
         """No vertex placed yet."""
         vertex_limit = max(-(-graph.num_vertices // servers), int((1 + SLACK) * graph.num_vertices / servers))
         dealt = native.partition_deal(graph.indptr, vertices.members, servers, vertex_limit=vertex_limit)
@@ -223,14 +221,14 @@ class _Placing:
         parts = np.full(graph.num_vertices, -1, np.int32)
         return cls(graph, servers, vertex_limit, edge_limit, dealt, parts, bar)
 
-    def place(self, clusters: Visiting, steepness: int, *, strict: bool) -> int:
-        """One pass; how many clusters moved."""
+    def place(self, clusters: ClusterScan, steepness: int, *, strict: bool) -> int:
+        """One pass; returns how many clusters moved."""
         held, moved = native.partition_held(self.graph.indptr, self.parts, self.servers), 0
-        for visit in clusters.visits():
+        for block in clusters.blocks():
             moved += native.partition_place(
-                visit.indptr,
-                visit.indices,
-                *visit.clusters,
+                block.indptr,
+                block.indices,
+                *block.clusters,
                 self.parts,
                 held,
                 num_edges=self.graph.num_edges,
@@ -238,21 +236,21 @@ class _Placing:
                 edge_limit=self.edge_limit,
                 steepness=steepness,
                 strict=strict,
-                in_order=visit.in_order,
+                in_order=block.in_order,
             )
-            self.bar.add(visit.num_edges)
+            self.bar.add(block.num_edges)
         return moved
 
-    def settle(self, clusters: Visiting, passes: int, *, strict: bool) -> None:
-        """Passes until hardly any cluster moves, or so many."""
+    def settle(self, clusters: ClusterScan, passes: int, *, strict: bool) -> None:
+        """At most ``passes`` passes, until hardly any cluster moves."""
         end = self.bar.done + passes * self.graph.num_edges
         for _ in range(passes):
             if self.place(clusters, GENTLE, strict=strict) <= SETTLED * clusters.clusters.num_clusters:
                 break
         self.bar.to(end)
 
-    def make_even(self, vertices: Visiting) -> None:
-        """Brings every part within its limits: by steeper prices, and if those should fail, by dealing anew."""
+    def make_even(self, vertices: ClusterScan) -> None:
+        """Bring every part within its limits: by steeper prices or, if those fail, by dealing the vertices out."""
         for steepness in range(GENTLE + 1, STEEPEST + 1):
             if self._is_even():
                 return

@@ -43,11 +43,17 @@ class Scheduler:
         self._server = server
         self._num_servers = len(bounds) - 1
         self._bound = StalenessBound(schedule.staleness, first_epoch)
+        self._is_relaxed = schedule.relaxed is not schedule.exact
         self._frontier = Frontier(first_epoch, self._num_servers, len(self._exact.arrivals))
         self._permitted = self._newest = first_epoch - 1
         self._open: dict[int, OpenEpoch] = {}
         self._idle = dict.fromkeys(reads.mine, first_epoch)  # intervals between two epochs, and the next one
         self._waiting: set[int] = set()  # the idle intervals for which Waiting was returned
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether all epochs that start from now on are exact."""
+        return not self._is_relaxed or self._bound.is_exact_from_now_on
 
     def handle(self, event: Event) -> list[Action]:
         """The actions that follow from one event."""

@@ -30,6 +30,11 @@ class StalenessBound:
         """Whether tasks of this epoch wait for the values of this epoch that they read."""
         return epoch <= self.first_epoch or (self._exact_from is not None and epoch >= self._exact_from)
 
+    @property
+    def is_exact_from_now_on(self) -> bool:
+        """Whether a Synchronise event has made all later epochs exact."""
+        return self._exact_from is not None
+
     def make_exact(self, first: int) -> None:
         """Make all epochs from ``first`` on exact. The bound of no epoch becomes wider by it."""
         self._exact_from = first if self._exact_from is None else min(self._exact_from, first)

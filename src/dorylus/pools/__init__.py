@@ -1,7 +1,8 @@
 """Where dense tasks run.
 
-``services`` invoke functions; ``remote`` makes a pool of a service; ``relaunching`` and ``tuning`` wrap any pool: they
-try calls again, and say how many are under way at once. ``making`` puts them together.
+``registry`` lists the pools, ``makers`` makes the pool of a run. ``threads`` and ``ray`` run torch; ``processes``,
+``http`` and ``aws_lambda`` invoke functions, and ``functions`` makes a pool of them. ``relaunch``, ``limited`` and
+``autotune`` wrap any pool: they try calls again, and limit how many are under way.
 """
 
 from typing import TYPE_CHECKING
@@ -9,12 +10,11 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.pools import ray
-    from dorylus.pools.from_config import check_pool, run_pool, service_of
     from dorylus.pools.functions.invocations import Invoked
-    from dorylus.pools.making import POOLS, PoolHandle, PoolSettings, make_pool
-    from dorylus.pools.pool import PoolFault, TensorPool
+    from dorylus.pools.makers import PoolListeners, PoolRequest, check_pool, make_pool, run_pool, service_of
+    from dorylus.pools.pool import PoolFault, PoolHandle, TensorPool
     from dorylus.pools.ray import connected
+    from dorylus.pools.registry import POOLS, PoolSpec, register, unregister
     from dorylus.pools.settings import FunctionSettings
     from dorylus.pools.threads import ThreadsPool
 
@@ -24,26 +24,28 @@ __all__ = [
     "Invoked",
     "PoolFault",
     "PoolHandle",
-    "PoolSettings",
+    "PoolListeners",
+    "PoolRequest",
+    "PoolSpec",
     "TensorPool",
     "ThreadsPool",
     "check_pool",
     "connected",
     "make_pool",
-    "ray",
+    "register",
     "run_pool",
     "service_of",
+    "unregister",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        ".": "ray",
-        "from_config": "check_pool run_pool service_of",
         "functions.invocations": "Invoked",
-        "making": "POOLS PoolHandle PoolSettings make_pool",
-        "pool": "PoolFault TensorPool",
+        "makers": "PoolListeners PoolRequest check_pool make_pool run_pool service_of",
+        "pool": "PoolFault PoolHandle TensorPool",
         "ray": "connected",
+        "registry": "POOLS PoolSpec register unregister",
         "settings": "FunctionSettings",
         "threads": "ThreadsPool",
     },

@@ -1,22 +1,112 @@
 """What becomes of each call: launched, tried again, answered or given up. Pure: events and the time in, actions out.
 
 A call is open from its submission until it is answered or fails, once. Meanwhile it has at most one attempt that is
-*current*: an attempt that is overdue goes on, but another takes its place; whichever answers first wins. What attempts
+*current*: an attempt that is overdue goes on, but another replaces it; the first that answers wins. What attempts
 report after that is counted and dropped.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from dorylus.pools.pacing import Circuit, Durations, LaunchQueue, Overdue, Pace, Policy
-from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable
-from dorylus.pools.tickets import Action, Attempt, Cancel, Complete, Fail, Launch, RelaunchCounts, Ticket, name_of
+from dorylus.pools.pool import Exhausted, Lost, Throttled, Unavailable, name_of
 from dorylus.saga import Call, Kept, Reply
 
 
+@dataclass
+class RelaunchCounts:
+    """What happened so far.
+
+    ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service would not
+    take. ``duplicates``: what attempts reported after their call was answered.
+    """
+
+    calls: int = 0
+    launches: int = 0
+    relaunches: int = 0
+    timeouts: int = 0
+    losses: int = 0
+    throttled: int = 0
+    refused: int = 0
+    duplicates: int = 0
+
+
+@dataclass(eq=False)
+class Ticket:
+    """One submission of a call. The same task may be submitted twice at a time: each has its number."""
+
+    number: int
+    call: Call  # as it is launched next
+    done: Callable[[Reply], None]
+    failed: Callable[[BaseException], None]
+    is_open: bool = True
+    launches: int = 0
+    tries: int = 0  # launches that count against the policy's
+    timeouts: int = 0
+    losses: int = 0
+    refusals: int = 0
+    current: "Attempt | None" = None
+    attempts: "list[Attempt]" = field(default_factory=list)  # that have not reported
+    seen: str = ""  # the last thing that went wrong
+    submitted: Call = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.submitted = self.call
+
+
+@dataclass(eq=False)
+class Attempt:
+    """One launch of a call.
+
+    ``ticket`` goes when the attempt reports or the call is closed: one that never reports must not keep it alive.
+    """
+
+    ticket: Ticket | None
+    kind: tuple[int, object]
+    launched_s: float
+    number: int
+    accepted: bool = False  # by the pool: its duration is measured from then on
+    reported: bool = False
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Submit the call to the pool; call :meth:`Attempts.accepted` when that has returned."""
+
+    attempt: Attempt
+    call: Call
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Call ``done``."""
+
+    ticket: Ticket
+    reply: Reply
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Call ``failed``."""
+
+    ticket: Ticket
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """Have the pool let go of these calls."""
+
+    calls: list[Call]
+
+
+Action = Launch | Complete | Fail | Cancel
+
+
 class Attempts:
-    """All open calls and their attempts. Every method gives what is to be done now."""
+    """All open calls and their attempts. Every method returns the actions to carry out now."""
 
     def __init__(self, policy: Policy, random: Random) -> None:
         self._policy, self._random = policy, random
@@ -50,12 +140,12 @@ class Attempts:
         self._queue.add(ticket, now_s)
         return self._go_on([], now_s)
 
-    def taken(self, attempt: Attempt, now_s: float) -> list[Action]:
-        """The pool has taken an attempt: its time runs from now."""
+    def accepted(self, attempt: Attempt, now_s: float) -> list[Action]:
+        """The pool has accepted an attempt: its time runs from now."""
         ticket = attempt.ticket
         if ticket is None:
             return []
-        attempt.launched_s, attempt.taken = now_s, True
+        attempt.launched_s, attempt.accepted = now_s, True
         self._overdue.watch(attempt, attempt.kind, ticket.timeouts, now_s)
         return self._go_on([], now_s)
 
@@ -63,7 +153,7 @@ class Attempts:
         """An attempt has a result: the first one wins."""
         self._circuit.succeeded(now_s)
         self._pace.succeeded()
-        if attempt.taken and not attempt.reported:
+        if attempt.accepted and not attempt.reported:
             self._durations.observe(attempt.kind, now_s - attempt.launched_s)
         ticket = self._reported(attempt)
         if ticket is None:
@@ -99,10 +189,10 @@ class Attempts:
         return self._go_on(actions, now_s)
 
     def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
-        """Nobody waits for these calls any more: they are not launched again, and what they report is dropped."""
-        wanted = {id(call) for call in calls}
+        """These calls are not launched again, and what their attempts report is dropped."""
+        ids = {id(call) for call in calls}
         launched: list[Call] = []
-        for ticket in [each for each in self._open.values() if id(each.submitted) in wanted]:
+        for ticket in [each for each in self._open.values() if id(each.submitted) in ids]:
             if ticket.launches:
                 launched += [ticket.submitted] if ticket.call is ticket.submitted else [ticket.submitted, ticket.call]
             for attempt in ticket.attempts:
@@ -111,13 +201,13 @@ class Attempts:
         return self._go_on([Cancel(launched)], now_s)
 
     def close(self) -> None:
-        """Forget all calls: whatever is reported from now on is dropped."""
+        """Forget all calls: what is reported from now on is dropped."""
         for ticket in list(self._open.values()):
             self._close(ticket)
         self._queue.clear()
 
     def _reported(self, attempt: Attempt) -> Ticket | None:
-        """Whose attempt it is that reports; None if that call is closed, or the attempt has reported before."""
+        """The ticket of an attempt that reports; None if its call is closed, or the attempt has reported before."""
         ticket, attempt.ticket, attempt.reported = attempt.ticket, None, True
         self._overdue.forget(attempt)
         if ticket is not None:
@@ -166,7 +256,7 @@ class Attempts:
         return [Fail(ticket, Exhausted(_tried(ticket)))]
 
     def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
-        """What every event ends with: is the service down; who may be launched."""
+        """The end of every event: fail all calls if the service is down, else launch those that may go."""
         if not self._open:
             self._circuit.rest()
         elif self._circuit.opens_s <= now_s:
@@ -177,7 +267,7 @@ class Attempts:
 
     def _launch(self, ticket: Ticket, now_s: float) -> Launch:
         if ticket.launches and isinstance(ticket.call.kept, Kept):
-            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be walked once: make it again
+            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: make it again
         step, mode = ticket.call.task.step, ticket.call.mode
         attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())
         self._counts.launches += 1

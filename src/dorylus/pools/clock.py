@@ -1,6 +1,7 @@
-"""Time for pools: what time it is, and a call later on. The real clock, and one that tests move by hand.
+"""What wrappers of pools need beside their decisions: a clock with timers, and a queue of callbacks.
 
-Carries out what a wrapper decided under its lock, after it let go of the lock.
+:class:`CallbackQueue` runs what a wrapper decided under its lock, after the lock is released: an answer may submit the
+next call. Tests move a :class:`ManualClock` by hand.
 """
 
 import heapq
@@ -13,6 +14,8 @@ from itertools import count
 from typing import Protocol
 
 _JOIN_S = 10.0  # how long a clock that closes waits for what it has just called
+Callback = Callable[[], None]
+_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
 
 
 class Timer(Protocol):
@@ -33,7 +36,7 @@ class Clock(Protocol):
 
 
 class _Scheduled:
-    """A call to come, in the order of ``when_s``, then of being asked for."""
+    """A call to come, in the order of ``when_s``, then of the requests."""
 
     __slots__ = ("fn", "number", "when_s")
 
@@ -150,20 +153,15 @@ class ManualClock:
         return True
 
     def advance(self, seconds: float) -> None:
-        """Move on by so much; everything due until then is called at its time, also what is asked for meanwhile."""
+        """Move on by so much; everything due until then is called at its time, also what is requested meanwhile."""
         until_s = self._now_s + seconds
         while (due_s := self.next_s()) is not None and due_s <= until_s:
             self.step()
         self._now_s = max(self._now_s, until_s)
 
 
-Deed = Callable[[], None]
-
-_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
-
-
 class CallbackQueue:
-    """Runs deeds one after another, each thread its own. Once closed it gives no answer any more."""
+    """Runs callbacks one after another, each thread its own. Once closed it answers no caller any more."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -171,13 +169,13 @@ class CallbackQueue:
         self._answering: dict[int, int] = {}  # threads that are giving an answer, and how deep
         self._closed = False
 
-    def run(self, deeds: Iterable[Deed]) -> None:
-        """Carry these out; inside another deed, after it. All are carried out, then the first error is raised."""
-        waiting: deque[Deed] | None = getattr(self._own, "waiting", None)
+    def run(self, callbacks: Iterable[Callback]) -> None:
+        """Run these; inside another callback, after it. All are run, then the first error is raised."""
+        waiting: deque[Callback] | None = getattr(self._own, "waiting", None)
         if waiting is not None:
-            waiting.extend(deeds)
+            waiting.extend(callbacks)
             return
-        self._own.waiting = waiting = deque(deeds)
+        self._own.waiting = waiting = deque(callbacks)
         first: Exception | None = None
         try:
             while waiting:
@@ -190,15 +188,15 @@ class CallbackQueue:
         if first is not None:
             raise first
 
-    def answer(self, deed: Deed) -> None:
-        """Carry out a deed that answers a caller, unless closed."""
+    def answer(self, callback: Callback) -> None:
+        """Run a callback that answers a caller, unless closed."""
         me = threading.get_ident()
         with self._changed:
             if self._closed:
                 return
             self._answering[me] = self._answering.get(me, 0) + 1
         try:
-            deed()
+            callback()
         finally:
             with self._changed:
                 self._answering[me] -= 1

@@ -1,6 +1,6 @@
 """At most so many calls under way at any pool; the others wait, in order of priority.
 
-Who may go, and who waits: at most so many under way, the others in order of priority. Pure: time is passed in.
+:class:`CallQueue` decides; it is pure: time is passed in. :class:`LimitedPool` submits what it lets go.
 """
 
 import heapq
@@ -12,29 +12,28 @@ from typing import NamedTuple
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pipeline import Task
-from dorylus.pools.clock import CallbackQueue, Clock, Deed, RealClock
-from dorylus.pools.pool import TensorPool
-from dorylus.pools.tickets import name_of
+from dorylus.pools.clock import Callback, CallbackQueue, Clock, RealClock
+from dorylus.pools.pool import TensorPool, name_of
 from dorylus.saga import Call, Reply
 
 
 @dataclass(eq=False)
 class QueuePlace:
-    """A call in the line."""
+    """A call in the queue."""
 
     call: Call
     done: Callable[[Reply], None]
     failed: Callable[[BaseException], None]
     joined_s: float
     launched_s: float = 0.0
-    dropped: bool = False  # the answer is not wanted any more
+    dropped: bool = False  # cancelled: its answer is dropped
 
 
 class Completion(NamedTuple):
     """A call that has been answered, and what happened since the one before was.
 
-    ``kind``: what calls that do the same work have in common. ``busy_s`` is how much of that time there was anybody in
-    the line, ``waiting_s`` the integral over it of how many waited, ``peak`` the most that were under way. ``waited``:
+    ``kind``: what calls that do the same work have in common. ``busy_s`` is the part of that time with any call in
+    the queue, ``waiting_s`` the integral over it of how many waited, ``peak`` the most that were under way. ``waited``:
     whether this call had to wait.
     """
 
@@ -49,7 +48,7 @@ class Completion(NamedTuple):
 
 
 class Load(NamedTuple):
-    """A line at one moment, and its totals so far. ``idle_s``: when nobody was in it."""
+    """The queue at one moment, and its totals so far. ``idle_s``: the time without any call in it."""
 
     limit: int
     waiting: int
@@ -60,7 +59,7 @@ class Load(NamedTuple):
 
 
 class CallQueue:
-    """At most ``limit`` calls under way; those that wait go in the order of their tasks, then of their coming."""
+    """At most ``limit`` calls under way; those that wait go in the order of their tasks, then of their arrival."""
 
     def __init__(self, limit: int, now_s: float) -> None:
         self.limit = limit
@@ -98,7 +97,7 @@ class CallQueue:
         return gone
 
     def left(self, place: QueuePlace, now_s: float) -> bool:
-        """A call is not under way any more; False if that was known, or the line is cleared."""
+        """A call is not under way any more; False if that was known, or the queue is cleared."""
         self._count_time(now_s)
         if place not in self._under_way:
             return False
@@ -112,24 +111,24 @@ class CallQueue:
         self._since = (0.0, 0.0)
         self._completed += 1
         call, waited = place.call, place.launched_s > place.joined_s
-        # The body tells training from evaluation, whose steps are counted alike.
+        # Steps of training and of evaluation have the same numbers: only their bodies differ.
         kind = (call.task.step, call.mode, call.body)
         return Completion(kind, call.task.interval, place.launched_s, now_s, waited, busy_s, waiting_s, peak)
 
     def drop(self, calls: Collection[Call], now_s: float) -> list[Call]:
-        """These calls leave the line; gives those of them that were under way."""
+        """These calls leave the queue; returns those of them that were under way."""
         self._count_time(now_s)
-        wanted = {id(call) for call in calls}
-        gone = [place for place in self._under_way if id(place.call) in wanted]
+        ids = {id(call) for call in calls}
+        gone = [place for place in self._under_way if id(place.call) in ids]
         for place in gone:
             place.dropped = True
         self._under_way.difference_update(gone)
-        self._waiting = [each for each in self._waiting if id(each[2].call) not in wanted]
+        self._waiting = [each for each in self._waiting if id(each[2].call) not in ids]
         heapq.heapify(self._waiting)
         return [place.call for place in gone]
 
     def clear(self) -> None:
-        """Everybody is forgotten."""
+        """Forget all calls."""
         self._waiting.clear()
         self._under_way.clear()
 
@@ -146,8 +145,8 @@ class CallQueue:
 class LimitedPool:
     """A pool around a pool: it never has more than ``limit`` calls at a time.
 
-    ``watch`` hears of every call that was answered, in the thread that answers, after the answer was given and before
-    the next call goes. It may change the limit.
+    ``watch`` is called for every call that was answered, in the thread that answers, after the answer and before the
+    next call goes. It may change the limit.
     """
 
     def __init__(
@@ -158,27 +157,27 @@ class LimitedPool:
         watch: Callable[[Completion], None] | None = None,
     ) -> None:
         self._inner, self._watch = inner, watch
-        self._clock: Clock = clock or RealClock()  # asked for the time only: it starts no thread
-        self._line = CallQueue(_checked(limit), self._clock.now())
-        self._outbox = CallbackQueue()
+        self._clock: Clock = clock or RealClock()  # only its time is read: it starts no thread
+        self._queue = CallQueue(_checked(limit), self._clock.now())
+        self._callbacks = CallbackQueue()
         self._lock = threading.Lock()
         self._closed = False
 
     @property
     def limit(self) -> int:
         """How many calls may be under way."""
-        return self._line.limit
+        return self._queue.limit
 
     @property
     def load(self) -> Load:
         """How many calls wait and are under way now, and totals so far."""
         with self._lock:
-            return self._line.load(self._clock.now())
+            return self._queue.load(self._clock.now())
 
     def set_limit(self, limit: int) -> None:
         """Another limit from now on. Calls that are under way stay so, also if that is too many now."""
         with self._lock:
-            self._line.limit = _checked(limit)
+            self._queue.limit = _checked(limit)
         self._go_on()
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
@@ -187,14 +186,14 @@ class LimitedPool:
             if self._closed:
                 raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
             now_s = self._clock.now()  # looked at once: a call that goes at once has not waited
-            self._line.join(call, done, failed, now_s)
-            gone = self._line.go(now_s)
+            self._queue.join(call, done, failed, now_s)
+            gone = self._queue.go(now_s)
         self._launch_all(gone)
 
     def cancel(self, calls: Collection[Call]) -> None:
         """Let go of these calls: those that wait do not go any more, and the places of the others are free."""
         with self._lock:
-            under_way = self._line.drop(calls, self._clock.now())
+            under_way = self._queue.drop(calls, self._clock.now())
         self._inner.cancel(under_way)
         self._go_on()
 
@@ -202,17 +201,17 @@ class LimitedPool:
         """Stop; calls that wait are forgotten."""
         with self._lock:
             self._closed = True
-            self._line.clear()
-        self._outbox.close()
+            self._queue.clear()
+        self._callbacks.close()
         self._inner.close()
 
     def _go_on(self) -> None:
         with self._lock:
-            gone = self._line.go(self._clock.now())
+            gone = self._queue.go(self._clock.now())
         self._launch_all(gone)
 
     def _launch_all(self, gone: list[QueuePlace]) -> None:
-        self._outbox.run([partial(self._launch, place) for place in gone])
+        self._callbacks.run([partial(self._launch, place) for place in gone])
 
     def _launch(self, place: QueuePlace) -> None:
         if self._closed or place.dropped:
@@ -221,25 +220,25 @@ class LimitedPool:
             self._inner.submit(place.call, partial(self._done, place), partial(self._failed, place))
         except Exception as error:
             self._failed(place, error)
-        if place.dropped:  # meanwhile: the pool inside may not have had it yet when it was told
+        if place.dropped:  # meanwhile: the inner pool may not have had it yet when it was cancelled
             self._inner.cancel([place.call])
 
     def _done(self, place: QueuePlace, reply: Reply) -> None:
         with self._lock:
             now_s = self._clock.now()
-            if not self._line.left(place, now_s):
+            if not self._queue.left(place, now_s):
                 return
-            completion = self._line.completed(place, now_s)
-        deeds: list[Deed] = [partial(self._outbox.answer, partial(place.done, reply))]
+            completion = self._queue.completed(place, now_s)
+        callbacks: list[Callback] = [partial(self._callbacks.answer, partial(place.done, reply))]
         if self._watch is not None:
-            deeds.append(partial(self._watch, completion))
-        self._outbox.run([*deeds, self._go_on])
+            callbacks.append(partial(self._watch, completion))
+        self._callbacks.run([*callbacks, self._go_on])
 
     def _failed(self, place: QueuePlace, error: BaseException) -> None:
         with self._lock:
-            if not self._line.left(place, self._clock.now()):
+            if not self._queue.left(place, self._clock.now()):
                 return
-        self._outbox.run([partial(self._outbox.answer, partial(place.failed, error)), self._go_on])
+        self._callbacks.run([partial(self._callbacks.answer, partial(place.failed, error)), self._go_on])
 
 
 def _checked(limit: int) -> int:

@@ -1,25 +1,27 @@
-"""How patient a pool is with whatever runs its calls: every number behind time-outs, relaunches and giving up.
+"""When calls are launched, overdue and given up: every number behind time-outs, relaunches and a service that is down.
 
-Whether the service is down: failures come, and no success. Pure: time is passed in.
-
-How long calls take, and so when one is overdue. Pure: no clock.
-
-Which attempts are overdue. Pure: time is passed in.
-
-How fast calls may be launched at a service that throttles: additive increase, multiplicative decrease. Pure.
-
-Calls that wait for their launch: until their pause is over, and the pace lets them. Pure: time is passed in.
+Pure: time is passed in. :class:`Policy` holds the numbers, :class:`Durations` how long calls take, :class:`Overdue`
+the attempts that took too long, :class:`Pace` how fast a service that throttles accepts calls (additive increase,
+multiplicative decrease), :class:`LaunchQueue` the calls that wait, and :class:`Circuit` whether the service is down.
 """
 
 import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from math import inf
+from typing import TYPE_CHECKING
 
 from dorylus.errors import ConfigError
 from dorylus.pipeline import Task
 from dorylus.pools.pool import Unavailable
-from dorylus.pools.tickets import Attempt, Ticket
+
+if TYPE_CHECKING:
+    from dorylus.pools.attempts import Attempt, Ticket
+
+_MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4  # of the newest, once there are enough for a moving mean
+_LATE = 2.0  # an answer later than this many time-outs counts as this late: one that crawls must not stop the clock
+_Group = tuple[Hashable, int]  # attempts with one time-out: calls of one kind that had as many time-outs before
+_LOWERED = 0.85
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ class Policy:
     ``deviations``: by how many mean deviations a time-out lies above the mean.
     ``backoff_s``, ``backoff_at_most_s``: the longest pause after a call's first loss, doubled by each further one.
     ``down_after_s``: how long failures may come, and no success, before the service counts as down.
-    ``refused_after_s``: the same for a service that has never answered and says itself that it is not there for us.
+    ``refused_after_s``: the same for a service that has never answered and reports that it is not there for us.
     """
 
     attempts: int = 10
@@ -50,7 +52,7 @@ class Policy:
                 raise ConfigError(f"{name}={getattr(self, name)}: a policy's numbers are above 0 and finite.")
         for low, high in (
             ("at_least_s", "at_most_s"),
-            ("first_s", "down_after_s"),  # or a service that is down could not be told from a slow one in that time
+            ("first_s", "down_after_s"),  # else a slow service would count as down
             ("at_most_s", "down_after_s"),
             ("refused_after_s", "down_after_s"),
             ("backoff_s", "backoff_at_most_s"),
@@ -65,8 +67,8 @@ class Policy:
 class Circuit:
     """Counts the time without a success, from the launch of the first attempt that failed since the last one.
 
-    Time in which nothing was asked does not count. A service that has never answered and says itself that it is not
-    there (no such function, no credentials) is given less time from then on.
+    Time without a call does not count. A service that has never answered and reports that it is not there (no such
+    function, no credentials) is given less time from then on.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -100,13 +102,9 @@ class Circuit:
         self.last_failure = failure
 
     def rest(self) -> None:
-        """Nothing is under way: whatever failed before says nothing about what is asked next."""
+        """Nothing is under way: earlier failures say nothing about the next call."""
         self._trouble_since_s = self._refused_since_s = inf
         self.last_failure = None
-
-
-_MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4  # of the newest, once there are enough for a moving mean
-_LATE = 2.0  # an answer later than this many time-outs counts as this late: one that crawls must not stop the clock
 
 
 @dataclass
@@ -125,7 +123,7 @@ class _Estimate:
 
 
 class Durations:
-    """Time-outs by kind of call, from how long calls of that kind have taken."""
+    """Time-outs by kind of call, from the durations of calls of that kind."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -147,9 +145,6 @@ class Durations:
         return float(min(base * 2.0 ** min(timeouts, 64), policy.at_most_s))
 
 
-_Group = tuple[Hashable, int]  # attempts with one time-out: calls of one kind that had as many time-outs before
-
-
 class Overdue:
     """Attempts under way, in groups that share a time-out; within a group the first launched is the first overdue."""
 
@@ -158,13 +153,13 @@ class Overdue:
         self._groups: dict[_Group, dict[Attempt, float]] = {}
         self._group_of: dict[Attempt, _Group] = {}
 
-    def watch(self, attempt: Attempt, kind: Hashable, timeouts: int, now_s: float) -> None:
+    def watch(self, attempt: "Attempt", kind: Hashable, timeouts: int, now_s: float) -> None:
         """An attempt is under way from now on; its call has had so many time-outs before."""
         group = self._group_of[attempt] = (kind, timeouts)
         self._groups.setdefault(group, {})[attempt] = now_s
 
-    def forget(self, attempt: Attempt) -> None:
-        """It has reported, or nobody needs it any more."""
+    def forget(self, attempt: "Attempt") -> None:
+        """It has reported, or its call is closed."""
         group = self._group_of.pop(attempt, None)
         if group is not None:
             members = self._groups[group]
@@ -176,21 +171,18 @@ class Overdue:
         """When the next attempt is overdue; infinite if none is under way."""
         return min((self._due_s(group) for group in self._groups), default=inf)
 
-    def take(self, now_s: float) -> list[Attempt]:
+    def take(self, now_s: float) -> "list[Attempt]":
         """Those that are overdue, and forget them."""
-        taken: list[Attempt] = []
+        overdue: list[Attempt] = []
         for group in list(self._groups):
             while group in self._groups and self._due_s(group) <= now_s:
                 first = next(iter(self._groups[group]))
-                taken.append(first)
+                overdue.append(first)
                 self.forget(first)
-        return taken
+        return overdue
 
     def _due_s(self, group: _Group) -> float:
         return next(iter(self._groups[group].values())) + self._durations.timeout_s(*group)
-
-
-_LOWERED = 0.85
 
 
 class Pace:
@@ -216,7 +208,7 @@ class Pace:
         return inf if self._under_way + 1 > self._window else self._resting_until_s
 
     def launched(self) -> int:
-        """An attempt is under way; gives its number, for :meth:`throttled`."""
+        """An attempt is under way; returns its number, for :meth:`throttled`."""
         self._under_way += 1
         self._launches += 1
         return self._launches
@@ -250,18 +242,18 @@ class Pace:
 
 
 class LaunchQueue:
-    """Gives the calls that may be launched now, in order of priority (the order of tasks)."""
+    """Returns the calls that may be launched now, in order of priority (the order of tasks)."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._resting: list[tuple[float, int, Ticket]] = []
         self._ready: list[tuple[Task, int, Ticket]] = []
 
-    def add(self, ticket: Ticket, when_s: float) -> None:
+    def add(self, ticket: "Ticket", when_s: float) -> None:
         """Launch this call, not before then."""
         heapq.heappush(self._resting, (when_s, ticket.number, ticket))
 
-    def take(self, now_s: float) -> Ticket | None:
+    def take(self, now_s: float) -> "Ticket | None":
         """The next one to be launched now."""
         while self._resting and self._resting[0][0] <= now_s:
             _, number, ticket = heapq.heappop(self._resting)
@@ -276,12 +268,12 @@ class LaunchQueue:
         return min(pause_s, self._pace.ready_s()) if self._any_ready() else pause_s
 
     def clear(self) -> None:
-        """Nobody waits any more."""
+        """Forget all calls that wait."""
         self._resting.clear()
         self._ready.clear()
 
     def _any_ready(self) -> bool:
-        """Whether somebody is ready who has not been answered meanwhile, by an attempt that was overdue."""
+        """Whether a call is ready that an overdue attempt has not answered meanwhile."""
         while self._ready and not self._ready[0][2].is_open:
             heapq.heappop(self._ready)
         return bool(self._ready)

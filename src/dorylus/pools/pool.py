@@ -1,23 +1,22 @@
-"""The seam between graph servers and whatever runs dense tasks.
+"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults."""
 
-What can go wrong with whatever runs dense tasks, as opposed to with the tasks.
-"""
-
-from collections.abc import Callable, Collection
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from dorylus.errors import TrainingError
 from dorylus.saga import Call, Reply
+from dorylus.wire import Buffer
 
 
 class TensorPool(Protocol):
-    """Runs dense tasks somewhere. Every call given is answered exactly once: by ``done``, or by ``failed``.
+    """Runs dense tasks. Every call that is submitted is answered exactly once: by ``done``, or by ``failed``.
 
     A call that is cancelled is answered at most once, and only by a thread that was about to when it was cancelled.
-    ``call.keep`` is a wish: a pool elsewhere cannot keep an autograd graph, and leaves it out of its reply.
+    ``call.keep`` is a wish: a pool in other processes cannot keep an autograd graph, and leaves it out of its reply.
 
-    A call runs on one thread of torch's (``torch.set_num_threads(1)``): with more, sums come out in another order, and
-    runs that should agree to the last bit do not.
+    A call runs on one thread of torch (``torch.set_num_threads(1)``): more threads would add in another order, and runs
+    that should agree to the last bit would not.
     """
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
@@ -33,8 +32,43 @@ class TensorPool(Protocol):
         """Stop; nothing submitted is answered after this."""
 
 
+@dataclass(frozen=True)
+class PoolHandle:
+    """A pool; the figures that it reports at the end of a run; and a wait until all that it started has ended."""
+
+    pool: TensorPool
+    figures: Callable[[], Mapping[str, Any]] = dict
+    settle: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True)
+class InvocationResponse:
+    """The answer to an invocation. A service may report what it bills, and whether and how long a cold start took."""
+
+    content: Buffer
+    billed_ms: float | None = None
+    cold: bool | None = None
+    init_ms: float | None = None
+
+
+class Invoker(Protocol):
+    """Runs the function on a request; any thread may invoke it, many at a time.
+
+    Raises the faults below. ``payload_limit_bytes`` is what a request and an answer may each
+    have at most, None for no limit.
+    """
+
+    payload_limit_bytes: int | None
+
+    def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
+        """Invoke the function and wait for its answer, at most so long."""
+
+    def close(self) -> None:
+        """Stop: what is under way fails soon."""
+
+
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
-    """A fault of whatever runs dense tasks."""
+    """A fault of what runs dense tasks, not of a task."""
 
 
 class Throttled(PoolFault):
@@ -48,7 +82,7 @@ class Throttled(PoolFault):
 
 
 class Lost(PoolFault):
-    """A call got no result, and nobody knows whether it ran: it may be tried again."""
+    """A call got no result, and it is unknown whether it ran: it may be tried again."""
 
 
 class Unavailable(PoolFault):
@@ -57,3 +91,8 @@ class Unavailable(PoolFault):
 
 class Exhausted(PoolFault):
     """A call was tried as often as it may be."""
+
+
+def name_of(call: Call) -> str:
+    """A call as error messages name it."""
+    return f"{call.task.kind} of interval {call.task.interval} in epoch {call.task.epoch + 1}"

@@ -1,11 +1,10 @@
-"""Dense tasks as Ray tasks: on whichever node of a Ray cluster has a core to spare.
+"""Dense tasks as Ray tasks: on any node of a Ray cluster with a free core.
 
 A call travels as arrays. Its body and its version of the weights are put into Ray's object store once, and fetched once
 by each process that needs them. Ray runs a task again when the process or the node under it dies; tasks are pure, and
 only the one answer that Ray hands out counts.
 """
 
-import importlib.util
 import os
 import queue
 import signal
@@ -22,10 +21,10 @@ from pickle import PicklingError
 from typing import Any
 
 from dorylus.errors import ConfigError, DorylusError, TrainingError
+from dorylus.extras import check_installed
 from dorylus.pools.clock import CallbackQueue
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import Exhausted, PoolFault, Unavailable
-from dorylus.pools.tickets import name_of
+from dorylus.pools.pool import Exhausted, PoolFault, Unavailable, name_of
 from dorylus.pools.travel import (
     Fetched,
     PackedCall,
@@ -47,9 +46,9 @@ Done = Callable[[Reply], None]
 Failed = Callable[[BaseException], None]
 
 
-def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
-    """Ray, connected to a cluster."""
-    check_installed(asked)
+def connected(address: str | None, setting: str = 'pool="ray"') -> Any:
+    """Ray, connected to a cluster; ``setting`` is what needs it."""
+    check_installed(setting, "ray")
     import ray
 
     if ray.is_initialized():
@@ -71,7 +70,7 @@ def connected(address: str | None, asked: str = 'pool="ray"') -> Any:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Gives signals back what they did: Ray makes SIGTERM print a C++ stack, behind Python's back too."""
+    """Restores the handlers of signals: Ray makes SIGTERM print a C++ stack, without Python's knowledge too."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
@@ -83,19 +82,13 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _knock(address: str, refusal: str) -> None:
-    """Refuse an address where nobody listens: Ray would wait for minutes."""
+    """Refuse an address where nothing listens: Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
             socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
         except OSError as why:
             raise ConfigError(refusal.format(why=why)) from why
-
-
-def check_installed(asked: str = 'pool="ray"') -> None:
-    """Refuse what was asked for where Ray is missing, or what its data travels by."""
-    if importlib.util.find_spec("ray") is None or importlib.util.find_spec("zmq") is None:
-        raise ConfigError(f'{asked} needs Ray: pip install "dorylus[ray]".')
 
 
 @dataclass(frozen=True)
@@ -109,7 +102,7 @@ class Room:
 
     @staticmethod
     def of(ray: Any) -> "Room":
-        """The room there is now, whoever is using it."""
+        """The cores there are now, in use or not."""
         held: dict[str, float] = {}
         for group in ray.util.placement_group_table().values():
             for bundle, node in group["bundles_to_node_id"].items() if group["state"] == "CREATED" else ():
@@ -149,15 +142,15 @@ class RayPool:
             num_cpus=1,
             max_retries=policy.attempts - 1,
             retry_exceptions=False,
-            scheduling_strategy="SPREAD",  # also keeps it out of the placement group of whoever submits it
+            scheduling_strategy="SPREAD",  # also keeps it out of the placement group of the process that submits it
         )(_carry_out).options(name="dorylus dense task")
         self._weights, self._bodies = Stored(ray.put, KEPT_WEIGHTS, packed_weights), Stored(ray.put, KEPT_BODIES)
         self._answers: queue.SimpleQueue[tuple[int, Future[WorkerReply]] | None] = queue.SimpleQueue()
         self._open: dict[int, _Open] = {}
         self._numbers = count()
-        self._heard_s = 0.0  # when Ray last answered, or had nothing to answer
+        self._answered_s = 0.0  # when Ray last answered, or had nothing to answer
         self._tally = WorkerTally()
-        self._lock, self._outbox = threading.Lock(), CallbackQueue()
+        self._lock, self._callbacks = threading.Lock(), CallbackQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -176,21 +169,21 @@ class RayPool:
             ref = opened.ref = self._send(call)
             ref.future().add_done_callback(lambda future: self._answers.put((number, future)))
         except Exception as error:
-            if self._taken(number) is not None:
-                self._outbox.answer(partial(failed, _unsent(call, error)))
+            if self._close(number) is not None:
+                self._callbacks.answer(partial(failed, _unsent(call, error)))
         else:
             if self._closed or opened.cancelled:  # meanwhile: its reference was not known yet
                 self._cancel(ref)
 
     def cancel(self, calls: Collection[Call]) -> None:
         """Let go of these calls: Ray drops their tasks, or interrupts those that run."""
-        wanted = {id(call) for call in calls}
+        ids = {id(call) for call in calls}
         with self._lock:
-            found = {number: opened for number, opened in self._open.items() if id(opened.call) in wanted}
-            for number, opened in found.items():
+            cancelled = {number: opened for number, opened in self._open.items() if id(opened.call) in ids}
+            for number, opened in cancelled.items():
                 opened.cancelled = True
                 del self._open[number]
-        for opened in found.values():
+        for opened in cancelled.values():
             self._cancel(opened.ref)
 
     def close(self) -> None:
@@ -199,7 +192,7 @@ class RayPool:
             self._closed = True
             given_up, self._open = list(self._open.values()), {}
             thread = self._thread
-        self._outbox.close()
+        self._callbacks.close()
         for opened in given_up:
             self._cancel(opened.ref)
         self._answers.put(None)
@@ -207,7 +200,7 @@ class RayPool:
             thread.join(_JOIN_S)
 
     def figures(self) -> Mapping[str, Any]:
-        """What its tasks were."""
+        """The counts of its tasks."""
         return {"data_path": "object store", **self._tally.figures()}
 
     def _cancel(self, ref: Any) -> None:
@@ -223,7 +216,7 @@ class RayPool:
                 self._thread = threading.Thread(target=self._collect, name="dorylus-ray", daemon=True)
                 self._thread.start()
             if not self._open:
-                self._heard_s = time.monotonic()
+                self._answered_s = time.monotonic()
             number, opened = next(self._numbers), _Open(call, done, failed)
             self._open[number] = opened
             return number, opened
@@ -236,10 +229,10 @@ class RayPool:
         self._tally.sent(packed.nbytes + (sum(each.nbytes for each in call.weights.values()) if fresh else 0))
         return ref
 
-    def _taken(self, number: int) -> _Open | None:
+    def _close(self, number: int) -> _Open | None:
         """An open call, which is open no more."""
         with self._lock:
-            self._heard_s = time.monotonic()
+            self._answered_s = time.monotonic()
             return self._open.pop(number, None)
 
     def _collect(self) -> None:
@@ -255,46 +248,46 @@ class RayPool:
 
     def _patience_left_s(self) -> float:
         with self._lock:
-            waited_s = time.monotonic() - self._heard_s if self._open else 0.0
+            waited_s = time.monotonic() - self._answered_s if self._open else 0.0
         return max(0.0, self._policy.down_after_s - waited_s)
 
     def _settle(self, number: int, future: "Future[WorkerReply]") -> None:
-        opened = self._taken(number)
+        opened = self._close(number)
         if opened is None:
             return
         error = future.exception()
         if error is not None:
-            self._outbox.answer(partial(opened.failed, self._fault(opened.call, error)))
+            self._callbacks.answer(partial(opened.failed, self._fault(opened.call, error)))
             return
         answer = future.result()
         self._tally.answered(answer)
         if answer.reply is None:
             assert answer.error is not None
-            self._outbox.answer(partial(opened.failed, answer.error))
+            self._callbacks.answer(partial(opened.failed, answer.error))
         else:
-            self._outbox.answer(partial(opened.done, answer.reply.reply()))
+            self._callbacks.answer(partial(opened.done, answer.reply.reply()))
 
     def _give_up(self) -> None:
-        """Nothing has come for too long: all that is open fails."""
+        """No answer has come for too long: all open calls fail."""
         with self._lock:
-            if not self._open or time.monotonic() - self._heard_s < self._policy.down_after_s:
+            if not self._open or time.monotonic() - self._answered_s < self._policy.down_after_s:
                 return
             given_up, self._open = list(self._open.values()), {}
         why = Unavailable(
             f"Ray has answered none of {len(given_up)} dense tasks for {self._policy.down_after_s:g} s: {self._room}, "
-            f"{self._free()} free now. If others hold the rest, wait for them or add nodes."
+            f"{self._free()} free now. If other work holds the rest, wait for it or add nodes."
         )
         for opened in given_up:
-            _guarded(partial(self._outbox.answer, partial(opened.failed, why)))
+            _guarded(partial(self._callbacks.answer, partial(opened.failed, why)))
 
     def _free(self) -> str:
         try:
             return f"{self._ray.available_resources().get('CPU', 0.0):g}"
-        except Exception:  # a cluster in such trouble that it cannot even tell
-            return "nobody knows how many"
+        except Exception:  # a cluster in such trouble that it does not answer
+            return "an unknown number"
 
     def _fault(self, call: Call, error: BaseException) -> PoolFault:
-        """What it means when Ray has no answer of a task's."""
+        """The fault behind a task that Ray has no answer of."""
         raised, what = self._ray.exceptions, f"{name_of(call)} ({call.body.label})"
         if isinstance(error, raised.WorkerCrashedError | raised.OutOfMemoryError):
             fault: PoolFault = Exhausted(
@@ -318,20 +311,20 @@ class RayPool:
         )
 
 
-def _guarded(deed: Callable[[], None]) -> None:
-    """Whatever goes wrong while an answer is given is told, and the thread goes on: others wait for theirs."""
+def _guarded(callback: Callable[[], None]) -> None:
+    """Report an error of the caller who is answered, and go on: other callers wait for their answers."""
     try:
-        deed()
+        callback()
     except Exception as error:
-        told = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
-        threading.excepthook(told)
+        details = threading.ExceptHookArgs((type(error), error, error.__traceback__, threading.current_thread()))
+        threading.excepthook(details)
 
 
 def _unsent(call: Call, error: Exception) -> DorylusError:
-    """What it means when a call cannot even be sent: it has something that pickle refuses, or Ray is gone."""
-    told = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
+    """The error behind a call that cannot be sent: pickle refuses a part of it, or Ray is gone."""
+    reason = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
     unfit = isinstance(error, TypeError | AttributeError | PicklingError)
-    why = ConfigError(f'{told} Change the layer, or use pool="threads".') if unfit else Unavailable(told)
+    why = ConfigError(f'{reason} Change the layer, or use pool="threads".') if unfit else Unavailable(reason)
     why.__cause__ = error
     return why
 
@@ -348,19 +341,19 @@ _BODIES, _WEIGHTS = Fetched(KEPT_BODIES), Fetched(KEPT_WEIGHTS, unpacked_weights
 
 
 def _carry_out(packed: PackedCall, shared: list[Any]) -> WorkerReply:
-    """The task: the call, on the node it has come to."""
+    """The Ray task: run the call on this node."""
     import ray
 
     body, weights = (
         held.get(ref.hex(), partial(ray.get, ref)) for held, ref in zip((_BODIES, _WEIGHTS), shared, strict=True)
     )
     core = ray.get_runtime_context().worker.core_worker
-    attempt = getattr(core, "get_current_task_attempt_number", int)()  # not among what Ray promises to have
+    attempt = getattr(core, "get_current_task_attempt_number", int)()  # no part of Ray's documented interface
     return carry_out(packed.call(body, weights), attempt, _portable)
 
 
 def _portable(error: Exception) -> Exception:
-    """The error, or one that says the same where it does not survive the journey."""
+    """The error, or one with the same text where it cannot be pickled."""
     from ray import cloudpickle
 
     try:

@@ -1,7 +1,7 @@
 """Tries calls again, at any pool: time-outs, losses, throttling, and a service that is down.
 
-What to do is decided by :class:`Attempts`, which knows no clock, thread or pool. Here it is
-told what happens, one thing at a time, and what it says is carried out.
+The decisions are made by :class:`Attempts`, which knows no clock, thread or pool. Here events are passed to it one at a
+time, and its actions are carried out.
 """
 
 import threading
@@ -11,19 +11,18 @@ from math import inf
 from random import Random
 
 from dorylus.errors import TrainingError
-from dorylus.pools.attempts import Attempts
-from dorylus.pools.clock import CallbackQueue, Clock, Deed, RealClock, Timer
+from dorylus.pools.attempts import Action, Attempt, Attempts, Cancel, Complete, Launch, RelaunchCounts
+from dorylus.pools.clock import Callback, CallbackQueue, Clock, RealClock, Timer
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import TensorPool
-from dorylus.pools.tickets import Action, Attempt, Cancel, Complete, Launch, RelaunchCounts, name_of
+from dorylus.pools.pool import TensorPool, name_of
 from dorylus.saga import Call, Reply
 
 
 class Relaunching:
     """A pool around a pool: each call is tried until it is answered, within the policy; the first answer wins.
 
-    The pool inside is asked again for a call while earlier attempts may still be under way: none is cancelled for that.
-    It may answer in any thread, at once, twice, or never. A clock that is given is closed by whoever made it.
+    A call is submitted again while earlier attempts may still be under way: none is cancelled for that.
+    The inner pool may answer in any thread, at once, twice, or never. A clock that is passed in is not closed here.
     """
 
     def __init__(
@@ -37,7 +36,7 @@ class Relaunching:
         self._own_clock = RealClock() if clock is None else None
         self._clock: Clock = clock or self._own_clock or RealClock()
         self._attempts = Attempts(policy or Policy(), random or Random(0))
-        self._outbox = CallbackQueue()
+        self._callbacks = CallbackQueue()
         self._lock = threading.Lock()
         self._closed = False
         self._timer: Timer | None = None
@@ -50,32 +49,32 @@ class Relaunching:
             return self._attempts.counts
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call; it is answered once, whatever happens to its attempts."""
-        self._tell(partial(self._submitted, call, done, failed))
+        """Take a call; it is answered once, however its attempts end."""
+        self._handle(partial(self._submitted, call, done, failed))
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: they are not tried again, and the pool inside lets go of their attempts."""
-        self._tell(partial(self._attempts.cancel, calls))
+        """Let go of these calls: they are not tried again, and the inner pool drops their attempts."""
+        self._handle(partial(self._attempts.cancel, calls))
 
     def close(self) -> None:
-        """Stop; whatever the pool inside still reports is dropped."""
+        """Stop; what the inner pool still reports is dropped."""
         with self._lock:
             self._closed = True
             self._attempts.close()
             self._set_timer(inf)
-        self._outbox.close()
+        self._callbacks.close()
         self._inner.close()
         if self._own_clock is not None:
             self._own_clock.close()
 
-    def _tell(self, event: Callable[[float], list[Action]]) -> None:
-        """Tell of an event, and carry out what follows from it."""
+    def _handle(self, event: Callable[[float], list[Action]]) -> None:
+        """Pass an event on, and carry out the actions that follow from it."""
         with self._lock:
             now_s = self._clock.now()
             actions = event(now_s)
             if not self._closed:
                 self._set_timer(self._attempts.wake_s())
-        self._outbox.run([self._deed(action) for action in actions])
+        self._callbacks.run([self._callback(action) for action in actions])
 
     def _submitted(
         self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None], now_s: float
@@ -84,14 +83,14 @@ class Relaunching:
             raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
         return self._attempts.submit(call, done, failed, now_s)
 
-    def _deed(self, action: Action) -> Deed:
+    def _callback(self, action: Action) -> Callback:
         if isinstance(action, Launch):
             return partial(self._launch, action.attempt, action.call)
         if isinstance(action, Complete):
-            return partial(self._outbox.answer, partial(action.ticket.done, action.reply))
+            return partial(self._callbacks.answer, partial(action.ticket.done, action.reply))
         if isinstance(action, Cancel):
             return partial(self._inner.cancel, action.calls)
-        return partial(self._outbox.answer, partial(action.ticket.failed, action.error))
+        return partial(self._callbacks.answer, partial(action.ticket.failed, action.error))
 
     def _launch(self, attempt: Attempt, call: Call) -> None:
         if self._closed or attempt.cancelled:
@@ -101,15 +100,15 @@ class Relaunching:
         except Exception as error:
             self._faulted(attempt, error)
         else:
-            self._tell(partial(self._attempts.taken, attempt))
-        if attempt.cancelled:  # meanwhile: the pool inside may not have had it yet when it was told
+            self._handle(partial(self._attempts.accepted, attempt))
+        if attempt.cancelled:  # meanwhile: the inner pool may not have had it yet when it was cancelled
             self._inner.cancel([call])
 
     def _answered(self, attempt: Attempt, reply: Reply) -> None:
-        self._tell(partial(self._attempts.answered, attempt, reply))
+        self._handle(partial(self._attempts.answered, attempt, reply))
 
     def _faulted(self, attempt: Attempt, error: BaseException) -> None:
-        self._tell(partial(self._attempts.faulted, attempt, error))
+        self._handle(partial(self._attempts.faulted, attempt, error))
 
     def _set_timer(self, due_s: float) -> None:
         """Under the lock. One that goes off too early does no harm; it is set anew then."""
@@ -123,7 +122,7 @@ class Relaunching:
 
     def _wake(self, due_s: float) -> None:
         with self._lock:
-            if self._due_s == due_s:  # or else another has taken its place meanwhile
+            if self._due_s == due_s:  # else another has replaced it meanwhile
                 self._timer, self._due_s = None, inf
         # The clock may be early by a rounding: what was due then is due now.
-        self._tell(lambda now_s: self._attempts.wake(max(now_s, due_s)))
+        self._handle(lambda now_s: self._attempts.wake(max(now_s, due_s)))

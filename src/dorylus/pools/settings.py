@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
+from dorylus.pools.registry import POOLS, pool_spec
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
 
 
@@ -12,7 +13,7 @@ class FunctionSettings(Settings):
 
     pool: str = choice(
         "threads",
-        ("threads", "processes", "ray", "http", "lambda", "lambda-local"),
+        POOLS,
         "Where dense tasks run: threads or processes of this machine, any node of a Ray cluster, or functions.",
         recut=True,
     )
@@ -67,16 +68,17 @@ class FunctionSettings(Settings):
 
     def _check_together(self) -> None:
         super()._check_together()
-        for name in ("functions", "function_url") if self.pool == "threads" else ():
+        for name in ("functions", "function_url") if not pool_spec(self.pool).has_functions else ():
             value = getattr(self, name)
             if value is not None:
                 raise ConfigError(
-                    f"{given(name, value)} with {given('pool', 'threads')}, which has no functions: name the pool they "
-                    "are "
-                    "of."
+                    f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
+                    "are of."
                 )
 
     @property
     def keeps_activations(self) -> bool:
         """Whether the backward pass finds the activations of the forward pass, or computes them again."""
-        return self.pool == "threads" if self.rematerialize is None else not self.rematerialize
+        if self.rematerialize is None:
+            return pool_spec(self.pool).keeps_autograd_graphs
+        return not self.rematerialize

@@ -1,7 +1,7 @@
 """The pool every machine has: dense tasks run on the graph server's own threads.
 
-The engine runs one task per thread and as many threads as there are cores, so a second set of threads here would only
-fight over them: a call runs at once, in the thread that submits it.
+The engine runs one task per thread and as many threads as there are cores. A second set of threads would compete for
+the same cores, so a call runs at once, in the thread that submits it.
 """
 
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ class ThreadsPool:
         """Run the call now."""
         try:
             reply = dense.run(call)
-        except Exception as error:  # whatever a user's body raises goes to the run, not to this thread
+        except Exception as error:  # an error of a user's body goes to the run, not to this thread
             failed(error)
         else:
             done(reply)

@@ -1,12 +1,8 @@
-"""Calls and replies as they travel between processes that share no memory: plain arrays in place of tensors.
+"""Calls and replies as they travel between processes that share no memory, and what runs them at the other end.
 
-Pickle moves the memory of arrays without copying it, which it does not do for tensors. Body and weights stay behind:
-many calls have them in common, so they travel by themselves. Whatever arrives is copied once: it may lie in memory that
-others read, and bodies of a user's may write to what they are given.
-
-A call carried out in another process, as the two ends see it: what is done there, and what is counted here.
-
-What many calls have in common, stored once where all processes can fetch it: bodies, versions of the weights.
+Plain arrays travel in place of tensors: pickle moves the memory of arrays without copying it. A body and a version of
+the weights belong to many calls, so each is stored once where all processes can fetch it. What arrives is copied once:
+it may lie in memory that other processes read, and a user's body may write to its inputs.
 """
 
 import threading
@@ -27,7 +23,8 @@ from dorylus.saga import Body, Call, Mode, Reply, Rows, SparseRows, Targets, den
 
 Array = NDArray[Any]
 PackedRows = Array | SparseRows
-PackedWeights = dict[str, tuple[Array, bool]]  # and whether their gradient is wanted
+PackedWeights = dict[str, tuple[Array, bool]]  # and whether they need a gradient
+_calls_here = count()
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class PackedCall:
         )
 
     def call(self, body: Body, weights: Mapping[str, Tensor]) -> Call:
-        """The call, as it is carried out elsewhere."""
+        """The call, for the process that runs it."""
         targets = None
         if self.targets is not None:
             loss, labels, total = self.targets
@@ -160,17 +157,14 @@ class WorkerReply:
     compute_s: float
 
 
-_calls_here = count()
-
-
 def carry_out(call: Call, attempt: int, portable: Callable[[Exception], Exception]) -> WorkerReply:
-    """Run a call that has travelled here. ``portable`` makes an error fit for the way back."""
-    torch.set_num_threads(1)  # as everywhere: with more, sums come out in another order
+    """Run a call that has arrived here. ``portable`` makes of an error one that can be sent back."""
+    torch.set_num_threads(1)  # more threads would add in another order
     cold, begun = next(_calls_here) == 0, time.perf_counter()
     reply = error = None
     try:
         reply = PackedReply.of(dense.run(call))
-    except Exception as why:  # the body's own: it goes to the run as it is, and is not tried again
+    except Exception as why:  # of the body: it goes to the run as it is, and is not tried again
         error = portable(why)
     return WorkerReply(reply, error, attempt, cold, time.perf_counter() - begun)
 
@@ -198,9 +192,9 @@ class WorkerTally:
             self._compute_s += answer.compute_s
 
     def figures(self) -> Mapping[str, Any]:
-        """The same in the words of functions.
+        """The counts, under the names that pools of functions use.
 
-        Bytes are as the other end sees them. Nothing is billed: what is paid for are the machines.
+        Bytes are as the other end sees them. Nothing is billed: the machines cost, not the calls.
         """
         with self._lock:
             launches = self._calls + self._again
@@ -220,25 +214,25 @@ class WorkerTally:
 
 
 class Stored:
-    """The end that stores: a thing is found again by who it is, and the few used last are held."""
+    """The end that stores: an object is found again by its identity, and the few used last are held."""
 
     def __init__(self, put: Callable[[Any], Any], at_most: int, pack: Callable[[Any], Any] | None = None) -> None:
         self._put, self._at_most, self._pack = put, at_most, pack
         self._lock = threading.Lock()
         self._held: OrderedDict[int, tuple[object, Any]] = OrderedDict()
 
-    def ref(self, thing: Any) -> tuple[Any, bool]:
-        """Where a thing is stored, and whether it was put there just now."""
+    def ref(self, item: Any) -> tuple[Any, bool]:
+        """Where an object is stored, and whether it was put there just now."""
         with self._lock:
-            fresh = id(thing) not in self._held
+            fresh = id(item) not in self._held
             if fresh:
-                packed = thing if self._pack is None else self._pack(thing)
-                # The thing is held as well: another one could have its id otherwise.
-                self._held[id(thing)] = thing, self._put(packed)
-            self._held.move_to_end(id(thing))
+                packed = item if self._pack is None else self._pack(item)
+                # The object is held as well: another one could have its id otherwise.
+                self._held[id(item)] = item, self._put(packed)
+            self._held.move_to_end(id(item))
             if len(self._held) > self._at_most:
                 self._held.popitem(last=False)
-            return self._held[id(thing)][1], fresh
+            return self._held[id(item)][1], fresh
 
 
 class Fetched:

@@ -11,6 +11,7 @@ from rich import box
 from rich.table import Table
 
 from dorylus.cost import Bill, dollars
+from dorylus.pools import POOLS
 from dorylus.report import units
 from dorylus.report.summary import Summary, ages_of, summarise
 from dorylus.runs import Record
@@ -159,7 +160,9 @@ def pool_rows(summary: Summary) -> list[tuple[str, str]]:
     faults = f"{pool['timeouts']:,} timed out, {pool['losses']:,} lost, {pool['throttled']:,} throttled"
     where = f"{summary.config.get('pool')}, {pool['data_path']}, {pool['functions']:,} at once at the end"
     count = f"{pool['invocations']:,} ({pool['cold_starts']:,} cold), {sizes}"
-    if summary.config.get("pool") == "ray":  # nothing of it is billed by itself
+    spec = POOLS.get(str(summary.config.get("pool")))
+    # Where functions run torch, no invocation is billed by itself.
+    if spec is not None and spec.has_functions and spec.runs_torch:
         return [("dense tasks", f"{where}; {count}"), ("tried again", again if pool["relaunches"] else "–")]
     return [
         ("functions", where),

@@ -1,4 +1,4 @@
-"""The run log: what a run tells about itself, for whoever reads along or afterwards."""
+"""A run on disk: its folder, checkpoints, log and usage."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,10 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
-    from dorylus.runs.checkpoint import Checkpoint
-    from dorylus.runs.checkpoint_store import CheckpointStore
-    from dorylus.runs.identity import fingerprint, graph_identity
+    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
     from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
-    from dorylus.runs.progress import RunProgress, restore
+    from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
@@ -23,6 +21,7 @@ __all__ = [
     "JsonlSink",
     "MemorySink",
     "Record",
+    "Restored",
     "RunFolder",
     "RunLock",
     "RunLog",
@@ -48,12 +47,10 @@ __getattr__ = lazy_names(
     __name__,
     {
         ".": "checkpoint",
-        "checkpoint": "Checkpoint",
-        "checkpoint_store": "CheckpointStore",
-        "identity": "fingerprint graph_identity",
+        "checkpoint": "Checkpoint CheckpointStore fingerprint",
         "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
-        "progress": "RunProgress restore",
+        "progress": "Restored RunProgress graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock",
         "run_log": "RunLog current last_time read_log",

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on bit for bit, written whole or not at all, without pickle.
+"""Checkpoints: everything a run needs to continue bit for bit, written whole or not at all, without pickle.
 
 A checkpoint is a folder ``epoch-000120`` that holds
 
@@ -6,18 +6,19 @@ A checkpoint is a folder ``epoch-000120`` that holds
     optimizer.safetensors   tensors of the optimiser's (and the schedule's) state
     state.json              epoch, progress, scalar state, the model's fingerprint, a BLAKE2 checksum of each file
 
-and appears by a rename after all of it is on disk, so one that exists is complete. One of the same epoch is exchanged
-for it in one step; where the file system cannot do that, the old one stands beside as ``epoch-000120.old`` until the
-new one is in place, and counts as long as that is not there. The best model of a run is kept the same way, in a folder
+and appears by a rename after all of it is on disk, so one that exists is complete. A new one of the same epoch is
+exchanged for the old in one step; where the file system cannot do that, the old one stays as ``epoch-000120.old`` until
+the new one is in place, and is read until then. The best model of a run is kept the same way, in a folder
 of its own.
 """
 
 import json
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
@@ -25,7 +26,7 @@ from safetensors import SafetensorError
 from dorylus import files as durable
 from dorylus.errors import CheckpointError
 from dorylus.files import read_small
-from dorylus.runs.identity import Fingerprint, fingerprint
+from dorylus.runs.run_folder import RunFolder
 from dorylus.runs.tensors import checksum as _checksum
 from dorylus.runs.tensors import decode, encode, packed, read_tensors
 
@@ -33,18 +34,66 @@ FORMAT = 2  # since 2 the optimiser's state is by parameter name
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
-MOST_STATE_BYTES = 256 << 20  # of state.json, which has the loss and the seconds of every epoch: of millions
+MOST_STATE_BYTES = 256 << 20  # of state.json, which has the loss and the seconds of up to millions of epochs
 _NAME = re.compile(r"epoch-(\d{6,})(" + re.escape(durable.OLD) + ")?")
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """A model's description and, for each parameter, its name, shape and type."""
+
+    spec: str
+    parameters: tuple[tuple[str, tuple[int, ...], str], ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters' names, in the model's order."""
+        return [name for name, _, _ in self.parameters]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON data."""
+        return {"spec": self.spec, "parameters": [[name, list(shape), kind] for name, shape, kind in self.parameters]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """What :meth:`to_dict` wrote down."""
+        return cls(data["spec"], tuple((name, tuple(shape), kind) for name, shape, kind in data["parameters"]))
+
+    def difference(self, expected: "Fingerprint") -> str:
+        """In words, the first difference of this model from the ``expected`` one; empty when they are equal."""
+        saved_by_name = {name: f"{kind} {list(shape)}" for name, shape, kind in self.parameters}
+        expected_by_name = {name: f"{kind} {list(shape)}" for name, shape, kind in expected.parameters}
+        for name, saved in saved_by_name.items():
+            if name not in expected_by_name:
+                return f"it has the parameter {name} ({saved}), which this model has not"
+            if expected_by_name[name] != saved:
+                return f"its parameter {name} is {saved}, and this model's is {expected_by_name[name]}"
+        for name, its in expected_by_name.items():
+            if name not in saved_by_name:
+                return f"it lacks the parameter {name} ({its}) of this model"
+        if self.names != expected.names:
+            return "its parameters are the same in another order"
+        return (
+            ""
+            if self.spec == expected.spec
+            else f"it was described as {self.spec!r}, and this one is {expected.spec!r}"
+        )
+
+
+def fingerprint(weights: Mapping[str, torch.Tensor], spec: str) -> Fingerprint:
+    """The fingerprint of the model that has this state and description."""
+    parts = [(name, tuple(w.shape), str(w.dtype).removeprefix("torch.")) for name, w in weights.items()]
+    return Fingerprint(spec, tuple(parts))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
     """The state of a run after ``epoch`` epochs.
 
-    ``optimizer`` is ``{"state": {name: ...}, "groups": {name: ...}}``, by the parameters' names, so that a run may go
-    on with another number of parameter servers; ``lr_schedule`` is the schedule's ``state_dict()``; ``progress`` is
-    the trainer's own JSON data (losses, seconds, best score, patience); ``spec`` describes the model in words of the
-    caller's choice.
+    ``optimizer`` is ``{"state": {name: ...}, "groups": {name: ...}}``, by the parameters' names, so that a run may
+    continue with another number of parameter servers; ``lr_schedule`` is the schedule's ``state_dict()``;
+    ``progress`` is the trainer's own JSON data (losses, seconds, best score, patience); ``spec`` is the caller's
+    description of the model.
     """
 
     epoch: int
@@ -56,12 +105,12 @@ class Checkpoint:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Which model this is the state of."""
+        """The fingerprint of the model."""
         return fingerprint(self.weights, self.spec)
 
 
 def save(folder: Path, state: Checkpoint) -> Path:
-    """Writes ``state`` into ``folder`` and returns its path; what an earlier crash left half-written is swept away."""
+    """Writes ``state`` into ``folder`` and returns its path; files that a crash left half-written are removed."""
     tensors: dict[str, torch.Tensor] = {}
     content = {
         "epoch": state.epoch,
@@ -86,7 +135,7 @@ def save(folder: Path, state: Checkpoint) -> Path:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what a crash left in ``folder``, whose only writer is the caller."""
+    """Removes files that a crash left in ``folder``, whose only writer is the caller."""
     durable.sweep(folder)
     kept = set(_all(folder))
     for path in folder.glob(f"epoch-*{durable.OLD}"):
@@ -99,20 +148,20 @@ def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
     path = _checkpoint_at(path)
     try:
         content, weights, tensors = _read(path)
-        found = Fingerprint.from_dict(content["fingerprint"])
-        if difference := fingerprint({name: weights[name] for name in found.names}, found.spec).difference(found):
+        stored = Fingerprint.from_dict(content["fingerprint"])
+        if difference := fingerprint({name: weights[name] for name in stored.names}, stored.spec).difference(stored):
             raise ValueError(f"{WEIGHTS} is not what {STATE} says of it: {difference}")
         state = Checkpoint(
             epoch=content["epoch"],
-            weights={name: weights[name] for name in found.names},
+            weights={name: weights[name] for name in stored.names},
             optimizer=decode(content["optimizer"], tensors),
             lr_schedule=decode(content["lr_schedule"], tensors),
             progress=decode(content["progress"], tensors),
-            spec=found.spec,
+            spec=stored.spec,
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
-        raise CheckpointError(f"the checkpoint {path} is damaged: {_what(error)}. {_cure(path)}") from error
-    if expect is not None and (difference := found.difference(expect)):
+        raise CheckpointError(f"the checkpoint {path} is damaged: {_describe(error)}. {_cure(path)}") from error
+    if expect is not None and (difference := stored.difference(expect)):
         raise CheckpointError(
             f"the checkpoint {path} is of another model: {difference}. Build the model the checkpoint was made with, "
             "or train this one into another run_dir."
@@ -131,9 +180,9 @@ def oldest(folder: Path) -> Path | None:
 
 
 def at_epoch(folder: Path, epoch: int) -> Path:
-    """Where the checkpoint of an epoch stands in ``folder``, or would."""
+    """The path of the checkpoint of an epoch in ``folder``, whether or not it exists."""
     path = folder / f"epoch-{epoch:06d}"
-    return next((found for found in _all(folder) if epoch_of(found) == epoch), path)
+    return next((each for each in _all(folder) if epoch_of(each) == epoch), path)
 
 
 def epoch_of(path: Path) -> int:
@@ -148,9 +197,9 @@ def prune(folder: Path, keep: int = 2) -> None:
 
 
 def prune_before(folder: Path, epoch: int) -> None:
-    """Removes what no run that goes on from ``epoch`` or later can ask for: all before the last one up to ``epoch``.
+    """Removes all before the last checkpoint up to ``epoch``: no run that continues from ``epoch`` or later reads them.
 
-    For best models: one may go only when every checkpoint left has a later best, or resuming would miss it.
+    For best models: one may be removed only when every checkpoint left has a later best.
     """
     up_to = sorted((path for path in _all(folder) if epoch_of(path) <= epoch), key=epoch_of)
     for path in up_to[:-1]:
@@ -168,29 +217,65 @@ def remove(path: Path) -> None:
         ) from error
 
 
+class CheckpointStore:
+    """The checkpoints in a run folder: the last two, and the best model as long as one of them names it."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._last, self._best = folder.checkpoints, folder.best
+
+    def latest(self, expect: Fingerprint) -> Checkpoint | None:
+        """The last checkpoint, refused if it is of another model; None where there is none yet."""
+        return None if latest(self._last) is None else load(self._last, expect)
+
+    def save(self, state: Checkpoint) -> Path:
+        """Save a checkpoint, and remove those that no run would continue from."""
+        path = save(self._last, state)
+        prune(self._last, keep=2)
+        # A best model is removed only when no checkpoint names it: after a crash now, resuming needs it.
+        prune_before(self._best, epoch_of(oldest(self._last) or path))
+        return path
+
+    @property
+    def newest(self) -> Path | None:
+        """The last checkpoint's folder, or None."""
+        return latest(self._last)
+
+    def drop(self, path: Path) -> None:
+        """Remove a checkpoint that no run can continue from."""
+        remove(path)
+
+    def save_best(self, state: Checkpoint) -> None:
+        """Save the best model so far."""
+        save(self._best, state)
+
+    def best_weights(self, epoch: int) -> dict[str, torch.Tensor]:
+        """The weights and buffers of the best model, saved after ``epoch`` epochs."""
+        return load(at_epoch(self._best, epoch)).weights
+
+
 def _failure(text: str) -> CheckpointError:
     failure = CheckpointError(text)
-    failure.exit_code = 1  # nothing was asked wrongly: the run failed
+    failure.exit_code = 1  # the settings were right: the run failed
     return failure
 
 
 def _all(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-    in_place = {epoch_of(path) for path in found if path.suffix != durable.OLD}
-    return [path for path in found if path.suffix != durable.OLD or epoch_of(path) not in in_place]
+    paths = [path for path in folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
+    in_place = {epoch_of(path) for path in paths if path.suffix != durable.OLD}
+    return [path for path in paths if path.suffix != durable.OLD or epoch_of(path) not in in_place]
 
 
 def _checkpoint_at(path: Path) -> Path:
     if _NAME.fullmatch(path.name) and path.is_dir():
         return path
-    found = latest(path)
-    if found is None:
+    newest = latest(path)
+    if newest is None:
         raise CheckpointError(
             f"there is no checkpoint in {path}: give the folder of one, or train again from the beginning."
         )
-    return found
+    return newest
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -217,7 +302,7 @@ def _canonical(content: dict[str, Any]) -> bytes:
     return json.dumps(content, allow_nan=False, sort_keys=True).encode()
 
 
-def _what(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{Path(error.filename).name if error.filename else 'a file'} cannot be read ({error.strerror})"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError | RecursionError):

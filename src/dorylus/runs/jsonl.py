@@ -1,8 +1,7 @@
-"""The run log as a file: one JSON object a line, on disk as soon as it is written, mended after a crash.
+"""Where the records of a run log go: the `Sink` seam, a list in memory, and a file of JSON lines.
 
-A line has at most ``MOST_LINE_BYTES``, so that no reader needs more memory than that for one, whatever the file holds.
-
-The seam between a run and whoever watches it: a sink takes records. The shipped twin keeps them in a list.
+The file has one JSON object a line, which is on disk as soon as it is written; a line that a crash cut off is removed.
+A line has at most ``MOST_LINE_BYTES``, which bounds the memory of a reader.
 """
 
 import errno
@@ -23,14 +22,14 @@ class Sink(Protocol):
     """Where records go: a file, a terminal, a list."""
 
     def write(self, record: Record) -> None:
-        """Takes one record, which nobody changes afterwards."""
+        """Takes one record, which is not changed afterwards."""
 
     def close(self) -> None:
-        """Lets go of files and terminals; called once, after the last record."""
+        """Releases files and terminals; called once, after the last record."""
 
 
 class MemorySink:
-    """Keeps every record in ``records``: the twin for tests and notebooks."""
+    """Keeps every record in ``records``, for tests and notebooks."""
 
     def __init__(self) -> None:
         self.records: list[dict[str, Any]] = []
@@ -41,7 +40,7 @@ class MemorySink:
         self.records.append(dict(record))
 
     def close(self) -> None:
-        """Remembers that it was closed."""
+        """Sets ``closed``."""
         self.closed = True
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
@@ -54,14 +53,14 @@ _BLOCK_BYTES = 1 << 20
 
 
 class JsonlSink:
-    """Writes each record as a line; with ``append`` after what is there, less a last line that a crash cut off."""
+    """Writes each record as a line; with ``append``, after the whole lines that are in the file."""
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
         self.path = Path(path)
         try:
             if append:
                 mend(self.path)
-            # Always at the end of the file: a log that something else cut short has no hole in it.
+            # Always at the end of the file: a log that another program has shortened gets no hole.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_TRUNC)
             self._file = open(os.open(self.path, flags, 0o666), "wb", buffering=0)  # noqa: SIM115  (open while the run is)
         except OSError as error:
@@ -77,7 +76,7 @@ class JsonlSink:
             if self._file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, "the disk is full")
         except OSError as error:
-            with suppress(OSError):  # or a record that fits later would go on in the middle of this line
+            with suppress(OSError):  # or a later record would continue in the middle of this line
                 self._file.truncate(before)
             raise _cannot_write(self.path, error) from error
 
@@ -96,7 +95,7 @@ def line(record: Record) -> bytes:
 
 
 def plain_data(value: Any) -> Any:
-    """The same in strict JSON's words: lists for tuples and arrays, null for numbers that are not finite."""
+    """A value as strict JSON data: lists for tuples and arrays, null for numbers that are not finite."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -125,7 +124,7 @@ def mend(path: Path) -> None:
 
 
 def _last_line(file: BinaryIO, end: int) -> int:
-    """Where the last line begins, which is the end where it is whole; looked for from the end, block by block."""
+    """Where the last line begins, searched from the end; the end of the file where the last line is whole."""
     while end > 0:
         begin = max(0, end - _BLOCK_BYTES)
         file.seek(begin)
@@ -137,16 +136,16 @@ def _last_line(file: BinaryIO, end: int) -> int:
 
 
 def record_of(text: bytes) -> dict[str, Any] | None:
-    """The record that a line holds; None where it is not a whole one."""
+    """The record of a line; None where the line is not a whole record."""
     try:
-        found = json.loads(text)
+        record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return record if isinstance(record, dict) else None
 
 
 def _left_out(record: Record, num_bytes: int) -> Record:
-    """The record that stands for one that is longer than a line may be."""
+    """The record that is written in place of one that is too long for a line."""
     known = {name: record[name] for name in ("t", "epoch") if name in record}
     return {"kind": "left_out", **known, "record": record["kind"], "bytes": num_bytes}
 

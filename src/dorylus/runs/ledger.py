@@ -1,8 +1,8 @@
-"""What a run has used, written down while it is used: a process that is killed leaves a bill that is right.
+"""The ledger: the usage of a run, written while it runs, so that a killed process leaves a bill that is right.
 
-The file has room for two entries, which are written in turn: one that a kill cut off leaves the other. An entry is what
-was used in all, behind a checksum. While the run goes on, it is what will have been used half an interval later: the
-bill of a run that is killed is right on an average, and at most half an interval off. Nothing is forced to disk:
+The file holds two entries, which are written in turn: a kill in the middle of one leaves the other. An entry is the
+usage so far, after a checksum. While the run goes on, it is the usage half an interval later: the bill of a run that is
+killed is right on average, and at most half an interval off. Nothing is forced to disk:
 ``kill -9`` loses nothing of it, a power cut what the system had not written yet, at most what was used since the last
 checkpoint (``used.json``).
 """
@@ -24,9 +24,9 @@ _MOST = 1 << 63
 
 
 class UsageLedger:
-    """Writes down what ``used`` returns, every ``EVERY_S`` seconds and when it is asked to.
+    """Writes what ``used`` returns, every ``EVERY_S`` seconds and on :meth:`write`.
 
-    ``used(ahead_s)`` is what will have been used so many seconds from now.
+    ``used(ahead_s)`` is the usage in ``ahead_s`` seconds.
     """
 
     def __init__(self, path: Path, used: Callable[[float], Mapping[str, Any]]) -> None:
@@ -41,30 +41,30 @@ class UsageLedger:
         self._thread.start()
 
     def write(self) -> None:
-        """Write down what was used until now."""
+        """Write the usage so far."""
         try:
             self._write(EVERY_S / 2)
         except OSError as error:
             raise self._cannot_write(error) from error
 
     def take_back(self, used: Mapping[str, Any] | None) -> None:
-        """Write down what was used before this process began, and nothing more: it was refused, and costs nothing.
+        """Write the usage before this process began, and nothing more: the run was refused, and costs nothing.
 
-        None: nothing was written down before, and the file goes.
+        None: there was no ledger before, and the file is removed.
         """
         if used is None:
             self._path.unlink(missing_ok=True)
             return
         self._used = lambda ahead_s: used
-        for _ in range(2):  # both entries: the one of the larger amount counts
+        for _ in range(2):  # both entries: the larger one counts
             self.write()
 
     def close(self) -> None:
-        """Write down what was used, and stop."""
+        """Write the usage, and stop."""
         self._stopped.set()
         self._thread.join()
         with suppress(OSError):
-            for _ in range(2):  # no entry says what would have come
+            for _ in range(2):  # no entry is of a later time
                 self._write(0.0)
         with self._lock:
             os.close(self._file)
@@ -79,14 +79,14 @@ class UsageLedger:
         if self._process != os.getpid():  # a forked child: its time is not the run's
             return
         with self._lock:
-            if self._file < 0:  # an invocation that was given up began late
+            if self._file < 0:  # an invocation that was dropped may begin after the end
                 return
             os.pwrite(self._file, _entry(self._used(ahead_s)), (self._number % 2) * _ENTRY_BYTES)
             self._number += 1
 
     def _cannot_write(self, error: OSError) -> DorylusError:
         return cannot_write(
-            f"cannot write down what the run uses, in {self._path}: {error.strerror or error}. Make room, or choose a "
+            f"cannot write the usage of the run to {self._path}: {error.strerror or error}. Make room, or choose a "
             "run_dir that can be written, then resume or start again.",
             error,
         )
@@ -104,12 +104,12 @@ def read_ledger(path: Path) -> dict[str, Any] | None:
 
 
 def newest(entries: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
-    """The entry that was written last: what a run has used only grows."""
+    """The entry that was written last: usage only grows."""
     return max(entries, key=_amount, default=None)
 
 
 def _amount(used: Mapping[str, Any]) -> tuple[int, int]:
-    """How much it is, servers' time first; below 0 for what is no entry."""
+    """The time of servers and the number of requests; below 0 where ``used`` is no entry."""
     with suppress(KeyError, TypeError, AttributeError):
         servers = sum(sum(phases.values()) for phases in used["server_ns"].values())
         requests = sum(use["requests"] for use in used["functions"].values())
@@ -119,7 +119,7 @@ def _amount(used: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def is_entry(used: Mapping[str, Any]) -> bool:
-    """Whether that can be what a run has used."""
+    """Whether this can be the usage of a run."""
     return _amount(used) >= (0, 0)
 
 
@@ -134,6 +134,6 @@ def _entry(used: Mapping[str, Any]) -> bytes:
 def _read(entry: bytes) -> dict[str, Any] | None:
     checksum, _, text = entry.rstrip().partition(b" ")
     with suppress(ValueError, RecursionError):
-        found: Any = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
-        return found if is_entry(found) else None
+        used: Any = json.loads(text) if int(checksum, 16) == zlib.crc32(text) else None
+        return used if is_entry(used) else None
     return None

@@ -1,8 +1,6 @@
-"""How far a run has come: what a checkpoint must know beside weights and optimiser.
+"""The progress of a run, which its checkpoints hold beside the weights, and how a stopped run is restored from them."""
 
-Where a run that goes on begins: at its last checkpoint, or at the beginning if it has none.
-"""
-
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
@@ -10,8 +8,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.errors import CheckpointError
-from dorylus.runs.checkpoint_store import CheckpointStore
-from dorylus.runs.identity import fingerprint
+from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
+from dorylus.runs.checkpoint import CheckpointStore, fingerprint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
@@ -28,18 +26,18 @@ class RunProgress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
-    exact: bool = False  # an asynchronous run that has gone over to synchronous epochs
+    exact: bool = False  # an asynchronous run has come near its target: epochs are synchronous since then
     traffic: dict[str, int] = field(default_factory=dict)  # bytes sent, by kind
     ages: dict[str, int] = field(default_factory=dict)  # values read across intervals, by age in epochs
     busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
-    busy_wall_s: float = 0.0  # the time they were watched
-    waits: int = 0  # how often an interval stood at the staleness bound
-    used: dict[str, Any] = field(default_factory=dict)  # what the bill is made of
-    unevaluated: bool = False  # stopped before the evaluation that was due
-    graph: str = ""  # which graph it is, so that a run is not resumed on another
+    busy_wall_s: float = 0.0  # the time over which they were measured
+    waits: int = 0  # how often an interval waited at the staleness bound
+    used: dict[str, Any] = field(default_factory=dict)  # the usage that the bill is computed from
+    unevaluated: bool = False  # the run stopped before an evaluation that was due
+    graph: str = ""  # the identity of the graph: a run is not resumed on another
 
     def note(self, score: float, epoch: int) -> bool:
-        """Take an evaluation's score; True when it is the best so far."""
+        """Add the score of an evaluation; True when it is the best so far."""
         if self.best_score is not None and score <= self.best_score:
             self.stale += 1
             return False
@@ -47,7 +45,7 @@ class RunProgress:
         return True
 
     def add(self, report: EpochReport) -> None:
-        """Take what an epoch did."""
+        """Add an epoch."""
         self.losses.append(report.loss)
         self.epoch_seconds.append(report.seconds)
         self.busy_wall_s += report.seconds
@@ -62,24 +60,26 @@ class RunProgress:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """From plain data; TypeError or ValueError where that is of other kinds."""
-        made = cls(**data)
+        """From plain data; TypeError or ValueError where the data has other types."""
+        progress = cls(**data)
         for each in fields(cls):
-            value = getattr(made, each.name)
-            if not isinstance(value, _KINDS[each.name]):
+            value = getattr(progress, each.name)
+            if not isinstance(value, _TYPES[each.name]):
                 raise TypeError(f"{each.name} of its progress is a {type(value).__name__}")
-        amounts: list[Any] = [made.best_score, made.best_epoch, made.stale, made.busy_wall_s, made.waits]
-        for counted in (made.traffic, made.ages, made.busy_seconds):
+        amounts: list[Any] = [
+            progress.best_score, progress.best_epoch, progress.stale, progress.busy_wall_s, progress.waits
+        ]  # fmt: skip
+        for counted in (progress.traffic, progress.ages, progress.busy_seconds):
             amounts += counted.values()
-        for each in (*amounts, *made.losses, *made.epoch_seconds):
+        for each in (*amounts, *progress.losses, *progress.epoch_seconds):
             if not isinstance(each, _NUMBER | None) or (each is not None and abs(each) > _MOST):
-                raise ValueError("its progress has something else than numbers, or numbers that cannot be")
-        return made
+                raise ValueError("its progress has values that are no numbers, or numbers that are impossible")
+        return progress
 
 
 _NUMBER = int | float
 _MOST = 10**100
-_KINDS: dict[str, Any] = {
+_TYPES: dict[str, Any] = {
     "losses": list, "epoch_seconds": list, "best_score": _NUMBER | None, "best_epoch": int | None, "stale": int,
     "stopped": str | None, "exact": bool, "traffic": dict, "ages": dict, "busy_seconds": dict, "busy_wall_s": _NUMBER,
     "waits": int, "used": dict, "unevaluated": bool, "graph": str,
@@ -91,9 +91,19 @@ def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
+def graph_identity(graph: Graph) -> str:
+    """A line that is equal for two graphs when all that a run reads of them is: sizes, and a checksum of the arrays."""
+    known = {} if graph.store is None else stored_checksums(graph.store)
+    total = 0
+    for name, array in sorted(arrays_of(graph).items()):
+        crc = known[name] if name in known else checksum(array)
+        total = zlib.crc32(f"{name} {crc}".encode(), total)
+    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {total:08x}"
+
+
 @dataclass(frozen=True)
 class Restored:
-    """The epoch of the checkpoint and what it holds: progress, state of the parameter servers, best weights."""
+    """What a run starts from: its progress and, after a checkpoint, the epoch, the state and the best weights."""
 
     progress: RunProgress
     epoch: int | None = None
@@ -102,19 +112,19 @@ class Restored:
 
 
 def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> Restored:
-    """What the last checkpoint says, its weights put into the program; refused if it is of another model or graph.
+    """The content of the last checkpoint, its weights loaded into the program; refused for another model or graph.
 
-    ``best``: whether the best weights are wanted too.
+    ``best``: whether the best weights are read too.
     """
-    keeper = CheckpointStore(folder)
-    found = keeper.latest(fingerprint(program.state_dict(), program.describe()))
-    if found is None:
+    store = CheckpointStore(folder)
+    saved = store.latest(fingerprint(program.state_dict(), program.describe()))
+    if saved is None:
         return Restored(RunProgress(graph=graph))
     try:
-        progress = RunProgress.from_dict(found.progress)
+        progress = RunProgress.from_dict(saved.progress)
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the checkpoint of epoch {found.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
+            f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
             "go on from the one before, or train again into another run_dir."
         ) from error
     if progress.graph != graph:
@@ -124,15 +134,15 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
         )
     if progress.stopped in ("interrupted", "budget"):
         progress.stopped = None
-    program.load_state_dict(found.weights)
+    program.load_state_dict(saved.weights)
 
-    def trained(state: dict[str, Tensor]) -> dict[str, Tensor]:  # the rest are buffers
+    def trained(state: dict[str, Tensor]) -> dict[str, Tensor]:  # the others are buffers
         return {name: state[name] for name, _ in program.named_parameters()}
 
     best_epoch = progress.best_epoch if best else None
     return Restored(
         progress,
-        found.epoch,
-        PSState(trained(found.weights), found.optimizer, found.lr_schedule),
-        None if best_epoch is None else trained(keeper.best_weights(best_epoch)),
+        saved.epoch,
+        PSState(trained(saved.weights), saved.optimizer, saved.lr_schedule),
+        None if best_epoch is None else trained(store.best_weights(best_epoch)),
     )

@@ -1,16 +1,16 @@
-"""The folder of a run: what was asked for, what happened, and everything needed to go on.
+"""The folder of a run: its settings, what happened, and everything needed to continue it.
 
     run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
     log.jsonl      the run log
     lock           which process writes the run, while one does
-    used.json      what the run has used, for the bill: with every checkpoint
-    used.ledger    the same, a twentieth of a second old at most
+    used.json      the usage of the run, for the bill: written with every checkpoint
+    used.ledger    the same, at most a twentieth of a second old
     checkpoints/   the last checkpoints
     best/          the checkpoint with the best validation score, where one is kept
     metrics.json   the result, written at the end
 
-A folder is a run from the moment ``run.toml`` stands in it, which is put there whole. ``run.toml`` can be handed to
-``dorylus train --config`` to do the same again.
+A folder is a run once ``run.toml`` is in it, which is written whole. ``dorylus train --config run.toml`` does the same
+run again.
 """
 
 import json
@@ -59,18 +59,18 @@ class RunSpec:
     def take_loading_since_s(self) -> float | None:
         """When the graph was first loaded from here, by ``time.perf_counter``: the set-up of a run began then.
 
-        Once: a second run made from the same graph does not pay for loading it.
+        Returned once: a second run on the same graph does not pay for loading it.
         """
         return self._loading_since_s.pop() if self._loading_since_s else None
 
     def load_graph(self, *, download: bool = True) -> "Graph":
-        """The graph, loaded again; without ``download``, a data set whose files are not there is refused."""
+        """The graph, loaded again; without ``download``, a data set whose files are missing is refused."""
         if not self._loading_since_s:
             self._loading_since_s.append(time.perf_counter())
         from dorylus.graph import load
 
         options = dict(self.graph)
-        source = _taken(options, "graph", "source", "a name, a file or a store folder")
+        source = _required(options, "graph", "source", "a name, a file or a store folder")
         normalise = options.pop("row_normalise", False)
         download = options.pop("download", True) and download
         graph = load(source, download=download, **options)
@@ -81,12 +81,12 @@ class RunSpec:
         from dorylus.saga import build
 
         options = dict(self.model)
-        return build(_taken(options, "model", "name", "gcn, for instance"), **options)
+        return build(_required(options, "model", "name", "gcn, for instance"), **options)
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that holds a run: its places, what it was asked for, and its settings."""
+    """A folder that holds a run: its paths, how graph and model are made, and its settings."""
 
     path: Path
     spec: RunSpec
@@ -124,7 +124,7 @@ class RunFolder:
             return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
 
     def load_graph(self) -> "Graph":
-        """The graph that the run was trained on, loaded again from where it is; nothing is downloaded."""
+        """The graph that the run was trained on, loaded again; nothing is downloaded."""
         source = Path(str(self.spec.graph.get("source", "")))
         if source.is_absolute() and not source.exists():
             raise DataError(
@@ -150,21 +150,21 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """The result's file, there once the run has ended."""
+        """The file of the result, which exists once the run has ended."""
         return self.path / "metrics.json"
 
     @property
     def used(self) -> Path:
-        """What the run had used when it was last saved, for the bill."""
+        """The file of the run's usage at its last checkpoint, for the bill."""
         return self.path / "used.json"
 
     @property
     def ledger(self) -> Path:
-        """What the run has used until now: also what came after it was last saved."""
+        """The ledger of the run's usage, also since its last checkpoint."""
         return self.path / LEDGER
 
     def sweep(self) -> None:
-        """Remove what a crash left half-written. For the process that holds the folder's lock."""
+        """Remove files that a crash left half-written. For the process that holds the folder's lock."""
         try:
             for folder in (self.path, self.checkpoints, self.best):
                 durable.sweep(folder)
@@ -183,18 +183,18 @@ class RunFolder:
         return _read_json(self.metrics)
 
     def write_used(self, used: Mapping[str, Any]) -> None:
-        """Writes what the run has used, whole or not at all."""
+        """Writes the run's usage, whole or not at all."""
         _write_json(self.used, used)
 
     def read_used(self) -> dict[str, Any] | None:
-        """What the run has used, also since it was last saved; None when nothing was written yet."""
+        """The run's usage, also since its last checkpoint; None when nothing was written yet."""
         saved = _read_json(self.used)
         if saved is not None and not is_entry(saved):
             raise DataError(f"{self.used} is damaged (it is no use of machines): remove it, and resume again.")
         return newest(used for used in (saved, read_ledger(self.ledger)) if used is not None)
 
     def discard(self) -> None:
-        """Remove a run that never began; its ledger stays, and so does what others put into the folder."""
+        """Remove the files of a run that never began; its ledger stays, and so do files of other programs."""
         for path in (self.log, self.used, self.path / "run.toml", self.path / LOCK):
             path.unlink(missing_ok=True)
 
@@ -236,12 +236,12 @@ def check_free(path: str | PathLike[str]) -> None:
         raise ConfigError(
             f"{given('run_dir', str(path))} is a file, but a run is a folder: choose another {given('run_dir')}."
         )
-    for name in WRITTEN:  # what else lies in the folder is not ours
+    for name in WRITTEN:  # other files in the folder are not ours
         _check_entry(Path(path, name))
 
 
 def _check_entries(folder: Path) -> None:
-    """Refuse a run folder that holds anything but files and folders: a link would be followed, a pipe waited for."""
+    """Refuse a run folder that holds anything but files and folders: a link would be followed, a pipe would block."""
     for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
             _check_entry(Path(parent, name))
@@ -260,7 +260,7 @@ def _check_entry(entry: Path) -> None:
 
 
 def make_folder(path: str | PathLike[str]) -> list[Path]:
-    """Makes the folder of a new run, if it may have it; gives those that were not there, the innermost first."""
+    """Makes the folder of a new run, if that is allowed; returns the folders that were made, the innermost first."""
     check_free(path)
     folder = Path(path)
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -281,7 +281,7 @@ def _cannot_make(path: str | PathLike[str], error: OSError) -> DorylusError:
 
 
 def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
-    """What a ``run.toml`` asks for: graph and model, and the settings it gives, unchecked as yet."""
+    """The content of a ``run.toml``: graph and model, and the settings, not checked yet."""
     try:
         content = tomllib.loads(read_small(path).decode())
     except (OSError, FileTooLargeError) as error:
@@ -289,9 +289,11 @@ def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
         raise DataError(f"cannot read {path}: {why}. Give the path of a run.toml.") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not TOML: {error}. Mend that line.") from error
-    found = content.pop("format", FORMAT)
-    if found != FORMAT:
-        raise DataError(f"{path} has format {found}, and this version of Dorylus reads {FORMAT}: use a newer version.")
+    version = content.pop("format", FORMAT)
+    if version != FORMAT:
+        raise DataError(
+            f"{path} has format {version}, and this version of Dorylus reads {FORMAT}: use a newer version."
+        )
     for name, section in content.items():
         if name not in _SECTIONS:
             raise ConfigError(f"{path}: " + unknown_name("section", name, _SECTIONS))
@@ -302,7 +304,7 @@ def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
 
 
 def _toml(spec: RunSpec, config: RunConfig) -> bytes:
-    # Where the folder stands is not written into it: a run may be moved.
+    # The path of the folder is not written into it: a run may be moved.
     training = {name: value for name, value in config.to_dict().items() if name != "run_dir"}
     sections = {"graph": spec.graph, "model": spec.model, "training": training}
     given = {name: without_none(plain_data(section)) for name, section in sections.items() if section}
@@ -310,11 +312,11 @@ def _toml(spec: RunSpec, config: RunConfig) -> bytes:
 
 
 def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The same table without what is None, for which TOML has no word."""
+    """The same table without values that are None, which TOML cannot hold."""
     return {name: value for name, value in table.items() if value is not None}
 
 
-def _taken(options: dict[str, Any], section: str, name: str, example: str) -> str:
+def _required(options: dict[str, Any], section: str, name: str, example: str) -> str:
     if not options:
         raise ConfigError(
             f"the run was started from Python with a {section} of its own, and does not say how to make it again: go "

@@ -1,7 +1,7 @@
-"""The lock of a run folder: one process at a time writes a run, and the kernel lets go of the lock when it dies.
+"""The lock of a run folder: one process at a time writes a run, and the kernel releases the lock when it dies.
 
-The lock is an exclusive flock on the file ``lock`` in the folder, which says who holds it and is removed when the run
-is closed; one that a killed process left is locked by nobody. Over NFS 4 the lock holds between machines, too. Children
+The lock is an exclusive flock on the file ``lock`` in the folder, which names its owner and is removed when the run
+is closed; a file that a killed process left is not locked. Over NFS 4 the lock holds between machines, too. Children
 do not inherit it: it is closed on exec, and after a fork.
 """
 
@@ -67,10 +67,10 @@ class RunLock:
                 raise TrainingError(f"the file {self._path} was removed under this run, and {error}") from error
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self._file >= 0:
             # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
-            with suppress(OSError):  # one that stays is locked by nobody
+            with suppress(OSError):  # a file that stays is not locked
                 if is_at(self._file, self._path):
                     self._path.unlink()
             self._forget()
@@ -125,7 +125,7 @@ def _this_process() -> dict[str, Any]:
 
 
 def _owner(descriptor: int) -> dict[str, Any]:
-    """Who holds the lock, as far as the file says; a process that has just taken it is about to write that."""
+    """The owner that the lock file names; a process that has just locked it may not have written that yet."""
     for _ in range(10):
         with suppress(ValueError, OSError, RecursionError):
             owner = json.loads(os.pread(descriptor, 4096, 0))
@@ -162,8 +162,8 @@ def _in_use(folder: Path, owner: dict[str, Any]) -> str:
     if owner.get("pid") == os.getpid() and owner.get("host") == socket.gethostname():
         return f"the run folder {folder} is open in this process already: close the Trainer that has it first."
     named = f"process {owner.get('pid')} on {owner.get('host')} has held it since {owner.get('since')}"
-    found = named if owner else "another process holds it"
+    reason = named if owner else "another process holds it"
     return (
-        f"the run folder {folder} is in use: {found}. One process at a time writes a run: wait until it has ended, or "
+        f"the run folder {folder} is in use: {reason}. One process at a time writes a run: wait until it has ended, or "
         "stop it, which lets go of the folder, and try again."
     )

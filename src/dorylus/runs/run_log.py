@@ -1,4 +1,4 @@
-"""The append-only run log: one record for each thing worth knowing about a run, handed to every sink.
+"""The run log: its records, `RunLog`, which writes them to every sink, and how a log is read.
 
 A record is a flat table with ``kind``, ``t`` (seconds since the run began, never going back) and
 
@@ -20,11 +20,10 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
     result       test_accuracy, val_accuracy, epochs, seconds, peak_memory_bytes, work, run_dir, mode, staleness,
                  servers, ghost_precision, traffic, ages, busy {resource: share of the time}, waits
 
-Readers take further fields and kinds in their stride. A number that is not finite is written as ``null``.
-After a crash a log goes on where its last whole line ends; epochs trained again then stand in it twice, and
-:func:`dorylus.runs.run_log.current` leaves out those that no longer count.
-
-Reading a run log: of a finished run, a running one, or one that was killed in the middle of a line.
+Readers ignore fields and kinds that they do not know. A number that is not finite is written as ``null``.
+After a crash a log continues after its last whole line; epochs that are trained again are in it twice, and
+:func:`dorylus.runs.run_log.current` leaves out those that no longer count. A log can be read of a finished run, of a
+running one, and of one that was killed in the middle of a line.
 """
 
 import os
@@ -75,9 +74,9 @@ def current(records: Iterable[Record]) -> list[Record]:
 
 
 def last_time(path: str | os.PathLike[str]) -> float:
-    """The latest ``t`` of a log's records, for a run that goes on with it; 0 where there is no log or no record.
+    """The latest ``t`` of a log's records, for a run that continues it; 0 where there is no log or no record.
 
-    Lines that are no records are passed over: a damaged log is no reason not to go on.
+    Lines that are no records are skipped: a run may continue with a damaged log.
     """
     if not Path(path).exists():
         return 0.0
@@ -88,7 +87,7 @@ def last_time(path: str | os.PathLike[str]) -> float:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """The lines of a log with their newlines; None for one that is longer than a line may be, as soon as it is."""
+    """The lines of a log with their newlines; None for one that is too long."""
     line, too_long = bytearray(), False
     while piece := file.readline(_PIECE_BYTES):
         if not too_long:
@@ -106,15 +105,15 @@ def _lines(file: BinaryIO) -> Iterator[bytes | None]:
 
 def _no_record(path: str | os.PathLike[str], number: int, what: str) -> DataError:
     return DataError(
-        f"line {number} of the run log {path} {what}: the file was changed by something else. Remove that line to read "
+        f"line {number} of the run log {path} {what}: another program has changed the file. Remove that line to read "
         "the rest."
     )
 
 
 class RunLog:
-    """Stamps records and hands them to every sink, in one order whatever thread they come from.
+    """Adds the time to records and writes them to every sink, in the same order for all sinks; any thread may write.
 
-    ``started_s`` is the time already on the log of a run that goes on after a stop.
+    ``started_s`` is the last time in the log of a run that continues.
     """
 
     def __init__(

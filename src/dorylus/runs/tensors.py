@@ -1,10 +1,8 @@
-"""Named tensors as a safetensors file, whose content is read only once its header and its checksum are right.
+"""The state of models, optimisers and schedules as strict JSON and safetensors files, without pickle.
 
-A file holds the length of its header in 8 bytes, the header in JSON, which says where each tensor lies, and the
-tensors, which end where the file does. A damaged or a wrong file may have any size: the header refuses it at once, and
-a checksum that differs before the content is in memory.
-
-State of optimisers and schedules as strict JSON plus named tensors, so that no checkpoint needs pickle.
+A safetensors file holds the length of its header in 8 bytes, the header in JSON, which has the place of each tensor,
+and the tensors, which end where the file does. A damaged file may have any size: header and checksum are checked before
+its content is in memory.
 """
 
 import hashlib

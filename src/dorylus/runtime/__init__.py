@@ -5,40 +5,48 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.runtime.actors import NodeJob
-    from dorylus.runtime.cluster import Cluster, EpochDroppedError, EpochReport, Outputs, ServersLostError
-    from dorylus.runtime.job import Job, Training
-    from dorylus.runtime.local import LocalCluster
-    from dorylus.runtime.node_pool import PoolNews
-    from dorylus.runtime.ray import RaySettings, ray_cluster, settled_threads
+    from dorylus.runtime.local import LocalRuntime
+    from dorylus.runtime.ray import NodeJob, RaySettings, ray_servers, settled_threads
+    from dorylus.runtime.remote import RemoteRuntime
+    from dorylus.runtime.runtime import (
+        EpochDroppedError,
+        EpochReport,
+        Job,
+        Note,
+        Outputs,
+        PoolNews,
+        Runtime,
+        ServersLostError,
+        Training,
+    )
     from dorylus.runtime.settings import ClusterSettings
 
 __all__ = [
-    "Cluster",
     "ClusterSettings",
     "EpochDroppedError",
     "EpochReport",
     "Job",
-    "LocalCluster",
+    "LocalRuntime",
     "NodeJob",
+    "Note",
     "Outputs",
     "PoolNews",
     "RaySettings",
+    "RemoteRuntime",
+    "Runtime",
     "ServersLostError",
     "Training",
-    "ray_cluster",
+    "ray_servers",
     "settled_threads",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "actors": "NodeJob",
-        "cluster": "Cluster EpochDroppedError EpochReport Outputs ServersLostError",
-        "job": "Job Training",
-        "local": "LocalCluster",
-        "node_pool": "PoolNews",
-        "ray": "RaySettings ray_cluster settled_threads",
+        "local": "LocalRuntime",
+        "ray": "NodeJob RaySettings ray_servers settled_threads",
+        "remote": "RemoteRuntime",
+        "runtime": "EpochDroppedError EpochReport Job Note Outputs PoolNews Runtime ServersLostError Training",
         "settings": "ClusterSettings",
     },
 )

@@ -1,7 +1,7 @@
-"""The engine: threads that take ready tasks, run them, and tell the schedulers.
+"""The engine: threads that take ready tasks, run them, and report their ends to the schedulers.
 
-As many threads as cores, one task each, whatever server it belongs to; the thread that calls :meth:`Engine.run` is one
-of them, so a small graph on one thread pays for no hand-over at all.
+It has as many threads as cores. Each thread runs one task at a time, of any server; the thread that calls
+:meth:`Engine.run` is one of them, so a small graph on one thread pays for no hand-over.
 """
 
 import heapq
@@ -16,7 +16,9 @@ import torch
 from dorylus.errors import DeadlineError, DorylusError, TrainingError
 from dorylus.pipeline import EpochFinished, Event, Finished, PeerFinished, Permit, Scheduler, Start, StepFinished, Task
 
-Execute = Callable[[Task, Callable[[], None], Callable[[BaseException], None]], None]
+Done = Callable[[], None]
+Failed = Callable[[BaseException], None]
+Execute = Callable[[int, Task, Done, Failed], None]  # carries out a task of a server
 
 
 class Span(NamedTuple):
@@ -29,35 +31,30 @@ class Span(NamedTuple):
     end_s: float
 
 
-class ServerRuntime(NamedTuple):
-    """One server's part in a pass: the scheduler that decides, and what carries its tasks out."""
-
-    scheduler: Scheduler
-    execute: Execute
-
-
 class EnginePass:
-    """The stations of the servers here, and what they have under way. Touched under the engine's lock only.
+    """The schedulers of the servers here, what carries out their tasks, and the tasks in progress.
 
-    ``tell_elsewhere`` passes on what servers in other processes wait for; it must not wait itself.
+    Everything is read and written under the engine's lock. ``report_to_peers`` sends what servers in other processes
+    wait for; it must not block.
     """
 
     def __init__(
         self,
-        stations: Mapping[int, ServerRuntime],
+        schedulers: Mapping[int, Scheduler],
+        execute: Execute,
         first_epoch: int = 0,
-        tell_elsewhere: Callable[[PeerFinished], None] | None = None,
+        report_to_peers: Callable[[PeerFinished], None] | None = None,
     ) -> None:
-        self.stations = dict(stations)
+        self.schedulers, self.execute = dict(schedulers), execute
         self.ready: list[tuple[Task, int]] = []
         self.running: dict[Task, float] = {}
         self.spans: list[Span] = []
-        self.watched_s = time.perf_counter()  # when deadlines were last looked at
-        self.waits = 0  # intervals that stood at the bound
+        self.deadlines_checked_s = time.perf_counter()
+        self.waits = 0  # intervals that waited at the staleness bound
         self.failure: DorylusError | None = None
-        self.stirred_s = time.perf_counter()  # when a scheduler last heard of something
-        self._tell_elsewhere = tell_elsewhere
-        self._finished = dict.fromkeys(stations, first_epoch - 1)
+        self.last_event_s = time.perf_counter()
+        self._report_to_peers = report_to_peers
+        self._finished = dict.fromkeys(self.schedulers, first_epoch - 1)
 
     @property
     def epoch(self) -> int:
@@ -66,33 +63,33 @@ class EnginePass:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing will ever happen: no task is ready or under way, and nobody elsewhere could change that."""
-        return not self.ready and not self.running and self._tell_elsewhere is None
+        """Whether nothing can happen any more: no task is ready or in progress, and no other process takes part."""
+        return not self.ready and not self.running and self._report_to_peers is None
 
-    def tell(self, server: int, event: Event) -> None:
-        """Hand an event to a server's scheduler and carry out what it says."""
-        self.stirred_s = time.perf_counter()
-        for action in self.stations[server].scheduler.handle(event):
+    def handle(self, server: int, event: Event) -> None:
+        """Pass an event to a server's scheduler and carry out its actions."""
+        self.last_event_s = time.perf_counter()
+        for action in self.schedulers[server].handle(event):
             if isinstance(action, Start):
                 heapq.heappush(self.ready, (action.task, server))
             elif isinstance(action, EpochFinished):
                 self._finished[server] = action.epoch
-                self._tell_peers(server, PeerFinished(server, action.epoch, None))
+                self._report(server, PeerFinished(server, action.epoch, None))
             elif isinstance(action, StepFinished):
-                self._tell_peers(server, PeerFinished(server, action.epoch, action.step))
+                self._report(server, PeerFinished(server, action.epoch, action.step))
             else:
                 self.waits += 1
 
-    def _tell_peers(self, server: int, report: PeerFinished) -> None:
-        if self._tell_elsewhere is not None:
-            self._tell_elsewhere(report)
-        for peer in self.stations:
+    def _report(self, server: int, report: PeerFinished) -> None:
+        if self._report_to_peers is not None:
+            self._report_to_peers(report)
+        for peer in self.schedulers:
             if peer != server:
-                self.tell(peer, report)
+                self.handle(peer, report)
 
 
-class _Running(NamedTuple):
-    """A task in hand, and the thread that took it."""
+class _RunningTask(NamedTuple):
+    """A task in progress, and the thread that took it."""
 
     work: EnginePass
     task: Task
@@ -105,8 +102,8 @@ class _Running(NamedTuple):
 class Engine:
     """Runs the epochs of a pass; every wait has a deadline.
 
-    One pass is worked on at a time. Tasks of another that are under way on a pool meanwhile lose nothing: what they
-    make ready waits until their pass is taken up again.
+    It runs one pass at a time. Tasks of another pass may be in progress on a pool meanwhile: the tasks that they make
+    ready wait until their pass runs again.
     """
 
     def __init__(self, threads: int, deadline_s: float) -> None:
@@ -122,17 +119,17 @@ class Engine:
             other.start()
 
     def run(self, work: EnginePass, epoch: int, permit: int | None = None) -> list[Span]:
-        """Work until every server has finished an epoch; gives when each task ran meanwhile.
+        """Work until every server has finished an epoch; returns when each task ran.
 
-        ``permit``: the last epoch that may be started while at it; later than ``epoch``, intervals may run ahead.
+        ``permit`` is the last epoch that may start meanwhile; if it is later than ``epoch``, intervals may run ahead.
         """
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)  # parallelism comes from tasks
         try:
             with self._changed:
                 self._work, self._until = work, epoch
-                for server in work.stations:
-                    work.tell(server, Permit(epoch if permit is None else permit))
+                for server in work.schedulers:
+                    work.handle(server, Permit(epoch if permit is None else permit))
                 if work.is_stuck and not self._over():
                     raise TrainingError(f"epoch {epoch + 1} has no task to start: permit that epoch, or a later one.")
                 self._changed.notify_all()
@@ -145,21 +142,23 @@ class Engine:
         if work.failure is not None:
             raise work.failure
         if work.epoch < epoch:
-            raise TrainingError("the servers were closed while an epoch was under way: let it end before closing them.")
+            raise TrainingError(
+                "the servers were closed while an epoch was in progress: let it end before closing them."
+            )
         return spans
 
-    def tell(self, work: EnginePass, server: int, event: Event) -> None:
-        """Tell a server's scheduler of something that happened outside a task's end."""
+    def handle(self, work: EnginePass, server: int, event: Event) -> None:
+        """Pass an event that is not the end of a task to a server's scheduler."""
         with self._changed:
-            self._tell(work, server, event, taken_here=0)
+            self._handle(work, server, event, taken_here=0)
 
     def fail(self, work: EnginePass, error: DorylusError) -> None:
-        """Nothing will come any more of what a pass waits for: whoever runs it, now or later, gets this error."""
+        """End a pass with this error, in the call of :meth:`run` that is in progress or in the next one."""
         with self._changed:
             self._fail(work, error)
 
     def close(self, timeout_s: float | None = None) -> bool:
-        """Stop the threads, each after the task in its hands; False if some are still at it after so long."""
+        """Stop the threads, each after its current task; False if some still run after ``timeout_s``."""
         until = time.monotonic() + (self._deadline_s if timeout_s is None else timeout_s)
         with self._changed:
             self._closed = True
@@ -169,16 +168,16 @@ class Engine:
         return not any(other.is_alive() for other in self._others)
 
     def _has_task(self) -> bool:
-        """Whether there is a task to take: those of the next epoch may be ready, and have to wait for their turn."""
+        """Whether there is a task to take. Tasks of the next epoch may be ready, and wait until it is run."""
         return self._work is not None and bool(self._work.ready) and not self._over()
 
     def _over(self) -> bool:
         work = self._work
         return work is None or self._closed or work.failure is not None or work.epoch >= self._until
 
-    def _tell(self, work: EnginePass, server: int, event: Event, taken_here: int) -> None:
-        """Under the lock. ``taken_here``: tasks this thread takes next."""
-        work.tell(server, event)
+    def _handle(self, work: EnginePass, server: int, event: Event, taken_here: int) -> None:
+        """Must be called under the lock. ``taken_here``: the number of tasks that this thread takes next."""
+        work.handle(server, event)
         if self._over():
             self._changed.notify_all()
         elif len(work.ready) > taken_here:
@@ -195,18 +194,18 @@ class Engine:
 
     def _take_tasks(self, work: EnginePass, thread: int) -> None:
         """Take tasks until the epoch is over."""
-        while (taken := self._take(work)) is not None:
-            task, server = taken
-            run = _Running(work, task, server, thread, time.perf_counter(), threading.get_ident())
+        while (next_task := self._take(work)) is not None:
+            task, server = next_task
+            run = _RunningTask(work, task, server, thread, time.perf_counter(), threading.get_ident())
             try:
-                work.stations[server].execute(task, partial(self._done, run), partial(self._failed, run))
+                work.execute(server, task, partial(self._done, run), partial(self._failed, run))
             except BaseException as error:
-                # What was begun is not done and never will be: whoever goes on with this pass must hear of it.
+                # The task is not finished and never will be: the caller that runs this pass next must see the error.
                 self._failed(run, error)
                 if thread == 0 and not isinstance(error, Exception):
                     raise
 
-    def _done(self, run: _Running) -> None:
+    def _done(self, run: _RunningTask) -> None:
         end = time.perf_counter()
         with self._changed:
             work = run.work
@@ -214,9 +213,9 @@ class Engine:
             if work.failure is None:
                 work.spans.append(Span(run.task, run.server, run.thread, run.start_s, end))
                 here = int(threading.get_ident() == run.identity)
-                self._tell(work, run.server, Finished(run.task), taken_here=here)
+                self._handle(work, run.server, Finished(run.task), taken_here=here)
 
-    def _failed(self, run: _Running, error: BaseException) -> None:
+    def _failed(self, run: _RunningTask, error: BaseException) -> None:
         with self._changed:
             self._fail(run.work, _in_task(run.task, error))
 
@@ -232,34 +231,34 @@ class Engine:
                     self._miss_deadline(work)
             if self._work is not work or self._over() or self._too_late(work):
                 return None
-            taken = heapq.heappop(work.ready)
-            work.running[taken[0]] = time.perf_counter()
-            return taken
+            next_task = heapq.heappop(work.ready)
+            work.running[next_task[0]] = time.perf_counter()
+            return next_task
 
     def _too_late(self, work: EnginePass) -> bool:
-        """Whether some task is past its deadline while others still come and go; looked at now and then."""
+        """Whether a task is past its deadline while others still finish; checked four times per deadline."""
         now = time.perf_counter()
-        if now - work.watched_s > self._deadline_s / 4:
-            work.watched_s = now
+        if now - work.deadlines_checked_s > self._deadline_s / 4:
+            work.deadlines_checked_s = now
             if work.running:
                 self._miss_deadline(work)
         return work.failure is not None
 
     def _miss_deadline(self, work: EnginePass) -> None:
         oldest = min(work.running, key=work.running.__getitem__, default=None)
-        since = work.stirred_s if oldest is None else work.running[oldest]
+        since = work.last_event_s if oldest is None else work.running[oldest]
         if time.perf_counter() - since < self._deadline_s:
             return
         within = f"within deadline_s={self._deadline_s:g}"
-        if oldest is None:  # what tasks wait for is on its way, or lost
-            self._fail(work, DeadlineError(f"nothing came {within} that would let epoch {self._until + 1} go on."))
+        if oldest is None:  # what the tasks wait for has not arrived from another process
+            self._fail(work, DeadlineError(f"nothing arrived {within} that epoch {self._until + 1} waits for."))
         else:
-            late = TimeoutError(f"no answer {within}: raise it if the task is honestly that long.")
+            late = TimeoutError(f"no answer {within}: raise it if the task really takes that long.")
             self._fail(work, DeadlineError(str(_in_task(oldest, late))))
 
 
 def explained(where: str, error: BaseException) -> DorylusError:
-    """An error told with what failed and where; one of ours says so itself."""
+    """An error that says what failed and where; a DorylusError is returned unchanged."""
     if isinstance(error, DorylusError):
         return error
     failure = TrainingError(f"{where}: {type(error).__name__}: {error}")

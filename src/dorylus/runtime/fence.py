@@ -1,10 +1,9 @@
-"""Sessions as fencing tokens: a server is in one session, and messages of any other are refused and counted.
+"""Sessions as fencing tokens, and leases: what keeps a server apart from an earlier session or a lost driver.
 
-The driver begins a session at the start of a run and after every fault; its number is higher than all before. Every
-message between driver, graph servers and parameter servers says which session it belongs to. A task that was still at
-work, or a message that was still on its way, when its session ended can so change nothing in the next one.
-
-How long a server on another machine lives without hearing of its driver.
+A server is in one session; messages of any other are refused and counted. The driver begins a session at the start of
+a run and after every fault; its number is higher than all before. Every message between driver, graph servers and
+parameter servers names its session. So a task or a message that is late changes nothing in the next session. A server
+that does not hear from its driver for `LEASE_S` seconds ends its process.
 """
 
 import os
@@ -20,7 +19,7 @@ from dorylus.saga import Call, Reply
 
 
 class PeerLostError(TrainingError):
-    """A server that this one exchanges rows with is gone, or the way to it."""
+    """A server that this one exchanges rows with is lost, or the connection to it."""
 
 
 class OtherSessionError(PeerLostError):
@@ -28,17 +27,17 @@ class OtherSessionError(PeerLostError):
 
 
 class Fence:
-    """The session that a server is in, the messages of it that are being dealt with, and how many were refused."""
+    """The session that a server is in, its messages in progress, and how many messages were refused."""
 
-    def __init__(self, who: str) -> None:
-        self._who = who
+    def __init__(self, server: str) -> None:
+        self._server = server
         self._changed = threading.Condition()
         self._session = 0  # none has begun
-        self._inside: dict[int, int] = {}  # by session: messages that were let in and have not left
+        self._inside: dict[int, int] = {}  # by session: messages in progress
         self._refused = 0
 
     def enter(self, session: int) -> None:
-        """Begin a session, which must be newer than the last: from now on no message of another is let in."""
+        """Begin a session, which must be newer than the last: messages of other sessions are refused from now on."""
         with self._changed:
             if session <= self._session:
                 raise self._refusal(session, "begin")
@@ -46,7 +45,7 @@ class Fence:
             self._changed.notify_all()
 
     def within(self, session: int, what: str) -> "_Message":
-        """Deal with a message in a ``with`` block, which is refused unless the server is in the message's session."""
+        """Process a message in a ``with`` block; refused unless the server is in the message's session."""
         return _Message(self, session, what)
 
     def _let_in(self, session: int, what: str) -> None:
@@ -68,7 +67,7 @@ class Fence:
         return session == self._session
 
     def wait_for_earlier(self, session: int, timeout_s: float) -> bool:
-        """Wait until every message of earlier sessions that was let in has been dealt with; False if that takes longer.
+        """Wait until no message of an earlier session is in progress; False if that takes longer than ``timeout_s``.
 
         Refused as soon as a later session begins.
         """
@@ -79,7 +78,7 @@ class Fence:
             return not self._has_earlier(session)
 
     def take_refused(self) -> int:
-        """How many messages were refused since this was last asked."""
+        """How many messages were refused since the last call."""
         with self._changed:
             refused, self._refused = self._refused, 0
             return refused
@@ -88,14 +87,14 @@ class Fence:
         return any(each < session for each in self._inside)
 
     def _refusal(self, session: int, what: str) -> OtherSessionError:
-        """Count a message that is refused, and say why."""
+        """Count a refused message; returns the error."""
         self._refused += 1
         now = f"is in session {self._session}" if self._session else "has begun no session since it was started"
-        return OtherSessionError(f"{what!r} of session {session} is refused: {self._who} {now}.")
+        return OtherSessionError(f"{what!r} of session {session} is refused: {self._server} {now}.")
 
 
 class _Message:
-    """A message while a server deals with it. No generator: there is one for every task."""
+    """A message in progress. Not a generator, which would be slow: there is one for every task."""
 
     __slots__ = ("_fence", "_session", "_what")
 
@@ -110,9 +109,9 @@ class _Message:
 
 
 class SessionTasks:
-    """A pool as one session uses it: its calls are cancelled when the session ends, and later replies dropped, counted.
+    """A pool as one session uses it: when the session ends, its calls are cancelled and later replies dropped.
 
-    The pool holds no reference to who waits for a reply, so the memory of a session can go before its last reply comes.
+    The pool holds no reference to the receiver of a reply, so a session's memory can be freed before its last reply.
     """
 
     def __init__(self, pool: TensorPool, fence: Fence, session: int) -> None:
@@ -121,22 +120,22 @@ class SessionTasks:
         self._waiting: dict[int, tuple[Call, tuple[Callable[[Reply], None], Callable[[BaseException], None]]]] = {}
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Submit a call to the pool; none is submitted once the session is over."""
+        """Submit a call to the pool; refused once the session is over."""
         with self._lock:
             if self._closed:
                 raise OtherSessionError(f"session {self._session} is over: no call is submitted for it.")
             number = next(self._numbers)
             self._waiting[number] = call, (done, failed)
         self._pool.submit(call, lambda reply: self._answer(number, 0, reply), lambda why: self._answer(number, 1, why))
-        if self._closed:  # meanwhile: the pool may not have had it yet when the session's calls were cancelled
+        if self._closed:  # meanwhile: the session's calls may have been cancelled before the pool had this one
             self._pool.cancel([call])
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Have the pool let go of these calls."""
+        """Cancel these calls on the pool."""
         self._pool.cancel(calls)
 
     def close(self) -> None:
-        """Cancel all calls, and forget who waits for them; the pool is shared by all sessions, and stays."""
+        """Cancel all calls and drop their receivers; the pool is shared by all sessions and stays open."""
         with self._lock:
             self._closed = True
             calls = [call for call, _ in self._waiting.values()]
@@ -161,23 +160,23 @@ def _end_process() -> None:
 
 
 class Lease:
-    """A server's side: everything it is asked for renews it."""
+    """A server's side: every request renews the lease."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, end: Callable[[], None] = _end_process) -> None:
         self._clock, self._end = clock, end
-        self._heard_s = clock()
+        self._renewed_s = clock()
 
     def renew(self) -> None:
-        """The driver is there."""
-        self._heard_s = self._clock()
+        """Note that the driver lives."""
+        self._renewed_s = self._clock()
 
     def check(self) -> None:
-        """End the process if the driver was not heard of for too long."""
-        if self._clock() - self._heard_s > LEASE_S:
+        """End the process if the lease was not renewed for LEASE_S."""
+        if self._clock() - self._renewed_s > LEASE_S:
             self._end()
 
     def watch(self) -> None:
-        """Check from now on, in a thread of its own."""
+        """Check from now on, in a thread."""
         threading.Thread(target=self._keep_checking, name="dorylus-lease", daemon=True).start()
 
     def _keep_checking(self) -> None:
@@ -187,7 +186,7 @@ class Lease:
 
 
 class Renewal:
-    """A driver's side: renews until it is closed. ``renew`` must not wait for the servers."""
+    """The driver's side: renews until it is closed. ``renew`` must not wait for the servers."""
 
     def __init__(self, renew: Callable[[], None], every_s: float = RENEW_S) -> None:
         self._renew, self._every_s = renew, every_s
@@ -196,10 +195,10 @@ class Renewal:
         self._thread.start()
 
     def close(self) -> None:
-        """Renew no longer."""
+        """Stop renewing."""
         self._closed.set()
         self._thread.join(RENEW_S)
-        self._renew = lambda: None  # it holds the servers, which hold this: what they hold is free at once
+        self._renew = lambda: None  # breaks the cycle of references, so that the servers are freed at once
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._every_s):

@@ -1,8 +1,8 @@
 """A parameter server in a process of its own: some of the weights, behind a data port.
 
-Graph servers ask three things of it: ``pull`` (the weights an interval has pinned, unless they have that version),
+Graph servers send three requests: ``pull`` (the weights an interval has pinned, unless they have that version),
 ``finish`` (an interval's gradients, all of them, and its weight update) and ``latest``. A session begins with
-``restore``; whatever the driver or a graph server asks of another session is refused.
+``restore``; requests of the driver or of a graph server that belong to another session are refused.
 """
 
 import os
@@ -14,21 +14,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dorylus.runtime.fence import Fence, OtherSessionError, PeerLostError
-from dorylus.runtime.job import Job
-from dorylus.servers import ParameterServers, PSState, Weights, cut_slices, part_of
+from dorylus.runtime.runtime import Job
+from dorylus.servers import ParameterServers, PSState, Weights, slice_parameters, state_part
 from dorylus.wire import BETWEEN_SERVERS, DataPort, Frame, Refused, RunKeys
 
-END_S = 20.0  # for the driver to say that an epoch is over
-KEY_LIFETIME_S = 30 * 86400.0  # the port is gone with its process, which ends with the run
+END_S = 20.0  # for the driver to end an epoch
+KEY_LIFETIME_S = 30 * 86400.0  # the port closes with its process, which ends with the run
 
 
 def slices_of(program: nn.Module, num_servers: int) -> list[list[str]]:
-    """Which parameters each parameter server holds."""
-    return cut_slices({name: each.numel() for name, each in program.named_parameters()}, num_servers)
+    """The names of the parameters that each parameter server holds."""
+    return slice_parameters({name: each.numel() for name, each in program.named_parameters()}, num_servers)
 
 
 class ParameterNode:
-    """One of ``job.training.parameter_servers``."""
+    """One of the ``job.training.parameter_servers`` parameter servers of a run."""
 
     def __init__(self, job: Job, server: int, host: str) -> None:
         training = job.training
@@ -44,8 +44,8 @@ class ParameterNode:
             only=owned,
         )
         self._start = self._parameters.state()
-        self._exact = training.mode != "async"
-        self._ended, self._changed = training.first_epoch, threading.Condition()  # so many epochs
+        self._updates_in_order = training.mode != "async"  # an update waits for the end of all epochs before
+        self._ended, self._changed = training.first_epoch, threading.Condition()  # the number of epochs that have ended
         self._fence = Fence(f"parameter server {server}")
         self._keys = RunKeys.fresh()
         self._port = DataPort(self._keys, self._answer, host=host, limits=BETWEEN_SERVERS)
@@ -55,13 +55,13 @@ class ParameterNode:
         return self._port.address
 
     def whereabouts(self) -> tuple[str, int]:
-        """Where it runs: the node's address, the process."""
+        """The address of its node and the number of its process."""
         return self._host, os.getpid()
 
     def restore(self, session: int, state: PSState | None, epoch: int) -> None:
-        """Begin a session, after so many epochs, from this server's part of a state, or from the start of the run.
+        """Begin a session after ``epoch`` epochs, from this server's part of a state, or from the start of the run.
 
-        Before anything changes, the session before is shut out, and what was let in of it has been dealt with.
+        Before anything changes, requests of the session before are refused, and those in progress have ended.
         """
         self._fence.enter(session)
         with self._changed:
@@ -69,7 +69,7 @@ class ParameterNode:
         if not self._fence.wait_for_earlier(session, END_S):
             raise PeerLostError(f"an update of an earlier session was not over within {END_S:g} s.")
         with self._fence.within(session, "restore"):
-            self._parameters.restore(self._start if state is None else part_of(state, self._parameters.names))
+            self._parameters.restore(self._start if state is None else state_part(state, self._parameters.names))
             self._end(epoch)
 
     def key(self, session: int) -> dict[str, Any]:
@@ -78,29 +78,29 @@ class ParameterNode:
             return self._keys.client(KEY_LIFETIME_S).to_header()
 
     def state(self, session: int) -> PSState:
-        """Its part of the run's state."""
+        """This server's part of the run's state."""
         with self._fence.within(session, "state"):
             return self._parameters.state()
 
-    def end_epoch(self, session: int, epoch: int, loss: float, tell: bool) -> tuple[PSState | None, int]:
-        """Move the learning-rate schedule on; the state after so many epochs, if it is asked for, and how many messages
-        were refused since the last epoch.
+    def end_epoch(self, session: int, epoch: int, loss: float, with_state: bool) -> tuple[PSState | None, int]:
+        """Advance the learning-rate schedule; returns the state after ``epoch`` epochs, if ``with_state``, and how many
+        messages were refused since the last epoch.
 
-        Nobody need wait for it to begin the next one: in an exact run that has no update before this has come.
+        The next epoch may begin before this call arrives: in a synchronous run its update waits for it.
         """
         with self._fence.within(session, "end_epoch"):
             try:
                 self._parameters.end_epoch(loss)
-                self._parameters.look(f"after epoch {epoch}")
-                return self._parameters.state() if tell else None, self._fence.take_refused()
+                self._parameters.check_finite(f"after epoch {epoch}")
+                return self._parameters.state() if with_state else None, self._fence.take_refused()
             finally:
-                self._end(epoch)  # also of a run that diverged: nobody need wait to hear of it
+                self._end(epoch)  # also if the run diverged: no update waits in vain
 
     def synchronise(self, session: int) -> None:
-        """From now on one update an epoch."""
+        """Make one update an epoch from now on."""
         with self._fence.within(session, "synchronise"):
             self._parameters.synchronise()
-            self._exact = True
+            self._updates_in_order = True
 
     def close(self) -> None:
         """Stop listening."""
@@ -112,7 +112,7 @@ class ParameterNode:
             self._changed.notify_all()
 
     def _wait_for_end(self, session: int, epoch: int) -> None:
-        """Until all epochs before this one have been ended, for as long as the session lasts."""
+        """Wait until all epochs before this one have ended, while the session lasts."""
         with self._changed:
             self._changed.wait_for(lambda: self._ended >= epoch or not self._fence.is_in(session), END_S)
             if not self._fence.is_in(session):
@@ -138,13 +138,15 @@ class ParameterNode:
             known = list(version) in header["known"]
             return Frame({"version": list(version)}, {} if known else _arrays(weights))
         if what != "finish":
-            raise Refused(f"a parameter server was asked to {what!r}.")
-        if self._exact:
+            raise Refused(f"a parameter server has no request {what!r}.")
+        if self._updates_in_order:
             self._wait_for_end(session, epoch)
         for step in header["steps"]:
-            its = f"{step}:"
+            prefix = f"{step}:"
             grads = {
-                name.removeprefix(its): _tensor(array) for name, array in frame.arrays.items() if name.startswith(its)
+                name.removeprefix(prefix): _tensor(array)
+                for name, array in frame.arrays.items()
+                if name.startswith(prefix)
             }
             self._parameters.push(interval, epoch, int(step), grads)
         self._parameters.finish(interval, epoch)
@@ -152,7 +154,7 @@ class ParameterNode:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    return torch.from_numpy(array.copy())  # in memory of its own: the frame's is used again
+    return torch.from_numpy(array.copy())  # a copy: the frame's memory is reused
 
 
 def _arrays(weights: Weights) -> dict[str, Any]:

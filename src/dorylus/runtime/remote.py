@@ -1,154 +1,172 @@
-"""A cluster whose servers live in other processes: the driver's side, whatever engine runs them.
+"""The runtime whose servers have processes of their own: the driver's side, independent of the engine that places them.
 
-Every epoch is one call to each graph server. After a fault everybody begins a new session from the last state that was
-kept, and the epochs since are trained again: in a synchronous run that gives the same weights to the last bit.
+Every epoch is one call to each graph server. After a fault all servers begin a new session from the last state that was
+kept, and the epochs since then are trained again: a synchronous run has the same weights to the last bit. Where servers
+are lost for good and the settings allow it, the run continues with fewer.
 """
 
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
-from dorylus.runtime.cluster import (
+from dorylus.errors import ConfigError
+from dorylus.runtime.graph_node import NodeReport, joined_figures
+from dorylus.runtime.runtime import (
     EpochDroppedError,
     EpochReport,
+    Job,
+    Note,
     NotRevivedError,
     Outputs,
+    PoolNews,
     ServersLostError,
     total_loss,
 )
-from dorylus.runtime.graph_node import NodeReport
-from dorylus.runtime.job import Job
-from dorylus.runtime.node_pool import PoolNews, joined_figures
-from dorylus.servers import PSState, joined
+from dorylus.servers import PSState, join_states
 
 BACK_OFF_S = 1.0
 
 T = TypeVar("T")
-Note = Callable[..., None]
 
 
-def _unnoted(*told: Any, **details: Any) -> None:
-    """Nobody wants to know."""
+def _ignore(*_: Any, **__: Any) -> None:
+    """Does nothing."""
 
 
 class Servers(Protocol):
-    """Some servers of one kind, wherever an engine has put them."""
+    """The graph servers, or the parameter servers, of a run, wherever an engine has placed them."""
 
     def __len__(self) -> int: ...
 
     def call(self, method: str, *arguments: Any, each: Sequence[tuple[Any, ...]] | None = None) -> list[Any]:
-        """Call a method of all of them at once, with these arguments, or with those of ``each``, and give what they
-        answer. Raises :class:`ServersLostError` when one is gone or loses another."""
+        """Call a method of all of them at once, with these arguments or with those of ``each``, and return their
+        answers. Raises :class:`ServersLostError` when one is lost or loses another."""
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Call a method of all of them, and do not wait: what :meth:`answers` takes."""
+        """Call a method of all of them without waiting; :meth:`answers` takes what this returns."""
 
-    def answers(self, asked: Any) -> list[Any]:
-        """What they answer, as :meth:`call` gives it."""
+    def answers(self, pending: Any) -> list[Any]:
+        """Their answers, as :meth:`call` returns them."""
 
     def revive(self) -> None:
-        """See to it that all of them are there again; :class:`NotRevivedError` when they are not in time."""
+        """Wait until all of them are there again; :class:`NotRevivedError` when they are not in time."""
 
     def close(self) -> None:
-        """End them."""
+        """Stop them."""
 
 
-class RemoteCluster:
-    """Drives graph servers and parameter servers that live elsewhere.
+Place = Callable[[Job], tuple[Servers, Servers]]  # starts the graph servers and the parameter servers of a job
 
-    ``keep_every``: after how many epochs the parameter servers' state is fetched, to go on from after a fault.
-    ``patience``: how many faults in a row, with no epoch finished in between, are not the end. ``note`` hears what
-    becomes of the servers, ``hear`` what their pools have to tell.
+
+class RemoteRuntime:
+    """Drives graph servers and parameter servers in processes of their own, and recovers them.
+
+    ``keep_every``: after how many epochs the parameter servers' state is fetched, to continue from after a fault.
+    ``patience``: how many faults in a row, with no epoch finished in between, are recovered from. ``fewer_servers``
+    returns the job for one server less, or None where that is not allowed. ``note`` receives what happens to servers,
+    ``pool_news`` what their pools did; ``at_close`` is called when all servers have stopped.
     """
 
     def __init__(
         self,
         job: Job,
-        graphs: Servers,
-        parameters: Servers,
+        place: Place,
         *,
         keep_every: int = 1,
         patience: int = 5,
-        note: Note = _unnoted,
-        hear: Callable[[PoolNews], None] = _unnoted,
+        fewer_servers: Callable[[], Job | None] = lambda: None,
+        note: Note = _ignore,
+        pool_news: Callable[[PoolNews], None] = _ignore,
+        at_close: Callable[[], None] = _ignore,
     ) -> None:
-        self._job, self._graphs, self._parameters = job, graphs, parameters
-        self._keep_every, self._patience, self._note, self._hear = keep_every, patience, note, hear
+        self._place, self._fewer_servers, self._at_close = place, fewer_servers, at_close
+        self._keep_every, self._patience, self._note, self._pool_news = keep_every, patience, note, pool_news
         training = job.training
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
-        self._permits: dict[int, tuple[int | None, bool]] = {}  # how the epochs since then were asked for
+        self._permits: dict[int, int | None] = {}  # of the epochs since the state kept
+        self._exact_from: int | None = None  # the first epoch after :meth:`synchronise`; a new session repeats it
         self._ending: tuple[int, bool, Any] | None = None  # (epochs done, with their state, answers to come)
         self._session = 0
-        self._peaks: dict[int, int] = {}  # of graph servers
-        self._exact = False
-        self._began = False
+        self._began_at: int | None = None  # the epoch that the session began at; None: it must begin first
         self._dropped = False
+        self._open = ExitStack()
+        self._start(job)
 
-    def train_epoch(self, permit: int | None = None, *, exact: bool = False) -> EpochReport:
-        """Train until the next epoch is finished everywhere, whatever happens meanwhile."""
-        self._permits[self._epoch] = permit, exact
+    def _start(self, job: Job) -> None:
+        self._graphs, self._parameters = self._place(job)
+        self._open.callback(self._parameters.close)
+        self._open.callback(self._graphs.close)
+        self._job = job
+        self._peaks: dict[int, int] = {}  # of graph servers
+
+    def train_epoch(self, permit: int | None = None) -> EpochReport:
+        """Train until every server has finished the next epoch, recovering from faults."""
+        self._permits[self._epoch] = permit
         start = time.perf_counter()
-        report = self._in_spite_of_faults(self._next_epoch)
+        report = self._recovering(self._next_epoch)
         return replace(report, seconds=time.perf_counter() - start)
+
+    def synchronise(self) -> None:
+        """Make epochs synchronous from the next one on, which no interval has started."""
+        self._exact_from = self._epoch
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass."""
-        answers = self._in_spite_of_faults(lambda: self._ask(self._graphs, "outputs", layer, weights))
-        made = [rows for rows, _ in answers]
+        answers = self._recovering(lambda: self._ask(self._graphs, "outputs", layer, weights))
+        rows = [rows for rows, _ in answers]
         self._note_peaks([peak for _, peak in answers])
-        self._hear_all("pool_news")
+        self._take_news("pool_news")
         orders = [layout.order for layout in self._job.cut.layouts]
-        return Outputs(self._job.graph.num_vertices, made[0].shape[1], lambda: zip(orders, made, strict=True))
+        return Outputs(self._job.graph.num_vertices, rows[0].shape[1], lambda: zip(orders, rows, strict=True))
 
     def state(self) -> PSState:
-        """Weights, optimiser and learning-rate schedule as they are now; most often they are kept here."""
-        with suppress(ServersLostError):  # then it is trained again
-            self._hear_end()
+        """The current weights, optimiser state and learning-rate schedule; most often they are kept here."""
+        with suppress(ServersLostError):  # then the epoch is trained again
+            self._take_end()
         if self._kept is not None and self._kept_epoch == self._epoch:
             return self._kept
-        return self._in_spite_of_faults(lambda: joined(self._ask(self._parameters, "state")))
+        return self._recovering(lambda: join_states(self._ask(self._parameters, "state")))
 
     def restore(self, state: PSState) -> None:
-        """Go on from such a state."""
+        """Continue from a state."""
         self._kept, self._kept_epoch, self._ending = state, self._epoch, None
-        self._began = False
+        self._began_at = None
+
+    def drop_epoch(self) -> None:
+        """Drop the epoch or evaluation in progress, from any thread: it ends with :class:`EpochDroppedError`."""
+        self._dropped = True
+        self._graphs.ask("drop_epoch", self._session)
 
     def settle(self) -> None:
-        """Wait until whatever the pools were asked for has come."""
-        self._hear_all("settle_pool")
+        """Wait until the pools have answered every call."""
+        self._take_news("settle_pool")
 
     def figures(self) -> dict[str, Any]:
-        """What the pools did, all of them together."""
-        return joined_figures(self._in_spite_of_faults(lambda: self._ask(self._graphs, "pool_figures")))
+        """The figures of all pools together."""
+        return joined_figures(self._recovering(lambda: self._ask(self._graphs, "pool_figures")))
 
-    @property
     def peaks(self) -> list[int]:
-        """The most memory that each graph server has needed so far, as of the last epoch or evaluation, in bytes."""
+        """The peak memory of each graph server as of the last epoch or evaluation, in bytes."""
         return [self._peaks.get(server, 0) for server in range(len(self._graphs))] if self._peaks else []
 
     def ready(self) -> None:
         """Wait until all servers are there and have begun."""
-        self._in_spite_of_faults(lambda: None)
-
-    def drop_epoch(self) -> None:
-        """Give up the epoch, or the evaluation, in hand, from any thread: it ends by :class:`EpochDroppedError`."""
-        self._dropped = True
-        self._graphs.ask("drop_epoch", self._session)
+        self._recovering(lambda: None)
 
     def close(self) -> None:
-        """End all servers."""
-        self._graphs.close()
-        self._parameters.close()
+        """Stop all servers."""
+        self._open.close()
+        self._at_close()
 
-    def _in_spite_of_faults(self, work: Callable[[], T]) -> T:
-        """Do some work with everybody there and up to date; after a fault, again from the last state kept."""
+    def _recovering(self, work: Callable[[], T]) -> T:
+        """Return ``work()``, with all servers there and up to date; after a fault, again from the last state kept."""
         faults, reached, lost_s = 0, self._epoch, 0.0
         while True:
             try:
@@ -160,34 +178,52 @@ class RemoteCluster:
                     self._note("recovered", epoch=reached, seconds=round(time.perf_counter() - lost_s, 3))
                     lost_s = 0.0
                 return work()
-            except NotRevivedError:
-                raise
+            except NotRevivedError as fault:
+                self._shrink(fault, reached)
+                faults, lost_s = 0, 0.0
             except ServersLostError as fault:
-                if self._dropped:  # servers that gave up hang up, and others hear of that first
-                    raise EpochDroppedError("the epoch was given up.") from fault
+                if self._dropped:  # a server that drops its epoch disconnects, and its peers may report that first
+                    raise EpochDroppedError("the epoch was dropped.") from fault
                 faults, lost_s = faults + 1, lost_s or time.perf_counter()
                 with suppress(ServersLostError):
-                    self._hear_end()  # it may have come before
-                self._began = False
+                    self._take_end()  # it may have arrived before the fault
+                self._began_at = None
                 self._note("fault", epoch=reached, error=str(fault))
                 if faults > self._patience:
-                    raise
-                time.sleep(BACK_OFF_S * (faults - 1))  # what comes again at once may pass by itself
+                    self._shrink(fault, reached)
+                    faults, lost_s = 0, 0.0
+                else:
+                    time.sleep(BACK_OFF_S * (faults - 1))  # what fails again at once may recover by itself
+
+    def _shrink(self, fault: ServersLostError, reached: int) -> None:
+        """Start fewer servers in place of these, to continue from the state kept; raise the fault if none are left."""
+        with suppress(ServersLostError):
+            self._take_end()
+        while (job := self._fewer_servers()) is not None:
+            self._open.close()
+            self._note("shrunk", epoch=reached, servers=job.cut.num_servers)
+            self._began_at = None
+            try:
+                self._start(job)
+                return
+            except ConfigError as error:
+                self._note("no room", servers=job.cut.num_servers, error=str(error))
+        raise fault
 
     def _catch_up(self, epoch: int) -> None:
-        """Be where so many epochs are done: nothing to do unless there was a fault."""
-        if not self._began:
+        """Train again what a fault has lost, until ``epoch`` epochs are done."""
+        if self._began_at is None:
             self._begin()
         while self._epoch < epoch:
             self._next_epoch()
 
     def _begin(self) -> None:
-        """All servers begin a new session from the state kept.
+        """Begin a new session of all servers from the state kept.
 
-        Graph servers leave the one before first: nothing of it is at work any more when weights are restored.
+        Graph servers leave the session before first: no task of it runs any more when weights are restored.
         """
         self._session += 1
-        self._epoch, self._exact, self._ending = self._kept_epoch, False, None
+        self._epoch, self._ending = self._kept_epoch, None
         left = self._ask(self._graphs, "leave")
         if not all(left):
             late = [server for server, has_left in enumerate(left) if not has_left]
@@ -200,20 +236,20 @@ class RemoteCluster:
         each = [(self._session, self._epoch, ghosts, list(zip(ports, its, strict=True))) for its in keys]
         self._graphs.call("begin", each=each)
         self._ask(self._graphs, "connect", addresses)
-        self._began = True
+        self._began_at = self._epoch
         places = {"graph": self._graphs.call("whereabouts"), "parameter": self._parameters.call("whereabouts")}
         self._note("session", session=self._session, epoch=self._epoch, servers=places)
 
     def _ask(self, servers: Servers, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of all servers in the session: one that is in another refuses."""
+        """Call a method of all servers in the session; a server in another session refuses."""
         return servers.call(method, self._session, *arguments)
 
-    def _hear_all(self, method: str) -> None:
-        for news in self._in_spite_of_faults(lambda: self._ask(self._graphs, method)):
-            self._hear(news)
+    def _take_news(self, method: str) -> None:
+        for news in self._recovering(lambda: self._ask(self._graphs, method)):
+            self._pool_news(news)
 
     def _note_peaks(self, peaks: Sequence[int]) -> None:
-        """A server that was started again has a new peak; what it needed before counts too."""
+        """Keep the highest: a server that was restarted reports a new, lower peak."""
         for server, peak in enumerate(peaks):
             self._peaks[server] = max(peak, self._peaks.get(server, 0))
 
@@ -222,55 +258,54 @@ class RemoteCluster:
             self._note("refused", session=self._session, messages=messages)
 
     def _next_epoch(self) -> EpochReport:
-        epoch = self._epoch
-        permit, exact = self._permits[epoch]
-        if exact and not self._exact:
-            self._exact = True
+        epoch, permit = self._epoch, self._permits[self._epoch]
+        if self._exact_from is not None and epoch == max(self._exact_from, self._began_at or 0):
             self._ask(self._parameters, "synchronise")
-        reports: list[NodeReport] = self._ask(self._graphs, "train_epoch", permit, exact)
-        self._hear_end()
+            self._ask(self._graphs, "synchronise")
+        reports: list[NodeReport] = self._ask(self._graphs, "train_epoch", permit)
+        self._take_end()
         loss = total_loss({interval: part for report in reports for interval, part in report.losses.items()})
         for report in reports:
-            self._hear(report.pool)
+            self._pool_news(report.pool)
         self._note_peaks([report.server.peak_memory_bytes for report in reports])
         self._note_refused(sum(report.refused for report in reports))
         if not math.isfinite(loss):  # the run ends here: no state after this epoch is worth keeping
             return _joined(loss, reports)
         drained = permit is None or permit <= epoch
         keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every
-        asked = self._parameters.ask("end_epoch", self._session, epoch + 1, loss, keep)
-        self._ending = epoch + 1, keep, asked
+        pending = self._parameters.ask("end_epoch", self._session, epoch + 1, loss, keep)
+        self._ending = epoch + 1, keep, pending
         self._epoch = epoch + 1
         return _joined(loss, reports)
 
-    def _hear_end(self) -> None:
-        """Take what parameter servers answered when the last epoch was ended; the next one does not wait for that."""
+    def _take_end(self) -> None:
+        """Take the parameter servers' answers to the end of the last epoch; the next epoch does not wait for them."""
         if self._ending is not None:
-            (epoch, keep, asked), self._ending = self._ending, None
-            answers = self._parameters.answers(asked)
+            (epoch, keep, pending), self._ending = self._ending, None
+            answers = self._parameters.answers(pending)
             self._note_refused(sum(refused for _, refused in answers))
             if keep:
-                self._keep(joined([state for state, _ in answers]), epoch)
+                self._keep(join_states([state for state, _ in answers]), epoch)
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch
-        self._permits = {each: asked for each, asked in self._permits.items() if each >= epoch}
+        self._permits = {each: permit for each, permit in self._permits.items() if each >= epoch}
 
 
 def _joined(loss: float, reports: Sequence[NodeReport]) -> EpochReport:
-    """One report of those of all nodes. Spans of different machines are told by different clocks."""
+    """The reports of all graph servers as one. Spans of different machines are by different clocks."""
     traffic: Counter[str] = Counter()
     ages: Counter[int] = Counter()
     for report in reports:
-        traffic.update({**report.made.traffic, **report.traffic})
-        ages.update(report.made.ages)
+        traffic.update({**report.done.traffic, **report.traffic})
+        ages.update(report.done.ages)
     return EpochReport(
         loss,
         0.0,
-        [span for report in reports for span in report.made.spans],
-        [delivery for report in reports for delivery in report.made.deliveries],
+        [span for report in reports for span in report.done.spans],
+        [delivery for report in reports for delivery in report.done.deliveries],
         dict(traffic),
         dict(sorted(ages.items())),
-        sum(report.made.waits for report in reports),
+        sum(report.done.waits for report in reports),
         [report.server for report in reports],
     )

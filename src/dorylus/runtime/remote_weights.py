@@ -1,6 +1,6 @@
-"""The weights as a graph server in another process than the parameter servers' has them.
+"""The weights of parameter servers in processes of their own, as a graph server uses them.
 
-The line from a graph server to one parameter server: requests of all its threads, one after the other.
+A graph server has one connection to each parameter server, which sends the requests of all its threads in turn.
 """
 
 import queue
@@ -15,23 +15,24 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dorylus.pipeline import Kind, Task
+from dorylus.runtime.engine import Done, Failed
 from dorylus.runtime.parameter_node import slices_of
-from dorylus.runtime.server_group import BACKWARD
+from dorylus.runtime.server_pass import BACKWARD
 from dorylus.saga import Call, Reply
 from dorylus.wire import BETWEEN_SERVERS, Client, ClientKeys, Frame, WireError
 
 KEPT_VERSIONS = 8
-CONNECT_S = 5.0  # a server that cannot be dialled for so long is gone
-ANSWER_S = 30.0  # and so is one that takes so long to answer
-_LOOK_S = 0.2  # how often a thread that waits for an answer looks whether it was closed
+CONNECT_S = 5.0  # a server that cannot be dialled for so long is lost
+ANSWER_S = 30.0  # a server that does not answer for so long is lost
+_POLL_S = 0.2  # how often a thread that waits for an answer checks whether the connection was closed
 _END_S = 5.0
 
 Answered = Callable[[Frame | WireError], None]
 Request = tuple[Mapping[str, object], Mapping[str, NDArray[Any]], Answered]
 
 
-class ParameterLine:
-    """Asks a parameter server, in one session; any thread may, and one thread here does."""
+class ParameterConnection:
+    """The requests of one session to one parameter server; any thread may submit, and one thread sends them in turn."""
 
     def __init__(self, address: str, key: Mapping[str, object], session: int) -> None:
         self._client = Client(address, ClientKeys.from_header(key), limits=BETWEEN_SERVERS)
@@ -45,15 +46,15 @@ class ParameterLine:
         self._thread.start()
 
     def submit(self, header: Mapping[str, object], arrays: Mapping[str, NDArray[Any]], answered: Answered) -> None:
-        """Ask, after all that was asked before; ``answered`` hears the answer, or why there is none."""
+        """Send a request after all earlier ones; ``answered`` receives the answer, or the error."""
         with self._closing:
             if not self._closed:
                 self._requests.put(({**header, "session": self._session}, arrays, answered))
                 return
-        answered(WireError(f"the line to {self._client.address} is closed: session {self._session} is over."))
+        answered(WireError(f"the connection to {self._client.address} is closed: session {self._session} is over."))
 
     def ask(self, header: Mapping[str, object], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> Frame:
-        """Its answer."""
+        """The answer to a request."""
         answers: queue.SimpleQueue[Frame | WireError] = queue.SimpleQueue()
         self.submit(header, arrays, answers.put)
         try:
@@ -65,7 +66,7 @@ class ParameterLine:
         return answer
 
     def pull(self, task: Task, read: Callable[[Frame], dict[str, Tensor]], timeout_s: float) -> Mapping[str, Tensor]:
-        """Its weights for a task, fetched unless that version is at hand."""
+        """The server's weights for a task, fetched unless that version is kept here."""
         with self._pulling:
             header = {"what": "pull", "interval": task.interval, "epoch": task.epoch, "known": list(self._versions)}
             frame = self.ask(header, {}, timeout_s)
@@ -78,13 +79,13 @@ class ParameterLine:
             return self._versions[version]
 
     def take_fetched(self) -> int:
-        """Bytes of weights fetched since this was last asked."""
+        """Bytes of weights fetched since the last call."""
         with self._pulling:
             fetched, self._fetched = self._fetched, 0
             return fetched
 
     def close(self) -> None:
-        """Hang up; who waits for an answer is told."""
+        """Disconnect; requests that wait for an answer get an error."""
         with self._closing:
             if not self._closed:
                 self._closed = True
@@ -93,7 +94,7 @@ class ParameterLine:
             self._thread.join(_END_S)
 
     def _work(self) -> None:
-        lost: WireError | None = None  # whoever lost the server has lost what it knew: nothing more is asked of it
+        lost: WireError | None = None  # a server that was lost has lost its state: later requests get the same error
         while (request := self._requests.get()) is not None:
             header, arrays, answered = request
             answer = lost or self._answer(header, arrays)
@@ -105,11 +106,11 @@ class ParameterLine:
         try:
             number = self._client.send(header, arrays, CONNECT_S)
             until = time.monotonic() + ANSWER_S
-            while not self._client.has_answer(number, _LOOK_S):
+            while not self._client.has_answer(number, _POLL_S):
                 if self._closed or time.monotonic() > until:
-                    why = "we hung up" if self._closed else f"it has not answered for {ANSWER_S:g} s"
+                    why = "the connection was closed" if self._closed else f"it has not answered for {ANSWER_S:g} s"
                     raise WireError(f"a parameter server at {self._client.address} is lost: {why}.")
-            return self._client.receive(number, _LOOK_S)
+            return self._client.receive(number, _POLL_S)
         except WireError as why:
             return why
 
@@ -117,11 +118,11 @@ class ParameterLine:
 class RemoteWeights:
     """Pulls, pushes and finishes at all parameter servers, each of which holds its own parameters.
 
-    A version is fetched once, however many intervals use it. An interval's gradients travel together when it finishes,
-    which nobody waits for: who finishes is told when they were taken. Losses are kept for whoever reports the epoch.
+    A version is fetched once, for all intervals that use it. An interval's gradients travel together when it finishes;
+    no thread waits for that, ``done`` is called when they have arrived. Losses are kept until the epoch is reported.
     """
 
-    def __init__(self, program: nn.Module, servers: Sequence[ParameterLine], timeout_s: float) -> None:
+    def __init__(self, program: nn.Module, servers: Sequence[ParameterConnection], timeout_s: float) -> None:
         self._servers, self._timeout_s = servers, timeout_s
         owners = {name: server for server, its in enumerate(slices_of(program, len(servers))) for name in its}
         first = {parameter: name for name, parameter in program.named_parameters()}
@@ -143,7 +144,7 @@ class RemoteWeights:
         weights: dict[str, Tensor] = {}
         for server in self._servers:
             weights |= server.pull(task, self._as_weights, self._timeout_s)
-        fetched = sum(server.take_fetched() for server in self._servers)  # not under our lock: a line has its own
+        fetched = sum(server.take_fetched() for server in self._servers)  # outside the lock: a connection has its own
         with self._lock:
             self._traffic["weights"] += fetched
             return self._pinned.setdefault(at, weights)
@@ -156,7 +157,7 @@ class RemoteWeights:
         return weights
 
     def replied(self, task: Task, call: Call, reply: Reply) -> None:
-        """Keep the weight gradients for when the interval finishes, note the loss."""
+        """Keep the weight gradients until the interval finishes, and the loss."""
         with self._lock:
             if task.kind in BACKWARD:
                 self._pushed[task.interval, task.epoch][task.step] = reply.weight_grads
@@ -164,7 +165,7 @@ class RemoteWeights:
             if task.kind is Kind.LOSS:
                 self._losses[task.epoch][task.interval] = reply.loss
 
-    def finish(self, task: Task, done: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+    def finish(self, task: Task, done: Done, failed: Failed) -> None:
         """Push all gradients of the interval in this epoch: they are complete."""
         at, answers = (task.interval, task.epoch), list[Frame | WireError]()
 
@@ -179,7 +180,7 @@ class RemoteWeights:
                     if isinstance(each, WireError):
                         raise each
                 done()
-            except Exception as error:  # the line's thread has nobody to tell
+            except Exception as error:  # raised here, it would end the connection's thread
                 failed(error)
 
         with self._lock:
@@ -194,18 +195,18 @@ class RemoteWeights:
             return self._losses.pop(epoch, {})
 
     def take_traffic(self) -> dict[str, int]:
-        """Bytes of weights and gradients since this was last asked."""
+        """Bytes of weights and gradients since the last call."""
         with self._lock:
-            taken, self._traffic = dict(self._traffic), Counter()
-            return taken
+            traffic, self._traffic = dict(self._traffic), Counter()
+            return traffic
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect from all servers."""
         for server in self._servers:
             server.close()
 
     def _arrays(self, steps: Mapping[int, Mapping[str, Tensor]], server: int) -> dict[str, NDArray[Any]]:
-        """The gradients that a parameter server is to have, named by step and parameter."""
+        """The gradients of the parameters that a server holds, named by step and parameter."""
         return {
             f"{step}:{name}": grad.contiguous().numpy()
             for step, grads in steps.items()

@@ -42,7 +42,7 @@ def _stack(
 
 
 def _depth(hidden: int | Sequence[int], num_layers: int | None) -> int:
-    """The number of layers: as asked, else as many as the widths need, else two."""
+    """The number of layers: ``num_layers``, or else as many as the widths need, or else two."""
     if num_layers is not None:
         return num_layers
     return len(hidden) + 1 if isinstance(hidden, Sequence) else 2

@@ -1,7 +1,7 @@
-"""Gathers in blocks of columns: the same plan, with matrices that need all of their rows in memory made narrower.
+"""Gathers in blocks of columns: the same plan with narrower matrices, for those of which all rows must be in memory.
 
-Columns of a sum, mean or maximum do not see each other, so every number stays what it was. Each block is one matrix,
-one gather and one gradient; dense bodies read and write the blocks side by side.
+Where a reduction's columns are independent, every number stays the same. Each block is one matrix, one gather and one
+gradient; dense bodies read and write the blocks side by side.
 """
 
 from collections.abc import Mapping
@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
 
-LINE = 16  # numbers in a cache line: a block is some lines wide, but for the last
+LINE = 16  # numbers in a cache line: all blocks but the last are a multiple of it
 
 
 def in_blocks(plan: Plan, blocks: int) -> Plan:
-    """The plan with every gather that can be, and is made in every epoch, cut into so many blocks of columns."""
+    """The plan with so many blocks of columns for every gather that can be split."""
     parts: dict[Slot, tuple[Slot, ...]] = {}
     for stage in plan.stages:
-        if isinstance(stage, Gather) and can_be_cut(stage) and blocks > 1:
-            parts[stage.inputs[0]] = _cut(stage.inputs[0], blocks)
-            parts[stage.output] = _cut(stage.output, blocks)
+        if isinstance(stage, Gather) and can_split(stage) and blocks > 1:
+            parts[stage.inputs[0]] = _split(stage.inputs[0], blocks)
+            parts[stage.output] = _split(stage.output, blocks)
     if not parts:
         return plan
     stages: list[Stage] = []
@@ -32,8 +32,8 @@ def in_blocks(plan: Plan, blocks: int) -> Plan:
     return replace(plan, stages=tuple(stages), parts=parts)
 
 
-def can_be_cut(stage: Gather) -> bool:
-    """Whether columns can be gathered apart, and the gather is not one that is made but once."""
+def can_split(stage: Gather) -> bool:
+    """Whether a gather's columns are independent and more than one block, and every epoch makes it."""
     return stage.spec.splits_columns and stage.output.source != "static" and stage.output.columns > LINE
 
 
@@ -43,7 +43,7 @@ def block_columns(columns: int, blocks: int) -> int:
     return min(columns, LINE * -(-lines // blocks))
 
 
-def _cut(slot: Slot, blocks: int) -> tuple[Slot, ...]:
+def _split(slot: Slot, blocks: int) -> tuple[Slot, ...]:
     width = block_columns(slot.columns, blocks)
     starts = range(0, slot.columns, width)
     return tuple(
@@ -86,8 +86,8 @@ def _joined(
 class BlocksBody(nn.Module):
     """A body that reads and writes some matrices as blocks of columns.
 
-    ``counts``: how many blocks each input has; ``widths``: those of the blocks of each output, for bodies whose outputs
-    are stored.
+    ``counts``: the number of blocks of each input. ``widths``: the widths of each output's blocks; empty where outputs
+    are not stored.
     """
 
     def __init__(self, inner: nn.Module, counts: tuple[int, ...], widths: tuple[tuple[int, ...], ...]) -> None:
@@ -95,7 +95,7 @@ class BlocksBody(nn.Module):
         self.counts, self.widths = counts, widths
         for name, part in inner.named_children():
             self.add_module(name, part)  # weights keep the names they have in the program
-        self.__dict__["inner"] = inner  # past the module's own book-keeping, which would name its weights again
+        self.__dict__["inner"] = inner  # not as a child module, which would register its weights a second time
 
     def forward(self, *inputs: Any) -> tuple[Tensor, ...]:
         """(blocks of every input) -> (blocks of every output)."""

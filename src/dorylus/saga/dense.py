@@ -1,10 +1,8 @@
 """Dense tasks as pure functions: a call goes to a pool, a reply comes back. Gradients come from autograd.
 
-The gradient of a body re-runs it (rematerialisation) unless the reply of its forward run kept the autograd graph,
-which only makes sense on a pool in this process, or what a gradient computed elsewhere needs of it. All give the same
-numbers.
-
-How much autograd keeps of a body's forward run until its gradient: found by a run over a few rows.
+The gradient of a body runs it again (rematerialisation), unless the reply of its forward run kept the autograd graph,
+which only makes sense on a pool in this process, or the arrays that a gradient on another machine needs. All three
+compute the same numbers. ``kept_bytes`` measures how much autograd keeps of a forward run until its gradient.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -26,7 +24,7 @@ IGNORED = -100  # the label of a row the loss must not see
 
 
 class Mode(Enum):
-    """What a call asks for."""
+    """What a call computes."""
 
     FORWARD = "forward"
     GRADIENT = "gradient"
@@ -35,18 +33,18 @@ class Mode(Enum):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the loss compares with: labels of the rows, and by how much the sum is divided to make a mean."""
+    """What the loss compares with: labels of the rows, and the divisor that makes its sum a mean."""
 
     loss: str
     labels: Tensor
     total: float
 
     def of(self, rows: Any) -> "Targets":
-        """The targets of some rows: a slice of them, or their numbers in the order wanted."""
-        wanted = self.labels[rows]
+        """The targets of some rows: a slice, or row numbers in any order."""
+        labels = self.labels[rows]
         if self.loss == "cross_entropy":
-            wanted = wanted.long()
-        return Targets(self.loss, wanted, self.total)
+            labels = labels.long()
+        return Targets(self.loss, labels, self.total)
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a forward run elsewhere gave back for its gradient, by name: of use to the pool that asked for it."""
+    """The arrays that a forward run on another machine returned for its gradient, by name, for its pool."""
 
     inputs: tuple[Rows, ...]
     arrays: Mapping[str, Tensor]
@@ -74,7 +72,7 @@ class Call:
     body: Body
     weights: Mapping[str, Tensor]
     inputs: tuple[Rows, ...]
-    wanted: tuple[bool, ...] = ()  # which inputs' gradients are wanted
+    wanted: tuple[bool, ...] = ()  # for each input, whether its gradient is to be computed
     cotangents: tuple[Tensor | None, ...] = ()
     targets: Targets | None = None
     columns: tuple[int, ...] = ()  # the outputs' widths
@@ -84,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What a dense task gives back; ``input_grads`` has one entry per input, None where none was wanted."""
+    """The result of a dense task; ``input_grads`` has one entry per input, None where ``Call.wanted`` is false."""
 
     outputs: tuple[Tensor, ...] = ()
     input_grads: tuple[Tensor | None, ...] = ()
@@ -113,21 +111,21 @@ def _forward(call: Call) -> Reply:
 
 
 def _nothing(call: Call) -> Reply:
-    """The reply to a call without rows: no body needs to know how to handle it."""
+    """The reply to a call without rows, so that no body has to handle one."""
     outputs = tuple(torch.zeros(0, width) for width in call.columns) if call.mode is Mode.FORWARD else ()
     grads = tuple(torch.zeros(x.shape) if want else None for x, want in zip(call.inputs, call.wanted, strict=False))
-    # Weights that saw no row have the gradient zero, which is not none: decay and momentum act on them all the same.
+    # Weights that saw no row have the gradient zero, not None: weight decay and momentum still act on them.
     trained = () if call.mode is Mode.FORWARD else (n for n in call.body.weight_names if call.weights[n].requires_grad)
     return Reply(outputs, grads, {name: torch.zeros_like(call.weights[name]) for name in trained})
 
 
-def _fresh(made: tuple[Tensor, ...], given: tuple[object, ...]) -> tuple[Tensor, ...]:
-    """The same tensors, copied where they share memory with what was given or with each other.
+def _fresh(made: tuple[Tensor, ...], arguments: tuple[object, ...]) -> tuple[Tensor, ...]:
+    """The same tensors, copied where they share memory with the arguments or with each other.
 
-    A body may hand an argument through, and the gradient of a sum *is* its cotangent; but arguments lie in matrices
-    that others write to as soon as this task is done.
+    A body may return an argument, and the gradient of a sum *is* its cotangent; but arguments are parts of matrices
+    that other tasks overwrite as soon as this one is done.
     """
-    seen = {x.untyped_storage().data_ptr() for x in given if isinstance(x, Tensor)}
+    seen = {x.untyped_storage().data_ptr() for x in arguments if isinstance(x, Tensor)}
     fresh = []
     for tensor in made:
         place = tensor.untyped_storage().data_ptr()
@@ -192,26 +190,26 @@ def loss_sum(kind: str, logits: Tensor, labels: Tensor) -> Tensor:
 ROWS = 8
 FLOAT = 4
 
-_FOUND: MutableMapping[nn.Module, dict[tuple[tuple[int, bool], ...], int]] = WeakKeyDictionary()  # by body and inputs
+_MEASURED: MutableMapping[nn.Module, dict[tuple[tuple[int, bool], ...], int]] = WeakKeyDictionary()  # by body, inputs
 
 
 def kept_bytes(stage: ApplyVertex) -> int:
-    """Bytes a row that are kept beside the rows that were read: outputs, and whatever lies between.
+    """The bytes per row that autograd keeps beside the rows that were read: outputs and intermediate results.
 
-    A body that has its own ideas of rows of zeros is taken to keep its outputs. Found once for each body: a plan is
-    made for one limit after the other.
+    Measured once for each body, by a run over a few rows of zeros. A body that fails on them is taken to keep its
+    outputs only.
     """
-    found = _FOUND.setdefault(stage.body.module, {})
+    measured = _MEASURED.setdefault(stage.body.module, {})
     inputs = tuple((slot.columns, slot.needs_grad) for slot in stage.inputs)
-    if inputs not in found:
+    if inputs not in measured:
         try:
-            found[inputs] = _found(stage) // ROWS
-        except Exception:  # a user's body may raise anything; in a run it says so itself
-            found[inputs] = FLOAT * sum(slot.columns for slot in stage.outputs)
-    return found[inputs]
+            measured[inputs] = _measure(stage) // ROWS
+        except Exception:  # a user's body may raise anything; the run reports it
+            measured[inputs] = FLOAT * sum(slot.columns for slot in stage.outputs)
+    return measured[inputs]
 
 
-def _found(stage: ApplyVertex) -> int:
+def _measure(stage: ApplyVertex) -> int:
     sizes: dict[int, int] = {}
 
     def note(tensor: Tensor) -> Tensor:

@@ -35,7 +35,7 @@ class GIN(Layer):
         super().__init__(in_columns, out_columns, **finish)
         checked({"eps": eps, "hidden": hidden}, hidden=WIDTH.or_left_out())
         hidden = hidden or out_columns
-        self.first_eps, self.train_eps = eps, train_eps  # plain, so that describe() tells them
+        self.first_eps, self.train_eps = eps, train_eps  # plain numbers, so that describe() includes them
         self.nn = nn.Sequential(nn.Linear(in_columns, hidden), nn.ReLU(), nn.Linear(hidden, out_columns))
         if train_eps:
             self.eps = nn.Parameter(torch.tensor([eps]))

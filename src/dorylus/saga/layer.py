@@ -1,6 +1,6 @@
-"""The layer: an ordinary ``torch.nn.Module`` that says what its dense bodies are and how it gathers.
+"""The layer: an ordinary ``torch.nn.Module`` with dense bodies and a kind of gather.
 
-A layer turns one row per vertex into another in three moves:
+A layer turns one row per vertex into another:
 
     z = prepare(x)                      dense, per vertex      (ApplyVertex; the identity unless overridden)
     m = apply_edge(z[u], z[v], w)       dense, per edge u -> v (ApplyEdge; left out unless overridden)
@@ -8,8 +8,8 @@ A layer turns one row per vertex into another in three moves:
     y = apply_vertex(own, g)            dense, per vertex      (ApplyVertex)
 
 and finishes with what every layer may have: layer norm, activation, residual. Dense bodies must be pure functions
-of the layer's parameters and their arguments: they run on any pool, in any order, on any cut of the rows, and their
-gradients come from autograd. Randomness is the graph server's: say ``dropout=`` and do not draw in a body.
+of the layer's parameters and their arguments: they run on any pool, in any order, on any split of the rows, and their
+gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and draw nothing in a body.
 """
 
 from collections.abc import Callable
@@ -44,6 +44,7 @@ class Layer(nn.Module):
 
     - ``reduce``: how in-edges are combined. ``"softmax"`` weighs messages by the softmax of scores over each
       vertex's in-edges, and needs an ``apply_edge`` that returns ``(message, score)`` with ``heads`` scores.
+      A :class:`dorylus.saga.Reduction` is a kind of gather of the layer's own.
     - ``norm``: ``"symmetric"``, ``"mean"`` or ``"none"``: the weights edges carry in a sum; ``self_loops`` adds the
       missing ones first.
     - ``own``: what ``apply_vertex`` receives of the vertex itself: the layer's ``"input"``, the ``"prepared"`` row,
@@ -123,12 +124,12 @@ class Layer(nn.Module):
 
     @property
     def plain_gather_columns(self) -> int:
-        """The width at which a straightforward implementation gathers: the yardstick for saved work."""
+        """The width at which a straightforward implementation gathers: the baseline for saved work."""
         return self.out_columns if self.transforms_first_by_default else self.in_columns
 
     @property
     def prepared_columns(self) -> int:
-        """The width of ``prepare``'s output for a layer that commutes: what decides the cheaper order."""
+        """The width of ``prepare``'s output for a layer that commutes; it decides the cheaper order."""
         return self.out_columns
 
     @property

@@ -1,4 +1,4 @@
-"""Lowering: layers become stages, in the order that moves least; work that need not be done is left out."""
+"""Lowering: a program's layers become stages, in the cheaper order and without work that can be saved."""
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
@@ -17,7 +17,7 @@ from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scat
 
 @dataclass(frozen=True, kw_only=True)
 class Savings:
-    """The exact savings: each leaves every number the same to rounding, and may be switched off to see its worth."""
+    """The exact savings: each leaves every number the same to rounding, and can be switched off to measure it."""
 
     cache_first_gather: bool = True
     narrow_gather: bool = True
@@ -33,11 +33,11 @@ class Plan:
     features: Slot
     layer_outputs: tuple[Slot | None, ...]
     sparse_features: bool
-    parts: Mapping[Slot, tuple[Slot, ...]] = field(default_factory=dict)  # of slots that are held as blocks of columns
+    parts: Mapping[Slot, tuple[Slot, ...]] = field(default_factory=dict)  # the blocks of slots that are split
 
     @property
     def results(self) -> frozenset[Slot]:
-        """What is looked at when a pass is over, and so must stay: the output of a plan for evaluation."""
+        """The slots that are read when a pass is over, and so must stay: the output of a plan for evaluation."""
         last = self.layer_outputs[-1]
         return frozenset(() if last is None else self.parts.get(last, (last,)))
 
@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def reads_features(self) -> bool:
-        """Whether features are read again in every epoch, not only by a gather that is made once."""
+        """Whether every epoch reads features, not only a gather that is made once."""
         return any(
             self.features in _read_by(stage)
             for stage in self.stages
@@ -63,7 +63,7 @@ def _read_by(stage: Stage) -> tuple[Slot, ...]:
 
 
 class VertexBody(nn.Module):
-    """The dense work between two gathers: what is left of one layer after its gather, and the next one's opening."""
+    """The dense work between two gathers: ``apply_vertex`` of one layer and ``prepare`` of the next."""
 
     def __init__(self, after: tuple[int, Layer] | None, before: tuple[int, Layer] | None, emit_row: bool) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class VertexBody(nn.Module):
         self.emit_row = emit_row
 
     def forward(self, *inputs: Any) -> tuple[Tensor, ...]:
-        """(row and prepared row where the layer wants them, gathered) -> (row if emitted, prepared rows)."""
+        """(row and prepared row where the layer reads them, gathered) -> (row if emitted, prepared rows)."""
         row = inputs[0] if self.after is None else _after(self.layers[self.after], list(inputs))  # type: ignore[arg-type]
         outputs = (row,) if self.emit_row else ()
         if self.before is None:
@@ -142,11 +142,11 @@ def _vertex_body(after: tuple[int, Layer] | None, before: tuple[int, Layer] | No
 
 
 def _probe(label: str, body: Callable[..., Any], *columns: int) -> tuple[Tensor, ...]:
-    """What a body makes of two rows of these widths: its outputs' widths are what the plan needs to know."""
+    """A body's outputs for two rows of zeros of these widths; the plan needs the outputs' widths."""
     try:
         with torch.no_grad():
             made = body(*(torch.zeros(2, width) for width in columns))
-    except Exception as error:  # whatever a user's body raises
+    except Exception as error:  # a user's body may raise anything
         shape = " and ".join(f"[2, {width}]" for width in columns)
         raise ConfigError(f"{label} fails on rows of shape {shape}: {type(error).__name__}: {error}") from error
     return made if isinstance(made, tuple) else (made,)
@@ -223,7 +223,7 @@ class _Lowering:
     def _prepared_slots(self, index: int) -> tuple[Slot, ...]:
         layer = self.layers[index]
         parts = _probe(_label("prepare", index, layer), layer.prepare, layer.in_columns)
-        # By convention the last of several parts stays home: it is the destination's.
+        # By convention the last of several parts is the destination's, and is not published.
         kept = len(parts) - 1 if len(parts) > 1 else len(parts)
         return tuple(
             Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept, exact=k > 0)
@@ -253,7 +253,7 @@ class _Lowering:
         return stage
 
     def _close(self, index: int, x: Slot, gathered: Slot) -> Slot:
-        """The stages between a gather and the next layer's input; opens that layer too where nothing stands between."""
+        """The stages between a gather and the next layer's input, its ``prepare`` fused in where possible."""
         layer = self.layers[index]
         inputs: tuple[Slot, ...] = (x,) if needs_input(layer) else ()
         if layer.own == "prepared" and layer.prepares:

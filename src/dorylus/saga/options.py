@@ -1,4 +1,4 @@
-"""What the options of a builder may be: they come from Python, a file or a command line."""
+"""The rules for options of builders and layers, which come from Python, a file or a command line."""
 
 from collections.abc import Callable, Mapping
 from numbers import Integral, Real
@@ -6,22 +6,24 @@ from typing import Any, NamedTuple
 
 from dorylus.errors import ConfigError, short_repr
 
-MOST_LAYERS = 100  # how deep a row is needed is kept in a byte
+MOST_LAYERS = 100  # a row's deepest level is stored in a byte
 MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
 MOST_HEADS = 1 << 12
-LARGEST = 1e30  # of any number that is no count: more cannot be reckoned with in float32
+LARGEST = 1e30  # of any number that is no count: float32 cannot compute with more
 
 
 class OptionRule(NamedTuple):
-    """What an option may be, in words and as a test, and a value that is usual."""
+    """What an option may be, as a description and as a predicate, and a usual value."""
 
-    told: str
+    description: str
     holds: Callable[[Any], bool]
     usual: str
 
     def or_left_out(self) -> "OptionRule":
         """The same rule, with None let through."""
-        return OptionRule(f"{self.told}, or left out", lambda value: value is None or self.holds(value), self.usual)
+        return OptionRule(
+            f"{self.description}, or left out", lambda value: value is None or self.holds(value), self.usual
+        )
 
 
 def _is_whole(value: object) -> bool:
@@ -35,9 +37,9 @@ def _whole(most: int, usual: int) -> OptionRule:
     return OptionRule(f"a whole number, at least 1 and at most {most:,}", holds, str(usual))
 
 
-def _real(told: str, fits: Callable[[Any], bool], usual: str) -> OptionRule:
+def _real(description: str, fits: Callable[[Any], bool], usual: str) -> OptionRule:
     return OptionRule(
-        told, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual
+        description, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual
     )
 
 
@@ -47,7 +49,7 @@ def _widths(usual: int) -> OptionRule:
     def holds(value: Any) -> bool:
         return all(map(one.holds, value)) if isinstance(value, list | tuple) else one.holds(value)
 
-    return OptionRule(f"{one.told}, or a list of them, one for each hidden layer", holds, one.usual)
+    return OptionRule(f"{one.description}, or a list of them, one for each hidden layer", holds, one.usual)
 
 
 WIDTH = _whole(MOST_COLUMNS, 8)
@@ -74,6 +76,6 @@ def checked(options: dict[str, Any], **rules: OptionRule) -> dict[str, Any]:
         rule = rules.get(name, _RULES[name])
         if not rule.holds(value):
             raise ConfigError(
-                f"{name}={short_repr(value)}, but {name} is {rule.told}: use {name}={rule.usual}, for instance."
+                f"{name}={short_repr(value)}, but {name} is {rule.description}: use {name}={rule.usual}, for instance."
             )
     return options

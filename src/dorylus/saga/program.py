@@ -47,24 +47,24 @@ class Program(nn.Module):
 
     def layer(self, index: int) -> Layer:
         """One layer, typed."""
-        found = self.layers[index]
-        assert isinstance(found, Layer)
-        return found
+        layer = self.layers[index]
+        assert isinstance(layer, Layer)
+        return layer
 
     def to_pyg(self) -> list[nn.Module]:
-        """PyG's convolutions with this program's weights, one a layer; activations between them are yours to apply."""
+        """PyG's convolutions with this program's weights, one a layer; the caller applies activations between them."""
         from dorylus.saga.pyg import to_pyg
 
         return to_pyg(self)
 
     def from_pyg(self, convs: Sequence[nn.Module]) -> "Program":
-        """Take over the weights of PyG's convolutions, one a layer; gives the program itself."""
+        """Copy the weights of PyG's convolutions, one a layer; returns the program itself."""
         from dorylus.saga.pyg import from_pyg
 
         return from_pyg(self, convs)
 
     def describe(self) -> str:
-        """One line that two programs share exactly when they are built alike (weights aside)."""
+        """One line that is equal for two programs exactly when they are built alike, weights aside."""
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
 
 

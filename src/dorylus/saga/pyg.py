@@ -33,7 +33,7 @@ def to_pyg(program: Program) -> list[nn.Module]:
 
 
 def from_pyg(program: Program, convs: Sequence[nn.Module]) -> Program:
-    """Copy the weights of PyG's convolutions into a program of the same shape; gives the program."""
+    """Copy the weights of PyG's convolutions into a program of the same shape; returns the program."""
     if len(convs) != program.num_layers:
         raise ConfigError(f"{len(convs)} convolutions for a program of {program.num_layers} layers: give one for each.")
     for index, conv in enumerate(convs):

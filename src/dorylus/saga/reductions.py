@@ -43,7 +43,7 @@ class RowMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientTask:
-    """What a gradient task touches of its own interval's rows, by the position of the gather's inputs.
+    """What a gradient task accesses of its own interval's rows, by the position of the gather's inputs.
 
     ``reads``: inputs whose values it reads. ``reads_output``: whether it reads the gathered values. ``writes``: inputs
     whose cotangents it writes.

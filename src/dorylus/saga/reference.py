@@ -1,7 +1,7 @@
-"""The oracle: the same programs in one plain PyTorch process, the whole graph at once, autograd all the way.
+"""The reference: programs in one plain PyTorch process, on the whole graph at once, with autograd's gradients.
 
-Nothing here is fast and nothing is shared with the engine but the layers' own dense bodies and the definition of
-dropout (:mod:`dorylus.backends.reference`). Synchronous training must equal it to rounding.
+It is slow, and shares with the engine only the layers' dense bodies and the definition of dropout
+(:mod:`dorylus.backends.reference`). Synchronous training equals it to rounding.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class Edges:
 
     @classmethod
     def of(cls, graph: Graph, layer: Layer, dtype: torch.dtype) -> "Edges":
-        """The edges of a graph with the self loops and normalisation a layer asks for."""
+        """The edges of a graph with the self loops and the normalisation of a layer."""
         matrix = adjacency(graph, norm=layer.edge_norm, self_loops=layer.self_loops)
         source = torch.from_numpy(matrix.indices.astype(np.int64))
         destination = torch.from_numpy(np.repeat(np.arange(graph.num_vertices), np.diff(matrix.indptr)))
@@ -170,7 +170,7 @@ def train_reference(
     seed: int = 0,
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> ReferenceRun:
-    """Full-batch training of a copy of the program, the way a PyTorch user would write it."""
+    """Full-batch training of a copy of the program, as a PyTorch user would write it."""
     program = deepcopy(program)
     steps = optimizer(program.parameters(), lr=lr, weight_decay=weight_decay)
     losses = []

@@ -1,7 +1,7 @@
-"""Stages: what a program becomes once it is lowered. Matrices (slots) and the moves between them.
+"""Stages: what a program is lowered to. Slots are its matrices; stages read some slots and write others.
 
-A slot is a matrix with one row per vertex. Its ``level`` says which rows are ever needed: level l are the rows that
-layer l reads, level L (the number of layers) the rows the loss reads; a deeper level is a subset of a shallower one.
+A slot is a matrix with one row per vertex. Its ``level`` determines which rows are ever needed: level l are the rows
+that layer l reads, level L (the number of layers) those the loss reads; a deeper level is a subset of a shallower one.
 """
 
 import threading
@@ -22,7 +22,7 @@ class Slot:
     ``gathered``: other intervals read it, so a scatter publishes it. ``exact``: it keeps float32 also where gathered
     rows may be stored in less (scores that enter an exponential). ``dropout`` is applied when it is stored.
     ``source``: ``"features"`` (the graph's), ``"static"`` (gathered once before training) or ``"computed"``.
-    ``first_column``: where it stands in the matrix it is some columns of, if it is.
+    ``first_column``: its first column in the whole matrix, where it is a block of columns.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Slot:
 class Body:
     """A dense body: a pure function of weights and rows. Weights are named as in the program's ``state_dict``.
 
-    ``label`` says in the user's words what it runs, for errors.
+    ``label`` names what it runs in the user's terms, for errors.
     """
 
     def __init__(self, module: nn.Module, label: str = "a body") -> None:
@@ -49,7 +49,7 @@ class Body:
         self._own = threading.local()
 
     def __reduce__(self) -> tuple[type["Body"], tuple[nn.Module, str]]:
-        return Body, (self.module, self.label)  # what threads have of their own does not travel
+        return Body, (self.module, self.label)  # the threads' own copies are not pickled
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: tuple[Rows, ...]) -> tuple[Tensor, ...]:
         """The body's outputs, always as a tuple."""
@@ -61,7 +61,7 @@ class Body:
 
 
 class _Skeleton:
-    """A copy of a module whose parameters are given anew with every call.
+    """A copy of a module that receives its parameters with every call.
 
     What ``torch.func.functional_call`` does, minus finding the parameters each time: for small graphs that search
     took longer than the arithmetic.
@@ -104,7 +104,7 @@ class Loss:
 
 @dataclass(frozen=True, eq=False)
 class Scatter:
-    """SC: an interval's rows become visible to those who gather them."""
+    """SC: an interval's rows become visible to the intervals that gather them."""
 
     slots: tuple[Slot, ...]
 
@@ -123,9 +123,9 @@ class ApplyEdge:
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """GA: rows over in-edges become one row; over an ``ApplyEdge``'s messages if there is one.
+    """GA: the rows, or the messages of ``over``, on a vertex's in-edges become one row.
 
-    ``after``: the gather of the columns before these, which all intervals finish first.
+    ``after``: the gather of the previous block of columns, which all intervals finish first.
     """
 
     layer: Layer

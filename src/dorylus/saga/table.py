@@ -1,4 +1,4 @@
-"""From stages to the task table: every stage forward, its gradient twin backward, and what each waits for."""
+"""The task table of a plan: every stage forward, its gradient backward, and what each step waits for."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from dorylus.saga.stages import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, S
 
 @dataclass(frozen=True)
 class Steps:
-    """A task table and, for each of its steps, the stage it carries out.
+    """A task table, and the stage of each of its steps.
 
     ``readers[slot]`` are the steps that read a slot's rows, ``grad_readers[slot]`` those that read its cotangent:
-    when the last of them is finished, the matrix is free.
+    when the last of them is finished, the matrix can be released.
     """
 
     table: TaskTable
@@ -45,9 +45,9 @@ class _Builder:
     grad_readers: dict[Slot, set[int]] = field(default_factory=lambda: defaultdict(set))
     edge_step: dict[ApplyEdge, int] = field(default_factory=dict)
     gather_step: dict[Gather, int] = field(default_factory=dict)
-    scattered: dict[Gather, int] = field(default_factory=dict)  # whose cotangents are published already
+    scattered: dict[Gather, int] = field(default_factory=dict)  # the ∇SC step of each gather that has one
     weight_steps: list[int] = field(default_factory=list)
-    last_block: tuple[Gather, int] | None = None  # the last ∇GA, which may have been of a block of columns
+    last_block: tuple[Gather, int] | None = None  # the last ∇GA, perhaps of a block of columns
 
     def add(self, kind: Kind, stage: Stage | None, needs: list[Need]) -> int:
         phase = self.steps[-1].phase if self.steps else 0
@@ -100,7 +100,7 @@ class _Builder:
             self.read(step, *stage.inputs)
 
     def _contribute(self, step: int, stage: ApplyVertex | Loss) -> None:
-        """The gradient of a dense stage: weights, and the own rows of its inputs."""
+        """Note that a dense gradient step computes weight gradients and cotangents of its inputs' own rows."""
         self.weight_steps.append(step)
         for slot in stage.inputs:
             if slot.needs_grad:
@@ -141,7 +141,7 @@ class _Builder:
             self.grad_needs[slot].append(Need(step, Scope.OWN))
 
     def _grad_scatter(self, stage: Gather) -> int:
-        """∇SC of a gather, and right behind it of the blocks of columns before: what it publishes waits nowhere."""
+        """∇SC of a gather and, right after it, of the previous blocks of columns."""
         scatter = self.scattered[stage] = self.add(Kind.GRAD_SCATTER, stage, list(self.grad_needs[stage.output]))
         self._read_values(scatter, stage, stage.spec.grad_scatter)
         if stage.after is not None:
@@ -162,13 +162,13 @@ class _Builder:
             return
         needs = [Need(step, Scope.OWN), *(need for slot in slots for need in self.grad_needs[slot])]
         # Edges of several intervals end in the same source row: added one interval after the other, so that the
-        # sum does not depend on who was first.
+        # sum does not depend on timing.
         scatter = self.add(Kind.GRAD_SCATTER, stage, [*needs, Need(len(self.steps), Scope.PREVIOUS)])
         for slot in slots:
             self.grad_needs[slot] += [Need(scatter, Scope.READERS), Need(scatter, Scope.OWN)]
 
     def weight_update(self) -> None:
-        """The interval's part in the weight update: its gradients are all pushed. Parameter servers do the rest."""
+        """The interval's part in the weight update: all its gradients are pushed; parameter servers do the rest."""
         self.add(Kind.WEIGHT_UPDATE, None, [Need(step, Scope.OWN) for step in self.weight_steps])
 
     def finish(self) -> Steps:

@@ -13,7 +13,7 @@ class Work:
     """Edge-work of one epoch: edges times columns, over every gather and its gradient.
 
     ``naive`` gathers every layer at its usual width, over all edges, in every epoch, forward and backward.
-    ``saved`` says what was left out, in words.
+    ``saved`` describes what was left out.
     """
 
     done: int
@@ -22,7 +22,7 @@ class Work:
 
     @property
     def share(self) -> float:
-        """What is done, of the naive work."""
+        """The share of the naive work that is done."""
         return self.done / self.naive if self.naive else 0.0
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Training runs: settings, the trainer, evaluation, checkpoints, results, predictions."""
+"""Training runs: the trainer, evaluation, and results."""
 
 from typing import TYPE_CHECKING
 

@@ -1,12 +1,13 @@
-"""The accounts of a run: what it has used until now, what that costs, and how many more epochs its budget allows."""
+"""The accounts of a run: its usage so far, the cost of that, and whether its budget allows another epoch."""
 
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -25,14 +26,16 @@ from dorylus.cost import (
     amount_of,
     make_bill,
 )
+from dorylus.errors import ConfigError, DorylusError
 from dorylus.pools import Invoked, service_of
+from dorylus.runs import UsageLedger, newest
 
 
 class Accounts:
-    """Meters the machine a run is on, as if it were an instance of the type named, or of the nearest there is.
+    """Meters the machine of a run as if it were an instance of the named type, or of the nearest one.
 
-    It begins with the set-up, now or at ``since_s`` of the clock; :meth:`enter` says what comes next, :meth:`run_on` on
-    how many machines it is.
+    The set-up begins now, or at ``since_s`` of the clock; :meth:`enter` begins the next phase, :meth:`run_on` sets the
+    number of machines. With :meth:`keep_ledger` the usage is also written to a file, so that a killed run is billed.
     """
 
     def __init__(
@@ -46,32 +49,75 @@ class Accounts:
         self._budget = None if config.budget_usd is None else Budget.of(config.budget_usd)
         self._epochs_usd: list[Decimal] = []
         self._spent = self._trained = Decimal(0)  # in all; without the set-up
-        self._closing_usd = Decimal(0)  # what an evaluation costs, at most until now
-        self._exported_s = 0.0  # in the phase that goes on
-        self._lock = Lock()  # the ledger reads from a thread of its own
+        self._closing_usd = Decimal(0)  # the highest cost of an evaluation so far
+        self._exported_s = 0.0  # in the current phase
+        self._lock = Lock()  # the ledger reads from its own thread
         self.begun: Callable[[], int] = lambda: 0  # invocations, in this process
         self._ended = 0  # of them
         self._machines = 1
+        self._ledger: UsageLedger | None = None
+        self._used_before: dict[str, Any] | None = None  # before this process began
+
+    def keep_ledger(self, path: Path, used_before: dict[str, Any] | None) -> None:
+        """Write the usage to a ledger from now on, on top of what the run had used before this process."""
+        self._used_before = used_before
+        if used_before:
+            self.go_on_from(used_before)
+        self._ledger = UsageLedger(path, self.up_to_now)
+        self._ledger.write()
+
+    def write_ledger(self) -> None:
+        """Write the usage so far to the ledger, if the run has one."""
+        if self._ledger is not None:
+            self._ledger.write()
+
+    def invocation_begins(self) -> None:
+        """Write the ledger before an invocation: a service bills it even if this process is killed."""
+        with suppress(OSError, DorylusError):  # the next checkpoint reports it
+            self.write_ledger()
+
+    def charge_nothing(self) -> None:
+        """Take the usage of this process off the bill: the run was refused."""
+        if self._ledger is not None:
+            with suppress(OSError, DorylusError):  # the run is refused already, for another reason
+                self._ledger.take_back(self._used_before)
+
+    def continue_run(self, used: dict[str, Any], epochs: int) -> None:
+        """Continue the accounts of a run that was stopped after ``epochs`` epochs; its checkpoint says ``used``."""
+        if newest(entry for entry in (self._used_before, used) if entry) is not self._used_before:
+            self._used_before = dict(used)  # of a run that had no ledger
+            self.go_on_from(self._used_before)
+        self.expect_epochs(epochs)
+
+    def refuse(self) -> ConfigError:
+        """The error of a run that its budget leaves no epoch for, whose usage is not charged."""
+        self.charge_nothing()
+        return ConfigError(self.why_not())
+
+    def close(self) -> None:
+        """Close the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """What the run has used until the last phase was entered, and the service whose functions it called."""
+        """The usage until the current phase began, and the service whose functions the run called."""
         return self._named(self.meter.snapshot())
 
     def up_to_now(self, ahead_s: float = 0.0) -> dict[str, Any]:
-        """The same up to this moment, or so long after it, in the phase that goes on; any thread may ask.
+        """The usage up to now, or ``ahead_s`` later, in the current phase; any thread may call this.
 
-        Invocations that are under way count as one that has ended did, on an average: a service bills them, whatever
-        becomes of this process.
+        Invocations in progress count as the average of those that have ended: a service bills them even if this
+        process is killed.
         """
         with self._lock:
-            under_way = self.begun() - self._ended
+            in_progress = self.begun() - self._ended
             usage, phase = self.meter.snapshot(), self.meter.phase
             spent_ns = round((self._clock() - self._since_s + ahead_s) * 10**9) * self._machines
         server_ns = dict(usage.server_ns)
         server_ns[Role.GRAPH, phase] = server_ns.get((Role.GRAPH, phase), 0) + spent_ns
         functions = dict(usage.functions)
-        if under_way > 0:
-            functions[phase] = functions.get(phase, FunctionUse()) + usage.of_functions().average(under_way)
+        if in_progress > 0:
+            functions[phase] = functions.get(phase, FunctionUse()) + usage.of_functions().average(in_progress)
         return self._named(replace(usage, server_ns=server_ns, functions=functions))
 
     def _named(self, usage: Usage) -> dict[str, Any]:
@@ -79,21 +125,21 @@ class Accounts:
         return {**usage.to_dict(), "service": None if function is None else function.name}
 
     def go_on_from(self, used: Mapping[str, Any], epochs: int = 0) -> None:
-        """Add to what a run had used for so many epochs before it was stopped."""
+        """Start from the usage of a run that was stopped after ``epochs`` epochs."""
         service = used.get("service")
-        if self.rates.function is None and service is not None:  # it calls functions no more, but it has
+        if self.rates.function is None and service is not None:  # it called functions before, and does not now
             self.rates = replace(self.rates, function=self._book.function(service))
         phase, self.meter = self.meter.phase, self._meter(Usage.from_dict(used))
         self.meter.phase = phase
         self.expect_epochs(epochs)
 
     def expect_epochs(self, like: int) -> None:
-        """Expect the next epoch to cost what the last ones did, so many of them, on an average."""
+        """Expect the next epoch to cost the average of the ``like`` epochs before."""
         self._read()
         self._epochs_usd = [self._trained / like] if like else []
 
     def enter(self, phase: Phase) -> None:
-        """Take the time since the last phase was entered, spent on that; from now on it is spent on this."""
+        """Book the time since the last phase began on that phase, and begin another."""
         with self._lock:
             now = self._clock()
             spent_s = now - self._since_s
@@ -103,15 +149,15 @@ class Accounts:
             self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
 
     def run_on(self, machines: int) -> None:
-        """The run is on so many machines, of one type, and has been since the last phase was entered."""
+        """Set the number of machines, of one type, since the last phase began."""
         self._machines = machines
 
     def exported(self, seconds: float) -> None:
-        """Take that tasks waited for a program to be exported: that is done once, so it belongs to the set-up."""
+        """Book the time that tasks waited for a program to be exported: once per run, so it belongs to the set-up."""
         self._exported_s += seconds
 
     def invoked(self, invocation: Invoked) -> None:
-        """Take an invocation of a function, also one that failed: it is billed all the same."""
+        """Book an invocation of a function; one that failed is billed too."""
         function = self.rates.function
         if function is not None:
             vcpus = self._memory_mb / function.mb_per_vcpu if function.mb_per_vcpu else 1.0
@@ -121,26 +167,26 @@ class Accounts:
                 self.meter.add_call(warm_ms, self._memory_mb, vcpus=vcpus, cold_ms=invocation.init_ms)
 
     def end_epoch(self) -> float:
-        """Note what the epoch cost, and all that came since the one before; gives the dollars spent in all."""
+        """Book the cost since the epoch before; returns the dollars spent so far."""
         before = self._trained
         self._read()
         self._epochs_usd.append(self._trained - before)
         return float(self._spent)
 
     def bill(self) -> Bill:
-        """The bill until now."""
+        """The bill so far."""
         return make_bill(self.meter.snapshot(), self.rates)
 
     @property
     def has_budget(self) -> bool:
-        """Whether the run may cost only so much."""
+        """Whether the run has a budget."""
         return self._budget is not None
 
     def allow_epoch(self) -> bool:
         """Whether another epoch fits the budget, where there is one."""
         if self._budget is None:
             return True
-        self.enter(self.meter.phase)  # up to this moment
+        self.enter(self.meter.phase)  # books the time up to now
         return self._decide().go_on
 
     def why_not(self) -> str:
@@ -151,12 +197,12 @@ class Accounts:
 
     @property
     def must_learn_closing(self) -> bool:
-        """Whether there is a budget, and nothing is known of what closing the run will cost."""
+        """Whether there is a budget, and the cost of closing the run is not known yet."""
         return self.has_budget and not self._closing_usd
 
     @contextmanager
     def evaluation(self) -> Iterator[None]:
-        """Takes what an evaluation costs: closing the run will take another."""
+        """Measures what an evaluation costs: closing the run takes another one."""
         self.enter(Phase.EVALUATION)
         before = self.bill().total()
         yield
@@ -172,7 +218,7 @@ class Accounts:
         return Meter(None if function is None else function.rounding, start=start)
 
     def _read(self) -> None:
-        """Read off what was spent until now, in all and without the set-up."""
+        """Compute the cost so far, in all and without the set-up."""
         setup = amount_of(
             self.meter.snapshot().server_hours(Role.GRAPH, Phase.SETUP), self.rates.usd_per_hour(Role.GRAPH)
         )

@@ -1,7 +1,4 @@
-"""From graph, program and settings to the parts that run: the cut, the plans, the loss.
-
-What a run would take, before it is begun.
-"""
+"""From graph, program and settings to the parts of a run: the partition, the plans, the loss, and the memory plan."""
 
 import os
 from collections.abc import Sequence
@@ -17,18 +14,18 @@ from numpy.typing import NDArray
 from dorylus import process_memory
 from dorylus.config import AllSettings, RunConfig, lists_settings
 from dorylus.errors import ConfigError, GraphError, given, unknown_name
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_elsewhere, order
+from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
     PartitionPlan,
     Shards,
     choose_intervals,
-    make_cut,
+    make_partition_plan,
     make_partitioning,
     needed_levels,
     open_shards,
-    plain_cut,
+    plain_partition_plan,
     settle_levels,
 )
 from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
@@ -49,7 +46,7 @@ class RunParts:
     training: Plan
     evaluation: Plan
     loss: str
-    loss_total: float  # by which the sum over all labelled vertices is divided
+    loss_total: float  # the sum over all labelled vertices is divided by this
     work: Work
     limits: RunLimits | None = None
 
@@ -109,7 +106,7 @@ def _check_width(graph: Graph, what: str, has: int, wants: int) -> None:
 
 
 def check_trainable(graph: Graph, config: RunConfig) -> None:
-    """Refuse what is no graph, and a graph there is nothing to learn from."""
+    """Refuse an object that is no graph, and a graph without labels to learn from."""
     if not isinstance(graph, Graph):
         raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
     if graph.labels is None or graph.num_classes == 0:
@@ -125,8 +122,8 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
         )
     if graph.val_mask.any():
         return
-    asked = {"patience": config.patience, "target_accuracy": config.target_accuracy, "keep": config.keep}
-    for name, value in asked.items():
+    settings = {"patience": config.patience, "target_accuracy": config.target_accuracy, "keep": config.keep}
+    for name, value in settings.items():
         if value not in (None, "last"):
             raise ConfigError(
                 f"{given(name, value)} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
@@ -182,7 +179,7 @@ def check_finite(graph: Graph) -> None:
 
 
 def threads_of(config: RunConfig) -> int:
-    """How many engine threads to use: all the cores this process may run on, unless told."""
+    """How many engine threads to use: by default all cores that this process may use."""
     return config.threads or len(os.sched_getaffinity(0))
 
 
@@ -201,15 +198,15 @@ def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
-    asked = memory_request(graph, training, evaluation, config)
+    request = memory_request(graph, training, evaluation, config)
     if config.cluster == "local":
-        check_room(asked)
-    saved, limited = saved_shards(graph, config), limits(asked)
+        check_room(request)
+    saved, limited = saved_shards(graph, config), limits(request)
     if limited is None or limited.limited is None:
         cut = cut_graph(graph, program, config, graph.train_mask, saved)
         work = _work(training, graph, cut)
     else:
-        cut = plain_cut(graph.indptr, program.num_layers, limited.intervals)
+        cut = plain_partition_plan(graph.indptr, program.num_layers, limited.intervals)
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
     return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
@@ -237,27 +234,27 @@ def memory_request(
 
 
 def cut_graph(
-    graph: Graph, program: Program, config: RunConfig, wanted: NDArray[np.bool_], saved: Shards | None = None
+    graph: Graph, program: Program, config: RunConfig, targets: NDArray[np.bool_], saved: Shards | None = None
 ) -> PartitionPlan:
-    """The graph over its servers, in intervals; rows that reach no wanted vertex are put aside when pruning is on."""
+    """The graph over its servers, in intervals; with pruning, rows that reach no target vertex are left out."""
     layers = program.num_layers
     if config.prune_rows:
-        needed = needed_levels(graph.indptr, graph.indices, wanted, layers)
+        needed = needed_levels(graph.indptr, graph.indices, targets, layers)
         deepest = settle_levels(needed, graph.in_degrees(), layers)
     else:
         deepest = np.full(graph.num_vertices, layers, np.int8)
     parts = _parts(graph, config, saved)
     sizes = np.bincount(parts, minlength=config.servers)
     intervals = config.intervals or _intervals(graph, program, deepest, config, int(sizes.min()))
-    order_of_rows, each = order(graph, config.reorder), [intervals] * config.servers
-    return make_cut(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
+    order_of_rows, each = vertex_order(graph, config.reorder), [intervals] * config.servers
+    return make_partition_plan(graph.in_degrees(), order_of_rows, parts, config.servers, deepest, layers, each)
 
 
 def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     """The folder of shards that ``partition`` names, if it does not name a method."""
     if config.partition in METHODS:
         return None
-    if not is_elsewhere(config.partition) and not Path(config.partition).is_dir():
+    if not is_remote(config.partition) and not Path(config.partition).is_dir():
         known = unknown_name("partitioning method", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
@@ -282,9 +279,9 @@ def _parts(graph: Graph, config: RunConfig, saved: Shards | None) -> NDArray[np.
 def _check_gathers(plan: Plan, config: RunConfig) -> None:
     """Refuse gathers whose gradient needs the very values that were gathered, where those may have changed since."""
     gathers = [stage for stage in plan.stages if isinstance(stage, Gather) and stage.over is None]
-    travels_short = config.ghost_precision == "bf16" and config.servers > 1
-    inexact = {given("mode", "async"): config.mode == "async", given("ghost_precision", "bf16"): travels_short}
-    for name in (name for name, asked in inexact.items() if asked):
+    narrow = config.ghost_precision == "bf16" and config.servers > 1
+    inexact = {given("mode", "async"): config.mode == "async", given("ghost_precision", "bf16"): narrow}
+    for name in (name for name, applies in inexact.items() if applies):
         for stage in gathers:
             if stage.spec.needs_exact_rows and stage.output.needs_grad:
                 raise ConfigError(
@@ -331,7 +328,7 @@ def _loss(graph: Graph, config: RunConfig) -> tuple[str, float]:
 
 
 def _whole_work(plan: Plan, graph: Graph) -> Work:
-    """The work where every row is computed, every vertex being taken to have no self loop."""
+    """The work where every row is computed, as if no vertex had a self loop."""
 
     def edges(layer: Layer) -> int:
         return graph.num_edges + (graph.num_vertices if layer.self_loops else 0)

@@ -1,14 +1,17 @@
-"""Scores of predictions against labels, on the vertices of a mask."""
+"""Scores of predictions against labels, and what a score means for the run: the best so far, or time to stop."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.config import RunConfig
 from dorylus.errors import DivergedError
-from dorylus.graph import Graph, let_go
+from dorylus.graph import Graph, drop_pages
+from dorylus.runs import RunProgress
 from dorylus.runtime import Outputs
 
 
@@ -39,14 +42,14 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
                 mask = getattr(graph, f"{part}_mask")[vertices]
                 tally.add(predicted[mask], truth[mask])
     finally:
-        graph.check_files()  # scores against labels that changed under the run are none
+        graph.check_files()  # scores against labels that have changed are refused
     for read in (labels, graph.train_mask, graph.val_mask, graph.test_mask):
-        let_go(read)
+        drop_pages(read)
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
 
 
 class ScoreTally:
-    """Counts of what was predicted of some vertices and what they are, from which scores follow."""
+    """Counts of predicted and true classes, from which scores follow."""
 
     def __init__(self, num_classes: int) -> None:
         self._hits, self._guesses, self._truths = np.zeros((3, num_classes), np.int64)
@@ -68,7 +71,7 @@ class ScoreTally:
         self._truths += truths
 
     def scores(self) -> dict[str, float]:
-        """Accuracy (for many labels: of single decisions), micro F1 and macro F1; nothing where nothing was counted.
+        """Accuracy (for many labels: of single decisions), micro F1 and macro F1; empty where nothing was counted.
 
         A class that neither occurs nor is predicted has no F1 and does not count in the macro mean.
         """
@@ -83,5 +86,47 @@ class ScoreTally:
 
 
 def score_of(scores: Mapping[str, float], multilabel: bool) -> float | None:
-    """The one number that decides what is best: validation accuracy, or micro F1 where labels are many."""
+    """The score that decides which weights are best: validation accuracy, or micro F1 for many labels."""
     return scores.get("val_micro_f1" if multilabel else "val_accuracy")
+
+
+@dataclass(frozen=True)
+class EarlyStopping:
+    """Whether a score is the best so far, why the run stops with it (None: it does not), and whether it is near its
+    target, so that epochs become synchronous."""
+
+    best: bool
+    stop: str | None
+    near_target: bool
+
+
+def early_stopping(progress: RunProgress, score: float, epoch: int, config: RunConfig) -> EarlyStopping:
+    """Add a score to the progress, and decide by the settings."""
+    best = progress.note(score, epoch)
+    target, margin = config.target_accuracy, config.sync_margin
+    if target is not None and score >= target:
+        return EarlyStopping(best, "target_accuracy", near_target=False)
+    stop = "patience" if config.patience is not None and progress.stale >= config.patience else None
+    near = target is not None and margin is not None and score >= target - margin
+    return EarlyStopping(best, stop, near)
+
+
+def is_synchronous(config: RunConfig, progress: RunProgress) -> bool:
+    """Whether epochs are synchronous: by the mode, or since an asynchronous run came near its target."""
+    return config.mode != "async" or progress.exact
+
+
+def last_startable_epoch(config: RunConfig, progress: RunProgress, until: int) -> int:
+    """The last epoch, from 0, that may start before the next epoch is over; the run goes up to ``until``.
+
+    It is one further than the staleness bound allows, so that an interval that waits at the bound is counted; and not
+    past the next point at which nothing may be in flight: the end, a checkpoint, or an evaluation after which epochs
+    may become synchronous.
+    """
+    epoch = len(progress.losses)
+    ahead = epoch if is_synchronous(config, progress) else epoch + config.staleness + 1
+    # Servers in other processes may be lost: a run then continues from where nothing was in flight, checkpoint or not.
+    saves = config.run_dir is not None or config.cluster != "local"
+    stops = [config.checkpoint_every if saves else 0, config.eval_every if config.sync_margin else 0]
+    drains = [(epoch // every + 1) * every for every in stops if every]
+    return min([ahead, until - 1, *(stop - 1 for stop in drains)])

@@ -1,9 +1,9 @@
-"""Signals that end a run: Ctrl-C, SIGTERM and SIGHUP, as requests that leave time to save.
+"""Signals that end a run (Ctrl-C, SIGTERM and SIGHUP) as requests that leave time to save.
 
-Ctrl-C lets the epoch in hand finish; a second one does not wait. SIGTERM and SIGHUP come from Kubernetes, Slurm, spot
-machines and closing terminals, which kill what is not gone in time: the run has ``grace_s`` seconds for everything, and
-the process ends by itself when they are over. Handlers are changed in the main thread only, while work is going on, and
-only where nobody else has set one.
+After Ctrl-C the epoch in progress finishes; a second Ctrl-C ends it at once. SIGTERM and SIGHUP come from Kubernetes,
+Slurm, spot machines and closing terminals, which kill a process that does not end in time: the run has ``grace_s``
+seconds for everything, and the process ends by itself when they are over. Handlers are changed in the main thread only,
+during a run, and only where no other code has set one.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any, Self
 from dorylus.errors import Terminated
 
 GRACE_S = 20.0
-TO_SAVE = 0.25  # the part of the grace that is left for saving and closing when an epoch is dropped
+TO_SAVE = 0.25  # the share of the grace that is left for saving and closing when an epoch is dropped
 SAME_S = (
     0.25  # a signal so soon after the first is the same request: shell and kernel both send one, or a whole group's
 )
@@ -27,16 +27,16 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 def end_process(number: int) -> None:
-    """End this process at once, as by a signal; children that it talks to end when they lose it."""
+    """End this process at once, as by a signal; its children end when they lose it."""
     for terminal in (1, 2):
         with suppress(OSError):
             if os.isatty(terminal):
-                os.write(terminal, SHOW_CURSOR)  # a bar that was drawn there hid it
+                os.write(terminal, SHOW_CURSOR)  # a progress bar hides it
     os._exit(128 + number)
 
 
 class Countdown:
-    """Begins with the first signal: has work dropped when time gets short, and ends the process when it is over."""
+    """Starts with the first signal: drops the epoch when time gets short, and ends the process when time is over."""
 
     def __init__(self, number: int, grace_s: float) -> None:
         self.number, self.began_s = number, time.monotonic()
@@ -56,27 +56,27 @@ class Countdown:
         self._thread.start()
 
     def cancel(self) -> None:
-        """Whatever was to be ended has ended."""
+        """Stop the countdown: the run has ended."""
         self._cancelled.set()
         if self._thread is not None:
             self._thread.join()
 
     def _count(self) -> None:
         if not self._cancelled.wait(max(0.0, self._drop_s - time.monotonic())):
-            with suppress(Exception):  # there is no time left for another way
+            with suppress(Exception):  # there is no time left to handle an error
                 if self._drop is not None:
                     self._drop()
         if not self._cancelled.wait(max(0.0, self._end_s - time.monotonic())):
             end_process(self.number)
 
 
-_REPLACED = (__name__, "ray._private.worker")  # whose handlers are nobody's wish: Ray sets one in every driver
-_countdown: Countdown | None = None  # touched by the main thread only, as are the guards
+_REPLACED = (__name__, "ray._private.worker")  # handlers that may be replaced: Ray sets one in every driver
+_countdown: Countdown | None = None  # changed by the main thread only, as are the guards
 _guards: list[object] = []
 
 
 def _counting(number: int, grace_s: float) -> Countdown | None:
-    """A countdown, at the first signal; None for the same request again. A second request is not waited for."""
+    """A countdown, at the first signal; None for the same request again. A second request ends the process."""
     global _countdown
     if _countdown is None:
         _countdown = Countdown(number, grace_s)
@@ -86,8 +86,8 @@ def _counting(number: int, grace_s: float) -> Countdown | None:
     return None
 
 
-def _left(guard: object) -> None:
-    """A guard is over: with the last one, so is the countdown."""
+def _leave(guard: object) -> None:
+    """Remove a guard; with the last one, end the countdown."""
     global _countdown
     _guards.remove(guard)
     if not _guards and _countdown is not None:
@@ -95,7 +95,7 @@ def _left(guard: object) -> None:
         _countdown = None
 
 
-def _asked_for(error: BaseException | None) -> Terminated | None:
+def _termination_behind(error: BaseException | None) -> Terminated | None:
     """The request behind a SystemExit that a library made of it: Ray, interrupted while it waits, raises its own."""
     if _countdown is None or not isinstance(error, SystemExit) or error.code == 128 + _countdown.number:
         return None
@@ -109,7 +109,7 @@ def _is_free(number: int) -> bool:
 
 
 def in_main_thread() -> bool:
-    """Whether handlers can be set from here."""
+    """Whether handlers can be set in this thread."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -135,36 +135,36 @@ def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
                 before[number] = signal.signal(number, ask)
         yield
     except SystemExit as error:
-        raise _asked_for(error) or error from None
+        raise _termination_behind(error) or error from None
     finally:
         for changed, handler in before.items():
             signal.signal(changed, handler)
-        _left(guard)
+        _leave(guard)
 
 
 class Interrupt:
     """While it is open, the first Ctrl-C only sets ``asked``; after :meth:`defer`, so do SIGTERM and SIGHUP.
 
-    Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when work in hand has to be
-    given up. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor in a
-    process that was started to ignore these signals.
+    Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when the epoch in progress
+    has to be dropped. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor
+    in a process that was started to ignore these signals.
     """
 
     def __init__(self, grace_s: float = GRACE_S, drop: Callable[[], None] = lambda: None) -> None:
         self.asked = False
         self.signal = int(signal.SIGINT)
-        self.expected_s: float | None = None  # when the work in hand should be over, by time.monotonic()
+        self.expected_s: float | None = None  # when the epoch in progress should be over, by time.monotonic()
         self.deferring = False
         self._grace_s, self._drop = grace_s, drop
         self._before: dict[int, Any] = {}
 
     @property
     def ending(self) -> bool:
-        """Whether there is only the grace left."""
+        """Whether the run has to end within the grace."""
         return self.signal in ENDING and self.asked
 
     def defer(self) -> None:
-        """From now on there is something to save."""
+        """Treat signals as requests from now on: there is something to save."""
         self.deferring = True
 
     def __enter__(self) -> Self:
@@ -183,10 +183,10 @@ class Interrupt:
         for number in list(self._before):
             self._give_back(number)
         if self in _guards:
-            asked_for = _asked_for(error)
-            _left(self)
-            if asked_for is not None:
-                raise asked_for from None
+            termination = _termination_behind(error)
+            _leave(self)
+            if termination is not None:
+                raise termination from None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

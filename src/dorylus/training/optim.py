@@ -1,7 +1,7 @@
 """Optimiser and learning-rate schedule of a run, made from its settings.
 
 Separate from the settings because this needs torch. Any class of ``torch.optim`` and ``torch.optim.lr_scheduler`` that
-can be made from plain options is known by name, whatever its case; the others come in as callables.
+can be made from plain options is known by name, in any case; the others are given as callables.
 """
 
 import inspect
@@ -23,7 +23,7 @@ ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
 # LBFGS calls the loss several times a step; SparseAdam takes sparse gradients only.
 _UNFIT_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
-# These are made from functions or other schedules, which no file can hold.
+# These are made from functions or other schedules, which no settings file can hold.
 _UNFIT_SCHEDULES = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler"}
 
 
@@ -61,7 +61,7 @@ def make_optimizer(
 def make_lr_schedule(
     config: RunConfig, optimizer: Optimizer, factory: ScheduleFactory | None = None
 ) -> LRScheduler | None:
-    """The learning-rate schedule of a run, or None where none was asked for."""
+    """The learning-rate schedule of a run, or None where the settings name none."""
     if factory is not None:
         return factory(optimizer)
     if config.lr_schedule is None:
@@ -91,7 +91,7 @@ def _decay_groups(
 
 
 def _without_default_decay(config: RunConfig, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The groups for a user's callable, whose own weight decay counts where the settings ask for none."""
+    """The groups for a user's callable, whose own weight decay counts where the settings have none."""
     if config.weight_decay:
         return groups
     return [{"params": group["params"]} for group in groups]
@@ -105,13 +105,13 @@ def _classes(module: ModuleType, parent: type, unfit: set[str]) -> dict[str, typ
     }
 
 
-def _by_name(setting: str, asked: str, classes: Mapping[str, type]) -> Any:
-    folded = {name.lower(): cls for name, cls in classes.items()}
-    found = folded.get(asked.lower().replace("_", ""))
-    if found is None:
-        known = [name.lower() for name in classes] if setting == "optimizer" else list(classes)
-        raise ConfigError(unknown_name(setting, asked, known))
-    return found
+def _by_name(setting: str, name: str, classes: Mapping[str, type]) -> Any:
+    folded = {each.lower(): cls for each, cls in classes.items()}
+    cls = folded.get(name.lower().replace("_", ""))
+    if cls is None:
+        known = [each.lower() for each in classes] if setting == "optimizer" else list(classes)
+        raise ConfigError(unknown_name(setting, name, known))
+    return cls
 
 
 def _refuse_doubles(optimizer: str, options: Mapping[str, Any]) -> None:
@@ -124,7 +124,7 @@ def _refuse_doubles(optimizer: str, options: Mapping[str, Any]) -> None:
 
 
 def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
-    """An instance, with torch's refusal of an option told as ours."""
+    """An instance; an option that torch refuses is a ConfigError."""
     try:
         return cls(*arguments, **options)
     except Exception as error:  # torch checks its arguments in many ways

@@ -1,4 +1,4 @@
-"""What a run gives back."""
+"""The result of a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,8 +26,8 @@ class Result:
     ``peak_memory_bytes`` are this process's, ``server_peak_memory_bytes`` those of graph servers that have their own.
     ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
     (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
-    cores, pool and network each had something to do. ``waits``: how often an interval stood at the staleness bound.
-    ``pool``: what functions were used for: invocations, bytes, relaunches, duplicates; empty for threads.
+    cores, pool and network each had something to do. ``waits``: how often an interval waited at the staleness bound.
+    ``pool``: figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads.
     ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
     """
 
@@ -50,7 +50,7 @@ class Result:
 
     @classmethod
     def of(cls, progress: RunProgress, **others: Any) -> Self:
-        """The result of a run that has come so far; ``others`` are the fields that its progress does not know."""
+        """The result of a run with this progress; ``others`` are the fields that are not in its progress."""
         return cls(
             losses=list(progress.losses),
             epoch_seconds=list(progress.epoch_seconds),
@@ -113,14 +113,16 @@ class Result:
     ) -> NDArray[Any] | Written:
         """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order.
 
-        With ``out``, a .npy or .parquet file, they go there as they come. ``memory`` and ``scratch_dir`` are the run's
-        unless given.
+        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``memory`` and
+        ``scratch_dir`` are the run's unless given.
         """
         from dorylus.inference import predict
 
-        asked: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out}
-        made: NDArray[Any] | Written = predict(self.graph, self.model, what, layer=layer, config=self.config, **asked)
-        return made
+        options: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out}
+        predictions: NDArray[Any] | Written = predict(
+            self.graph, self.model, what, layer=layer, config=self.config, **options
+        )
+        return predictions
 
     def summary(self) -> dict[str, Any]:
         """The figures, as plain data."""

@@ -1,7 +1,7 @@
 """Frames between servers and functions, and the authenticated sockets they travel over.
 
-Shipped inside serverless functions: imports numpy, pyzmq and the standard library only, and pyzmq not before a socket
-or a key is asked for.
+Shipped inside serverless functions: imports numpy, pyzmq and the standard library only, and pyzmq only when the first
+socket or key is made.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,7 @@
-"""A client of a data port: asks, and waits for the answer with a deadline.
+"""A client of a data port: sends requests, and waits for the answers with a deadline.
 
-Several requests may be under way: ``send`` the next one, work on the last answer, then ``receive``; what arrives in the
-meantime is read by the socket's own thread. A client is for one thread at a time.
+Several requests may be in flight: ``send`` the next one, work on the last answer, then ``receive``. The socket's own
+thread reads what arrives meanwhile. Only one thread at a time may use a client.
 """
 
 import secrets
@@ -27,7 +27,7 @@ from dorylus.wire.frames import (
 from dorylus.wire.keys import ClientKeys
 from dorylus.wire.pieces import Buffers, FrameAssembler, MessageKind, Piece, messages
 from dorylus.wire.sockets import (
-    GONE,
+    DISCONNECTED,
     KEY_REFUSED,
     Poller,
     Unreachable,
@@ -42,14 +42,14 @@ from dorylus.wire.sockets import (
     watch,
 )
 
-MAX_UNDER_WAY = 64  # requests sent whose answers nobody has received yet; the oldest are forgotten
+MAX_IN_FLIGHT = 64  # requests whose answers the caller has not received; the oldest are forgotten
 
 
 class Client:
-    """Dials a port and keeps the connection; when it is lost, dials again.
+    """Connects to a port and keeps the connection; when it is lost, connects again.
 
-    The arrays of an answer are views into a buffer that stays as it is for as long as any of them is kept. The arrays
-    of a request are sent without copying, after ``send`` returns: do not write to them before the answer has come.
+    The arrays of an answer are views into a buffer that does not change while any of them is kept. The arrays of a
+    request are sent without copying, after ``send`` returns: do not write to them before the answer has arrived.
     """
 
     def __init__(self, address: str, keys: ClientKeys, *, limits: FrameLimits = DEFAULT) -> None:
@@ -57,7 +57,7 @@ class Client:
         self._context = new_context()
         try:
             self._socket = client_socket(self._context, keys)
-            self._events = watch(self._socket, KEY_REFUSED, GONE)
+            self._events = watch(self._socket, KEY_REFUSED, DISCONNECTED)
             connect(self._socket, address)
         except BaseException:
             self._context.destroy(linger=0)
@@ -80,18 +80,18 @@ class Client:
         self.close()
 
     def request(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> Frame:
-        """Ask and wait for the answer."""
+        """Send a request and wait for the answer."""
         until = time.monotonic() + timeout_s
         return self.receive(self.send(header, arrays, timeout_s), until - time.monotonic())
 
     def send(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float = 10.0) -> int:
-        """Ask, without waiting for the answer: the request's number, for :meth:`receive`."""
+        """Send a request without waiting for the answer; returns its number, for :meth:`receive`."""
         parts = pack(header, arrays, self._limits)
         until = time.monotonic() + timeout_s
         self._wait_to_write(until, timeout_s)
         self._last += 1
         self._waiting.add(self._last)
-        self._forget(self._last - MAX_UNDER_WAY)
+        self._forget(self._last - MAX_IN_FLIGHT)
         try:
             self._send(parts, until, timeout_s)
         except BaseException:
@@ -100,10 +100,10 @@ class Client:
         return self._last
 
     def has_answer(self, request: int, timeout_s: float) -> bool:
-        """Whether the answer to a request, or the reason that none will come, is there within some time."""
+        """Whether the answer to a request, or the reason that none will come, arrives within a time."""
         if request not in self._waiting and request not in self._answers:
             raise WireError(
-                f"request {request} to {self.address} is not under way: never sent, received, or forgotten."
+                f"request {request} to {self.address} is not in flight: never sent, received already, or forgotten."
             )
         until = time.monotonic() + timeout_s
         self._read()
@@ -114,7 +114,7 @@ class Client:
         return True
 
     def receive(self, request: int, timeout_s: float) -> Frame:
-        """The answer to a request. Raises :class:`Refused` with the port's reason if it says no."""
+        """The answer to a request. Raises :class:`Refused` with the port's reason if the port declines it."""
         if not self.has_answer(request, timeout_s):
             self._waiting.discard(request)
             raise WireError(f"{self.address} did not answer request {request} within {timeout_s:.3g} s.")
@@ -124,7 +124,7 @@ class Client:
         return answer
 
     def close(self) -> None:
-        """Hang up; what is under way is dropped. Closing twice is fine."""
+        """Close the connection and drop the requests in flight. Closing twice is fine."""
         self._context.destroy(linger=0)
 
     def _send(self, parts: list[Buffer], until: float, timeout_s: float) -> None:
@@ -140,31 +140,31 @@ class Client:
                 raise self._lost()
 
     def _forget(self, request: int) -> None:
-        """Answers that nobody asks for must not pile up."""
+        """Answers that the caller never receives must not pile up."""
         self._waiting.discard(request)
         self._answers.pop(request, None)
 
     def _wait_to_write(self, until: float, timeout_s: float) -> None:
         while True:
             ready = self._writing.wait(_left_ms(until))
-            events = self._note_events()
+            events = self._handle_events()
             if self._socket in ready:
                 return
             if KEY_REFUSED in events:
                 raise WireError(f"{self.address} refused our key: it has expired, was revoked, or is of another run.")
             if time.monotonic() >= until:
                 raise WireError(
-                    f"{self.address} could not be reached within {timeout_s:.3g} s: nobody listens there, the network "
-                    "does not lead there, or whoever listens is not the server our key belongs to."
+                    f"{self.address} could not be reached within {timeout_s:.3g} s: no server listens there, there is "
+                    "no route to it, or the server that listens is not the one our key belongs to."
                 )
 
-    def _note_events(self) -> set[int]:
-        """What has become of the connection; if it is lost, so are the requests under way."""
+    def _handle_events(self) -> set[int]:
+        """The events of the connection since the last call; if it is lost, so are the requests in flight."""
         events = set()
         while (event := next_event(self._events)) is not None:
             events.add(event)
-        if GONE in events:
-            self._take_all()
+        if DISCONNECTED in events:
+            self._receive_all()
             for request in self._waiting:
                 self._answers[request] = self._lost()
             self._waiting.clear()
@@ -172,25 +172,27 @@ class Client:
         return events
 
     def _lost(self) -> WireError:
-        return WireError(f"the connection to {self.address} was lost before the answer came: ask again.")
+        return WireError(
+            f"the connection to {self.address} was lost before the answer arrived: send the request again."
+        )
 
     def _read(self) -> None:
-        self._take_all()
-        self._note_events()
+        self._receive_all()
+        self._handle_events()
 
-    def _take_all(self) -> None:
+    def _receive_all(self) -> None:
         while (start := receive_answer_start(self._socket)) is not None:
             try:
-                self._take(start)
+                self._receive_piece(start)
             except FrameError:
-                self._assembly = None  # who waits for the rest of it will be told by the deadline
+                self._assembly = None  # the request that waits for the rest of it fails by its deadline
             finally:
                 discard_rest(self._socket)
 
-    def _take(self, start: Buffer) -> None:
+    def _receive_piece(self, start: Buffer) -> None:
         piece = Piece.from_bytes(start)
         if piece.session != self._session or piece.request not in self._waiting or piece.kind is MessageKind.REQUEST:
-            return  # an answer that came too late
+            return  # an answer that arrived too late
         if piece.total_bytes > self._limits.max_frame_bytes:
             text = f"{self.address} answers with {piece.total_bytes} bytes: at most {self._limits.max_frame_bytes}."
             self._settle(piece, FrameError(text))
@@ -198,7 +200,7 @@ class Client:
         if piece.index == 0:
             self._assembly = FrameAssembler(piece, self._buffers.take(piece.total_bytes))
         if self._assembly is None or not self._assembly.expects(piece):
-            raise FrameError(f"piece {piece.index} of an answer does not follow what came before.")
+            raise FrameError(f"piece {piece.index} of an answer does not follow the one before.")
         whole = self._assembly.add(receive_piece(self._socket, self._assembly.room))
         if whole is not None:
             self._assembly = None

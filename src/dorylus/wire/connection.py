@@ -1,8 +1,8 @@
-"""A line: one TCP connection between two servers of a run, over which frames travel one after the other.
+"""A TCP connection between two servers of a run, over which frames travel one after the other.
 
-Both ends prove that they know the run's secret before anything else is read (a challenge each, answered by an HMAC).
-What travels afterwards is as safe as the network is: it is neither encrypted nor signed, because that would cost more
-than the sending. Servers that do not share a private network put one under it (docs/cluster.md).
+Both ends prove that they know the run's secret before anything else is read (each answers a challenge by an HMAC). The
+frames that follow are neither encrypted nor signed, because that would take longer than sending them: servers need a
+private network (docs/cluster.md).
 """
 
 import hmac
@@ -18,23 +18,23 @@ from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameError, FrameL
 from dorylus.wire.pieces import Buffers
 
 HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
-HELLO_S: Final = 3.0  # of these, for whoever dials to say who it is
+HELLO_S: Final = 3.0  # of these, for the dialling end to name itself
 SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
 SECRET_BYTES: Final = 32
 
-_HELLO: Final = struct.Struct("<8sQII32s")  # magic and version, session, who dials, who is dialled, challenge
+_HELLO: Final = struct.Struct("<8sQII32s")  # magic and version, session, dialling server, dialled server, challenge
 _MAGIC: Final = b"DRYLINE1"
 _PROOF_BYTES: Final = 32
-_MOST_PARTS: Final = 512  # of one call to the system
+_MOST_PARTS: Final = 512  # of one sendmsg call
 
 
 def new_secret() -> bytes:
-    """What the servers of one run know and nobody else."""
+    """A new secret, shared by the servers of one run."""
     return secrets.token_bytes(SECRET_BYTES)
 
 
 class Connection:
-    """An end of a line: one of its ends sends, the other receives."""
+    """One end of a connection. Frames travel in one direction: the end that dialled sends, the other receives."""
 
     def __init__(self, link: socket.socket, peer: int, session: int, limits: FrameLimits = DEFAULT) -> None:
         self.peer, self.session = peer, session
@@ -47,7 +47,7 @@ class Connection:
             link.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def send(self, parts: Sequence[Buffer]) -> None:
-        """Send a frame; raises OSError when the line is lost."""
+        """Send a frame; raises OSError when the connection is lost."""
         views = [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
         while views:
             sent = self._link.sendmsg(views[:_MOST_PARTS])
@@ -57,9 +57,9 @@ class Connection:
                 views[0] = views[0][sent:]
 
     def receive(self) -> Frame:
-        """The next frame, however long it takes to begin; OSError or EOFError when the line is lost.
+        """The next frame, however long it takes to begin; raises OSError or EOFError when the connection is lost.
 
-        Its arrays are views into a buffer that stays as it is for as long as any of them is kept.
+        Its arrays are views into a buffer that does not change while any of them is kept.
         """
         head = bytearray(HEAD.size)
         self._link.settimeout(None)
@@ -75,7 +75,7 @@ class Connection:
         return unpack(whole, self._limits)
 
     def close(self) -> None:
-        """Hang up; whoever sends or receives is told."""
+        """Close the connection; a thread that sends or receives on it, at either end, gets an error."""
         with suppress(OSError):
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
@@ -84,7 +84,7 @@ class Connection:
 def dial(
     address: tuple[str, int], secret: bytes, session: int, me: int, peer: int, limits: FrameLimits = DEFAULT
 ) -> Connection:
-    """A line to a peer that listens there; :class:`WireError` says why there is none."""
+    """A connection to the peer at an address; raises :class:`WireError` with the reason if there is none."""
     until_s = time.monotonic() + HANDSHAKE_S
     try:
         link = socket.create_connection(address, HANDSHAKE_S)
@@ -96,39 +96,41 @@ def dial(
         answer = _exactly(link, _PROOF_BYTES + 32, until_s)
         proof, challenge = answer[:_PROOF_BYTES], answer[_PROOF_BYTES:]
         if not hmac.compare_digest(proof, _proof(secret, b"dialled", hello, challenge)):
-            raise WireError(f"whoever listens at {address[0]}:{address[1]} is not server {peer} of this run.")
+            raise WireError(f"the listener at {address[0]}:{address[1]} is not server {peer} of this run.")
         link.sendall(_proof(secret, b"dials", hello, challenge))
         return Connection(link, peer, session, limits)
     except (OSError, EOFError) as why:
         link.close()
-        raise WireError(f"server {peer} at {address[0]}:{address[1]} hung up: {why or 'it refused us'}.") from why
+        raise WireError(
+            f"server {peer} at {address[0]}:{address[1]} closed the connection: {why or 'it refused us'}."
+        ) from why
     except BaseException:
         link.close()
         raise
 
 
 def answer(link: socket.socket, secret: bytes, session: int, me: int, limits: FrameLimits = DEFAULT) -> Connection:
-    """The line to somebody who dialled, a peer of this session; WireError, OSError or EOFError if it is none."""
+    """The connection to a peer of this session that dialled; raises WireError, OSError or EOFError if it is no peer."""
     begun_s = time.monotonic()
     hello = _exactly(link, _HELLO.size, begun_s + HELLO_S)
     magic, its_session, peer, dialled, _ = _HELLO.unpack(hello)
     if magic != _MAGIC or its_session != session or dialled != me:
-        raise WireError("somebody dialled who is no server of this session.")
+        raise WireError("the dialling end is no server of this session.")
     challenge = secrets.token_bytes(32)
     link.sendall(_proof(secret, b"dialled", hello, challenge) + challenge)
-    found = _exactly(link, _PROOF_BYTES, begun_s + HANDSHAKE_S)
-    if not hmac.compare_digest(found, _proof(secret, b"dials", hello, challenge)):
-        raise WireError("somebody dialled who does not know the run's secret.")
+    proof = _exactly(link, _PROOF_BYTES, begun_s + HANDSHAKE_S)
+    if not hmac.compare_digest(proof, _proof(secret, b"dials", hello, challenge)):
+        raise WireError("the dialling end does not know the run's secret.")
     return Connection(link, peer, session, limits)
 
 
 def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:
-    """What only who knows the secret can say; different for each end, and for every connection."""
+    """The proof that an end knows the secret; it differs between the ends and between connections."""
     return hmac.digest(secret, role + b"\0" + hello + challenge, "sha256")
 
 
 def _exactly(link: socket.socket, count: int, until_s: float) -> bytes:
-    """So many bytes, all of them before then: a time-out of each read would let one byte at a time go on for ever."""
+    """``count`` bytes, all before ``until_s``: a time-out for each read would let single bytes go on for ever."""
     room = bytearray(count)
     _fill(link, memoryview(room), until_s)
     return bytes(room)
@@ -143,19 +145,19 @@ def _fill(link: socket.socket, room: memoryview, until_s: float | None = None) -
             link.settimeout(left_s)
         got = link.recv_into(room)
         if not got:
-            raise EOFError("the other end hung up")
+            raise EOFError("the other end closed the connection")
         room = room[got:]
 
 
 def _keepalive() -> dict[int, int]:
-    """After how much silence a peer counts as lost, where the system can be told."""
-    wanted = {
+    """The socket options after how much silence a peer counts as lost, as far as this system has them."""
+    options = {
         "TCP_KEEPIDLE": 5,
         "TCP_KEEPINTVL": 5,
         "TCP_KEEPCNT": 3,
         "TCP_USER_TIMEOUT": round(SILENCE_S * 1e3),
     }
-    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+    return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
 
 
 _KEEPALIVE: Final = _keepalive()

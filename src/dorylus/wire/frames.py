@@ -1,10 +1,8 @@
-"""Frames: a JSON header and named arrays in one run of bytes, the arrays as raw little-endian memory.
+"""Frames: a JSON header and named arrays in one run of bytes, the arrays as raw little-endian memory; and wire errors.
 
-Needs numpy only. Nothing is copied on the way out (the parts are the arrays' own memory) nor on the way in (the arrays
-are views into the buffer). Nothing in a frame is trusted: every length is checked against what is there and against
+Needs numpy only. Packing copies nothing (the parts are the arrays' own memory), nor does unpacking (the arrays are
+views into the buffer). Nothing in a frame is trusted: every length is checked against the bytes present and against
 :class:`FrameLimits` before it is used. The layout is specified in docs/wire.md.
-
-What goes wrong between two ends of a wire.
 """
 
 import json
@@ -32,9 +30,9 @@ class FrameError(WireError):
 
 
 class Refused(WireError):  # noqa: N818  (it reads as what it says)
-    """A request that the other end declines: what ``answer`` raises travels to the client as this, with its text.
+    """A request that the port declines: its ``answer`` raises this, and the client raises it with the same text.
 
-    ``kind`` is what the port counts it under: refused, failed, expired, garbage, oversize or busy.
+    ``kind`` is the count that the port adds it to: refused, failed, expired, garbage, oversize or busy.
     """
 
     def __init__(self, text: str, kind: str = "refused") -> None:
@@ -54,12 +52,12 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
         "float32", "float64", "float16", "int64", "int32", "int16", "uint16", "int8", "uint8", "bool",
     )
 }  # fmt: skip
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}  # numpy takes its time over a dtype's name
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}  # computing a dtype's name is slow in numpy
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameLimits:
-    """The most that is accepted of everything; what exceeds it is refused before memory is taken for it."""
+    """The limits of a frame; one that exceeds them is refused before memory is allocated for it."""
 
     max_frame_bytes: int = 256 << 20
     max_header_bytes: int = 256 << 10  # of the JSON: the header and the arrays' names, dtypes and shapes
@@ -69,7 +67,7 @@ class FrameLimits:
 
 
 DEFAULT = FrameLimits()
-BETWEEN_SERVERS = FrameLimits(max_frame_bytes=1 << 36)  # of one run, which have proved who they are
+BETWEEN_SERVERS = FrameLimits(max_frame_bytes=1 << 36)  # of one run, which have proved their identity
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,9 @@ class Frame:
 
 
 def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: FrameLimits = DEFAULT) -> list[Buffer]:
-    """The parts of a frame, in order: the head, then the arrays' own memory with the zeros between them.
+    """The parts of a frame, in order: the head, then the arrays' own memory, with zeros in between.
 
-    An array is copied only when it is not contiguous or not little-endian. The others must stay as they are until the
+    An array is copied only when it is not contiguous or not little-endian. The others must not change before the
     parts are sent or joined.
     """
     ready = {name: _sendable(name, array, limits) for name, array in arrays.items()}
@@ -113,7 +111,7 @@ def unpack(buffer: Buffer, limits: FrameLimits = DEFAULT) -> Frame:
     _within("bytes of JSON", text_bytes, limits.max_header_bytes)
     _within("arrays", num_arrays, limits.max_arrays)
     if total != len(view) or text_bytes > len(view) - HEAD.size:
-        raise FrameError(f"a frame that says it has {total} bytes, {text_bytes} of them JSON, came with {len(view)}.")
+        raise FrameError(f"a frame that declares {total} bytes, {text_bytes} of them JSON, has {len(view)}.")
     header, entries = _read_text(view[HEAD.size : HEAD.size + text_bytes], num_arrays)
     described = [_described(entry, limits) for entry in entries]
     places, needed = _layout(text_bytes, [dtype.itemsize * prod(shape) for _, dtype, shape in described])
@@ -141,7 +139,7 @@ def frame_bytes(parts: Sequence[Buffer]) -> int:
 def _layout(text_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
     """Where each array begins, at multiples of 64, and where the last one ends.
 
-    Both sides compute it: no offset travels, so none can lie.
+    Both sides compute it: no offset is sent, so none can be wrong.
     """
     places, end = [], HEAD.size + text_bytes
     for size in sizes:
@@ -177,19 +175,24 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 def _read_head(view: memoryview) -> tuple[int, int, int]:
     if len(view) < HEAD.size:
-        raise FrameError(f"a frame has at least {HEAD.size} bytes, but {len(view)} came.")
+        raise FrameError(f"a frame has at least {HEAD.size} bytes, but {len(view)} arrived.")
     magic, version, zero, text_bytes, num_arrays, total = HEAD.unpack_from(view)
     if magic != MAGIC or zero:
         raise FrameError("this is no frame: it does not begin as one.")
     if version != VERSION:
-        raise FrameError(f"a frame of version {version} came: this side speaks {VERSION}. Deploy the same release.")
+        raise FrameError(
+            f"a frame of version {version} arrived: this side reads version {VERSION}. Deploy the same release."
+        )
     return text_bytes, num_arrays, total
 
 
 def _read_text(text: memoryview, num_arrays: int) -> tuple[dict[str, Any], list[Any]]:
     try:
         content = json.loads(str(text, "utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):  # also what is no UTF-8; the error itself would hold the text, and that keys
+    except (
+        ValueError,
+        RecursionError,
+    ):  # also for text that is not UTF-8; the error itself would hold the text, and with it keys
         content = None
     if not isinstance(content, dict) or content.keys() != {"header", "arrays"}:
         raise FrameError("a frame's JSON is not an object of a header and arrays.")
@@ -205,11 +208,11 @@ def _described(entry: Any, limits: FrameLimits) -> tuple[str, np.dtype[Any], tup
     name, dtype, shape = entry
     _check_name(name, limits)
     if not isinstance(dtype, str) or dtype not in DTYPES:
-        raise FrameError(f"array {name!r} is of a dtype that frames do not carry: they carry {', '.join(DTYPES)}.")
+        raise FrameError(f"array {name!r} has a dtype that frames do not carry: they carry {', '.join(DTYPES)}.")
     _within(f"dimensions of array {name!r}", len(shape), limits.max_dims)
     if not all(type(size) is int and size >= 0 for size in shape):
         raise FrameError(f"the shape of array {name!r} holds something other than whole numbers from 0 on.")
-    # As if no dimension were 0: numpy refuses the empty array whose other dimensions overflow.
+    # Counted as if no dimension were 0: numpy refuses an empty array whose other dimensions overflow.
     _within(f"bytes of array {name!r}", DTYPES[dtype].itemsize * prod(_at_least_one(shape)), limits.max_frame_bytes)
     return name, DTYPES[dtype], tuple(shape)
 

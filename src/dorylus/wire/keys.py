@@ -1,8 +1,8 @@
 """Keys of a run: the ports' own pair, and clients' pairs that expire.
 
-Every run makes its own, so a key found later opens nothing. Both ends are proven by CURVE: a client dials only the
-server whose public key it was given, a port accepts only public keys on its run's list. A key is never printed:
-neither ``repr`` nor an error shows any.
+Every run makes its own keys, so a key is worth nothing after the run. CURVE authenticates both ends: a client talks
+only to the server whose public key it was given, a port accepts only public keys on its run's list. A key is never
+printed: neither ``repr`` nor an error shows one.
 """
 
 import heapq
@@ -22,7 +22,7 @@ _FIELDS = ("public", "secret", "server_public")
 
 @dataclass(frozen=True, repr=False)
 class ClientKeys:
-    """What a client needs to dial the ports of a run: keys as Z85 text, and when they end (seconds since 1970)."""
+    """What a client needs to connect to the ports of a run: keys as Z85 text, and when they expire (Unix seconds)."""
 
     public: str
     secret: str
@@ -38,41 +38,41 @@ class ClientKeys:
 
     @classmethod
     def from_header(cls, header: Any) -> "ClientKeys":
-        """What :meth:`to_header` gave, checked."""
+        """The keys that :meth:`to_header` wrote, checked."""
         given = header if isinstance(header, Mapping) else {}
         bad = [name for name in _FIELDS if not (isinstance(given.get(name), str) and _Z85.fullmatch(given[name]))]
-        ends: Any = given.get("expires_at")
-        if type(ends) not in (int, float) or not abs(ends) < 1e12:
+        expires_at: Any = given.get("expires_at")
+        if type(expires_at) not in (int, float) or not abs(expires_at) < 1e12:
             bad.append("expires_at")
         if bad:
             raise WireError(f"keys in a header without a good {' and '.join(bad)}: each key is 40 characters of Z85.")
-        return cls(given["public"], given["secret"], given["server_public"], float(ends))
+        return cls(given["public"], given["secret"], given["server_public"], float(expires_at))
 
 
 class RunKeys:
-    """The pair that a run's ports prove themselves by, and the list of clients they let in. For any thread."""
+    """The key pair of a run's ports, and the list of clients that they accept. Thread-safe."""
 
     def __init__(self, public: str, secret: str, clock: Callable[[], float] = time.time) -> None:
         self.public = public
         self._secret = secret
         self._clock = clock
         self._lock = threading.Lock()
-        self._ends: dict[str, float] = {}
-        self._by_end: list[tuple[float, str]] = []
+        self._expiry: dict[str, float] = {}
+        self._by_expiry: list[tuple[float, str]] = []
 
     def __repr__(self) -> str:
-        return f"RunKeys({len(self._ends)} clients)"
+        return f"RunKeys({len(self._expiry)} clients)"
 
     def __reduce__(self) -> Any:
         raise TypeError("the keys of a run stay in the process that made them: hand out client keys instead.")
 
     @classmethod
     def fresh(cls, clock: Callable[[], float] = time.time) -> "RunKeys":
-        """New keys with nobody on the list; ``clock`` tells seconds since 1970."""
+        """New keys with no client on the list; ``clock`` returns Unix seconds."""
         return cls(*_new_pair(), clock)
 
     def client(self, lifetime_s: float) -> ClientKeys:
-        """A new client's keys, let in from now on for this long."""
+        """A new client's keys, accepted from now on for this long."""
         if not 0 < lifetime_s < float("inf"):
             raise ConfigError(f"lifetime_s={lifetime_s}: keys live for a finite time above 0 seconds.")
         public, secret = _new_pair()
@@ -81,33 +81,33 @@ class RunKeys:
         return ClientKeys(public, secret, self.public, expires_at)
 
     def allow(self, public: str, expires_at: float) -> None:
-        """Let the holder of this public key in until then: a key made elsewhere, or one whose time is changed."""
+        """Accept the holder of this public key until then: a key of another process, or one whose expiry changes."""
         with self._lock:
-            self._forget_ended()
-            self._ends[public] = expires_at
-            heapq.heappush(self._by_end, (expires_at, public))
+            self._drop_expired()
+            self._expiry[public] = expires_at
+            heapq.heappush(self._by_expiry, (expires_at, public))
 
     def revoke(self, public: str) -> None:
-        """Let this client in no more; on open connections, too."""
+        """Accept this client no longer, on open connections neither."""
         with self._lock:
-            self._ends.pop(public, None)
+            self._expiry.pop(public, None)
 
-    def is_welcome(self, public: str) -> bool:
+    def is_allowed(self, public: str) -> bool:
         """Whether the key is on the list and not expired."""
         with self._lock:
-            ends = self._ends.get(public)
-        return ends is not None and self._clock() < ends
+            expires_at = self._expiry.get(public)
+        return expires_at is not None and self._clock() < expires_at
 
     def secret_for_port(self) -> str:
-        """The ports' own secret key: for the port that proves itself by it, and nobody else."""
+        """The ports' secret key. Only a port may use it."""
         return self._secret
 
-    def _forget_ended(self) -> None:
+    def _drop_expired(self) -> None:
         now = self._clock()
-        while self._by_end and self._by_end[0][0] <= now:
-            ended, public = heapq.heappop(self._by_end)
-            if self._ends.get(public) == ended:
-                del self._ends[public]
+        while self._by_expiry and self._by_expiry[0][0] <= now:
+            expired_at, public = heapq.heappop(self._by_expiry)
+            if self._expiry.get(public) == expired_at:
+                del self._expiry[public]
 
 
 def _new_pair() -> tuple[str, str]:

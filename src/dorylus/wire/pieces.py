@@ -1,12 +1,10 @@
-"""Frames cut into pieces of at most 256 KiB, and put together again.
+"""Frames split into pieces of at most 256 KiB, and assembled again in reused buffers.
 
-A frame travels as several messages of two parts: a :class:`Piece` of 32 bytes that says where the message belongs, and
-a stretch of the frame. Small messages keep memory flat (high-water marks count messages) and let one end encrypt
-while the other reads. Pieces of a frame arrive in order, and frames of one connection one after the other.
-
-Which requests have been seen: numbers grow within a session, so what does not grow is a replay.
-
-Memory that frames are received into, used again and again: fresh memory costs more than the copy into it.
+A frame travels as several messages of two parts: a :class:`Piece` of 32 bytes that identifies the message, and a
+stretch of the frame. Small messages keep memory flat (high-water marks count messages) and let one end encrypt while
+the other reads. Pieces of a frame arrive in order, and frames of one connection one after the other. A request whose
+number does not grow within its session is a replay (:class:`ReplayGuard`). Receive buffers are reused
+(:class:`Buffers`), because allocating fresh memory takes longer than the copy into it.
 """
 
 import struct
@@ -22,9 +20,9 @@ from numpy.typing import NDArray
 
 from dorylus.wire.frames import ALIGNMENT, HEAD, Buffer, FrameError
 
-PIECE_BYTES = 256 << 10  # what we cut to
-MAX_PIECE_BYTES = 1 << 20  # what we accept
-_JOINED_BYTES = 32 << 10  # parts up to this size are copied together: a message costs more than the copy
+PIECE_BYTES = 256 << 10  # of the pieces we send
+MAX_PIECE_BYTES = 1 << 20  # of the pieces we accept
+_JOINED_BYTES = 32 << 10  # parts up to this size are joined: sending a message takes longer than the copy
 
 _LAYOUT = struct.Struct("<2sBBIQQQ")
 _MAGIC = b"DP"
@@ -32,16 +30,16 @@ _VERSION = 1
 
 
 class MessageKind(IntEnum):
-    """What the frame is that a piece belongs to."""
+    """The kind of frame that a piece belongs to."""
 
     REQUEST = 1
     REPLY = 2
-    ERROR = 3  # a reply whose header holds the reason why there is no other
+    ERROR = 3  # a reply whose header holds the reason for the refusal
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Where a message belongs: which frame of which request of which session, and which piece of it."""
+    """What identifies a message: session, request, kind of frame, and which piece of the frame it is."""
 
     kind: MessageKind
     index: int
@@ -50,23 +48,23 @@ class Piece:
     total_bytes: int
 
     def to_bytes(self) -> bytes:
-        """The 32 bytes that travel."""
+        """The 32 bytes that are sent."""
         return _LAYOUT.pack(_MAGIC, _VERSION, self.kind, self.index, self.session, self.request, self.total_bytes)
 
     @classmethod
     def from_bytes(cls, content: Buffer) -> "Piece":
-        """Read what travelled."""
+        """The piece that 32 received bytes describe."""
         if len(content) != _LAYOUT.size:
-            raise FrameError(f"a message begins with {_LAYOUT.size} bytes, but {len(content)} came.")
+            raise FrameError(f"a message begins with {_LAYOUT.size} bytes, but {len(content)} arrived.")
         magic, version, kind, index, session, request, total_bytes = _LAYOUT.unpack(content)
         if magic != _MAGIC or version != _VERSION or kind not in tuple(MessageKind):
-            raise FrameError("a message does not begin as one of ours.")
+            raise FrameError("a message does not begin with this protocol's magic, version and kind.")
         if request == 0 or total_bytes < HEAD.size:
             raise FrameError(f"a message of request {request} and {total_bytes} bytes: neither can be so small.")
         return cls(MessageKind(kind), index, session, request, total_bytes)
 
 
-def cut(parts: Iterable[Buffer], piece_bytes: int = PIECE_BYTES) -> Iterator[Buffer]:
+def split(parts: Iterable[Buffer], piece_bytes: int = PIECE_BYTES) -> Iterator[Buffer]:
     """The parts of a frame as stretches of at most ``piece_bytes``; only small ones are copied."""
     small: list[memoryview] = []
     num_small = 0
@@ -86,13 +84,13 @@ def cut(parts: Iterable[Buffer], piece_bytes: int = PIECE_BYTES) -> Iterator[Buf
 
 def messages(first: Piece, parts: Iterable[Buffer]) -> Iterator[tuple[bytes, Buffer]]:
     """The messages that a frame travels in, each as its two parts."""
-    for index, content in enumerate(cut(parts)):
+    for index, content in enumerate(split(parts)):
         piece = Piece(first.kind, index, first.session, first.request, first.total_bytes)
         yield piece.to_bytes(), content
 
 
 class FrameAssembler:
-    """One frame on its way in."""
+    """One frame of which not all pieces have arrived."""
 
     def __init__(self, first: Piece, buffer: memoryview) -> None:
         self._first, self._buffer = first, buffer
@@ -117,16 +115,16 @@ class FrameAssembler:
         return same and piece.index == self._num_pieces
 
     def add(self, num_bytes: int) -> memoryview | None:
-        """Note that a piece of this size has come into the room: the whole frame, if it was the last piece."""
+        """Record a piece of this size received into ``room``; returns the whole frame if it was the last piece."""
         if not 0 < num_bytes <= min(len(self._buffer) - self._num_bytes, MAX_PIECE_BYTES):
-            raise FrameError(f"a piece of {num_bytes} bytes came: it is empty, too long or beyond the frame's end.")
+            raise FrameError(f"a piece of {num_bytes} bytes arrived: it is empty, too long or beyond the frame's end.")
         self._num_pieces += 1
         self._num_bytes += num_bytes
         return self._buffer if self._num_bytes == len(self._buffer) else None
 
 
-class Sessions:
-    """The highest request number of each session of each key; the sessions used longest ago are forgotten first."""
+class ReplayGuard:
+    """The highest request number of each session of each key; the least recently used sessions are forgotten first."""
 
     def __init__(self, max_sessions: int = 65_536) -> None:
         self._max_sessions = max_sessions
@@ -136,7 +134,7 @@ class Sessions:
         return len(self._last)
 
     def is_new(self, key: str, session: int, request: int) -> bool:
-        """Whether the request's number is beyond all that came before it in this session; notes it."""
+        """Whether the request's number is higher than all before it in this session; records it."""
         if request <= self._last.get((key, session), 0):
             return False
         self._last[key, session] = request
@@ -149,10 +147,10 @@ class Sessions:
 class _Memory:
     """A stretch of memory, lent to one reader after the other.
 
-    A loan is an array object over the memory, made anew each time. Every view of it, and every array made of such a
-    view, keeps that very object alive, and never the memory alone: while a loan lives the memory is in use, and when
-    it is gone nothing can read the memory any more. A weak reference shows which of the two it is, exactly, on every
-    Python: no count of references is looked at. Where objects die late, memory is merely used again later.
+    A loan is a new array object over the memory. Every view of it, and every array made of such a view, keeps that
+    object alive, and never the memory alone: while a loan lives the memory is in use, and when it is gone nothing can
+    read the memory any more. A weak reference shows which is the case, on every Python version and without reference
+    counts. Where objects are freed late, the memory is only reused later.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -174,10 +172,10 @@ class _Memory:
 
 
 class Buffers:
-    """Gives buffers aligned to 64 bytes; one is given out again when nothing refers to it any more.
+    """Buffers aligned to 64 bytes; one is reused when nothing refers to it any more.
 
-    An array that is a view into a buffer keeps the buffer: nothing is ever overwritten under a reader, in whatever
-    thread. At most ``max_kept`` buffers and ``max_kept_bytes`` wait for reuse. ``take`` is for one thread.
+    An array that is a view into a buffer keeps the buffer: nothing is overwritten under a reader, in any thread. At
+    most ``max_kept`` buffers and ``max_kept_bytes`` wait for reuse. ``take`` is for one thread.
     """
 
     def __init__(self, max_kept: int = 8, max_kept_bytes: int = 64 << 20) -> None:
@@ -204,9 +202,9 @@ class Buffers:
         return None
 
     def _keep(self, memory: _Memory) -> None:
-        """Remember a buffer, and forget the oldest ones that are too many: they live on while something refers to them.
+        """Keep a buffer for reuse, and drop the oldest beyond the limits: these live on while something refers to them.
 
-        A buffer larger than all that may be kept is not remembered.
+        A buffer larger than all that may be kept is not kept.
         """
         if memory.num_bytes > self._max_kept_bytes:
             return

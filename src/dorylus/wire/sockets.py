@@ -1,21 +1,14 @@
-"""The ZeroMQ sockets of the wire with all their options. Says what to install when pyzmq is missing.
+"""The ZeroMQ sockets of the wire: their options, sending and receiving pieces, and the authentication of keys.
 
-Both kinds are encrypted by CURVE, drop what is unsent when they are closed, beat to find dead peers, and hold a
-bounded number of messages.
-
-Messages through sockets: pieces out of the memory they lie in, and into memory that is waiting for them.
-
-Who gets in: the answer to libzmq's question whether a key is welcome, and the count of those turned away.
+Port and client sockets are encrypted by CURVE, drop unsent messages when they are closed, send heartbeats to find dead
+peers, and hold a bounded number of messages. Pieces are sent from the memory they lie in and received into memory that
+the caller provides. Importing this module without pyzmq raises an error that names the extra to install.
 """
 
-from collections import Counter
 from collections.abc import Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
-
-import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from dorylus.errors import ConfigError
 from dorylus.wire.frames import Buffer, WireError
@@ -25,34 +18,35 @@ from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES
 try:
     import zmq
     from zmq.utils import z85
+    from zmq.utils.monitor import parse_monitor_message
 except ImportError as missing:
     raise ConfigError('the data path of functions needs pyzmq: pip install "dorylus[functions]"') from missing
 
 Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
-ZAP_ADDRESS = "inproc://zeromq.zap.01"  # where libzmq asks whether a key is welcome
+ZAP_ADDRESS = "inproc://zeromq.zap.01"  # where libzmq asks whether to accept a key
 _MAX_MESSAGE_BYTES = MAX_PIECE_BYTES + 1024  # CURVE adds some bytes to each part
 _RECEIVED_MESSAGES = 32  # per connection: enough to read while the other end writes
 _HANDSHAKE_MS = 5_000
 _BACKLOG = 512
 
 KEY_REFUSED = int(zmq.EVENT_HANDSHAKE_FAILED_AUTH)
-WELCOMED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-GONE = int(zmq.EVENT_DISCONNECTED)
-TURNED_AWAY = (
+HANDSHAKE_SUCCEEDED = int(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+DISCONNECTED = int(zmq.EVENT_DISCONNECTED)
+HANDSHAKE_FAILED = (
     KEY_REFUSED, int(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL), int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL),
 )  # fmt: skip
 
 
 def new_context() -> Context:
-    """A context of one's own: its sockets, threads and memory go with it."""
+    """A new context, which owns its sockets, threads and memory."""
     _allow_many_files()
     return zmq.Context()
 
 
 def _allow_many_files() -> None:
-    """Let this process open as many files as it may: strangers hold one each until their handshake is given up."""
+    """Raise this process's limit of open files: a stranger holds one until its handshake times out."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -81,26 +75,26 @@ def reply_socket(context: Context, address: str) -> Socket:
 
 
 def port_socket(context: Context, keys: RunKeys, max_frame_bytes: int) -> Socket:
-    """A ROUTER that lets in whom the context's ZAP handler lets in."""
+    """A ROUTER that accepts the clients that the context's ZAP handler accepts."""
     socket = _socket(context, zmq.ROUTER)
-    socket.set(zmq.ROUTER_MANDATORY, 1)  # say when a client has gone or does not read, instead of dropping silently
+    socket.set(zmq.ROUTER_MANDATORY, 1)  # an error, not silence, when a client has gone or does not read
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set_string(zmq.CURVE_SECRETKEY, keys.secret_for_port())
     socket.set_string(zmq.ZAP_DOMAIN, "dorylus")
-    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler nobody gets in
+    socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without a handler no client is accepted
     socket.set(zmq.BACKLOG, _BACKLOG)
-    # A client that does not read may leave two of the biggest frames waiting, then its answers are dropped.
+    # Two of the biggest frames may wait for a client that does not read; further answers are dropped.
     socket.set(zmq.SNDHWM, 2 * -(-max_frame_bytes // PIECE_BYTES) + 64)
     return socket
 
 
 def client_socket(context: Context, keys: ClientKeys) -> Socket:
-    """A DEALER that talks to the port with the right public key only."""
+    """A DEALER that talks only to the port with the given public key."""
     socket = _socket(context, zmq.DEALER)
     socket.set_string(zmq.CURVE_SERVERKEY, keys.server_public)
     socket.set_string(zmq.CURVE_PUBLICKEY, keys.public)
     socket.set_string(zmq.CURVE_SECRETKEY, keys.secret)
-    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued for a connection that may never be
+    socket.set(zmq.IMMEDIATE, 1)  # nothing is queued before there is a connection
     socket.set(zmq.SNDHWM, _RECEIVED_MESSAGES)
     socket.set(zmq.RECONNECT_IVL, 100)
     socket.set(zmq.RECONNECT_IVL_MAX, 2_000)
@@ -108,7 +102,7 @@ def client_socket(context: Context, keys: ClientKeys) -> Socket:
 
 
 def bind(socket: Socket, host: str, port: int) -> int:
-    """Listen there; port 0 takes any free one. Gives the port's number."""
+    """Listen on a host and port (0: any free one); returns the port's number."""
     try:
         socket.bind(f"tcp://{host}:{port or '*'}")
     except zmq.ZMQError as why:
@@ -117,7 +111,7 @@ def bind(socket: Socket, host: str, port: int) -> int:
 
 
 def connect(socket: Socket, address: str) -> None:
-    """Begin to dial; goes on in the background until the socket is closed."""
+    """Begin to dial; libzmq retries in the background until the socket is closed."""
     try:
         socket.connect(address)
     except zmq.ZMQError as why:
@@ -125,23 +119,23 @@ def connect(socket: Socket, address: str) -> None:
 
 
 def watch(socket: Socket, *events: int) -> Socket:
-    """A socket that tells of these events of another one's connections; one per context."""
+    """A socket that receives these events of another socket's connections; one per context."""
     socket.monitor("inproc://events", sum(events))
     watcher: Socket = socket.context.socket(zmq.PAIR)
     watcher.set(zmq.LINGER, 0)
-    # libzmq's own thread waits when this is full: under a flood of strangers, closing would wait for it for ever.
+    # libzmq's own thread blocks when this is full: under a flood of strangers, closing would never return.
     watcher.set(zmq.RCVHWM, 0)
     watcher.connect("inproc://events")
     return watcher
 
 
-def bell(context: Context) -> tuple[Socket, Socket]:
-    """Two ends of a line inside this process: what is sent on the second wakes who waits on the first."""
+def stop_signal(context: Context) -> tuple[Socket, Socket]:
+    """Two connected sockets inside this process: a message sent on the second wakes a poller of the first."""
     ends: tuple[Socket, Socket] = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
     for end in ends:
         end.set(zmq.LINGER, 0)
-    ends[0].bind("inproc://bell")
-    ends[1].connect("inproc://bell")
+    ends[0].bind("inproc://stop")
+    ends[1].connect("inproc://stop")
     return ends
 
 
@@ -151,19 +145,19 @@ def _socket(context: Context, kind: int) -> Socket:
     socket.set(zmq.MAXMSGSIZE, _MAX_MESSAGE_BYTES)
     socket.set(zmq.RCVHWM, _RECEIVED_MESSAGES)
     socket.set(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
-    # Frozen functions answer no beat: their connections go, and are made anew when they wake up.
+    # Frozen functions send no heartbeat: their connections end, and are made again when the functions wake up.
     socket.set(zmq.HEARTBEAT_IVL, 10_000)
     socket.set(zmq.HEARTBEAT_TIMEOUT, 30_000)
     return socket
 
 
-class Unreachable(Exception):  # noqa: N818  (each side has its own way on from here)
+class Unreachable(Exception):  # noqa: N818  (each side handles it differently)
     """A message that cannot be sent now: the other end has gone, is not there yet, or does not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStart:
-    """The first part of a message: from which connection, by whose key, and what it says."""
+    """The first part of a message: its connection, the public key of its client, and its content."""
 
     connection: bytes
     name: str
@@ -171,7 +165,7 @@ class MessageStart:
 
 
 class Poller:
-    """Waits until one of some sockets has something to read, or takes something to write."""
+    """Waits until one of some sockets can be read from, or one written to."""
 
     def __init__(self, *read: Socket, write: Socket | None = None) -> None:
         self._poller = zmq.Poller()
@@ -181,12 +175,12 @@ class Poller:
             self._poller.register(write, zmq.POLLOUT)
 
     def wait(self, timeout_ms: int) -> Set[Socket]:
-        """The sockets that are ready; none when the time has passed."""
+        """The sockets that are ready; none after the time-out."""
         return {socket for socket, _ in self._poller.poll(timeout_ms)}
 
 
 def receive_start(router: Socket) -> MessageStart | None:
-    """The beginning of the next message that waits at a port, if any; follow it by ``discard_rest`` in any case."""
+    """The first part of the next message that waits at a port, if any; call ``discard_rest`` afterwards."""
     if not _has_message(router):
         return None
     connection = router.recv(zmq.NOBLOCK)
@@ -195,7 +189,7 @@ def receive_start(router: Socket) -> MessageStart | None:
 
 
 def receive_answer_start(dealer: Socket) -> bytes | None:
-    """What the next message that waits at a client begins with, if any; follow it by ``discard_rest`` in any case."""
+    """The first part of the next message that waits at a client, if any; call ``discard_rest`` afterwards."""
     return dealer.recv(zmq.NOBLOCK) if _has_message(dealer) else None
 
 
@@ -206,7 +200,7 @@ def receive_piece(socket: Socket, room: memoryview) -> int:
 
 
 def discard_rest(socket: Socket) -> None:
-    """Read the parts of a message that are left, and keep nothing."""
+    """Receive and drop the remaining parts of a message."""
     while socket.get(zmq.RCVMORE):
         socket.recv_into(bytearray(1), flags=zmq.NOBLOCK)
 
@@ -232,51 +226,53 @@ def next_event(monitor: Socket) -> int | None:
 
 
 def _has_message(socket: Socket) -> bool:
-    """Whether one waits: asking costs a third of what an exception does."""
+    """Whether a message waits: this takes a third of the time of an exception."""
     return bool(int(socket.get(zmq.EVENTS)) & zmq.POLLIN)
 
 
 class KeyAuthenticator:
-    """Lets in the clients on a run's list. One per context: libzmq asks at one address (ZAP, ZeroMQ RFC 27)."""
+    """Accepts the clients on a run's list. One per context: libzmq asks at one address (ZAP, ZeroMQ RFC 27)."""
 
     def __init__(self, context: Context, keys: RunKeys) -> None:
         self._keys = keys
         self.socket: Socket = reply_socket(context, ZAP_ADDRESS)
 
     def answer(self) -> None:
-        """Answer one question. The name that comes with each message of a welcome client is its public key."""
-        question = self.socket.recv_multipart()
-        public = _key_in(question)
-        welcome = public is not None and self._keys.is_welcome(public)
-        status, name = (b"200", str(public).encode()) if welcome else (b"400", b"")
-        number = question[1] if len(question) > 1 else b""
+        """Answer one request of libzmq. Each message of an accepted client then carries its public key as a name."""
+        request = self.socket.recv_multipart()
+        public = _key_in(request)
+        accepted = public is not None and self._keys.is_allowed(public)
+        status, name = (b"200", str(public).encode()) if accepted else (b"400", b"")
+        number = request[1] if len(request) > 1 else b""
         self.socket.send_multipart([b"1.0", number, status, b"", name, b""])
 
 
-class Turnstile:
-    """Counts strangers from what libzmq tells of connections.
+class StrangerCounter:
+    """Counts connections without a valid key (``count``) from the events that libzmq reports.
 
-    A handshake that fails is told. Who sends what is no handshake at all is told like a client who leaves: those are
-    the departures beyond the arrivals, so such strangers count once they outnumber the clients that are connected.
+    libzmq reports a handshake that fails. A connection that sends no handshake at all is reported only as a
+    disconnection, like a client that leaves. Such strangers are the disconnections beyond the handshakes, so they count
+    once they outnumber the clients that are connected.
     """
 
     def __init__(self) -> None:
-        self._seen: Counter[str] = Counter()
-        self.strangers = 0
+        self._failed = self._succeeded = self._disconnected = 0
+        self.count = 0
 
-    def note(self, event: int) -> None:
-        """Take in an event of a connection."""
-        if event in TURNED_AWAY:
-            self._seen["turned away"] += 1
-        elif event in (WELCOMED, GONE):
-            self._seen["welcomed" if event == WELCOMED else "gone"] += 1
-        told = self._seen["turned away"]  # each of these is also told to be gone
-        untold = self._seen["gone"] - told - self._seen["welcomed"]
-        self.strangers = max(self.strangers, told + max(0, untold))
+    def add(self, event: int) -> None:
+        """Count an event of a connection."""
+        if event in HANDSHAKE_FAILED:
+            self._failed += 1
+        elif event == HANDSHAKE_SUCCEEDED:
+            self._succeeded += 1
+        elif event == DISCONNECTED:
+            self._disconnected += 1
+        without_handshake = self._disconnected - self._failed - self._succeeded  # a failed handshake disconnects, too
+        self.count = max(self.count, self._failed + max(0, without_handshake))
 
 
-def _key_in(question: list[bytes]) -> str | None:
-    """The public key that a question is about."""
-    if len(question) != 7 or question[0] != b"1.0" or question[5] != b"CURVE" or len(question[6]) != 32:
+def _key_in(request: list[bytes]) -> str | None:
+    """The public key in a request of libzmq (ZAP)."""
+    if len(request) != 7 or request[0] != b"1.0" or request[5] != b"CURVE" or len(request[6]) != 32:
         return None
-    return z85_text(question[6])
+    return z85_text(request[6])

@@ -67,7 +67,7 @@ def test_edges_come_as_the_reference_gives_them(
     options |= {"drop_self_loops": drop_self_loops, "coalesce": coalesce}
     with tempfile.TemporaryDirectory() as folder:
         mine = sorted_by(native.EdgeSort(folder, LEAST, **options), batches)
-    same(mine, sorted_by(reference.EdgeSort(folder, LEAST, **options), batches))
+    same(mine, sorted_by(reference.ReferenceEdgeSort(folder, LEAST, **options), batches))
 
 
 def test_a_row_with_all_edges_takes_as_many_runs_as_it_needs(tmp_path: Path) -> None:
@@ -189,12 +189,12 @@ def test_a_full_disk_is_an_os_error_with_its_number() -> None:
 LIMITED = """
 import errno, resource, signal, sys
 import numpy as np
-from dorylus import kernels
+from dorylus.backends import EdgeSort
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_001, 50_001))  # not a whole sector: the last write is cut short
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 numbers = np.arange(100_000, dtype=np.int32)
 try:
-    with kernels.EdgeSort(sys.argv[1], 3 * 12288) as sort:
+    with EdgeSort(sys.argv[1], 3 * 12288) as sort:
         sort.add(numbers, numbers)
 except OSError as error:
     print(errno.errorcode[error.errno])

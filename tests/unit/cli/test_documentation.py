@@ -8,8 +8,8 @@ from dorylus.cli.flags import dashed
 from dorylus.cli.ingest import ingest
 from dorylus.config import RunConfig
 from dorylus.ingest.readers.files import FORMATS
+from dorylus.ingest.readers.input_file import DECOMPRESSORS
 from dorylus.ingest.readers.options import IDS
-from dorylus.ingest.readers.text_form import UNPACK
 from dorylus.runs.run_folder import read_run_toml
 
 PAGE = Path(__file__).parents[3] / "docs" / "cli.md"
@@ -25,7 +25,7 @@ def test_every_flag_and_suffix_of_an_ingest_is_documented():
     flags = {f"--{dashed(name)}" for name in inspect.signature(ingest).parameters} - {"--edges", "--store"}
     flags = flags - {"--file-format"} | {"--format"}
     assert sorted(flag for flag in flags if f"`{flag}`" not in section) == []
-    assert [name for name in (*FORMATS, *UNPACK, *IDS) if f"`{name}`" not in section] == []
+    assert [name for name in (*FORMATS, *DECOMPRESSORS, *IDS) if f"`{name}`" not in section] == []
 
 
 def test_every_command_is_documented():

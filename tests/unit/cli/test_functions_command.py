@@ -2,8 +2,8 @@ import pytest
 
 from dorylus.cli import functions as command
 from dorylus.functions.deploy import aws, package
-from dorylus.functions.deploy.desired_state import Found
 from dorylus.functions.deploy.package import Package
+from dorylus.functions.deploy.plan import Found
 
 SIZE = 27_000_000
 
@@ -27,12 +27,12 @@ def deployments(monkeypatch):
 
     class Deployment(aws.Deployment):
         def find(self):
-            asked.append(self.wanted)
+            asked.append(self.desired)
             return Found()
 
         def _carry_out(self, calls):
             for call in calls:
-                self._tell(call)
+                self._announce(call)
             return list(calls)
 
     monkeypatch.setattr(aws, "Deployment", Deployment)

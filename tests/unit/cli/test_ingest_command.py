@@ -7,7 +7,7 @@ from rich.console import Console
 from dorylus.cli.progress_bar import stage_bars
 from dorylus.graph.graph import Graph
 from dorylus.graph.store import open_ids
-from dorylus.ingest.progress import IngestProgress
+from dorylus.progress import StageProgress
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
 def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
     with stage_bars(screen) as tell:
-        tell(IngestProgress("reading edges", 500_000, 1_000_000, "bytes"))
-        tell(IngestProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
-        tell(IngestProgress("writing edges", 10, 40, "edges"))
+        tell(StageProgress("reading edges", 500_000, 1_000_000, "bytes"))
+        tell(StageProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
+        tell(StageProgress("writing edges", 10, 40, "edges"))
     shown = screen.file.getvalue()
     assert "reading edges" in shown
     assert "100%" in shown
@@ -82,7 +82,7 @@ def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
 def test_into_a_file_no_bars_are_drawn():
     screen = Console(file=io.StringIO())
     with stage_bars(screen) as tell:
-        tell(IngestProgress("reading edges", 1, 2, "bytes"))
+        tell(StageProgress("reading edges", 1, 2, "bytes"))
     assert screen.file.getvalue() == ""
 
 
@@ -106,7 +106,7 @@ def test_ctrl_c_says_that_nothing_was_written(dorylus_program, edges, tmp_path, 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dorylus.ingest.pipeline.spool", interrupted)
+    monkeypatch.setattr("dorylus.ingest.pipeline.read_edges", interrupted)
     assert dorylus_program("ingest", edges, "stored") == (130, "", "interrupted: nothing was written\n")
     assert [each.name for each in tmp_path.iterdir()] == [edges]
 
@@ -116,7 +116,8 @@ def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
     code, _, err = dorylus_program("ingest", "names.csv", "stored", "--features", "x.npy")
     assert code == 2
-    assert "ids are names, which are numbered as edges come. Say whose each row is by --vertices: a file" in err
+    assert "ids are names, which are numbered as they appear in the edges. Say which vertex" in err
+    assert "each row belongs to by --vertices: a file" in err
 
 
 def test_it_is_told_when_most_vertices_have_no_edge(dorylus_program, tmp_path):

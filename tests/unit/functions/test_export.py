@@ -10,11 +10,11 @@ from torch import nn
 
 import dorylus.functions.export as exporting
 from dorylus.errors import ConfigError, TrainingError
-from dorylus.functions.export import ExportError, Exports, export
+from dorylus.functions.export import Exports, export
 from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.functions.pure import Pure
-from dorylus.functions.translate import translate
+from dorylus.functions.translate import ExportError, translate
 from dorylus.saga.dense import Mode
 
 DEADLINE_S = 30
@@ -117,7 +117,7 @@ def test_a_body_that_cannot_be_exported_is_told_of_by_layer_and_operation(why):
     function, says = REFUSED[why]
     call = call_of(Runs(function), [6], Mode.GRADIENT, label="apply_vertex of layer 2 (Mine)")
     with pytest.raises(ExportError) as caught:
-        export(call)
+        export(call, torch_pools=("threads", "ray"))
     message = str(caught.value)
     assert message.startswith("the gradient task of apply_vertex of layer 2 (Mine) cannot be exported for functions")
     assert says in message

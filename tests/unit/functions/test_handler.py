@@ -127,7 +127,7 @@ def test_outputs_that_no_frame_holds_are_told_in_the_answer(monkeypatch):
         ({"task": "t", "program": "x", "precision": "int4"}, {}, "frame", "precision 'int4'"),
         ({"task": "t", "program": "x", "columns": {"rows.0": "3"}}, {}, "frame", "whole numbers"),
         ({"task": "t", "program": "x", "ports": {"rows": "a"}}, {}, "frame", "no 'weights'"),
-        ({"task": "t", "program": "x"}, {CONTENT: np.zeros(3, np.uint8)}, "task", "was asked for, but what came is"),
+        ({"task": "t", "program": "x"}, {CONTENT: np.zeros(3, np.uint8)}, "task", "was requested, but what came is"),
     ],
 )
 def test_what_goes_wrong_is_in_the_answer_and_says_who_can_help(invocation, arrays, kind, says):

@@ -20,7 +20,7 @@ def the_ports(program=None, part_rows=4, rows=None):
 def run(ports, handler=None, task="t", version="v1", arrays=None, **options):
     handler = handler or Handler(links=ports.links())
     errand = DirectTask(Ports("rows", "weights", {}), 10, ports.part_rows, version, **options)
-    invocation = Invocation(task, ports.program.hash, errand=errand)
+    invocation = Invocation(task, ports.program.hash, direct=errand)
     return unpack(handler.handle(b"".join(pack(invocation.to_header(), arrays or {}))))
 
 

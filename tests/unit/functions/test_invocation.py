@@ -14,7 +14,7 @@ def test_an_invocation_comes_through_a_frame_unchanged(errand):
 
 
 def test_an_invocation_shows_no_key():
-    assert "s3cret" not in repr(Invocation("t", "hash", errand=ERRAND))
+    assert "s3cret" not in repr(Invocation("t", "hash", direct=ERRAND))
 
 
 @pytest.mark.parametrize(("rows", "part_rows", "parts"), [(10, 4, 3), (8, 4, 2), (1, 4, 1), (0, 4, 0)])
@@ -31,6 +31,6 @@ def test_the_last_part_may_have_fewer_rows(rows, part_rows, parts):
     ],
 )  # fmt: skip
 def test_a_header_that_is_not_what_it_should_be_is_refused(change):
-    header = Invocation("t", "hash", errand=ERRAND).to_header() | change
+    header = Invocation("t", "hash", direct=ERRAND).to_header() | change
     with pytest.raises(FrameError, match="invocation's"):
         Invocation.from_header(header)

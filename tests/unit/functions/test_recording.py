@@ -6,8 +6,8 @@ import torch.nn.functional as f
 from small_calls import Runs, call_of
 from torch import nn
 
+from dorylus.functions.export import record
 from dorylus.functions.pure import Pure
-from dorylus.functions.unexportable import record
 from dorylus.saga.dense import Mode
 
 

@@ -118,7 +118,7 @@ def test_arrays_of_different_numbers_of_rows_are_refused(runner):
 
 def test_a_content_that_is_not_the_programs_is_not_loaded():
     runner = Runner()
-    with pytest.raises(ProgramError, match=f"program {FORWARD.hash[:12]} was asked for, but what came is"):
+    with pytest.raises(ProgramError, match=f"program {FORWARD.hash[:12]} was requested, but what came is"):
         runner.load(FORWARD.hash, GRADIENT.content)
     assert not runner.known(FORWARD.hash)
 

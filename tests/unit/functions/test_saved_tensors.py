@@ -11,10 +11,10 @@ from small_calls import Runs, Two, call_of
 from torch import nn
 
 import dorylus.functions.export as exporting
-from dorylus.functions.export import Exports, export, signature
+from dorylus.functions.export import Exports, export
 from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
-from dorylus.functions.pure import Pure
+from dorylus.functions.pure import Pure, signature
 from dorylus.functions.runner import Runner
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode, Saved

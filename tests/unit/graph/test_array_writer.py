@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dorylus.graph import array_writer
+import dorylus.graph.array_writer as array_writer
 from dorylus.graph.array_writer import BUFFER_BYTES, ArrayWriter
 
 RNG = np.random.default_rng(0)

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import dorylus.graph.adjacency_matrix as adjacency_matrix
 from dorylus.errors import ConfigError, GraphError
 from dorylus.graph import Graph
-from dorylus.graph import adjacency as degrees
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 
 
 def random_graph(seed: int, *, n: int = 12, share: float = 0.2) -> tuple[Graph, np.ndarray]:
@@ -26,7 +26,7 @@ def random_graph(seed: int, *, n: int = 12, share: float = 0.2) -> tuple[Graph, 
 def test_counts_weights_and_self_loops_follow_the_definition(seed: int, share: float, block: int) -> None:
     graph, matrix = random_graph(seed, share=share)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(degrees, "BLOCK", block)  # sums are the same however many rows are added up together
+        patch.setattr(adjacency_matrix, "BLOCK", block)  # sums are the same however many rows are added up together
         found = Degrees.of(graph)
     np.testing.assert_array_equal(found.counts, (matrix != 0).sum(axis=1))
     np.testing.assert_array_equal(found.loops, np.diag(matrix) != 0)

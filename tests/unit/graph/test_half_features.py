@@ -13,11 +13,10 @@ from hypothesis.extra import numpy as arrays
 import dorylus
 from dorylus.errors import ConfigError, DataError, GraphError
 from dorylus.graph import Graph, SparseFeatures
-from dorylus.graph.features import widened
-from dorylus.graph.interop.arrays import dense_features
-from dorylus.graph.store import open_vertices
-from dorylus.graph.stored_rows import StoredSparseRows
-from dorylus.partition import LocalShard, plain_cut, whole_shard
+from dorylus.graph.features import to_float32
+from dorylus.graph.interop.conversion import dense_features
+from dorylus.graph.store import StoredSparseRows, open_vertices
+from dorylus.partition import LocalShard, plain_partition_plan, whole_shard
 from dorylus.saga import reference
 
 N = 6
@@ -68,7 +67,7 @@ def test_sparse_values_are_stored_in_two_bytes_and_opened_as_float32(tmp_path: P
 
 def test_a_server_that_reads_some_rows_of_a_store_gets_what_all_others_get(tmp_path: Path) -> None:
     graph = saved(tmp_path, feature_dtype="float16")
-    cut, stored = plain_cut(graph.indptr, 2, 2), open_vertices(tmp_path / "store")
+    cut, stored = plain_partition_plan(graph.indptr, 2, 2), open_vertices(tmp_path / "store")
     shard = LocalShard(whole_shard(graph), cut, stored)
     assert shard.half_features
     np.testing.assert_array_equal(shard.wide_features(), HALF.astype(np.float32))
@@ -85,7 +84,7 @@ def test_whoever_leaves_the_house_gets_float32() -> None:
     wide = HALF.astype(np.float32)
     exported = dense_features(graph)
     assert exported.flags.writeable
-    for found in (widened(HALF), exported, graph.to_pyg().x.numpy()):
+    for found in (to_float32(HALF), exported, graph.to_pyg().x.numpy()):
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, wide)
     np.testing.assert_array_equal(graph.row_normalised().features, six(wide).row_normalised().features)
@@ -94,7 +93,7 @@ def test_whoever_leaves_the_house_gets_float32() -> None:
 
 
 def test_float32_is_not_copied() -> None:
-    assert np.shares_memory(widened(FEATURES), FEATURES)
+    assert np.shares_memory(to_float32(FEATURES), FEATURES)
 
 
 @pytest.mark.parametrize("value", [65520.0, -1e6])

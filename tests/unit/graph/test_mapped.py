@@ -3,7 +3,7 @@ import mmap
 import numpy as np
 import pytest
 
-from dorylus.graph import arrays as mapped
+import dorylus.graph.arrays as arrays
 
 PAGE = mmap.PAGESIZE
 SIZE = 3 * PAGE + 100
@@ -12,7 +12,7 @@ SIZE = 3 * PAGE + 100
 @pytest.fixture
 def content(monkeypatch):
     """Bytes that are worth the trouble."""
-    monkeypatch.setattr(mapped, "SMALL", 0)
+    monkeypatch.setattr(arrays, "SMALL", 0)
     return np.random.default_rng(0).integers(1, 200, SIZE, np.uint8)
 
 
@@ -33,18 +33,18 @@ def test_what_was_let_go_of_reads_as_before(content, file):
     array = np.memmap(file, np.uint8, mode="r")
     for _ in range(2):
         np.testing.assert_array_equal(array, content)
-        mapped.let_go(array)
+        arrays.drop_pages(array)
 
 
 def test_all_pages_of_a_whole_file_go_and_the_last_one_too(content, file):
     array = scribbled(file)
-    mapped.let_go(array)
+    arrays.drop_pages(array)
     np.testing.assert_array_equal(array, content)
 
 
 def test_a_part_keeps_the_pages_it_shares_with_others(content, file):
     array = scribbled(file)
-    mapped.let_go(array[10 : 2 * PAGE + 10])
+    arrays.drop_pages(array[10 : 2 * PAGE + 10])
     assert (array[:PAGE] == 255).all()
     np.testing.assert_array_equal(array[PAGE : 2 * PAGE], content[PAGE : 2 * PAGE])
     assert (array[2 * PAGE :] == 255).all()
@@ -52,26 +52,26 @@ def test_a_part_keeps_the_pages_it_shares_with_others(content, file):
 
 def test_views_of_other_types_are_parts_of_the_file_too(content, file):
     array = scribbled(file)
-    mapped.let_go(np.asarray(array)[: 2 * PAGE].view(np.int32))
+    arrays.drop_pages(np.asarray(array)[: 2 * PAGE].view(np.int32))
     np.testing.assert_array_equal(array[: 2 * PAGE], content[: 2 * PAGE])
     assert (array[2 * PAGE :] == 255).all()
 
 
 def test_nothing_happens_to_an_array_that_is_not_mapped(content):
     array = content.copy()
-    mapped.let_go(array)
-    mapped.let_go(array[5:])
+    arrays.drop_pages(array)
+    arrays.drop_pages(array[5:])
     np.testing.assert_array_equal(array, content)
 
 
 def test_nothing_happens_to_a_part_smaller_than_a_page(file):
     array = scribbled(file)
-    mapped.let_go(array[PAGE + 1 : 2 * PAGE])
+    arrays.drop_pages(array[PAGE + 1 : 2 * PAGE])
     assert (array == 255).all()
 
 
 def test_small_arrays_are_not_worth_the_trouble(file, monkeypatch):
-    monkeypatch.setattr(mapped, "SMALL", SIZE + 1)
+    monkeypatch.setattr(arrays, "SMALL", SIZE + 1)
     array = scribbled(file)
-    mapped.let_go(array)
+    arrays.drop_pages(array)
     assert (array == 255).all()

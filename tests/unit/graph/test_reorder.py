@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.graph import Graph, communities, order, ring, rmat
+from dorylus.graph import Graph, communities, ring, rmat, vertex_order
 
 METHODS = ["none", "degree", "bfs", "rcm"]
 
@@ -34,14 +34,14 @@ def two_rings_and_loners() -> Graph:
     ids=["communities", "directed rmat", "components", "no edges", "nothing"],
 )
 def test_every_order_is_a_permutation(graph: Graph, method: str) -> None:
-    found = order(graph, method)
+    found = vertex_order(graph, method)
     assert found.dtype == np.int32
     assert np.array_equal(np.sort(found), np.arange(graph.num_vertices))
 
 
 def test_degree_order_puts_the_busiest_first() -> None:
     graph = rmat(256, 2048, num_features=1)
-    degrees = graph.in_degrees()[order(graph, "degree")]
+    degrees = graph.in_degrees()[vertex_order(graph, "degree")]
     assert (np.diff(degrees) <= 0).all()
 
 
@@ -51,16 +51,16 @@ def test_a_scrambled_ring_is_unrolled(method: str) -> None:
     number = np.random.default_rng(0).permutation(1000)
     source, destination = tidy.edge_list()
     scrambled = Graph.from_edges(number[source], number[destination], 1000)
-    assert mean_gap(scrambled, order(scrambled, "none")) > 300
-    assert mean_gap(scrambled, order(scrambled, method)) < 3
+    assert mean_gap(scrambled, vertex_order(scrambled, "none")) > 300
+    assert mean_gap(scrambled, vertex_order(scrambled, method)) < 3
 
 
 def test_breadth_first_keeps_components_together_largest_first() -> None:
-    found = order(two_rings_and_loners(), "bfs")
+    found = vertex_order(two_rings_and_loners(), "bfs")
     assert set(found[:7]) == set(range(5, 12))
     assert set(found[7:12]) == set(range(5))
 
 
 def test_an_unknown_order_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"bfs, degree, none, rcm.*Did you mean 'degree'"):
-        order(ring(), "degrees")
+        vertex_order(ring(), "degrees")

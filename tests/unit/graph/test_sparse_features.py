@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from dorylus.errors import GraphError
 from dorylus.graph import SparseFeatures
-from dorylus.graph.features import sparse_if_it_pays
+from dorylus.graph.features import sparse_or_dense
 
 matrices = arrays(
     np.float32,
@@ -90,5 +90,5 @@ def test_a_broken_rule_is_named(parts: Any, sentence: str) -> None:
 
 def test_features_stay_sparse_only_where_it_pays() -> None:
     sparse = SparseFeatures.from_dense(np.eye(20, dtype=np.float32))
-    assert sparse_if_it_pays(sparse) is sparse
-    assert isinstance(sparse_if_it_pays(SparseFeatures.from_dense(np.ones((2, 2), np.float32))), np.ndarray)
+    assert sparse_or_dense(sparse) is sparse
+    assert isinstance(sparse_or_dense(SparseFeatures.from_dense(np.ones((2, 2), np.float32))), np.ndarray)

@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+import dorylus.graph.array_folder as array_folder
+import dorylus.graph.array_writer as array_writer
+import dorylus.graph.locations as locations
+import dorylus.graph.store as store
 from dorylus import files as durable
 from dorylus.errors import DataError
-from dorylus.graph import Graph, SparseFeatures, array_folder, array_writer, communities, places, store
+from dorylus.graph import Graph, SparseFeatures, communities
 
 
 def some_graph(**changes: Any) -> Graph:
@@ -299,8 +303,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest
         return really(place, name) if name != "labels.bin" else (tmp_path / "store" / "no" / name).open()
 
     some_graph().save(tmp_path / "store")
-    really = places._Here.open
-    monkeypatch.setattr(places._Here, "open", broken)
+    really = locations._LocalFolder.open
+    monkeypatch.setattr(locations._LocalFolder, "open", broken)
     with pytest.raises(DataError, match=r"damaged: labels\.bin cannot be read \(No such file or directory\)\. Copy"):
         Graph.open(tmp_path / "store", verify=True)
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import dorylus
+import dorylus.graph.array_files as array_files
 from dorylus.errors import DataError
-from dorylus.graph import SparseFeatures, stored_rows
+from dorylus.graph import SparseFeatures
+from dorylus.graph.array_files import StoredRows
 from dorylus.graph.store import open_vertices
-from dorylus.graph.stored_rows import StoredRows
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def graph():
 
 @pytest.fixture(params=[16, 1000, 1 << 20])
 def block_bytes(request, monkeypatch):
-    monkeypatch.setattr(stored_rows, "BLOCK_BYTES", request.param)
+    monkeypatch.setattr(array_files, "BLOCK_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("block_bytes")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import dorylus.graph.validate as validate
 from dorylus.errors import GraphError
-from dorylus.graph import validate
 
 
 @pytest.fixture(autouse=True)

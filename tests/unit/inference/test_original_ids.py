@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from dorylus.graph import store
 from dorylus.inference import prediction_file as module
 from dorylus.inference.prediction_file import StoredNumberIds, StoredTextIds, original_ids
 
@@ -41,7 +40,7 @@ def test_numbers_are_read_a_range_at_a_time():
 )
 def test_ids_are_those_of_the_store(monkeypatch, kept, kind):
     asked = []
-    monkeypatch.setattr(store, "open_ids", lambda path: asked.append(path) or kept, raising=False)
+    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: asked.append(path) or kept)
     assert isinstance(original_ids("here"), kind)
     assert asked == ["here"]
 

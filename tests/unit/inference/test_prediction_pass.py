@@ -7,9 +7,8 @@ import torch
 import dorylus
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph import store
 from dorylus.inference import predict_from, prediction_file
-from dorylus.inference.prediction_pass import alone
+from dorylus.inference.prediction_pass import for_one_process
 from dorylus.runs.run_folder import RunSpec
 from dorylus.saga import reference
 
@@ -100,16 +99,19 @@ def test_under_a_limit_rows_go_to_the_file_some_vertices_at_a_time(graph, tmp_pa
 
 def test_a_run_of_any_settings_can_be_predicted_under_a_limit():
     trained = RunConfig(servers=4, mode="async", staleness=2, weight_update="async", reorder="bfs", intervals=9)
-    found = alone(trained, "2GiB", None)
+    found = for_one_process(trained, "2GiB", None)
     assert (found.servers, found.mode, found.reorder, found.intervals) == (1, "pipe", "none", None)
     assert found.memory == "2GiB"
-    assert alone(trained, None, None).reorder == "bfs"
+    assert for_one_process(trained, None, None).reorder == "bfs"
 
 
 def test_what_is_given_anew_goes_before_what_the_run_had():
     trained = RunConfig(memory="1GiB", scratch_dir="/somewhere")
-    assert (alone(trained, None, None).memory, alone(trained, None, None).scratch_dir) == ("1GiB", "/somewhere")
-    assert (alone(trained, 2**31, "/else").memory, alone(trained, 2**31, "/else").scratch_dir) == (
+    assert (for_one_process(trained, None, None).memory, for_one_process(trained, None, None).scratch_dir) == (
+        "1GiB",
+        "/somewhere",
+    )
+    assert (for_one_process(trained, 2**31, "/else").memory, for_one_process(trained, 2**31, "/else").scratch_dir) == (
         "2147483648",
         "/else",
     )
@@ -125,7 +127,7 @@ def test_a_bad_limit_is_refused_with_the_cure(graph, settings, says):
 
 def test_a_file_without_room_is_refused_before_the_pass(graph, tmp_path, monkeypatch):
     monkeypatch.setattr(prediction_file, "_npy_bytes", lambda form: 1 << 60)
-    monkeypatch.setattr("dorylus.inference.prediction_pass.LocalCluster", None)
+    monkeypatch.setattr("dorylus.inference.prediction_pass.LocalRuntime", None)
     with pytest.raises(DataError, match=r"they take 1048576\.0 TiB, and .* are free there"):
         dorylus.predict(graph, program_of("gcn"), out=tmp_path / "x.npy")
 
@@ -150,7 +152,7 @@ def test_a_run_with_a_limit_predicts_under_it(run, tmp_path):
 
 def test_a_run_over_a_store_with_ids_writes_those(run, tmp_path, monkeypatch):
     ids = np.arange(600, dtype=np.int64) * 7
-    monkeypatch.setattr(store, "open_ids", lambda path: ids, raising=False)
+    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: ids)
     predict_from(run[0], out=tmp_path / "x.parquet")
     from pyarrow import parquet
 

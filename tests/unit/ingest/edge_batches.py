@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.ingest.batches import EdgeBatch, Tokens, counted
+from dorylus.ingest.batches import EdgeBatch, Tokens, locate_by_number
 
 
 def batch_of(edges: list[tuple[Any, Any]]) -> EdgeBatch:
     """One batch; names where the first end is a name."""
     if edges and isinstance(edges[0][0], str):
-        return EdgeBatch(Tokens.of(a for a, _ in edges), Tokens.of(b for _, b in edges), None, 0, counted(0))
+        return EdgeBatch(Tokens.of(a for a, _ in edges), Tokens.of(b for _, b in edges), None, 0, locate_by_number(0))
     source, destination = np.array(edges, np.int64).reshape(-1, 2).T.copy()
-    return EdgeBatch(source, destination, None, 0, counted(0))
+    return EdgeBatch(source, destination, None, 0, locate_by_number(0))
 
 
 class Listed:

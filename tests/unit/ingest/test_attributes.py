@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import dorylus.ingest.row_files as row_files
 from dorylus.errors import DataError, GraphError
 from dorylus.graph import Graph
-from dorylus.ingest import parquet_rows, row_files
 from dorylus.ingest.row_files import open_rows
 
 EDGES = ([0, 1, 2], [1, 2, 4])
@@ -205,7 +205,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
         ([[1, 0], [0, 1], [1], [0, 0, 1]], r"row 2 of .* a list of 1 .* but row 0 has one of 2"),
         ([[1.0], [2.0], []], r"row 2 of .* a list of 0 .* but row 0 has one of 1"),
         ([[1.0], [2.0], None], r"row 2 of .* is empty in column 'x'"),
-        ([[1.0, 2.0], [2.0, 3.0], [1.0, None]], r"row 2 of .* has an empty value in its list .* at place 1"),
+        ([[1.0, 2.0], [2.0, 3.0], [1.0, None]], r"row 2 of .* has an empty value in its list .* at position 1"),
         ([1.0, None], r"row 1 of .* is empty in column 'x'"),
         (["a", "b"], "its columns must be numbers"),
     ],
@@ -213,7 +213,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 def test_parquet_that_is_no_matrix_is_refused(
     column: Any, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_rows, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(row_files, "PARQUET_BLOCK_ROWS", 2)
     parquet.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
     with pytest.raises(DataError, match=sentence):
         list(open_rows(tmp_path / "x.parquet", "features").blocks())
@@ -227,7 +227,7 @@ def test_lists_of_any_kind_are_rows(kind: pa.DataType, tmp_path: Path) -> None:
 
 
 def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parquet_rows, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(row_files, "BLOCK_BYTES", 64)
     parquet.write_table(pa.table({"x": np.zeros((N, 8), np.float32).tolist()}), tmp_path / "x.parquet")
     rows = open_rows(tmp_path / "x.parquet", "features")
     assert rows.dtype == np.float64, "as Python's floats are stored"
@@ -236,7 +236,7 @@ def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkey
 
 def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:
     path = npy(tmp_path, "features", np.zeros((N, 1)))
-    with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one a vertex"):
+    with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one per vertex"):
         Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)
 
 
@@ -263,7 +263,7 @@ def test_a_flipped_bit_in_labels_with_checksums_is_refused_and_nothing_is_writte
     content = bytearray(path.read_bytes())
     content[content.index(values[3500:3510].tobytes())] ^= 1
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"x\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+    with pytest.raises(DataError, match=r"x\.parquet.*CRC checksum.* Copy or write it again"):
         Graph.ingest(([0, 1], [1, 2]), tmp_path / "store", labels=path)
     assert [each.name for each in tmp_path.iterdir()] == ["x.parquet"]
 

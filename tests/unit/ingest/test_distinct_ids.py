@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.ingest.batches import Tokens
-from dorylus.ingest.distinct import DistinctIds
+from dorylus.ingest.numbering import DistinctIds
 
 
 @pytest.mark.parametrize("count", [0, 1, 1000, 100_000, 1_000_000])

@@ -3,18 +3,18 @@ import re
 import numpy as np
 import pytest
 
+import dorylus.ingest.budget as budget
+import dorylus.ingest.entry_point as entry_point
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
-from dorylus.ingest import budget as memory
-from dorylus.ingest import opening
-from dorylus.ingest.batches import Held
+from dorylus.ingest.batches import ReaderMemory
 from dorylus.ingest.budget import MIB, IngestShares, check_runs, shares_of
-from dorylus.ingest.ids import Mapped
+from dorylus.ingest.numbering import MappedNumbers
 
 
 @pytest.fixture(autouse=True)
 def small_process(monkeypatch):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 40 * MIB)
+    monkeypatch.setattr(budget, "resident_bytes", lambda: 40 * MIB)
 
 
 def test_the_least_limit_that_is_named_is_enough_for_a_process_that_has_a_little_more():
@@ -46,7 +46,7 @@ def test_the_least_limit_that_is_named_is_enough():
 
 
 def test_what_is_held_to_read_edges_is_given_back_before_they_are_put_in_order():
-    held = Held(100 * MIB, "to unpack web.feather", "write it so")
+    held = ReaderMemory(100 * MIB, "to unpack web.feather", "write it so")
     assert shares_of(512 * MIB).spool - shares_of(512 * MIB, held=held).spool == 100 * MIB
     assert shares_of(512 * MIB, held=held, order_bytes=100 * MIB) == shares_of(512 * MIB, held=held)
     with pytest.raises(
@@ -77,7 +77,7 @@ def test_edges_that_make_as_many_runs_as_can_be_merged_pass():
 
 def test_what_the_process_has_is_known(monkeypatch):
     monkeypatch.undo()
-    assert MIB < memory.resident_bytes() < 1 << 40
+    assert MIB < budget.resident_bytes() < 1 << 40
 
 
 def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
@@ -92,7 +92,7 @@ def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
 @pytest.mark.parametrize("kind", ["numbers", "names", "listed"])
 def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, monkeypatch, tmp_path):
     """Ids have so small a part here that few fill it."""
-    for module in (memory, opening):
+    for module in (budget, entry_point):
         monkeypatch.setattr(module, "IDS_SHARE", 2000)
     ids = np.random.default_rng(0).permutation(200_000)[:90_000] * 1_000_003
     text = "{0}\t{1}\n" if kind != "names" else "vertex-{0}\tvertex-{1}\n"
@@ -111,12 +111,12 @@ def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, mo
 
 def test_the_least_limit_says_how_many_ids_it_has_room_for():
     with pytest.raises(ConfigError, match=r"give at least 272 MiB, which has room for 4,[\d,]+ different ids\.$"):
-        shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=Mapped.bytes_for)
+        shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=MappedNumbers.bytes_for)
     room = int(re.findall(r"room for ([\d,]+)", refusal_of(200 * MIB))[0].replace(",", ""))
-    assert Mapped.bytes_for(room) <= 272 * MIB // 4 < Mapped.bytes_for(room + 1)
+    assert MappedNumbers.bytes_for(room) <= 272 * MIB // 4 < MappedNumbers.bytes_for(room + 1)
 
 
 def refusal_of(memory_bytes: int) -> str:
     with pytest.raises(ConfigError) as refused:
-        shares_of(memory_bytes, ids_bytes=memory_bytes // 4, ids_for=Mapped.bytes_for)
+        shares_of(memory_bytes, ids_bytes=memory_bytes // 4, ids_for=MappedNumbers.bytes_for)
     return str(refused.value)

@@ -10,19 +10,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import dorylus.ingest.budget as budget
+import dorylus.ingest.pipeline as pipeline
 from dorylus.backends import native
 from dorylus.errors import ConfigError, DataError, GraphError
 from dorylus.graph import Graph
 from dorylus.graph.store import open_ids, open_out_edges
-from dorylus.ingest import budget, pipeline
-from dorylus.ingest import budget as memory
-from dorylus.ingest import budget as space
 from dorylus.ingest.batches import EdgeBatch, Tokens
-from dorylus.ingest.ids import Dense
-from dorylus.ingest.opening import ArrayEdges, ingest_edges
+from dorylus.ingest.entry_point import ArrayEdges, ingest_edges
+from dorylus.ingest.numbering import DenseIds
 from dorylus.ingest.pipeline import ingest
-from dorylus.ingest.progress import IngestProgress
 from dorylus.ingest.settings import IngestSettings
+from dorylus.progress import StageProgress
 
 EDGES = ([0, 3, 3, 1, 2, 0], [1, 1, 1, 3, 2, 1])
 
@@ -30,7 +29,7 @@ EDGES = ([0, 3, 3, 1, 2, 0], [1, 1, 1, 3, 2, 1])
 @pytest.fixture
 def many_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory for runs of 1,536 edges and blocks of 100: what is true of them is true of billions."""
-    small = memory.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
+    small = budget.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: small)
     monkeypatch.setattr(pipeline, "BLOCK_EDGES", 100)
 
@@ -161,7 +160,7 @@ def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
 
 
 def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
+    monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
     sentence = r"needs 128\.1 KiB of space for the store, which will have 56 B, .* but 50 B are free\. Make room"
     with pytest.raises(DataError, match=sentence):
         Graph.ingest(EDGES, tmp_path / "store")
@@ -180,9 +179,9 @@ def test_a_disk_that_fills_up_is_told_and_leaves_nothing(tmp_path: Path, monkeyp
 
 @pytest.mark.usefixtures("many_runs")
 def test_every_stage_tells_how_far_it_is_and_ends_at_its_total(tmp_path: Path) -> None:
-    told: list[IngestProgress] = []
+    told: list[StageProgress] = []
     source = ArrayEdges(*np.random.default_rng(0).integers(0, 50, (2, 3000)), batch=1000)
-    made = ingest(source, Dense(), tmp_path / "store", IngestSettings(undirected=False), told.append)
+    made = ingest(source, DenseIds(), tmp_path / "store", IngestSettings(undirected=False), told.append)
     stages = ["reading edges", "writing in-edges", "writing out-edges"]
     assert list(dict.fromkeys(each.stage for each in told)) == stages
     for stage in stages:
@@ -228,7 +227,7 @@ def test_texts_that_were_ids_are_kept(tmp_path: Path) -> None:
 
 
 def test_ids_for_other_vertices_than_there_are_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"name 4 vertices, but the graph is to have 9: give a file"):
+    with pytest.raises(DataError, match=r"name 4 vertices, but the graph has 9: give a file"):
         ingest(ArrayEdges(*EDGES), Named(np.arange(4)), tmp_path / "store", IngestSettings(num_vertices=9))
 
 
@@ -245,9 +244,9 @@ def test_weights_of_some_edges_only_are_refused(tmp_path: Path) -> None:
 
 
 def test_too_many_runs_to_merge_are_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = memory.IngestShares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
+    few = budget.IngestShares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: few)
-    told: list[IngestProgress] = []
+    told: list[StageProgress] = []
     ends = np.zeros(2000, np.int64)
     with pytest.raises(ConfigError, match=r"makes 3 sorted runs, but 2 can be merged: give at least 2049 MiB"):
         Graph.ingest((ends, ends), tmp_path / "store", tell=told.append)

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import dorylus.ingest.budget as budget
 from dorylus.errors import DataError
-from dorylus.ingest import budget
-from dorylus.ingest import budget as space
 from dorylus.ingest.budget import EdgeCounts, Space, check_space
-from dorylus.ingest.opening import ingest_edges
+from dorylus.ingest.entry_point import ingest_edges
 
 E, N = 1000, 100
 OFFSETS = 8 * (N + 1)
@@ -46,8 +45,8 @@ def test_reordering_keeps_the_edges_as_read_while_they_are_sorted() -> None:
 
 def test_less_than_that_is_refused_with_folder_and_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = Space.of(EdgeCounts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
-    free = 16_000 + OFFSETS + space._WHOLE_BLOCKS - 1
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": free}))
+    free = 16_000 + OFFSETS + budget._WHOLE_BLOCKS - 1
+    monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": free}))
     sentence = rf"{tmp_path} needs 144\.4 KiB of space for the store, .* 8\.6 KiB, .* but 144\.4 KiB are free\. Make"
     with pytest.raises(DataError, match=sentence):
         check_space(tmp_path / "draft", made)
@@ -56,7 +55,7 @@ def test_less_than_that_is_refused_with_folder_and_numbers(monkeypatch: pytest.M
 
 def test_what_is_taken_already_is_not_called_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = Space.of(EdgeCounts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: type("", (), {"free": 10_240}))
+    monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": 10_240}))
     with pytest.raises(DataError, match=r"but 15\.6 KiB of it are taken and 10\.0 KiB are free\. Make"):
         check_space(tmp_path / "draft", made, already=16_000)
 

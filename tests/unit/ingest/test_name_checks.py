@@ -9,11 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from pyarrow import parquet
 
+import dorylus.ingest.batches as batches
 from dorylus.errors import DataError
 from dorylus.graph import Graph
-from dorylus.ingest import ids as name_checks
-from dorylus.ingest.batches import Tokens
-from dorylus.ingest.ids import first_bad, refusal
+from dorylus.ingest.batches import Tokens, first_invalid_name, invalid_name_error
 
 
 def tokens(names: list[bytes]) -> Tokens:
@@ -36,16 +35,18 @@ def is_text(name: bytes) -> bool:
 def test_the_first_name_that_is_no_text_is_the_one_a_loop_finds(
     monkeypatch: pytest.MonkeyPatch, names: list[bytes], piece: int
 ) -> None:
-    monkeypatch.setattr(name_checks, "PIECE_BYTES", piece)
-    assert first_bad(tokens(names)) == next((place for place, name in enumerate(names) if not is_text(name)), None)
+    monkeypatch.setattr(batches, "PIECE_BYTES", piece)
+    assert first_invalid_name(tokens(names)) == next(
+        (place for place, name in enumerate(names) if not is_text(name)), None
+    )
 
 
 def test_two_names_that_break_a_character_between_them_are_refused() -> None:
-    assert first_bad(tokens([b"a", b"\xc3", b"\xa9"])) == 1
+    assert first_invalid_name(tokens([b"a", b"\xc3", b"\xa9"])) == 1
 
 
 def test_a_long_name_is_shown_in_part() -> None:
-    told = str(refusal(tokens([b"a", b"x" * 1000 + b"\0"]), 1, "a.txt, line 7"))
+    told = str(invalid_name_error(tokens([b"a", b"x" * 1000 + b"\0"]), 1, "a.txt, line 7"))
     assert told.startswith(f"a.txt, line 7: the name b'{'x' * 60}'... has a NUL byte. Names are texts: write")
 
 

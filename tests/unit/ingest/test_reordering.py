@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+import dorylus.ingest.budget as budget
+import dorylus.ingest.pipeline as pipeline
+import dorylus.ingest.reordering as reordering
 from dorylus.errors import ConfigError, GraphError
-from dorylus.graph import Graph, order
+from dorylus.graph import Graph, vertex_order
 from dorylus.graph.store import open_ids, open_out_edges
-from dorylus.ingest import budget, pipeline, vertex_order
-from dorylus.ingest import budget as memory
 from dorylus.ingest.batches import Tokens
-from dorylus.ingest.progress import silent
-from dorylus.ingest.scratch import PairSpool
-from dorylus.ingest.vertex_order import Reordered, degree_order
+from dorylus.ingest.reordering import Reordered, degree_order
+from dorylus.ingest.scratch import EdgeScratch
+from dorylus.progress import silent
 
 N = 60
 TEMPORARY = Path(tempfile.gettempdir())
@@ -27,11 +28,11 @@ TEMPORARY = Path(tempfile.gettempdir())
 @pytest.fixture
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions of a few rows, runs of 1,536 edges: what is true of them is true of billions."""
-    small = memory.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
+    small = budget.IngestShares(spool=3 * 12288, merge=1 << 20, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: small)
     monkeypatch.setattr(pipeline, "BLOCK_EDGES", 100)
     monkeypatch.setattr(pipeline, "Reordered", lambda old, _, folder: Reordered(old, 300, folder))
-    monkeypatch.setattr(vertex_order, "STEP", 3)
+    monkeypatch.setattr(reordering, "STEP", 3)
 
 
 def skewed(count: int = 5000) -> Any:
@@ -65,7 +66,7 @@ def test_edges_are_those_of_the_graph_in_memory_under_new_numbers(
     assert np.array_equal(stored.indices, wanted.indices)
     assert not weighted or np.array_equal(stored.edge_weight, wanted.edge_weight)
     if not undirected:
-        assert np.array_equal(ids, order(built, "degree")), "one name stands for one order"
+        assert np.array_equal(ids, vertex_order(built, "degree")), "one name stands for one order"
         out = open_out_edges(tmp_path / "store")
         assert out is not None
         assert np.array_equal(np.diff(out.indptr), np.bincount(stored.indices, minlength=N + 3))
@@ -75,7 +76,7 @@ def test_edges_are_those_of_the_graph_in_memory_under_new_numbers(
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=40), st.booleans())
 def test_most_ends_come_first_and_ties_by_old_number(pairs: list[tuple[int, int]], loops: bool) -> None:
-    with PairSpool(TEMPORARY, weighted=False) as spool:
+    with EdgeScratch(TEMPORARY, weighted=False) as spool:
         for part in (pairs[:7], pairs[7:]):
             ends = np.array(part, np.int32).reshape(-1, 2)
             spool.add(ends[:, 0], ends[:, 1])

@@ -8,15 +8,14 @@ import pytest
 from edge_batches import Listed, batch_of
 from hypothesis import given
 
+import dorylus.ingest.scratch as scratch
 from dorylus.errors import DataError
-from dorylus.ingest import scratch as scratch_file
-from dorylus.ingest import scratch as token_spool
 from dorylus.ingest.batches import Tokens
-from dorylus.ingest.ids import Dense, Mapped, MappedTokens, make_numbering
-from dorylus.ingest.scratch import TokenSpool
+from dorylus.ingest.numbering import DenseIds, MappedNames, MappedNumbers, make_numbering
+from dorylus.ingest.scratch import NameScratch
 
 
-def names_of(numbering: MappedTokens) -> list[str]:
+def names_of(numbering: MappedNames) -> list[str]:
     return [name for block in numbering.original() for name in block.to_list()]
 
 
@@ -25,7 +24,7 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 @given(st.lists(st.tuples(words, words), max_size=40), st.integers(1, 15))
 def test_names_do_not_depend_on_how_the_input_is_cut(edges: list[tuple[str, str]], size: int) -> None:
-    numbering = MappedTokens()
+    numbering = MappedNames()
     parts = [edges[begin : begin + size] for begin in range(0, len(edges), size)]
     numbers = [tuple(pair) for part in parts for pair in zip(*numbering.ends(batch_of(part)), strict=True)]
     order = list(dict.fromkeys(end for edge in edges for end in edge))
@@ -36,36 +35,36 @@ def test_names_do_not_depend_on_how_the_input_is_cut(edges: list[tuple[str, str]
 
 
 def test_listed_names_come_first_and_a_fixed_list_refuses_others() -> None:
-    open_list = MappedTokens(vertices=Listed(["c", "a"], ["b"]))
+    open_list = MappedNames(vertices=Listed(["c", "a"], ["b"]))
     assert open_list.ends(batch_of([("a", "z")]))[1].tolist() == [3]
     assert names_of(open_list) == ["c", "a", "b", "z"]
-    fixed = MappedTokens(vertices=Listed(["c", "a"]), fixed=True)
+    fixed = MappedNames(vertices=Listed(["c", "a"]), fixed=True)
     assert fixed.ends(batch_of([("a", "c")]))[0].tolist() == [1]
     with pytest.raises(DataError, match=r"edge 'z' -> 'c' \(number 0\) has the end 'z', which is not among the 2 "):
         fixed.ends(batch_of([("z", "c")]))
     with pytest.raises(DataError, match="names 'a' twice, again at number 2"):
-        MappedTokens(vertices=Listed(["a", "b", "a"]))
+        MappedNames(vertices=Listed(["a", "b", "a"]))
 
 
 def test_a_table_of_names_keeps_its_memory() -> None:
-    numbering = MappedTokens(memory_bytes=MappedTokens.bytes_for(1000))
+    numbering = MappedNames(memory_bytes=MappedNames.bytes_for(1000))
     with pytest.raises(DataError, match=r"but [\d,]+ bytes may be used for them"):
         numbering.ends(batch_of([(f"a{i}", f"b{i}") for i in range(100_000)]))
 
 
 def test_numbers_are_refused_where_names_are_wanted() -> None:
-    with pytest.raises(DataError, match="have numbers for ends"):
-        MappedTokens().ends(batch_of([(0, 1)]))
+    with pytest.raises(DataError, match="ends of edges are numbers"):
+        MappedNames().ends(batch_of([(0, 1)]))
 
 
 @pytest.mark.parametrize(("block_names", "block_bytes"), [(1, 100), (3, 8), (1000, 5), (1000, 1000)])
 def test_a_spool_gives_names_back_in_blocks(
     block_names: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(token_spool, "BLOCK_NAMES", block_names)
-    monkeypatch.setattr(token_spool, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(scratch_file, "SYNC_BYTES", 1)
-    spool = TokenSpool(tmp_path)
+    monkeypatch.setattr(scratch, "BLOCK_NAMES", block_names)
+    monkeypatch.setattr(scratch, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(scratch, "SYNC_BYTES", 1)
+    spool = NameScratch(tmp_path)
     names = ["a", "", "bcd", "a name of more than eight bytes", "é", "e"]
     spool.append(Tokens.of(names[:2]))
     assert [name for block in spool.blocks() for name in block.to_list()] == names[:2]
@@ -81,7 +80,7 @@ def test_a_spool_gives_names_back_in_blocks(
 
 def test_a_spool_leaves_no_file_behind(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    spool = TokenSpool(tmp_path)
+    spool = NameScratch(tmp_path)
     spool.append(Tokens.of(["x"] * 10))
     assert list(tmp_path.iterdir()) == []
     spool.close()
@@ -93,7 +92,7 @@ def test_a_disk_without_room_is_the_systems_own_error(monkeypatch: pytest.Monkey
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    spool = TokenSpool(tmp_path)
+    spool = NameScratch(tmp_path)
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(OSError, match="No space left") as caught:
         spool.append(Tokens.of(["x" * (1 << 20)]))
@@ -108,11 +107,11 @@ def test_tokens_are_a_list_of_names() -> None:
 
 
 def test_the_numbering_follows_from_what_is_asked_and_what_is_found() -> None:
-    assert isinstance(make_numbering(), Dense)
+    assert isinstance(make_numbering(), DenseIds)
     assert make_numbering("dense", num_vertices=7).num_vertices == 7
-    assert isinstance(make_numbering("map"), Mapped)
-    assert isinstance(make_numbering("auto", vertices=Listed([5])), Mapped)
-    assert isinstance(make_numbering("auto", strings=True), MappedTokens)
-    assert isinstance(make_numbering("map", strings=True), MappedTokens)
-    with pytest.raises(DataError, match="ids='dense' says they have them"):
+    assert isinstance(make_numbering("map"), MappedNumbers)
+    assert isinstance(make_numbering("auto", vertices=Listed([5])), MappedNumbers)
+    assert isinstance(make_numbering("auto", strings=True), MappedNames)
+    assert isinstance(make_numbering("map", strings=True), MappedNames)
+    with pytest.raises(DataError, match="ids='dense' they are numbers already"):
         make_numbering("dense", vertices=Listed([5]))

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import dorylus.ingest.budget as budget
+import dorylus.ingest.readers.input_file as input_file
+import dorylus.ingest.row_files as row_files
 from dorylus.errors import ConfigError
 from dorylus.graph import Graph
-from dorylus.ingest import budget as memory
-from dorylus.ingest import parquet_rows
-from dorylus.ingest.parquet_rows import ParquetRows
-from dorylus.ingest.readers import edge_file as uncached_file
-from dorylus.ingest.readers.edge_file import UncachedFile
+from dorylus.ingest.readers.input_file import UncachedFile
+from dorylus.ingest.row_files import ParquetRows
 
 
 def test_a_file_is_read_from_any_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uncached_file, "PIECE_BYTES", 3)
+    monkeypatch.setattr(input_file, "PIECE_BYTES", 3)
     (tmp_path / "x").write_bytes(bytes(range(20)))
     file = UncachedFile(tmp_path / "x")
     assert (file.read(7), file.tell()) == (bytes(range(7)), 7)
@@ -33,7 +33,7 @@ def test_a_file_is_read_from_any_place(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_would_pass_the_limit_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uncached_file, "resident_bytes", lambda: 1000)
+    monkeypatch.setattr(input_file, "resident_bytes", lambda: 1000)
     (tmp_path / "x").write_bytes(bytes(200))
     file = UncachedFile(tmp_path / "x", limit=1200)
     file.read(100)
@@ -53,7 +53,7 @@ def test_a_first_row_whose_pages_pass_the_limit_of_an_ingest_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = wide(tmp_path)
-    monkeypatch.setattr(uncached_file, "resident_bytes", lambda: (300 << 20) - 1000)
+    monkeypatch.setattr(input_file, "resident_bytes", lambda: (300 << 20) - 1000)
     with pytest.raises(ConfigError, match=r"first row of .*wide\.parquet takes"):
         Graph.ingest(([0, 1], [1, 2]), tmp_path / "store", features=path, memory="300MiB")
     assert not (tmp_path / "store").exists()
@@ -63,7 +63,7 @@ def test_pages_that_are_held_while_rows_are_read_count_as_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, base = wide(tmp_path), 100 << 20
-    for module in (memory, parquet_rows, uncached_file):
+    for module in (budget, row_files, input_file):
         monkeypatch.setattr(module, "resident_bytes", lambda: base)
     page_bytes = 8 * 4000
     assert ParquetRows(path, "features", 2 * base).resident_bytes - base > 4 * page_bytes

@@ -27,7 +27,9 @@ def ingested(edges: str, **asked: Any) -> Graph:
 @pytest.mark.parametrize(("edges", "ids"), [(NAMES, "auto"), (NUMBERS, "map"), (NUMBERS, "strings")])
 @pytest.mark.parametrize("rows", [{"features": "x.npy"}, {"labels": [0, 1, 0]}, {"labels": [0, 1, 0], "train": [2]}])
 def test_rows_of_ids_that_are_numbered_as_they_come_need_a_list(edges: str, ids: str, rows: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=rf"are given \({', '.join(rows)}\).* Say whose each row is by vertices="):
+    with pytest.raises(
+        ConfigError, match=rf"are given \({', '.join(rows)}\).* Say which vertex each row belongs to by vertices="
+    ):
         ingested(edges, ids=ids, **rows)
     assert not Path("store").exists()
     assert ingested(edges, ids=ids).num_vertices == 3, "without rows no list is needed"
@@ -60,7 +62,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "few rows": (
         "0 1\n1 7\n",
         {"features": "x.npy"},
-        r"edge 1 -> 7 .* names vertex 7, but x\.npy has 3 rows, one a vert",
+        r"edge 1 -> 7 .* names vertex 7, but x\.npy has 3 rows, one per vert",
     ),
     "rows and a number": ("0 1\n", {"features": "x.npy", "num_vertices": 9}, r"num_vertices=9, but x\.npy has 3 rows"),
     "ids too many": (
@@ -82,7 +84,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "a list of numbers": (NAMES, {"vertices": "numbers.npy"}, r"numbers\.npy lists numbers, but .* are names"),
     "a list of fractions": (NUMBERS, {"vertices": "x.npy"}, r"x\.npy: .* float64\. Ids of vertices are whole numbers"),
-    "a bad line in the list": (NUMBERS, {"vertices": "mixed.txt"}, r"line 3: 'x' is no id in a list of numbers"),
+    "a bad line in the list": (NUMBERS, {"vertices": "mixed.txt"}, r"line 3: 'x' is not an id in a list of numbers"),
     "a repeated name": (
         NAMES,
         {"vertices": "twice.txt"},
@@ -92,7 +94,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "a list and rows": (
         NUMBERS,
         {"vertices": "numbers.npy", "features": "x.npy"},
-        r"list of vertices has 2 ids, but x\.npy has 3 rows, one a vertex\. Give an id for every row",
+        r"list of vertices has 2 ids, but x\.npy has 3 rows, one per vertex\. Give an id for every row",
     ),
     "a list and a number": (
         NUMBERS,

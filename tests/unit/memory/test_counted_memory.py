@@ -54,8 +54,8 @@ LABELS = {"all": 1.0, "most": 0.6, "few": 0.02}
 class Counting(BoundedArena):
     """Notes the most that its blocks took at once, those in use and all of them."""
 
-    def __init__(self, room):
-        super().__init__(room)
+    def __init__(self, backend, room):
+        super().__init__(backend, room)
         self.room, self.in_use, self.together = room, 0, 0
 
     def take(self, size, share=1.0):
@@ -70,8 +70,8 @@ class Counting(BoundedArena):
 def arenas(monkeypatch):
     made = []
 
-    def make(room):
-        made.append(Counting(room))
+    def make(backend, room):
+        made.append(Counting(backend, room))
         return made[-1]
 
     monkeypatch.setattr(site, "BoundedArena", make)

@@ -1,4 +1,4 @@
-"""How a limit is kept: the cheapest way that fits, or a refusal with the cure."""
+"""How a limit is kept: the cheapest layout that fits, or a refusal with the cure."""
 
 import re
 from collections import namedtuple
@@ -10,7 +10,7 @@ from dorylus import process_memory
 from dorylus.errors import ConfigError
 from dorylus.memory import limit as limits_module
 from dorylus.memory import scratch
-from dorylus.memory.limit import HOLDINGS
+from dorylus.memory.limit import SPILL_POLICIES
 from dorylus.saga import Savings, lower
 from dorylus.training import assembly as planning
 
@@ -39,7 +39,7 @@ def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
 def test_the_widest_model_is_planned_in_few_tries():
     program = dorylus.gcn(hidden=1 << 24).build(4, 2, seed=0)
     plan = lower(program, sparse_features=False, training=False, savings=Savings())
-    assert len(limits_module._tries(plan)) < 40
+    assert len(limits_module._spill_choices(plan)) < 40
 
 
 def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
@@ -50,21 +50,21 @@ def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
 
 def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
     found = [planned(wide, kib).chosen for kib in range(80 * KIB, 4 * KIB, -1024)]
-    holdings = [way.limited.holding for way in found if way is not None and way.limited is not None]
-    ranks = [HOLDINGS.index(holding) for holding in holdings]
+    policies = [each.limited.policy for each in found if each is not None and each.limited is not None]
+    ranks = [SPILL_POLICIES.index(policy) for policy in policies]
     assert ranks == sorted(ranks)
     assert len(set(ranks)) > 1
-    assert any(way.training.parts for way in found if way is not None), "no limit was so small that gathers are cut"
+    assert any(each.training.parts for each in found if each is not None), "no limit was so small that gathers are cut"
 
 
 def test_plans_for_training_and_evaluation_are_cut_alike(wide):
     for kib in range(32 * KIB, 80 * KIB, 8192):
-        way = planned(wide, kib).shown
-        assert bool(way.training.parts) == bool(way.evaluation.parts)
+        each = planned(wide, kib).reported
+        assert bool(each.training.parts) == bool(each.evaluation.parts)
 
 
 def test_intervals_that_were_asked_for_are_kept(wide):
-    assert planned(wide, 64 * KIB, intervals=7).shown.intervals == 7
+    assert planned(wide, 64 * KIB, intervals=7).reported.intervals == 7
 
 
 def test_without_a_limit_the_limit_is_what_the_machine_has(wide, monkeypatch):

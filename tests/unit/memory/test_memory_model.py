@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.memory.layout import MemoryLayout, Shape
-from dorylus.memory.limit import HOLDINGS
+from dorylus.memory.layout import GraphSizes, MemoryLayout
+from dorylus.memory.limit import SPILL_POLICIES
 from dorylus.memory.model import in_files, in_memory
 from dorylus.paging.io_threads import WRITES
 from dorylus.paging.reserved_memory import PAGE
@@ -16,8 +16,10 @@ from dorylus.saga import Savings, lower
 from dorylus.saga.columns import in_blocks
 from dorylus.servers.graph.paged import AHEAD, SpillPolicy
 
-SHAPE = Shape(vertices=1000, edges=5000, features=48, label_columns=1, directed=False, weighted=False, self_loops=True)
-WAY = MemoryLayout(holding=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
+SIZES = GraphSizes(
+    vertices=1000, edges=5000, features=48, label_columns=1, directed=False, weighted=False, self_loops=True
+)
+LAYOUT = MemoryLayout(spill=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
 NOTHING = SpillPolicy(rows=False, gathered=False, published=False)
 EDGES = 4 * 6000  # with a self loop a vertex
 VERTICES = 1000 * (4 + 8 + 8 + 1 + 4 + 4 + 4)  # order, offsets, offsets with loops, loops, scale, label, mask
@@ -38,7 +40,7 @@ def no_arenas(monkeypatch):
 
 
 def test_everything_in_files_as_counted_by_hand():
-    found = in_files(SHAPE, *plans(), WAY)
+    found = in_files(SIZES, *plans(), LAYOUT)
     # Gathered features, hidden rows and what the second layer gathers wait for a later phase; so do the features with
     # dropout, and the cotangent that is gathered back.
     kept = {"features": FEATURES, "activations": FEATURES + HIDDEN + CLASSES, "gradients": CLASSES, "edges": EDGES}
@@ -57,13 +59,13 @@ def test_everything_in_files_as_counted_by_hand():
 
 
 def test_intervals_of_many_rows_meet_in_pages_of_edges_alone():
-    found = in_files(replace(SHAPE, vertices=100_000, edges=500_000), *plans(), WAY)
+    found = in_files(replace(SIZES, vertices=100_000, edges=500_000), *plans(), LAYOUT)
     moving = 10 * (2 * (FEATURES + HIDDEN + CLASSES) + WRITES * FEATURES + (2 + AHEAD) * EDGES)
     assert found.resident["on the way"] == moving + 9 * PAGE + found.on_disk.total() // PAGE * 8
 
 
 def test_only_the_graph_in_files_as_counted_by_hand():
-    found = in_files(SHAPE, *plans(), replace(WAY, holding=NOTHING))
+    found = in_files(SIZES, *plans(), replace(LAYOUT, spill=NOTHING))
     assert found.read == FEATURES + 3 * EDGES
     assert found.written == 0
     # At the worst: features with dropout, what is gathered of them, hidden rows, and what is made of those.
@@ -75,7 +77,7 @@ def test_only_the_graph_in_files_as_counted_by_hand():
 
 def test_everything_in_memory_as_counted_by_hand():
     recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
-    found = in_memory(SHAPE, *plans(recipe), WAY, mapped=False)
+    found = in_memory(SIZES, *plans(recipe), LAYOUT, mapped=False)
     assert (found.read, found.written, found.on_disk.total()) == (0, 0, 0)
     assert +found.resident == Counter(
         {
@@ -91,74 +93,77 @@ def test_everything_in_memory_as_counted_by_hand():
 
 
 def test_a_mapped_graph_is_read_into_memory_too():
-    shape, both = replace(SHAPE, self_loops=False), plans(dorylus.sage(hidden=32))
-    plain, mapped = (in_memory(shape, *both, WAY, mapped=each) for each in (False, True))
+    sizes, both = replace(SIZES, self_loops=False), plans(dorylus.sage(hidden=32))
+    plain, mapped = (in_memory(sizes, *both, LAYOUT, mapped=each) for each in (False, True))
     assert mapped.peak - plain.peak == 4 * 5000 + FEATURES
 
 
 def test_of_a_mapped_graph_edges_that_are_copied_are_let_go_of():
-    plain, mapped = (in_memory(SHAPE, *plans(), WAY, mapped=each) for each in (False, True))
+    plain, mapped = (in_memory(SIZES, *plans(), LAYOUT, mapped=each) for each in (False, True))
     assert mapped.peak - plain.peak == FEATURES
     assert plain.resident["edges"] == EDGES
 
 
 def test_of_a_mapped_graph_the_kernel_can_drop_what_is_read_in_order():
-    unlooped = replace(SHAPE, self_loops=False)
-    gathered = in_memory(unlooped, *plans(dorylus.sage(hidden=32, dropout=0.5)), WAY, mapped=True)
+    unlooped = replace(SIZES, self_loops=False)
+    gathered = in_memory(unlooped, *plans(dorylus.sage(hidden=32, dropout=0.5)), LAYOUT, mapped=True)
     assert gathered.droppable == 4 * 5000  # rows of the features are gathered from in any order
-    transformed = in_memory(SHAPE, *plans(dorylus.gat(hidden=4, heads=4)), WAY, mapped=True)
+    transformed = in_memory(SIZES, *plans(dorylus.gat(hidden=4, heads=4)), LAYOUT, mapped=True)
     assert transformed.droppable == FEATURES
-    assert in_memory(SHAPE, *plans(), WAY, mapped=False).droppable == 0
+    assert in_memory(SIZES, *plans(), LAYOUT, mapped=False).droppable == 0
 
 
 def test_features_that_are_stored_sparse_take_what_they_are():
-    sparse = replace(SHAPE, sparse_bytes=777)
-    plain = in_memory(sparse, *plans(), WAY, mapped=False)
-    assert in_memory(sparse, *plans(), WAY, mapped=True).peak - plain.peak == 777
+    sparse = replace(SIZES, sparse_bytes=777)
+    plain = in_memory(sparse, *plans(), LAYOUT, mapped=False)
+    assert in_memory(sparse, *plans(), LAYOUT, mapped=True).peak - plain.peak == 777
 
 
 def test_rows_in_an_order_of_their_own_are_a_copy_of_features_and_edges():
-    shape, both = replace(SHAPE, self_loops=False), plans(dorylus.sage(hidden=32, dropout=0.5))
-    plain, ordered = (in_memory(shape, *both, replace(WAY, reordered=each), mapped=False) for each in (False, True))
+    sizes, both = replace(SIZES, self_loops=False), plans(dorylus.sage(hidden=32, dropout=0.5))
+    plain, ordered = (in_memory(sizes, *both, replace(LAYOUT, reordered=each), mapped=False) for each in (False, True))
     assert ordered.resident["features"] - plain.resident["features"] == FEATURES
     assert ordered.resident["edges"] - plain.resident["edges"] == 4 * 5000
     assert ordered.resident["vertices"] - plain.resident["vertices"] == 8 * 1000  # offsets of these edges
-    mapped = in_memory(shape, *both, replace(WAY, reordered=True), mapped=True)
+    mapped = in_memory(sizes, *both, replace(LAYOUT, reordered=True), mapped=True)
     assert mapped.peak == ordered.peak  # the graph's own are let go of
 
 
 def test_a_level_that_leaves_rows_out_has_edges_of_its_own_for_its_gradient():
-    whole = replace(WAY, reordered=True)
+    whole = replace(LAYOUT, reordered=True)
     pruned = replace(whole, rows=(1000, 1000, 300), edges_into=(5000, 5000, 1700))
-    found = [in_memory(SHAPE, *plans(), way, mapped=False).resident["edges"] for way in (whole, pruned)]
+    found = [in_memory(SIZES, *plans(), way, mapped=False).resident["edges"] for way in (whole, pruned)]
     assert found == [EDGES, EDGES + 4 * (1700 + 1000)]
 
 
 def test_rows_that_training_does_not_need_take_nothing():
     recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
-    everything = in_memory(SHAPE, *plans(recipe), WAY, mapped=False)
-    assert in_memory(SHAPE, *plans(recipe), replace(WAY, rows=(1000,) * 3), mapped=False).peak == everything.peak
-    less = in_memory(SHAPE, *plans(recipe), replace(WAY, rows=(100, 10, 1)), mapped=False)
-    evaluated = in_memory(SHAPE, None, plans(recipe)[1], WAY, mapped=False)
+    everything = in_memory(SIZES, *plans(recipe), LAYOUT, mapped=False)
+    assert in_memory(SIZES, *plans(recipe), replace(LAYOUT, rows=(1000,) * 3), mapped=False).peak == everything.peak
+    less = in_memory(SIZES, *plans(recipe), replace(LAYOUT, rows=(100, 10, 1)), mapped=False)
+    evaluated = in_memory(SIZES, None, plans(recipe)[1], LAYOUT, mapped=False)
     assert evaluated.peak <= less.peak < everything.peak
 
 
 def test_what_is_not_kept_for_the_backward_pass_is_not_counted():
-    kept, not_kept = (in_memory(SHAPE, *plans(), replace(WAY, kept=each), mapped=False) for each in (True, False))
+    kept, not_kept = (in_memory(SIZES, *plans(), replace(LAYOUT, kept=each), mapped=False) for each in (True, False))
     assert kept.resident["activations"] - not_kept.resident["activations"] == KEPT
 
 
 def test_what_a_graph_without_a_store_has_in_memory_is_not_read_from_files():
-    stored = in_files(SHAPE, *plans(), WAY)
-    here = in_files(replace(SHAPE, edges_in_files=False, features_in_files=False), *plans(), WAY)
+    stored = in_files(SIZES, *plans(), LAYOUT)
+    here = in_files(replace(SIZES, edges_in_files=False, features_in_files=False), *plans(), LAYOUT)
     assert stored.read - here.read == FEATURES  # edges with self loops are scratch in any case
-    unlooped = replace(SHAPE, self_loops=False)
-    stored, here = in_files(unlooped, *plans(), WAY), in_files(replace(unlooped, edges_in_files=False), *plans(), WAY)
+    unlooped = replace(SIZES, self_loops=False)
+    stored, here = (
+        in_files(unlooped, *plans(), LAYOUT),
+        in_files(replace(unlooped, edges_in_files=False), *plans(), LAYOUT),
+    )
     assert stored.read - here.read == 3 * 4 * 5000
 
 
 def test_the_first_gather_is_a_file_that_is_there_for_good():
-    found = in_files(SHAPE, *plans(dorylus.gcn(hidden=32, dropout=0.0)), WAY)
+    found = in_files(SIZES, *plans(dorylus.gcn(hidden=32, dropout=0.0)), LAYOUT)
     assert found.on_disk["first gather"] == FEATURES
     assert found.on_disk["features"] == 0
     # It is read forward and backward. Without dropout no hidden rows are kept: backward makes them again.
@@ -167,16 +172,16 @@ def test_the_first_gather_is_a_file_that_is_there_for_good():
 
 
 def test_features_gathered_in_blocks_of_columns_are_held_in_blocks():
-    shape = replace(SHAPE, features=4800)
+    sizes = replace(SIZES, features=4800)
     program = dorylus.gcn(hidden=32, dropout=0.0).build(4800, 24)
     evaluation = lower(program, sparse_features=False, training=False, savings=Savings())
-    found = [in_files(shape, None, evaluation, replace(WAY, intervals=1000, static_blocks=n)) for n in (1, 4)]
+    found = [in_files(sizes, None, evaluation, replace(LAYOUT, intervals=1000, static_blocks=n)) for n in (1, 4)]
     assert [each.resident["features"] for each in found] == [4 * 4800 * 1000, 4 * 1200 * 1000]
 
 
 def test_gathers_in_blocks_of_columns_hold_less_and_read_edges_more_often():
     both = plans(dorylus.gcn(hidden=[96, 96], dropout=0.0))
-    whole, cut = (in_files(SHAPE, *(in_blocks(plan, blocks) for plan in both), WAY) for blocks in (1, 3))
+    whole, cut = (in_files(SIZES, *(in_blocks(plan, blocks) for plan in both), LAYOUT) for blocks in (1, 3))
     held = [max(each.resident["activations"], each.resident["gradients"]) for each in (whole, cut)]
     assert held == [4 * 96 * 1000, 4 * 32 * 1000]
     assert cut.read - whole.read >= 4 * EDGES  # two more gathers of the second layer, forward and backward
@@ -184,21 +189,21 @@ def test_gathers_in_blocks_of_columns_hold_less_and_read_edges_more_often():
 
 
 def test_half_precision_halves_what_is_gathered_from():
-    found = in_files(SHAPE, *plans(), replace(WAY, half=True))
+    found = in_files(SIZES, *plans(), replace(LAYOUT, half=True))
     assert found.resident["features"] == FEATURES // 2
     assert found.on_disk["gradients"] == CLASSES // 2
 
 
 def test_half_precision_halves_the_first_gather_in_its_file_and_on_its_way():
     recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
-    whole, half = (in_files(SHAPE, *plans(recipe), replace(WAY, half=each)) for each in (False, True))
+    whole, half = (in_files(SIZES, *plans(recipe), replace(LAYOUT, half=each)) for each in (False, True))
     assert (whole.on_disk["first gather"], half.on_disk["first gather"]) == (FEATURES, FEATURES // 2)
     # It is read forward and backward; the rows and the cotangent that are gathered are read once each.
     assert whole.read - half.read == (2 * FEATURES + CLASSES + CLASSES) // 2
 
 
 def test_float16_features_are_half_of_what_is_read_of_the_graph():
-    whole, half = (in_files(replace(SHAPE, feature_item=item), *plans(), WAY) for item in (4, 2))
+    whole, half = (in_files(replace(SIZES, feature_item=item), *plans(), LAYOUT) for item in (4, 2))
     assert whole.read - half.read == FEATURES // 2
     assert replace(half, read=whole.read) == whole  # rows at hand are float32, and so is what is made of them
 
@@ -213,14 +218,15 @@ def test_float16_features_are_half_of_what_is_read_of_the_graph():
     ids=["by dense tasks", "with dropout", "beside a gather"],
 )
 def test_so_they_are_where_they_are_read_forward_and_backward(recipe):
-    whole, half = (in_files(replace(SHAPE, feature_item=item), *plans(recipe), WAY) for item in (4, 2))
+    whole, half = (in_files(replace(SIZES, feature_item=item), *plans(recipe), LAYOUT) for item in (4, 2))
     assert whole.read - half.read == 2 * FEATURES // 2
     assert whole.on_disk["features"] == half.on_disk["features"] == 0  # but for the store's own
 
 
 def test_float16_features_in_memory_are_mapped_and_copied():
     whole, half = (
-        in_memory(replace(SHAPE, feature_item=item), *plans(), WAY, mapped=True).resident["features"] for item in (4, 2)
+        in_memory(replace(SIZES, feature_item=item), *plans(), LAYOUT, mapped=True).resident["features"]
+        for item in (4, 2)
     )
     assert half - whole == FEATURES // 2
 
@@ -231,10 +237,10 @@ def test_a_copy_of_the_features_that_is_gathered_in_every_epoch_lies_on_disk():
     made = [
         in_blocks(lower(program, sparse_features=False, training=False, savings=savings), blocks) for blocks in (1, 3)
     ]
-    assert in_files(SHAPE, None, made[0], WAY).on_disk["features"] == 0  # the store's own
-    assert in_files(replace(SHAPE, feature_item=2), None, made[0], WAY).on_disk["features"] == 0
-    assert in_files(SHAPE, None, made[0], replace(WAY, half=True)).on_disk["features"] == FEATURES // 2
-    assert in_files(SHAPE, None, made[1], WAY).on_disk["features"] == FEATURES
+    assert in_files(SIZES, None, made[0], LAYOUT).on_disk["features"] == 0  # the store's own
+    assert in_files(replace(SIZES, feature_item=2), None, made[0], LAYOUT).on_disk["features"] == 0
+    assert in_files(SIZES, None, made[0], replace(LAYOUT, half=True)).on_disk["features"] == FEATURES // 2
+    assert in_files(SIZES, None, made[1], LAYOUT).on_disk["features"] == FEATURES
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_a_copy_of_the_features_that_is_gathered_in_every_epoch_lies_on_disk():
     ids=["gcn", "sage max", "gat", "gin"],
 )
 def test_each_holding_moves_more_than_the_cheaper_one_before(recipe):
-    found = [in_files(SHAPE, *plans(recipe), replace(WAY, holding=holding)) for holding in HOLDINGS]
+    found = [in_files(SIZES, *plans(recipe), replace(LAYOUT, spill=holding)) for holding in SPILL_POLICIES]
     moved = [each.read + each.written for each in found]
     assert moved == sorted(moved)
     assert moved[0] < moved[-1]
@@ -266,11 +272,11 @@ def test_the_shape_of_a_graph_is_what_the_graph_says():
         features=np.ones((4, 48), np.float32),
         labels=np.eye(4, 24, dtype=np.uint8),
     )
-    shape = Shape.of(graph, plans()[1])
-    assert shape == Shape(
+    sizes = GraphSizes.of(graph, plans()[1])
+    assert sizes == GraphSizes(
         vertices=4, edges=3, features=48, label_columns=24, directed=True, weighted=True, self_loops=True, turned=True,
         edges_in_files=False, features_in_files=False,
     )  # fmt: skip
-    assert shape.edge_bytes == (3 + 4) * (4 + 4)
+    assert sizes.edge_bytes == (3 + 4) * (4 + 4)
     # order, offsets (own, with loops, backward), loops, scale, sum of weights, labels, mask
-    assert shape.vertex_bytes == 4 * (4 + 3 * 8 + 1 + 4 + 8 + 4 * 24 + 4)
+    assert sizes.vertex_bytes == 4 * (4 + 3 * 8 + 1 + 4 + 8 + 4 * 24 + 4)

@@ -187,4 +187,4 @@ def test_pages_of_a_store_that_are_read_in_order_do_not_count(wide, free, tmp_pa
     ("free_mib", "limit"), [(20 * 1024, "19GiB"), (6000, "5632MiB"), (500, "464MiB"), (14, "13MiB"), (0.2, "1MiB")]
 )
 def test_limits_are_round_and_leave_some_of_what_is_free(free_mib, limit):
-    assert room._text(room._sensible(int(free_mib * MIB))) == limit
+    assert room._text(room._round_limit(int(free_mib * MIB))) == limit

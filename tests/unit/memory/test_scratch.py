@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import dorylus
+import dorylus.graph.locations as locations
 from dorylus.errors import ConfigError, spelled
-from dorylus.graph import places
-from dorylus.graph.places import file_system_in_memory
+from dorylus.graph.locations import file_system_in_memory
 from dorylus.memory import scratch
 from dorylus.memory.scratch import Scratch, scratch_folder
 from dorylus.partition import make_partitioning
@@ -24,7 +24,7 @@ def tmpfs():
 
 
 def test_enough_room_is_no_problem(tmp_path):
-    found = Scratch.of(str(tmp_path), 1000, asked=True)
+    found = Scratch.of(str(tmp_path), 1000, named=True)
     assert (found.folder, found.needed, found.problem) == (str(tmp_path), 1000, "")
     assert abs(found.free - shutil.disk_usage(tmp_path).free) < 2**30
 
@@ -37,13 +37,13 @@ def test_too_little_room_is_told_with_what_is_needed_and_free():
 
 
 def test_a_folder_asked_for_by_name_has_to_be_there(tmp_path):
-    found = Scratch.of(str(tmp_path / "nowhere"), 1, asked=True)
+    found = Scratch.of(str(tmp_path / "nowhere"), 1, named=True)
     assert found.free is None
     assert "is no folder: make it, or name another" in found.problem
 
 
 def test_a_folder_that_the_run_will_make_need_not(tmp_path):
-    found = Scratch.of(str(tmp_path / "runs" / "of today"), 1, asked=False)
+    found = Scratch.of(str(tmp_path / "runs" / "of today"), 1, named=False)
     assert found.free == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
     assert found.problem == ""
     assert not list(tmp_path.iterdir())
@@ -60,13 +60,13 @@ def in_memory_there(*folders):
 
 def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch, "file_system_in_memory", in_memory_there(tmp_path))
-    monkeypatch.setattr(places, "file_system_in_memory", in_memory_there(tmp_path, tempfile.gettempdir()))
-    found = Scratch.of(str(tmp_path), 1000, asked=True)
+    monkeypatch.setattr(locations, "file_system_in_memory", in_memory_there(tmp_path, tempfile.gettempdir()))
+    found = Scratch.of(str(tmp_path), 1000, named=True)
     assert spelled(found.problem) == (
-        f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: what is written there counts against the limit as "
-        "much as what it makes room for. Name a folder on a disk, /var/tmp for one, as scratch_dir."
+        f"scratch_dir='{tmp_path}' is on tmpfs, which is memory: files written there count against the limit as "
+        "much as the arrays that they replace. Name a folder on a disk, /var/tmp for one, as scratch_dir."
     )
-    assert Scratch.of(str(tmp_path), 0, asked=True).problem == ""
+    assert Scratch.of(str(tmp_path), 0, named=True).problem == ""
 
 
 def test_scratch_that_nobody_named_does_not_land_in_memory(tmp_path, monkeypatch):
@@ -75,10 +75,10 @@ def test_scratch_that_nobody_named_does_not_land_in_memory(tmp_path, monkeypatch
     run_dir = str(tmp_path / "memory" / "run")
     assert scratch_folder(graph, None, run_dir) == str(tmp_path / "memory")
     (tmp_path / "memory").mkdir()
-    monkeypatch.setattr(places, "file_system_in_memory", in_memory_there(tmp_path / "memory"))
+    monkeypatch.setattr(locations, "file_system_in_memory", in_memory_there(tmp_path / "memory"))
     assert scratch_folder(graph, None, run_dir) == str(tmp_path / "disk")
     everywhere = in_memory_there(tmp_path, tempfile.gettempdir())
-    monkeypatch.setattr(places, "file_system_in_memory", everywhere)
+    monkeypatch.setattr(locations, "file_system_in_memory", everywhere)
     assert scratch_folder(graph, None, run_dir) == "/var/tmp"
     assert scratch_folder(graph, "/dev/shm", run_dir) == "/dev/shm"
 
@@ -108,8 +108,8 @@ def test_a_store_that_lies_in_memory_is_counted(tmpfs, tmp_path):
         opened = dorylus.Graph.open(place)
         plans[place.parent] = dorylus.plan_memory(opened, dorylus.gcn(hidden=4), memory="256MiB", threads=1)
         total = sum(file.stat().st_size for file in place.glob("*.bin"))
-    counted = plans[tmpfs].shown.figures.resident["the store, which lies in memory"]
+    counted = plans[tmpfs].reported.figures.resident["the store, which lies in memory"]
     assert counted == total
     assert plans[tmpfs].peak - plans[tmp_path].peak == pytest.approx(total, abs=1 << 20)
-    assert "the store, which lies in memory" not in plans[tmp_path].shown.figures.resident
+    assert "the store, which lies in memory" not in plans[tmp_path].reported.figures.resident
     assert not Path(plans[tmpfs].scratch.folder).is_relative_to(tmpfs)

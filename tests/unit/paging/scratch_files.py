@@ -51,21 +51,21 @@ class FullDisk(MemoryFile):
 
 
 @contextmanager
-def a_mover(deadline_s: float = 10.0) -> Iterator[IoThreads]:
-    """A mover that is closed in the end."""
-    mover = IoThreads(deadline_s)
+def some_io_threads(deadline_s: float = 10.0) -> Iterator[IoThreads]:
+    """Threads that are stopped in the end."""
+    io_threads = IoThreads(deadline_s)
     try:
-        yield mover
+        yield io_threads
     finally:
-        mover.close()
+        io_threads.close()
 
 
 def bytes_array(
-    bounds: Sequence[int], mover: IoThreads, file: Any = None, *, read_only: bool = False
+    bounds: Sequence[int], io_threads: IoThreads, file: Any = None, *, read_only: bool = False
 ) -> tuple[PagedArray, Any]:
     """An array of bytes over a file in memory, and the file."""
     file = file or MemoryFile(-(-bounds[-1] // PAGE) * PAGE)
-    return PagedArray((bounds[-1],), np.uint8, bounds, file, mover, read_only=read_only), file
+    return PagedArray((bounds[-1],), np.uint8, bounds, file, io_threads, read_only=read_only), file
 
 
 def rewrite(array: PagedArray, bounds: Sequence[int], number: int, value: int) -> None:

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scratch_files import a_mover, bytes_array, rewrite, values
+from scratch_files import bytes_array, rewrite, some_io_threads, values
 
 from dorylus.paging import PAGE, PagedArray, ReadOnlyFile, ScratchFile
 
 
 @pytest.fixture
-def mover():
-    with a_mover() as mover:
-        yield mover
+def io_threads():
+    with some_io_threads() as io_threads:
+        yield io_threads
 
 
 BOUNDS = {
@@ -26,8 +26,8 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
-def test_spans_come_back_as_they_were_left(bounds, mover):
-    array, _ = bytes_array(bounds, mover)
+def test_spans_come_back_as_they_were_left(bounds, io_threads):
+    array, _ = bytes_array(bounds, io_threads)
     numbers = range(array.num_spans)
     for number in numbers:
         rewrite(array, bounds, number, number + 1)
@@ -39,11 +39,11 @@ def test_spans_come_back_as_they_were_left(bounds, mover):
 
 
 @pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
-def test_a_page_that_two_spans_share_is_never_written(bounds, mover):
-    array, file = bytes_array(bounds, mover)
+def test_a_page_that_two_spans_share_is_never_written(bounds, io_threads):
+    array, file = bytes_array(bounds, io_threads)
     for number in range(array.num_spans):
         rewrite(array, bounds, number, 9)
-    mover.close()
+    io_threads.close()
     inner = {b for b in bounds[1:-1] if b % PAGE} | ({bounds[-1]} if bounds[-1] % PAGE else set())
     moved = {page for offset, size in file.writes for page in range(offset // PAGE, (offset + size) // PAGE)}
     assert not moved & {bound // PAGE for bound in inner}
@@ -51,11 +51,11 @@ def test_a_page_that_two_spans_share_is_never_written(bounds, mover):
 
 @pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize("size", [0, 1, 511])
-def test_a_file_that_is_only_read_is_read_whole_whatever_its_size(bounds, size, mover, tmp_path):
+def test_a_file_that_is_only_read_is_read_whole_whatever_its_size(bounds, size, io_threads, tmp_path):
     bounds = [*bounds[:-1], bounds[-1] + size]
     content = np.random.default_rng(0).integers(0, 256, bounds[-1], np.uint8)
     (tmp_path / "content.bin").write_bytes(content.tobytes())
-    array, _ = bytes_array(bounds, mover, ReadOnlyFile(tmp_path / "content.bin"), read_only=True)
+    array, _ = bytes_array(bounds, io_threads, ReadOnlyFile(tmp_path / "content.bin"), read_only=True)
     for _ in range(2):
         for number in range(array.num_spans):
             part = slice(bounds[number], bounds[number + 1])
@@ -67,10 +67,10 @@ def test_a_file_that_is_only_read_is_read_whole_whatever_its_size(bounds, size, 
     assert (tmp_path / "content.bin").read_bytes() == content.tobytes()
 
 
-def test_rows_of_any_shape_and_type_go_to_a_real_file(mover, tmp_path):
+def test_rows_of_any_shape_and_type_go_to_a_real_file(io_threads, tmp_path):
     bounds = [0, 300, 301, 1500]
     file = ScratchFile(tmp_path, 1500 * 3 * 8 + PAGE)
-    array = PagedArray((1500, 3), np.int64, bounds, file, mover)
+    array = PagedArray((1500, 3), np.int64, bounds, file, io_threads)
     wanted = np.random.default_rng(0).integers(0, 1 << 60, (1500, 3))
     for number, (begin, end) in enumerate(pairwise(bounds)):
         array.acquire(number)
@@ -83,13 +83,13 @@ def test_rows_of_any_shape_and_type_go_to_a_real_file(mover, tmp_path):
     file.close()
 
 
-def test_memory_is_given_back_when_a_span_is_left_and_taken_when_it_is_read(mover, tmp_path):
+def test_memory_is_given_back_when_a_span_is_left_and_taken_when_it_is_read(io_threads, tmp_path):
     def resident():
         return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
     size = 64 << 20
     file = ScratchFile(tmp_path, size)
-    array = PagedArray((size,), np.uint8, [0, size // 2, size], file, mover)
+    array = PagedArray((size,), np.uint8, [0, size // 2, size], file, io_threads)
     before = resident()
     for number in range(2):
         rewrite(array, [0, size // 2, size], number, 3)
@@ -101,9 +101,9 @@ def test_memory_is_given_back_when_a_span_is_left_and_taken_when_it_is_read(move
     file.close()
 
 
-def test_a_span_somebody_uses_stays(mover):
+def test_a_span_somebody_uses_stays(io_threads):
     bounds = [0, PAGE, 2 * PAGE]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     array.acquire(0)
     array.acquire(0)
     array.array[:PAGE] = 5
@@ -117,20 +117,20 @@ def test_a_span_somebody_uses_stays(mover):
     assert file.writes == [(0, PAGE)]
 
 
-def test_a_span_that_was_not_written_to_again_is_dropped_without_a_write(mover):
+def test_a_span_that_was_not_written_to_again_is_dropped_without_a_write(io_threads):
     bounds = [0, PAGE]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 0, 5)
     for _ in range(3):
         assert values(array, bounds, 0) == {5}
-    mover.close()
+    io_threads.close()
     assert len(file.writes) == 1
     assert not array.array.any(), "it is still in memory"
 
 
-def test_a_span_that_is_forgotten_is_not_read_again(mover):
+def test_a_span_that_is_forgotten_is_not_read_again(io_threads):
     bounds = [0, PAGE, 2 * PAGE]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 0, 5)
     assert values(array, bounds, 0) == {5}
     array.forget(0)
@@ -138,9 +138,9 @@ def test_a_span_that_is_forgotten_is_not_read_again(mover):
     assert len(file.reads) == 1
 
 
-def test_what_was_asked_for_ahead_is_read_once(mover):
+def test_what_was_asked_for_ahead_is_read_once(io_threads):
     bounds = [0, PAGE, 2 * PAGE]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 1, 8)
     array.acquire(1)
     array.release(1, leave=True)
@@ -151,9 +151,9 @@ def test_what_was_asked_for_ahead_is_read_once(mover):
     assert file.reads == [(PAGE, PAGE)]
 
 
-def test_whoever_wants_a_span_on_its_way_out_waits_for_it(mover):
+def test_whoever_wants_a_span_on_its_way_out_waits_for_it(io_threads):
     bounds = [0, PAGE]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     file.gate.clear()
     rewrite(array, bounds, 0, 6)
     found = []
@@ -165,9 +165,9 @@ def test_whoever_wants_a_span_on_its_way_out_waits_for_it(mover):
     assert found == [{6}]
 
 
-def test_forgetting_all_waits_for_what_is_on_its_way_and_starts_anew(mover):
+def test_forgetting_all_waits_for_what_is_on_its_way_and_starts_anew(io_threads):
     bounds = [0, PAGE, 3 * PAGE + 5]
-    array, file = bytes_array(bounds, mover)
+    array, file = bytes_array(bounds, io_threads)
     for number in range(2):
         rewrite(array, bounds, number, 4)
     array.forget_all()
@@ -177,9 +177,9 @@ def test_forgetting_all_waits_for_what_is_on_its_way_and_starts_anew(mover):
     assert not file.reads
 
 
-def test_all_spans_can_be_had_at_once_while_some_are_used(mover):
+def test_all_spans_can_be_had_at_once_while_some_are_used(io_threads):
     bounds = [0, PAGE + 1, 2 * PAGE, 5 * PAGE]
-    array, _ = bytes_array(bounds, mover)
+    array, _ = bytes_array(bounds, io_threads)
     for number in range(3):
         rewrite(array, bounds, number, number + 1)
     array.acquire(1)
@@ -191,8 +191,8 @@ def test_all_spans_can_be_had_at_once_while_some_are_used(mover):
     assert not array.array[2 * PAGE :].any()
 
 
-def test_an_array_of_no_rows_has_nothing_to_move(mover):
-    array, file = bytes_array([0, 0, 0], mover)
+def test_an_array_of_no_rows_has_nothing_to_move(io_threads):
+    array, file = bytes_array([0, 0, 0], io_threads)
     for number in range(2):
         array.acquire(number)
         array.wrote(number)
@@ -204,9 +204,9 @@ def test_an_array_of_no_rows_has_nothing_to_move(mover):
     assert {size for _, size in (*file.reads, *file.writes)} <= {0}
 
 
-def test_bytes_that_were_moved_are_counted(mover):
+def test_bytes_that_were_moved_are_counted(io_threads):
     bounds = [0, PAGE, 3 * PAGE]
-    array, _ = bytes_array(bounds, mover)
+    array, _ = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 1, 5)
     assert values(array, bounds, 1) == {5}
-    assert (mover.moved.written, mover.moved.read) == (2 * PAGE, 2 * PAGE)
+    assert (io_threads.moved.written, io_threads.moved.read) == (2 * PAGE, 2 * PAGE)

@@ -1,7 +1,7 @@
 from contextlib import suppress
 
 import pytest
-from scratch_files import FullDisk, MemoryFile, a_mover, bytes_array, rewrite, values
+from scratch_files import FullDisk, MemoryFile, bytes_array, rewrite, some_io_threads, values
 
 from dorylus.errors import DataError
 from dorylus.paging import PAGE
@@ -9,8 +9,8 @@ from dorylus.paging import PAGE
 
 def test_a_span_that_takes_too_long_is_given_up():
     bounds = [0, PAGE]
-    with a_mover(deadline_s=0.01) as mover:
-        array, file = bytes_array(bounds, mover)
+    with some_io_threads(deadline_s=0.01) as io_threads:
+        array, file = bytes_array(bounds, io_threads)
         file.gate.clear()
         rewrite(array, bounds, 0, 6)
         with pytest.raises(TimeoutError):
@@ -20,8 +20,8 @@ def test_a_span_that_takes_too_long_is_given_up():
 
 def test_an_error_of_the_writer_comes_up_with_the_next_user():
     bounds = [0, PAGE, 2 * PAGE]
-    with a_mover() as mover:
-        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+    with some_io_threads() as io_threads:
+        array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
         rewrite(array, bounds, 0, 5)
     with pytest.raises(DataError, match="Make room there"):
         rewrite(array, bounds, 1, 5)
@@ -29,8 +29,8 @@ def test_an_error_of_the_writer_comes_up_with_the_next_user():
 
 def test_what_could_not_be_written_is_still_there():
     bounds = [0, PAGE, 2 * PAGE]
-    with a_mover() as mover:
-        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+    with some_io_threads() as io_threads:
+        array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
         rewrite(array, bounds, 0, 5)
     array.acquire(0)
     assert (array.array[:PAGE] == 5).all()
@@ -46,8 +46,8 @@ def test_an_error_of_a_reader_comes_up_with_who_waits_and_the_next_one_tries_aga
             super().read_into(target, offset)
 
     bounds = [0, PAGE]
-    with a_mover() as mover:
-        array, file = bytes_array(bounds, mover, Shaky(PAGE))
+    with some_io_threads() as io_threads:
+        array, file = bytes_array(bounds, io_threads, Shaky(PAGE))
         rewrite(array, bounds, 0, 5)
         with pytest.raises(OSError, match="does not answer"):
             array.acquire(0)
@@ -57,8 +57,8 @@ def test_an_error_of_a_reader_comes_up_with_who_waits_and_the_next_one_tries_aga
 
 def test_a_span_that_could_not_be_handed_to_the_writer_can_still_be_had():
     bounds = [0, PAGE, 2 * PAGE]
-    with a_mover(deadline_s=0.2) as mover:
-        array, _ = bytes_array(bounds, mover, FullDisk(2 * PAGE))
+    with some_io_threads(deadline_s=0.2) as io_threads:
+        array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
         for number in range(2):
             array.acquire(number)
             array.array[bounds[number] : bounds[number + 1]] = 7

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scratch_files import MemoryFile, a_mover
+from scratch_files import MemoryFile, some_io_threads
 
 from dorylus.paging import PAGE, IoThreads, PagedArray
 
@@ -31,10 +31,12 @@ class Model:
     written: int = 0
 
     @classmethod
-    def of(cls, sizes: list[int], mover: IoThreads) -> "Model":
+    def of(cls, sizes: list[int], io_threads: IoThreads) -> "Model":
         bounds = [0, *accumulate(sizes)]
         file = MemoryFile(-(-bounds[-1] // PAGE) * PAGE)
-        return cls(bounds, PagedArray((bounds[-1],), np.uint8, bounds, file, mover), np.zeros(bounds[-1], np.uint8))
+        return cls(
+            bounds, PagedArray((bounds[-1],), np.uint8, bounds, file, io_threads), np.zeros(bounds[-1], np.uint8)
+        )
 
     def part(self, span: int) -> slice:
         """The bytes of a span."""
@@ -82,8 +84,8 @@ class Model:
 @settings(max_examples=80)
 @given(sizes, orders)
 def test_spans_hold_what_a_plain_array_would(sizes: list[int], order: list[tuple[str, int]]) -> None:
-    with a_mover() as mover:
-        model = Model.of(sizes, mover)
+    with some_io_threads() as io_threads:
+        model = Model.of(sizes, io_threads)
         for deed, span in order:
             model.do(deed, span % len(sizes))
         for span in range(len(sizes)):
@@ -103,8 +105,8 @@ def test_so_they_do_where_every_span_has_a_thread_of_its_own_and_another_meddles
     sizes: list[int], orders: list[list[str]], meddling: list[tuple[str, int]]
 ) -> None:
     failures: list[BaseException] = []
-    with a_mover() as mover:
-        shared = Model.of(sizes, mover)
+    with some_io_threads() as io_threads:
+        shared = Model.of(sizes, io_threads)
 
         def own(span: int) -> None:
             model = Model(shared.bounds, shared.paged, shared.plain, written=span * 30)

@@ -76,7 +76,7 @@ def test_memory_goes_with_what_is_given_back(pager):
     array.release(0, leave=False)
     pager.give_back(array)
     assert not array.array.any()
-    assert pager.mover.moved.written == 0  # nobody will read it
+    assert pager.io_threads.moved.written == 0  # nobody will read it
 
 
 def test_the_smallest_scratch_that_fits_is_taken(pager):
@@ -98,7 +98,7 @@ def test_what_was_moved_is_counted(pager):
     array = pager.scratch((4 * PAGE,), np.uint8, bounds)
     filled(array, bounds, 1)
     content(array)
-    assert (pager.mover.moved.written, pager.mover.moved.read) == (4 * PAGE, 4 * PAGE)
+    assert (pager.io_threads.moved.written, pager.io_threads.moved.read) == (4 * PAGE, 4 * PAGE)
 
 
 def test_what_never_left_memory_took_no_scratch(pager):
@@ -118,6 +118,6 @@ def test_a_disk_without_room_is_told_to_whoever_reads_or_writes_next(pager, monk
     monkeypatch.setattr("os.posix_fallocate", no_space)
     array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
     filled(array, bounds_of(0, 4 * PAGE), 1)
-    pager.mover.close()  # when all that was begun is over
+    pager.io_threads.close()  # when all that was begun is over
     with pytest.raises(DataError, match="name another folder as scratch_dir"):
-        pager.mover.check()
+        pager.io_threads.check()

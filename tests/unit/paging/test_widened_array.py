@@ -12,9 +12,9 @@ def stored(tmp_path):
     """(the numbers of a file, the array over it)."""
     wanted = np.random.default_rng(0).standard_normal((NUM_ROWS, COLUMNS)).astype(np.float16)
     wanted.tofile(tmp_path / "x.bin")
-    mover = IoThreads(10)
-    yield wanted, WidenedArray(wanted.shape, [0, 1, 700, 2222, NUM_ROWS], ReadOnlyFile(tmp_path / "x.bin"), mover)
-    mover.close()
+    io_threads = IoThreads(10)
+    yield wanted, WidenedArray(wanted.shape, [0, 1, 700, 2222, NUM_ROWS], ReadOnlyFile(tmp_path / "x.bin"), io_threads)
+    io_threads.close()
 
 
 @pytest.mark.parametrize("piece", [2 * PAGE, 1 << 23])
@@ -42,5 +42,5 @@ def test_about_half_the_bytes_are_read(stored):
     wanted, array = stored
     array.acquire(2)
     span = (2222 - 700) * COLUMNS * wanted.itemsize
-    assert span <= array._mover.moved.read <= span + 3 * PAGE
+    assert span <= array._io_threads.moved.read <= span + 3 * PAGE
     array.release(2, leave=True)

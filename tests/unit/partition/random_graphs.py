@@ -1,4 +1,4 @@
-"""Random small graphs, whole and cut: empty rows, self loops, hubs, isolated vertices, any parts."""
+"""Random small graphs, whole and partitioned: empty rows, self loops, hubs, isolated vertices, any parts."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import dorylus
-from dorylus.partition import LocalShard, PartitionPlan, cut_shard, make_cut, needed_levels, settle_levels
+from dorylus.partition import LocalShard, PartitionPlan, make_partition_plan, make_shard, needed_levels, settle_levels
 
 
 @st.composite
@@ -61,10 +61,10 @@ def random_parts(rng: np.random.Generator, num_vertices: int, servers: int) -> N
 
 @dataclass(frozen=True)
 class Cluster:
-    """A graph cut for several servers, and the arrangement of each."""
+    """A partitioned graph, and the local shard of each server."""
 
     graph: dorylus.Graph
-    cut: PartitionPlan
+    plan: PartitionPlan
     servers: list[LocalShard]
     rng: np.random.Generator
 
@@ -84,28 +84,28 @@ def clusters(
     graph = draw(graphs(weighted=weighted).filter(lambda graph: directed in (None, graph.directed)))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     servers, layers = draw(st.integers(1, min(7, graph.num_vertices))), draw(st.integers(1, 3))
-    wanted = rng.random(graph.num_vertices) < (rng.choice([0.1, 0.5, 1.0]) if needed is None else needed)
-    return cut_graph(graph, servers, layers, wanted, rng, edges=draw(st.booleans()))
+    loss_mask = rng.random(graph.num_vertices) < (rng.choice([0.1, 0.5, 1.0]) if needed is None else needed)
+    return partitioned(graph, servers, layers, loss_mask, rng, edges=draw(st.booleans()))
 
 
-def cut_graph(
+def partitioned(
     graph: dorylus.Graph,
     servers: int,
     layers: int,
-    wanted: NDArray[np.bool_],
+    loss_mask: NDArray[np.bool_],
     rng: np.random.Generator,
     *,
     edges: bool = False,
 ) -> Cluster:
-    """A graph cut at random for a model of so many layers whose loss reads the wanted vertices."""
+    """A graph partitioned at random, for a model of this many layers whose loss reads the masked vertices."""
     size, degrees = graph.num_vertices, graph.in_degrees()
     parts = random_parts(rng, size, servers)
-    deepest = settle_levels(needed_levels(graph.indptr, graph.indices, wanted, layers), degrees, layers)
+    deepest = settle_levels(needed_levels(graph.indptr, graph.indices, loss_mask, layers), degrees, layers)
     intervals = [int(rng.integers(1, count + 1)) for count in np.bincount(parts, minlength=servers)]
     order = rng.permutation(size).astype(np.int32)
-    cut = make_cut(degrees, order, parts, servers, deepest, layers, intervals)
-    shards = [cut_shard(graph, parts, server, edges=edges) for server in range(servers)]
-    return Cluster(graph, cut, [LocalShard(shard, cut, graph) for shard in shards], rng)
+    plan = make_partition_plan(degrees, order, parts, servers, deepest, layers, intervals)
+    shards = [make_shard(graph, parts, server, edges=edges) for server in range(servers)]
+    return Cluster(graph, plan, [LocalShard(shard, plan, graph) for shard in shards], rng)
 
 
 def large_graph(num_vertices: int, degree: int, *, directed: bool) -> dorylus.Graph:

@@ -50,24 +50,24 @@ def test_everything_needs_every_ghost_at_every_level(case):
 
 @given(clusters())
 def test_a_ghost_is_needed_where_a_row_of_the_next_level_reads_it(cluster):
-    matrix, deepest = dense_matrix(cluster.graph) != 0, cluster.cut.deepest
+    matrix, deepest = dense_matrix(cluster.graph) != 0, cluster.plan.deepest
     for server in cluster.servers:
         own = server.layout.order
-        for level in range(cluster.cut.num_layers + 1):
+        for level in range(cluster.plan.num_layers + 1):
             read = matrix[own[deepest[own] > level]].any(axis=0)
-            ranges = [server.ghosts.rows(level, i) for i in range(cluster.cut.num_intervals)]
+            ranges = [server.ghosts.rows(level, i) for i in range(cluster.plan.num_intervals)]
             found = np.concatenate([server.ghosts.ids[begin:end] for begin, end in ranges])
-            assert sorted(found) == np.flatnonzero(read & (cluster.cut.parts != server.server)).tolist()
+            assert sorted(found) == np.flatnonzero(read & (cluster.plan.parts != server.server)).tolist()
 
 
 @given(clusters())
 def test_an_out_ghost_is_needed_where_its_own_row_is(cluster):
-    matrix, deepest = dense_matrix(cluster.graph) != 0, cluster.cut.deepest
+    matrix, deepest = dense_matrix(cluster.graph) != 0, cluster.plan.deepest
     for server in cluster.servers:
-        remote = matrix.T[server.layout.order].any(axis=0) & (cluster.cut.parts != server.server)
-        for level in range(cluster.cut.num_layers + 1):
+        remote = matrix.T[server.layout.order].any(axis=0) & (cluster.plan.parts != server.server)
+        for level in range(cluster.plan.num_layers + 1):
             ids = server.out_ghosts.ids_at(level)
-            ranges = [server.out_ghosts.rows(level, i) for i in range(cluster.cut.num_intervals)]
+            ranges = [server.out_ghosts.rows(level, i) for i in range(cluster.plan.num_intervals)]
             found = np.concatenate([ids[begin:end] for begin, end in ranges])
             assert sorted(found) == np.flatnonzero(remote & (deepest >= level)).tolist()
 
@@ -78,9 +78,9 @@ def test_ghosts_lie_in_the_intervals_their_owners_have_them_in(cluster):
         for ghosts in (server.ghosts, server.out_ghosts, server.out_ghosts.everything()):
             counts = np.diff(ghosts.first)
             for ids in (ghosts.ids, ghosts.whole):
-                expected = np.repeat(np.arange(cluster.cut.num_intervals), counts)
-                np.testing.assert_array_equal(cluster.cut.interval[ids], expected)
-            assert counts[server.mine.start : server.mine.stop].sum() == 0  # nobody is a ghost of its own server
+                expected = np.repeat(np.arange(cluster.plan.num_intervals), counts)
+                np.testing.assert_array_equal(cluster.plan.interval[ids], expected)
+            assert counts[server.mine.start : server.mine.stop].sum() == 0  # no vertex is a ghost of its own server
 
 
 @given(clusters())
@@ -88,7 +88,7 @@ def test_a_vertex_travels_once_to_a_peer_and_arrives_in_its_row(cluster):
     for sender, receiver in cluster.pairs():
         for ghosts in (receiver.ghosts, receiver.out_ghosts, receiver.ghosts.everything()):
             sends = sender.send_list(ghosts)
-            for level in range(cluster.cut.num_layers + 1):
+            for level in range(cluster.plan.num_layers + 1):
                 sent = []
                 for interval in sender.mine:
                     rows, (begin, end) = sends.rows(level, interval), ghosts.rows(level, interval)
@@ -101,7 +101,7 @@ def test_a_vertex_travels_once_to_a_peer_and_arrives_in_its_row(cluster):
 
 @given(clusters())
 def test_rows_sent_are_those_that_arrive(cluster):
-    for level in range(cluster.cut.num_layers + 1):
+    for level in range(cluster.plan.num_layers + 1):
         for receiver in cluster.servers:
             peers = [peer for peer in cluster.servers if peer is not receiver]
             arriving = tuple(

@@ -1,7 +1,6 @@
 import numpy as np
 
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
+from dorylus.graph.generators.random_graphs import communities, ring
 from dorylus.partition import make_partitioning
 
 

@@ -81,26 +81,26 @@ def test_everything_needs_every_row_at_every_level(case):
 
 
 @given(graphs(), st.integers(1, 4), st.integers(0, 2**32))
-def test_needed_levels_are_those_a_search_from_the_wanted_vertices_finds(graph, num_layers, seed):
-    wanted = np.random.default_rng(seed).random(graph.num_vertices) < 0.2
+def test_needed_levels_are_those_a_search_from_the_vertices_of_the_loss_finds(graph, num_layers, seed):
+    loss_mask = np.random.default_rng(seed).random(graph.num_vertices) < 0.2
     matrix = dense_matrix(graph) != 0
     expected = np.full(graph.num_vertices, -1)
-    reached = wanted.copy()
+    reached = loss_mask.copy()
     for level in range(num_layers, -1, -1):
         expected[reached & (expected < 0)] = level
         reached = reached | matrix[reached].any(axis=0)
-    np.testing.assert_array_equal(needed_levels(graph.indptr, graph.indices, wanted, num_layers), expected)
+    np.testing.assert_array_equal(needed_levels(graph.indptr, graph.indices, loss_mask, num_layers), expected)
 
 
-def test_nobody_is_needed_when_nobody_is_wanted():
+def test_no_vertex_is_needed_when_the_loss_reads_none():
     levels = needed_levels(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.zeros(2, np.bool_), 2)
     assert levels.tolist() == [-1, -1]
 
 
-def test_the_mask_of_wanted_vertices_is_left_as_it_was():
-    wanted = np.array([True, False])
-    needed_levels(np.array([0, 1, 2]), np.array([1, 0], np.int32), wanted, 2)
-    assert wanted.tolist() == [True, False]
+def test_the_mask_of_the_loss_is_not_changed():
+    loss_mask = np.array([True, False])
+    needed_levels(np.array([0, 1, 2]), np.array([1, 0], np.int32), loss_mask, 2)
+    assert loss_mask.tolist() == [True, False]
 
 
 def test_more_intervals_than_vertices_are_refused_with_the_cure():

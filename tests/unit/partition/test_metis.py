@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError, DataError
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
+from dorylus.graph.generators.random_graphs import communities, ring
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning, metis
 
@@ -18,7 +17,7 @@ def test_communities_are_found_and_edges_even():
 
 
 def test_directed_edges_link_in_both_directions():
-    """Two directed cycles with one edge between them: the cut is that edge, whichever way it points."""
+    """Two directed cycles with one edge between them: the cut is that edge, in either direction."""
     cycle = np.arange(10)
     source = np.concatenate([cycle, cycle + 10, [3]])
     destination = np.concatenate([np.roll(cycle, -1), np.roll(cycle, -1) + 10, [14]])
@@ -52,7 +51,7 @@ def test_a_graph_too_large_for_the_counters_of_metis_is_refused(monkeypatch):
         make_partitioning(graph, 2, "metis")
 
 
-def test_a_failure_of_metis_is_told_with_the_cure(monkeypatch):
+def test_a_failure_of_metis_is_reported_with_the_cure(monkeypatch):
     def fail(*_arguments, **_options):
         raise RuntimeError("METIS_ERROR_MEMORY")
 

@@ -8,7 +8,7 @@ from random_graphs import graphs
 
 import dorylus
 from dorylus.backends import native
-from dorylus.graph.adjacency import Degrees
+from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.paging import PAGE, Pager
 from dorylus.partition.layout import plain_layout
 from dorylus.partition.paged_shard import PagedDegrees, at_hand, paged_edges, paged_out_edges, with_loops
@@ -51,20 +51,20 @@ def whole(edges):
     return indptr, np.concatenate([part[1] for part in parts]), weights
 
 
-def assert_same(found, wanted):
-    for mine, theirs in zip(found, wanted, strict=True):
+def assert_same(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         assert (mine is None) == (theirs is None)
         if mine is not None:
             np.testing.assert_array_equal(mine, theirs)
 
 
-def assert_same_scales(found, wanted, size):
+def assert_same_scales(found, expected, size):
     """Every normalisation scales as it does with all degrees in memory."""
-    everyone = np.arange(size, dtype=np.int32)
+    all_vertices = np.arange(size, dtype=np.int32)
     for norm in ("none", "symmetric", "mean"):
         for self_loops in (False, True):
             for mine, theirs in zip(
-                found.scales(norm, self_loops), wanted.scales(norm, self_loops, everyone), strict=True
+                found.scales(norm, self_loops), expected.scales(norm, self_loops, all_vertices), strict=True
             ):
                 assert (1.0 if mine is None else mine.tolist()) == (1.0 if theirs is None else theirs.tolist())
 
@@ -93,27 +93,27 @@ def test_edges_in_memory_are_taken_as_they_are(graph, pager):
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_degrees_are_those_of_the_graph(place, graph, request, pager):
     found = PagedDegrees.of(paged_edges(request.getfixturevalue(place), bounds_of(graph), pager), pager)
-    wanted = Degrees.of(graph)
-    assert_same((found.loops, found.weights), (wanted.loops, wanted.weights))
-    assert_same_scales(found, wanted, SIZE)
+    expected = Degrees.of(graph)
+    assert_same((found.loops, found.weights), (expected.loops, expected.weights))
+    assert_same_scales(found, expected, SIZE)
 
 
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_self_loops_are_added_as_a_selection_would(place, graph, request, pager):
     edges = paged_edges(request.getfixturevalue(place), bounds_of(graph), pager)
     looped = with_loops(edges, Degrees.of(graph).loops, pager)
-    everyone = np.arange(SIZE, dtype=np.int32)
-    csr = (graph.indptr, graph.indices, everyone, everyone, SIZE)
-    wanted = native.csr_select(*csr, values=graph.edge_weight, self_loops=True)
-    assert_same(whole(looped), wanted)
+    all_vertices = np.arange(SIZE, dtype=np.int32)
+    csr = (graph.indptr, graph.indices, all_vertices, all_vertices, SIZE)
+    expected = native.csr_select(*csr, values=graph.edge_weight, self_loops=True)
+    assert_same(whole(looped), expected)
     assert looped.pages, "written to scratch, wherever the edges were"
 
 
 @pytest.mark.parametrize("place", ["graph", "stored"])
 def test_out_edges_are_the_transpose(place, graph, request, pager):
     out = paged_out_edges(request.getfixturevalue(place), bounds_of(graph), pager)
-    wanted = native.csr_transpose(graph.indptr, graph.indices, SIZE, values=graph.edge_weight)
-    assert_same(whole(out), wanted)
+    expected = native.csr_transpose(graph.indptr, graph.indices, SIZE, values=graph.edge_weight)
+    assert_same(whole(out), expected)
 
 
 @contextmanager
@@ -131,11 +131,11 @@ def test_small_graphs_of_any_shape(graph, data, tmp_path_factory):
     bounds = bounds_of(graph, data.draw(st.integers(1, graph.num_vertices)))
     with a_pager(tmp_path_factory.getbasetemp()) as pager:
         edges = paged_edges(graph, bounds, pager)
-        degrees, wanted = PagedDegrees.of(edges, pager), Degrees.of(graph)
-        assert_same((degrees.loops, degrees.weights), (wanted.loops, wanted.weights))
-        assert_same_scales(degrees, wanted, graph.num_vertices)
-        everyone = np.arange(graph.num_vertices, dtype=np.int32)
-        csr = (graph.indptr, graph.indices, everyone, everyone, graph.num_vertices)
+        degrees, expected = PagedDegrees.of(edges, pager), Degrees.of(graph)
+        assert_same((degrees.loops, degrees.weights), (expected.loops, expected.weights))
+        assert_same_scales(degrees, expected, graph.num_vertices)
+        all_vertices = np.arange(graph.num_vertices, dtype=np.int32)
+        csr = (graph.indptr, graph.indices, all_vertices, all_vertices, graph.num_vertices)
         looped = native.csr_select(*csr, values=graph.edge_weight, self_loops=True)
         assert_same(whole(with_loops(edges, degrees.loops, pager)), looped)
 
@@ -157,14 +157,16 @@ def test_what_is_at_hand_goes_also_when_the_work_fails(graph, stored, pager):
 
 
 @pytest.mark.parametrize("place", ["graph", "stored"])
-def test_passes_over_all_edges_tell_how_far_they_are(place, graph, request, tmp_path):
-    heard = {}
-    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
+def test_passes_over_all_edges_report_their_progress(place, graph, request, tmp_path):
+    reported = {}
+    pager = Pager(
+        tmp_path, deadline_s=10, tell=lambda progress: reported.setdefault(progress.stage, []).append(progress[1:3])
+    )
     edges = paged_edges(request.getfixturevalue(place), bounds_of(graph), pager)
     with_loops(edges, PagedDegrees.of(edges, pager).loops, pager)
     pager.close()
-    assert list(heard) == ["reading the edges", "copying the edges, with self loops"]
+    assert list(reported) == ["reading the edges", "copying the edges, with self loops"]
     total = graph.num_edges * (4 if graph.edge_weight is None else 8)
-    for told in heard.values():
-        assert (told[0], told[-1], len(told)) == ((0, total), (total, total), 8)
-        assert told == sorted(told)
+    for counts in reported.values():
+        assert (counts[0], counts[-1], len(counts)) == ((0, total), (total, total), 8)
+        assert counts == sorted(counts)

@@ -9,9 +9,9 @@ import pytest
 import dorylus
 from dorylus.errors import ConfigError, DataError
 from dorylus.partition import limit, make_partitioning, open_shards, save_shards
+from dorylus.partition.edge_reader import read_edges
 from dorylus.partition.limit import PartitionShares
-from dorylus.partition.needs import check_reuniting, plan_partitioning
-from dorylus.partition.reading import reading
+from dorylus.partition.needs import check_joining, partition_needs
 
 SIZE = 900
 TINY = PartitionShares(block_edges=300, limited=True, in_any_order=False, sort_bytes=1 << 20, merge_bytes=1 << 20)
@@ -92,7 +92,7 @@ def test_more_parts_than_are_looked_at_together(in_small_blocks, tmp_path):
 
 def test_sorted_rows_come_in_the_order_asked_for(graph, tmp_path):
     members = np.random.default_rng(0).permutation(SIZE).astype(np.int32)
-    with reading(graph, TINY, tmp_path) as edges, edges.in_order(members, np.arange(SIZE + 1)) as found:
+    with read_edges(graph, TINY, tmp_path) as reader, reader.in_order(members, np.arange(SIZE + 1)) as found:
         assert found.bounds.size > 3
         rows = [
             indices[near[row] : near[row + 1]].tolist()
@@ -107,9 +107,9 @@ def test_a_limit_that_cannot_be_kept_is_refused_with_one_that_can(graph, tmp_pat
     with pytest.raises(
         ConfigError, match=r"takes [\d.]+ [MG]iB: .* bytes for each of 900 vertices.* Give at least \d+MiB"
     ):
-        plan_partitioning(graph, 2, method, "1MiB", out=tmp_path / "shards")
+        partition_needs(graph, 2, method, "1MiB", out=tmp_path / "shards")
     assert list(tmp_path.iterdir()) == []
-    plan = plan_partitioning(graph, 2, method, "8GiB", out=tmp_path / "shards")
+    plan = partition_needs(graph, 2, method, "8GiB", out=tmp_path / "shards")
     assert plan.least < plan.limit
     assert f"{method}: keeps to 8.0 GiB" in str(plan)
 
@@ -120,7 +120,7 @@ def test_metis_is_refused_with_the_cure(graph, monkeypatch):
         make_partitioning(graph, 2, "metis", memory="4GiB")
 
 
-def test_a_disk_that_is_too_full_is_told_before_anything_is_written(graph, tmp_path, monkeypatch):
+def test_a_disk_that_is_too_full_is_refused_before_anything_is_written(graph, tmp_path, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage(1, 1, 100))
     with pytest.raises(DataError, match=r"writing the shards takes .* but 100 B are free"):
@@ -131,6 +131,6 @@ def test_a_disk_that_is_too_full_is_told_before_anything_is_written(graph, tmp_p
 def test_shards_that_cannot_be_put_together_within_a_limit_are_refused(graph, tmp_path):
     save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "hash"))
     shards = open_shards(tmp_path / "shards")
-    check_reuniting(shards, "4GiB")
+    check_joining(shards, "4GiB")
     with pytest.raises(ConfigError, match="partition the graph's own store"):
-        check_reuniting(shards, "1MiB")
+        check_joining(shards, "1MiB")

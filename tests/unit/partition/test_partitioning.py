@@ -5,9 +5,7 @@ from hypothesis import strategies as st
 from random_graphs import dense_matrix, graphs
 
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import METHODS, Partitioning, Quality, make_partitioning
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from random_graphs import graphs
 
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning
 

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from random_graphs import dense_matrix, graphs, in_a_new_process, large_graph, peak_memory, random_parts
 
 import dorylus
-from dorylus.graph.adjacency import Degrees
-from dorylus.partition import cut_shard, whole_shard
+from dorylus.graph.adjacency_matrix import Degrees
+from dorylus.partition import make_shard, whole_shard
 
 
 @st.composite
@@ -15,7 +15,7 @@ def cut_graphs(draw, *, weighted=False):
     graph = draw(graphs(weighted=weighted))
     servers = draw(st.integers(1, min(7, graph.num_vertices)))
     parts = random_parts(np.random.default_rng(draw(st.integers(0, 2**32))), graph.num_vertices, servers)
-    return graph, parts, [cut_shard(graph, parts, server) for server in range(servers)]
+    return graph, parts, [make_shard(graph, parts, server) for server in range(servers)]
 
 
 def rows_by_vertex(shard, edges, ghosts) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_a_shard_without_edges_says_the_same_of_everything_else(case):
     graph, parts, shards = case
     degrees = Degrees.of(graph)
     for shard in shards:
-        outline = cut_shard(graph, parts, shard.server, edges=False, degrees=degrees)
+        outline = make_shard(graph, parts, shard.server, edges=False, degrees=degrees)
         assert (outline.edges, outline.out) == (None, None)
         for name in ("ids", "in_ghosts", "out_ghosts", "in_owners", "out_owners"):
             np.testing.assert_array_equal(getattr(outline, name), getattr(shard, name))
@@ -118,9 +118,9 @@ def memory_of_one_shard(edges: bool) -> tuple[int, int, int, int]:
     """Its vertices, its ghosts, the bytes of the graph's edges, and those by which the process grew at most."""
     graph = large_graph(32_000, 400, directed=True)  # 51 MB
     parts = np.random.default_rng(0).permutation(np.arange(graph.num_vertices, dtype=np.int32) % 8)
-    cut_shard(dorylus.ring(num_vertices=8), np.zeros(8, np.int32), 0)  # whatever is loaded on first use
+    make_shard(dorylus.ring(num_vertices=8), np.zeros(8, np.int32), 0)  # whatever is loaded on first use
     with peak_memory() as peak:
-        shard = cut_shard(graph, parts, 3, edges=edges)
+        shard = make_shard(graph, parts, 3, edges=edges)
     return shard.ids.size, shard.in_ghosts.size, graph.indices.nbytes, peak.grown
 
 

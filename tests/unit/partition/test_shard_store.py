@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from random_graphs import graphs, random_parts
 
 import dorylus
+import dorylus.graph.array_folder as array_folder
 from dorylus.errors import DataError
-from dorylus.graph import array_folder
-from dorylus.partition import Partitioning, cut_shard, make_partitioning, open_shards, recut, save_shards, shard_store
+from dorylus.partition import Partitioning, make_partitioning, make_shard, open_shards, save_shards, shard_store
 from dorylus.partition.shard_store import save_shards_once
 
 SOON_S = 30.0
@@ -60,7 +60,7 @@ def test_shards_that_are_saved_come_back(tmp_path_factory, graph, servers, seed,
     np.testing.assert_array_equal(shards.parts, partitioning.parts)
     shards.check(graph)
     for server in range(shards.num_servers):
-        assert_same(shards.shard(server), cut_shard(graph, partitioning.parts, server))
+        assert_same(shards.shard(server), make_shard(graph, partitioning.parts, server))
 
 
 def test_arrays_are_read_only_views_of_the_files(tmp_path):
@@ -84,16 +84,17 @@ def test_the_graph_comes_back_from_its_shards_alone(tmp_path_factory, graph, ser
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_shards_cut_anew_are_those_of_the_graph_cut_anew(tmp_path, directed):
+def test_shards_that_are_joined_and_partitioned_again_are_those_of_the_graph(tmp_path, directed):
     graph = some_graph(undirected=not directed)
     save_shards(tmp_path / "three", graph, make_partitioning(graph, 3, "hash"))
-    recut(tmp_path / "three", tmp_path / "five", 5, "range")
+    joined = open_shards(tmp_path / "three").graph()
+    save_shards(tmp_path / "five", joined, make_partitioning(joined, 5, "range"))
     expected, found = make_partitioning(graph, 5, "range"), open_shards(tmp_path / "five", verify=True)
     assert (found.num_servers, found.method) == (5, "range")
     np.testing.assert_array_equal(found.parts, expected.parts)
     found.check(graph)
     for server in range(5):
-        assert_same(found.shard(server), cut_shard(graph, expected.parts, server))
+        assert_same(found.shard(server), make_shard(graph, expected.parts, server))
 
 
 def test_shards_of_another_graph_are_refused(tmp_path):

@@ -6,9 +6,7 @@ from random_graphs import graphs
 
 from dorylus.backends import native
 from dorylus.errors import ConfigError
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
 from dorylus.partition import make_partitioning
 from dorylus.partition.streaming import Clusters
@@ -47,11 +45,11 @@ def test_vertices_and_edges_are_both_within_five_percent(name, passes, servers):
 @pytest.mark.parametrize("num_classes", [8, 40])
 def test_communities_are_cut_nearly_as_well_as_by_metis(num_classes, servers):
     graph = relabelled(communities(num_vertices=20_000, num_classes=num_classes, num_features=1))
-    cut = {
+    edge_cut = {
         name: make_partitioning(graph, servers, name).quality(graph).edge_cut for name in ("stream", "metis", "hash")
     }
-    assert cut["stream"] <= 1.2 * cut["metis"]
-    assert cut["stream"] <= 0.5 * cut["hash"]
+    assert edge_cut["stream"] <= 1.2 * edge_cut["metis"]
+    assert edge_cut["stream"] <= 0.5 * edge_cut["hash"]
 
 
 def test_one_pass_cuts_less_than_half_of_what_chance_does():
@@ -104,19 +102,19 @@ def test_when_no_price_makes_parts_even_they_are_dealt(monkeypatch):
     assert made.quality(graph).edge_balance <= 1.05
 
 
-def test_what_is_being_done_is_told():
-    told = []
-    make_partitioning(communities(num_vertices=2_000, num_features=1), 2, "stream", tell=told.append)
-    assert told[0].stage == "merging vertices into clusters"
-    assert told[-1].stage == "placing vertices"
-    assert told[-1].done == told[-1].total
-    for stage in {each.stage for each in told}:
-        done = [each.done for each in told if each.stage == stage]
+def test_progress_is_reported():
+    reports = []
+    make_partitioning(communities(num_vertices=2_000, num_features=1), 2, "stream", tell=reports.append)
+    assert reports[0].stage == "merging vertices into clusters"
+    assert reports[-1].stage == "placing vertices"
+    assert reports[-1].done == reports[-1].total
+    for stage in {each.stage for each in reports}:
+        done = [each.done for each in reports if each.stage == stage]
         assert done == sorted(done)
 
 
 def test_no_pass_at_all_is_refused():
-    with pytest.raises(ConfigError, match="passes=0: the stream goes by at least once"):
+    with pytest.raises(ConfigError, match="passes=0: the stream makes at least one pass"):
         make_partitioning(ring(), 2, "stream", passes=0)
 
 

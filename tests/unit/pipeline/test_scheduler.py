@@ -40,7 +40,7 @@ def alone(schedule, reads, **options):
 
 
 def second_of_two(make_schedule=pipe, **options):
-    """The scheduler of intervals 2 and 3: interval 2 reads from 0 and itself, 3 from nobody; nobody reads from 1."""
+    """The scheduler of intervals 2 and 3: interval 2 reads from 0 and itself, 3 from none; none reads from 1."""
     reads = Reads(range(2, 4), (frozenset({0, 2}), frozenset()), (frozenset({2}), frozenset()))
     return Scheduler(make_schedule(GATHER), reads, server=1, bounds=[0, 2, 4], **options)
 
@@ -131,7 +131,7 @@ def test_rows_that_arrive_before_the_epoch_is_open_are_remembered():
     assert started(finish(scheduler, (0, 2), (1, 2))) == [(0, 1, 2), (0, 2, 2)]
 
 
-def test_rows_that_nobody_here_reads_change_nothing():
+def test_rows_that_no_task_here_reads_change_nothing():
     scheduler = second_of_two()
     scheduler.handle(Permit(0))
     assert [scheduler.handle(Arrived(GATHER.task(0, 1, 1))) for _ in range(2)] == [[], []]
@@ -147,7 +147,7 @@ def test_without_piping_a_step_waits_for_the_word_of_every_peer_and_is_reported_
     assert started(scheduler.handle(Arrived(GATHER.task(0, 1, 0)))) == [(0, 2, 2)]
 
 
-def test_steps_that_nobody_needs_of_every_interval_are_not_reported():
+def test_steps_that_no_task_needs_of_every_interval_are_not_reported():
     scheduler = second_of_two()
     scheduler.handle(Permit(0))
     assert not [a for a in finish(scheduler, (0, 2), (0, 3), (1, 2), (1, 3)) if isinstance(a, StepFinished)]

@@ -32,7 +32,7 @@ def test_readers_are_the_sources_turned_round(sources):
             assert (j in reads.sources[i]) == (i in reads.readers[j])
 
 
-def test_complete_reads_are_from_everyone():
+def test_complete_reads_are_from_every_interval():
     reads = Reads.complete(3)
     assert reads.sources == reads.readers == (frozenset({0, 1, 2}),) * 3
 

@@ -1,8 +1,7 @@
 """Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
 
-from dorylus.pools.attempts import Attempts
+from dorylus.pools.attempts import Attempts, Cancel, Complete
 from dorylus.pools.limited import LimitedPool
-from dorylus.pools.tickets import Cancel, Complete
 
 
 class DuplicatesAreNotDropped(Attempts):
@@ -62,7 +61,7 @@ class ARelaunchIsForgotten(Attempts):
 class TimeOutsAreNotWatched(Attempts):
     """A call that hangs, hangs."""
 
-    def taken(self, attempt, now_s):
+    def accepted(self, attempt, now_s):
         return []
 
 
@@ -115,9 +114,9 @@ class TheLimitIsOffByOne(LimitedPool):
     """One more goes than may."""
 
     def _go_on(self):
-        self._line.limit += 1
+        self._queue.limit += 1
         super()._go_on()
-        self._line.limit -= 1
+        self._queue.limit -= 1
 
 
 class NobodyGoesAfterAFailure(LimitedPool):
@@ -125,9 +124,9 @@ class NobodyGoesAfterAFailure(LimitedPool):
 
     def _failed(self, place, error):
         with self._lock:
-            known = self._line.left(place, self._clock.now())
+            known = self._queue.left(place, self._clock.now())
         if known:
-            self._outbox.run([lambda: place.failed(error)])
+            self._callbacks.run([lambda: place.failed(error)])
 
 
 class AnAnswerTwiceMakesRoomTwice(LimitedPool):
@@ -136,8 +135,8 @@ class AnAnswerTwiceMakesRoomTwice(LimitedPool):
     def _done(self, place, reply):
         super()._done(place, reply)
         with self._lock:
-            others = [each for each in self._line._under_way if place not in self._line._under_way]
-            self._line._under_way -= set(others[:1]) if getattr(place, "over", False) else set()
+            others = [each for each in self._queue._under_way if place not in self._queue._under_way]
+            self._queue._under_way -= set(others[:1]) if getattr(place, "over", False) else set()
             place.over = True
         self._go_on()
 
@@ -147,13 +146,13 @@ class FirstComeFirstServed(LimitedPool):
 
     def __init__(self, inner, limit, *args):
         super().__init__(inner, limit, *args)
-        join = self._line.join
+        join = self._queue.join
 
         def in_order(call, done, failed, now_s):
             join(call, done, failed, now_s)
-            self._line._waiting[:] = sorted(self._line._waiting, key=lambda each: each[1])
+            self._queue._waiting[:] = sorted(self._queue._waiting, key=lambda each: each[1])
 
-        self._line.join = in_order
+        self._queue.join = in_order
 
 
 class AnswersComeAfterClose(LimitedPool):
@@ -179,8 +178,8 @@ class CancelledCallsKeepTheirPlaces(LimitedPool):
 
     def cancel(self, calls):
         with self._lock:
-            under_way = [place.call for place in self._line._under_way if any(place.call is call for call in calls)]
-            kept = set(self._line._under_way)
-            self._line.drop(calls, self._clock.now())
-            self._line._under_way |= kept
+            under_way = [place.call for place in self._queue._under_way if any(place.call is call for call in calls)]
+            kept = set(self._queue._under_way)
+            self._queue.drop(calls, self._clock.now())
+            self._queue._under_way |= kept
         self._inner.cancel(under_way)

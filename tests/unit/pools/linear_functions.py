@@ -15,8 +15,8 @@ from dorylus.functions.handler import Handler
 from dorylus.functions.program import ArrayRole, ExportedProgram, called, role, which
 from dorylus.functions.runner import Loaded, Spec
 from dorylus.pipeline import Kind, Task
-from dorylus.pools.functions.arrays import Arrays
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.functions.tasks import Arrays
+from dorylus.pools.pool import InvocationResponse
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Mode, Targets
 from dorylus.saga.stages import Body

@@ -1,6 +1,6 @@
 from types import SimpleNamespace
 
-from dorylus.pools.services.aws_lambda import Connections
+from dorylus.pools.aws_lambda import Connections
 
 
 class Socket:

@@ -12,8 +12,8 @@ from botocore.exceptions import (
 )
 
 from dorylus.errors import TrainingError
+from dorylus.pools.aws_lambda import fault_of_answer, fault_of_error
 from dorylus.pools.pool import Lost, PoolFault, Throttled, Unavailable
-from dorylus.pools.services.aws_lambda import fault_of_answer, fault_of_error
 
 URL = {"endpoint_url": "http://127.0.0.1:1"}
 

@@ -2,7 +2,7 @@ from base64 import b64encode
 
 import pytest
 
-from dorylus.pools.services.aws_lambda import Report
+from dorylus.pools.aws_lambda import Report
 
 WARM = "START RequestId: r\nEND RequestId: r\nREPORT RequestId: r\tDuration: 3.14 ms\tBilled Duration: 4 ms\tMemory Size: 1769 MB\tMax Memory Used: 90 MB\t\n"  # fmt: skip  # noqa: E501
 COLD = WARM.rstrip() + "\tInit Duration: 312.44 ms\t\n"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from linear_functions import PROGRAMS, a_call
 
 from dorylus.errors import ConfigError
-from dorylus.pools.functions.arrays import HEAD_BYTES, Inputs, even, out_row_bytes, row_bytes, rows_within, within
+from dorylus.pools.functions.tasks import HEAD_BYTES, Inputs, even, out_row_bytes, row_bytes, rows_within, within
 from dorylus.saga.dense import Mode
 from dorylus.saga.sparse import SparseRows
 

@@ -5,7 +5,7 @@ import pytest
 import dorylus
 from dorylus.errors import ConfigError
 from dorylus.pools import FunctionSettings
-from dorylus.pools.from_config import check_data_host
+from dorylus.pools.makers import check_data_host
 
 NOT_OURS = "203.0.113.9"  # an address for examples: no machine has it
 
@@ -17,10 +17,10 @@ def check(**settings):
 @pytest.mark.parametrize(
     ("host", "why"),
     [
-        ("0.0.0.0", "no machine can dial that address"),
+        ("0.0.0.0", "that address cannot be dialled"),
         ("the-server", "is no address"),
         ("::1", "is no address"),
-        (NOT_OURS, "we cannot listen there"),
+        (NOT_OURS, "this process cannot listen there"),
     ],
 )
 def test_a_host_that_functions_cannot_dial_is_refused_with_the_cure(host, why):

@@ -8,10 +8,9 @@ from linear_functions import PROGRAMS, WEIGHTS, a_call
 
 from dorylus.functions.invocation import CONTENT
 from dorylus.functions.payload import narrow
-from dorylus.pools.functions.arrays import Inputs, even
 from dorylus.pools.functions.data_service import DataService, WeightVersions
 from dorylus.pools.functions.invocations import UsageCounter
-from dorylus.pools.functions.open_task import OpenTask, TaskWork
+from dorylus.pools.functions.tasks import Inputs, OpenTask, TaskWork, even
 from dorylus.saga.dense import Mode
 from dorylus.wire.frames import Frame, Refused
 
@@ -107,12 +106,12 @@ def test_who_comes_when_the_task_is_over_is_refused_and_counted():
         ("rows", "rows", {"part": -1}, "from 0 to 2"),
         ("rows", "rows", {"part": "0"}, "from 0 to 2"),
         ("rows", "rows", {}, "from 0 to 2"),
-        ("rows", "weights", {"part": 0}, "not asked for"),
+        ("rows", "weights", {"part": 0}, "has no"),
         ("rows", "rows", {"part": 0, "task": "another"}, "was never here"),
         ("rows", "rows", {"part": 0, "task": ["task-1"]}, "was never here"),
         ("rows", "take", {"part": 0}, "not what the task gives"),
         ("weights", "take", {}, "not what the task gives"),
-        ("weights", "rows", {}, "not asked for"),
+        ("weights", "rows", {}, "has no"),
         ("weights", "program", {"program": "nobody's"}, "no open task runs that program"),
         ("weights", "weights", {"version": "old", "names": []}, "no task uses version old"),
         ("weights", "weights", {"version": "run-0", "names": ["weight.x"]}, "has no weight.x"),

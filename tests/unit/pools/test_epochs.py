@@ -1,7 +1,7 @@
 import pytest
 
+from dorylus.pools.autotune import Epochs
 from dorylus.pools.limited import Completion
-from dorylus.pools.tuner import Epochs
 
 
 def boundaries(tasks):

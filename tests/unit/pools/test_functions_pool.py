@@ -12,9 +12,8 @@ from scipy.sparse import csr_array
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.functions.direct_path import Links
-from dorylus.pools.functions.functions_pool import SETTLE_S, FunctionsPool
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.functions_pool import SETTLE_S, FunctionsPool, Programs
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.pool import Lost, Throttled
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode

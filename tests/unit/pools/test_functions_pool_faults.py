@@ -8,9 +8,8 @@ import pytest
 from linear_functions import InProcess, PortsInProcess, Waiting, a_call, assert_same
 
 from dorylus.functions.direct_path import Links
-from dorylus.pools.functions.functions_pool import FunctionsPool
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.functions_pool import FunctionsPool, Programs
+from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.pool import Lost, PoolFault, Throttled
 from dorylus.saga import dense
 from dorylus.saga.dense import Mode

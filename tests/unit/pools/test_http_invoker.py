@@ -7,8 +7,8 @@ from email.utils import formatdate
 import pytest
 
 from dorylus.errors import ConfigError
+from dorylus.pools.http import HttpInvoker, fault_of, fault_of_error, seconds_of
 from dorylus.pools.pool import Lost, Unavailable
-from dorylus.pools.services.http import HttpInvoker, fault_of, fault_of_error, seconds_of
 
 
 @pytest.mark.parametrize("url", ["ftp://host/", "host:80", "http://", ""])

@@ -3,8 +3,7 @@ from linear_functions import a_call
 
 from dorylus.errors import TrainingError
 from dorylus.pools.functions.invocations import FunctionUsage, Invocations, Invoked, UsageCounter
-from dorylus.pools.pool import Lost, Throttled
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.pool import InvocationResponse, Lost, Throttled
 from dorylus.wire.frames import pack
 
 

@@ -6,9 +6,9 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from dorylus.functions.deploy.access import local_access
+from dorylus.pools import aws_lambda
+from dorylus.pools.aws_lambda import JSON_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, LambdaInvoker
 from dorylus.pools.pool import Lost, Throttled, Unavailable
-from dorylus.pools.services import aws_lambda
-from dorylus.pools.services.aws_lambda import JSON_LIMIT_BYTES, PAYLOAD_LIMIT_BYTES, LambdaInvoker
 
 LOG = b64encode(b"REPORT RequestId: r\tBilled Duration: 12 ms\tInit Duration: 5.0 ms").decode()
 

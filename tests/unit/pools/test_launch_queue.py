@@ -3,8 +3,8 @@ from math import inf
 import pytest
 from pool_doubles import POLICY, a_call
 
+from dorylus.pools.attempts import Ticket
 from dorylus.pools.pacing import LaunchQueue, Pace
-from dorylus.pools.tickets import Ticket
 
 
 @pytest.fixture

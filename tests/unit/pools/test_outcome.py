@@ -4,7 +4,7 @@ import torch
 from linear_functions import IN, OUT, a_call
 
 from dorylus.functions.program import ProgramError
-from dorylus.pools.functions.open_task import Outcome, columns_of, output_shapes
+from dorylus.pools.functions.tasks import Outcome, columns_of, output_shapes
 from dorylus.saga.dense import Mode
 from dorylus.saga.sparse import SparseRows
 

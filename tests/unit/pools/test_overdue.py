@@ -3,8 +3,8 @@ from math import inf
 import pytest
 from pool_doubles import POLICY
 
+from dorylus.pools.attempts import Attempt
 from dorylus.pools.pacing import Durations, Overdue
-from dorylus.pools.tickets import Attempt
 
 
 @pytest.fixture

@@ -3,10 +3,8 @@ import pytest
 from dorylus.errors import ConfigError
 from dorylus.functions.invocation import Ports
 from dorylus.pools.functions.data_paths import PROBES, PathChoice
-from dorylus.pools.functions.invocations import Invocations, UsageCounter
-from dorylus.pools.functions.settings import FunctionsConfig
-from dorylus.pools.pool import Lost, Unavailable
-from dorylus.pools.services.invoker import InvocationResponse
+from dorylus.pools.functions.invocations import FunctionsConfig, Invocations, UsageCounter
+from dorylus.pools.pool import InvocationResponse, Lost, Unavailable
 from dorylus.wire.frames import pack, unpack
 
 

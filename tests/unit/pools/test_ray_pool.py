@@ -1,4 +1,3 @@
-import importlib.util
 import socket
 import threading
 
@@ -7,9 +6,10 @@ import ray
 import torch
 from torch import nn
 
+from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pipeline import Kind, Task
-from dorylus.pools import POOLS, PoolSettings, make_pool, making
+from dorylus.pools import POOLS, PoolListeners, PoolRequest, check_pool, make_pool, makers
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
 from dorylus.pools.pacing import Policy
@@ -268,8 +268,8 @@ def made(monkeypatch):
         pools.append(PoolOnTwin(InProcessRay(2, 1)))
         return pools[-1]
 
-    monkeypatch.setattr(making.ray, "ray_pool", ray_pool)
-    yield lambda **settings: make_pool(PoolSettings(name="ray", **settings), print, print)
+    monkeypatch.setattr(makers.ray, "ray_pool", ray_pool)
+    yield lambda **settings: make_pool(PoolRequest(name="ray", **settings), PoolListeners())
     for pool in pools:
         pool.close()
 
@@ -289,9 +289,11 @@ def test_fusion_can_be_switched_off(made):
 
 
 def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r'^pool="ray" needs Ray: pip install "dorylus\[ray\]"'):
-        making.check_pool(PoolSettings(name="ray"))
+    monkeypatch.setattr("dorylus.extras.find_spec", lambda name: None)
+    with pytest.raises(
+        ConfigError, match=r'^pool="ray" needs ray, zmq, .* not installed: pip install "dorylus\[ray\]"'
+    ):
+        check_pool(RunConfig.of(pool="ray"), address=None, is_local=True)
 
 
 def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch):

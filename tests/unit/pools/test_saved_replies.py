@@ -12,13 +12,11 @@ from pool_doubles import a_call as an_empty_call
 
 from dorylus.functions.direct_path import Links
 from dorylus.functions.program import ExportedProgram
-from dorylus.pools import making
+from dorylus.pools import PoolListeners, PoolRequest, makers
 from dorylus.pools.functions import functions_pool as functions
-from dorylus.pools.functions.arrays import Inputs, reply_of
-from dorylus.pools.functions.functions_pool import FunctionsPool
-from dorylus.pools.functions.open_task import output_shapes
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.functions_pool import FunctionsPool, Programs
+from dorylus.pools.functions.invocations import FunctionsConfig
+from dorylus.pools.functions.tasks import Inputs, output_shapes, reply_of
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.pool import Lost
 from dorylus.pools.threads import ThreadsPool
@@ -129,11 +127,10 @@ def test_an_unfused_gradient_gets_what_its_forward_half_kept(keep):
 @pytest.mark.parametrize(("rematerialize", "keep"), [(True, False), (False, True)])
 def test_the_halves_of_an_unfused_call_do_as_the_pool_does(monkeypatch, rematerialize, keep):
     asked = []
-    monkeypatch.setattr(making, "Unfused", lambda pool, keep: asked.append(keep) or pool)
-    monkeypatch.setattr(making, "INVOKERS", {"processes": lambda settings: InProcess()})
+    monkeypatch.setattr(makers, "Unfused", lambda pool, keep: asked.append(keep) or pool)
     travel = FunctionsConfig(rematerialize=rematerialize)
-    settings = making.PoolSettings(name="processes", fuse=False, travel=travel)
-    making.make_pool(settings, lambda what, **details: None, lambda invocation: None).pool.close()
+    request = PoolRequest(name="processes", fuse=False, travel=travel)
+    makers.pool_of_functions(InProcess(), request, PoolListeners()).pool.close()
     assert asked == [keep]
 
 
@@ -142,7 +139,7 @@ def test_functions_that_run_the_body_again_are_asked_for_programs_that_keep_noth
     asked = []
 
     class Exports:
-        def __init__(self, cache):
+        def __init__(self, cache, torch_pools):
             pass
 
         def program(self, call):

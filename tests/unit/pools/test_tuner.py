@@ -4,8 +4,8 @@ from itertools import pairwise
 import pytest
 
 from dorylus.errors import ConfigError
+from dorylus.pools.autotune import Tuner
 from dorylus.pools.limited import Completion
-from dorylus.pools.tuner import Tuner
 
 
 class World:

@@ -1,7 +1,7 @@
 import pytest
 
+from dorylus.pools.autotune import MeasuringWindow
 from dorylus.pools.limited import Completion
-from dorylus.pools.tuner import MeasuringWindow
 
 
 def completion(kind="AV", *, busy_s=0.1, latency_s=0.5, **options):

@@ -14,6 +14,7 @@ from dorylus.runs.checkpoint import (
     Checkpoint,
     _state_file,
     at_epoch,
+    fingerprint,
     latest,
     load,
     oldest,
@@ -21,7 +22,6 @@ from dorylus.runs.checkpoint import (
     prune_before,
     save,
 )
-from dorylus.runs.identity import fingerprint
 from dorylus.servers.parameter.parameter_servers import ParameterServers, PSState
 
 OPTIMIZERS = {

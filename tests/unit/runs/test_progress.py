@@ -4,8 +4,8 @@ import pytest
 
 from dorylus.pipeline import Kind, Task
 from dorylus.runs.progress import RunProgress
-from dorylus.runtime.cluster import Delivery, EpochReport
 from dorylus.runtime.engine import Span
+from dorylus.runtime.runtime import Delivery, EpochReport
 
 
 def report(seconds, cores, pool, loss=0.5, **others):

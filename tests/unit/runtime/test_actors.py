@@ -11,9 +11,9 @@ from dorylus.graph import SparseFeatures
 from dorylus.partition import save_shards
 from dorylus.partition.partitioning import Partitioning
 from dorylus.pools import PoolHandle, ThreadsPool
-from dorylus.runtime import LocalCluster
-from dorylus.runtime.actors import NodeJob, graph_node, parameter_node
-from dorylus.runtime.remote import RemoteCluster
+from dorylus.runtime import LocalRuntime
+from dorylus.runtime.ray import NodeJob, graph_node, parameter_node
+from dorylus.runtime.remote import RemoteRuntime
 from in_process_servers import InProcess
 
 HOST = "127.0.0.1"
@@ -32,7 +32,7 @@ def graph_of(form):
 
 @pytest.fixture
 def from_stores(tmp_path):
-    """Makes a cluster whose servers know nothing but what travels, and two folders."""
+    """Makes a runtime whose servers have nothing but the job that is sent, and two folders."""
 
     def make(job, pool):
         job.graph.save(tmp_path / "graph")
@@ -44,7 +44,8 @@ def from_stores(tmp_path):
             make_pool=lambda *_: PoolHandle(ThreadsPool()),
         )
         graphs = InProcess(lambda server: graph_node(travels, server, HOST), job.cut.num_servers)
-        return RemoteCluster(job, graphs, InProcess(lambda server: parameter_node(travels, server, HOST), 1))
+        parameters = InProcess(lambda server: parameter_node(travels, server, HOST), 1)
+        return RemoteRuntime(job, lambda job: (graphs, parameters))
 
     return make
 
@@ -53,7 +54,7 @@ def from_stores(tmp_path):
 @pytest.mark.parametrize("servers", [1, 3])
 def test_servers_that_read_their_own_shards_give_the_very_losses(make_cluster, from_stores, form, servers):
     graph, cut = graph_of(form), {"servers": servers, "intervals": 2, "threads": 1}
-    near, far = (make_cluster(graph, dorylus.gcn(), kind=kind, **cut) for kind in (LocalCluster, from_stores))
+    near, far = (make_cluster(graph, dorylus.gcn(), kind=kind, **cut) for kind in (LocalRuntime, from_stores))
     assert [far.train_epoch().loss for _ in range(4)] == [near.train_epoch().loss for _ in range(4)]
     weights, expected = far.state().weights, near.state().weights
     assert all(torch.equal(weights[name], expected[name]) for name in expected)

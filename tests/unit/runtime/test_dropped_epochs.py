@@ -8,9 +8,9 @@ import torch
 import dorylus
 from dorylus.errors import TrainingError
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import LocalCluster
-from dorylus.runtime.cluster import EpochDroppedError
-from in_process_servers import remote_cluster
+from dorylus.runtime import LocalRuntime
+from dorylus.runtime.runtime import EpochDroppedError
+from in_process_servers import remote_runtime
 
 CUT = {"servers": 2, "intervals": 2, "parameter_servers": 2, "threads": 1}
 
@@ -47,7 +47,7 @@ def dropping(cluster, pool):
     return thread
 
 
-@pytest.mark.parametrize("kind", [LocalCluster, remote_cluster])
+@pytest.mark.parametrize("kind", [LocalRuntime, remote_runtime])
 @pytest.mark.parametrize("task", ["APPLY_VERTEX", "GRAD_APPLY_VERTEX"])
 def test_the_state_is_that_of_the_last_finished_epoch(graph, make_cluster, kind, task):
     whole = make_cluster(graph, dorylus.gcn(), **CUT)

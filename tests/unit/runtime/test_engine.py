@@ -7,7 +7,7 @@ import torch
 
 from dorylus.errors import ConfigError, TrainingError
 from dorylus.pipeline import Arrived, Kind, Need, Reads, Scheduler, Scope, Step, TaskTable, bounded, no_pipe, pipe
-from dorylus.runtime.engine import Engine, EnginePass, ServerRuntime
+from dorylus.runtime.engine import Engine, EnginePass
 
 TABLE = TaskTable(
     (
@@ -42,7 +42,8 @@ def at_once(task, done, failed):
 def one_server(execute=at_once, schedule=pipe, intervals=INTERVALS):
     """A pass of one server, whose intervals all read from each other."""
     reads, bounds = Reads.complete(intervals), (0, intervals)
-    return EnginePass({0: ServerRuntime(Scheduler(schedule(TABLE), reads, server=0, bounds=bounds), execute)})
+    scheduler = Scheduler(schedule(TABLE), reads, server=0, bounds=bounds)
+    return EnginePass({0: scheduler}, lambda server, task, done, failed: execute(task, done, failed))
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -215,23 +216,19 @@ class Cluster:
         self.history = []
         self.held = []  # parcels that have not arrived yet
         everyone = frozenset(range(bounds[-1]))
-        stations = []
+        schedulers = {}
         for server in range(len(bounds) - 1):
             mine = range(bounds[server], bounds[server + 1])
             reads = Reads(mine, *(((everyone,) * len(mine)),) * 2)
-            scheduler = Scheduler(schedule(TABLE), reads, server=server, bounds=bounds)
-            stations.append(ServerRuntime(scheduler, self.executor(server)))
-        self.work = EnginePass(dict(enumerate(stations)))
+            schedulers[server] = Scheduler(schedule(TABLE), reads, server=server, bounds=bounds)
+        self.work = EnginePass(schedulers, self.execute)
 
-    def executor(self, server):
-        def execute(task, done, failed):
-            self.history.append(("begin", task))
-            if task.step == SCATTER:
-                self.post(server, task)
-            self.history.append(("end", task))
-            done()
-
-        return execute
+    def execute(self, server, task, done, failed):
+        self.history.append(("begin", task))
+        if task.step == SCATTER:
+            self.post(server, task)
+        self.history.append(("end", task))
+        done()
 
     def post(self, server, task):
         for peer in range(len(self.bounds) - 1):
@@ -241,7 +238,7 @@ class Cluster:
 
     def arrive(self, peer, event):
         self.history.append(("arrived", peer))
-        self.engine.tell(self.work, peer, event)
+        self.engine.handle(self.work, peer, event)
 
     def begins(self, **wanted):
         """Where in the history tasks of this description begin."""
@@ -272,15 +269,15 @@ def test_an_epoch_is_over_when_every_server_has_finished_it(engine, threads):
 def test_a_gather_waits_until_the_rows_of_every_source_have_arrived(engine):
     runner = engine(threads=1)
     cluster = Cluster(runner, hold=lambda task: task.interval == 0)
-    plain = cluster.work.stations[0].execute
+    plain = cluster.work.execute
 
-    def execute(task, done, failed):
-        plain(task, done, failed)
-        if task.step == UPDATE and task.interval == 1:  # the last that server 0 can do without server 1
+    def execute(server, task, done, failed):
+        plain(server, task, done, failed)
+        if server == 0 and task.step == UPDATE and task.interval == 1:  # the last that server 0 can do without server 1
             for parcel in cluster.held:
                 cluster.arrive(*parcel)
 
-    cluster.work.stations[0] = ServerRuntime(cluster.work.stations[0].scheduler, execute)
+    cluster.work.execute = execute
     runner.run(cluster.work, 0)
     held_back = [at for at, (what, peer) in enumerate(cluster.history) if (what, peer) == ("arrived", 1)][-1]
     for interval in (0, 1):
@@ -320,7 +317,7 @@ def test_no_interval_is_further_ahead_of_a_peers_than_the_bound(engine, threads,
 def test_the_parcel_that_never_arrives_misses_the_deadline(engine):
     runner = engine(threads=2, deadline_s=0.2)
     cluster = Cluster(runner, hold=lambda task: task.interval == 0)
-    with pytest.raises(TrainingError, match=r"nothing came within deadline_s=0\.2 that would let epoch 1 go on"):
+    with pytest.raises(TrainingError, match=r"nothing arrived within deadline_s=0\.2 that epoch 1 waits for"):
         runner.run(cluster.work, 0)
 
 

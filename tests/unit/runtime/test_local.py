@@ -138,7 +138,8 @@ def test_epochs_that_have_turned_exact_read_no_old_value(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(), servers=2, mode="async", staleness=1)
     for epoch in range(4):
         cluster.train_epoch(min(epoch + 1, 3))
-    assert [set(cluster.train_epoch(exact=True).ages) for _ in range(2)] == [{0}, {0}]
+    cluster.synchronise()
+    assert [set(cluster.train_epoch().ages) for _ in range(2)] == [{0}, {0}]
 
 
 def test_logits_are_in_the_graphs_own_order(make_cluster, graph):
@@ -278,4 +279,4 @@ def test_evaluations_leave_nothing_behind_that_grows(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(), servers=3, intervals=2)
     for _ in range(3):
         cluster.outputs()
-    assert cluster._site.evaluation.deliveries == []
+    assert cluster._process.evaluation.deliveries == []

@@ -1,6 +1,6 @@
 from dorylus.pools import PoolHandle, ThreadsPool
 from dorylus.pools.functions.invocations import Invoked
-from dorylus.runtime.node_pool import NodePool, joined_figures
+from dorylus.runtime.graph_node import NodePool, joined_figures
 
 ONE, LATE = (Invoked("AV", billed_ms, cold=False, bytes_in=1, bytes_out=2) for billed_ms in (3.0, 4.0))
 

@@ -43,16 +43,16 @@ def test_an_update_waits_until_the_epoch_before_was_ended(node):
     update = threading.Thread(target=lambda: (finish(node, 1), over.set()))
     update.start()
     assert not over.wait(0.2)
-    node.end_epoch(SESSION, 1, loss=1.0, tell=False)
+    node.end_epoch(SESSION, 1, loss=1.0, with_state=False)
     assert over.wait(DEADLINE_S)
     update.join()
 
 
 def test_a_state_is_told_when_an_epoch_is_ended_if_it_is_asked_for(node):
     finish(node, 0)
-    state, _ = node.end_epoch(SESSION, 1, loss=1.0, tell=True)
+    state, _ = node.end_epoch(SESSION, 1, loss=1.0, with_state=True)
     assert state.weights.keys() == node.state(SESSION).weights.keys()
-    assert node.end_epoch(SESSION, 2, loss=1.0, tell=False) == (None, 0)
+    assert node.end_epoch(SESSION, 2, loss=1.0, with_state=False) == (None, 0)
 
 
 def pull(session, epoch=0):
@@ -76,8 +76,8 @@ def test_whatever_is_asked_of_an_earlier_session_is_refused_and_counted(node, wh
     node.restore(SESSION + 1, None, 0)
     with pytest.raises((OtherSessionError, Refused), match=f"session {SESSION} is refused"):
         CALLS[what](node, SESSION)
-    assert node.end_epoch(SESSION + 1, 1, loss=1.0, tell=False) == (None, 1)
-    assert node.end_epoch(SESSION + 1, 2, loss=1.0, tell=False) == (None, 0)
+    assert node.end_epoch(SESSION + 1, 1, loss=1.0, with_state=False) == (None, 1)
+    assert node.end_epoch(SESSION + 1, 2, loss=1.0, with_state=False) == (None, 0)
 
 
 def test_a_server_that_was_started_again_takes_part_in_no_session_that_it_did_not_begin(started):

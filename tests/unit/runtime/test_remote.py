@@ -1,4 +1,4 @@
-"""A cluster of servers in other processes, less the processes: what it makes of servers that die."""
+"""The runtime of servers in other processes, without the processes: how it recovers servers that die."""
 
 import math
 import threading
@@ -10,18 +10,17 @@ import torch
 import dorylus
 from dorylus.errors import DivergedError
 from dorylus.pools import ThreadsPool
-from dorylus.runtime import LocalCluster, ServersLostError, remote
-from dorylus.runtime import remote_weights as parameter_line
-from in_process_servers import remote_cluster
+from dorylus.runtime import LocalRuntime, ServersLostError, remote, remote_weights
+from in_process_servers import remote_runtime
 
 CUT = {"servers": 3, "intervals": 2, "parameter_servers": 2, "threads": 1}
 EPOCHS = 6
 
 
 @pytest.fixture(autouse=True)
-def nobody_waits_long_for_the_dead(monkeypatch):
+def lost_servers_are_noticed_soon(monkeypatch):
     monkeypatch.setattr(remote, "BACK_OFF_S", 0.1)
-    monkeypatch.setattr(parameter_line, "CONNECT_S", 1.0)
+    monkeypatch.setattr(remote_weights, "CONNECT_S", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +52,7 @@ def assert_same(cluster, losses, undisturbed):
 def test_a_server_that_dies_between_epochs_leaves_the_run_as_it_was(
     graph, make_cluster, undisturbed, kind, number, after
 ):
-    cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     losses = []
     for epoch in range(EPOCHS):
         if epoch == after:
@@ -90,14 +89,14 @@ def test_a_server_that_dies_in_the_middle_of_an_epoch_leaves_the_run_as_it_was(
     graph, make_cluster, undisturbed, kind, at_call
 ):
     pool = KillsOnce(at_call)
-    cluster = make_cluster(graph, model(), kind=remote_cluster, pool=pool, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, pool=pool, **CUT)
     pool.kill = lambda: getattr(cluster, kind).kill(1)
     assert_same(cluster, [cluster.train_epoch().loss for _ in range(EPOCHS)], undisturbed)
 
 
 def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(graph, make_cluster, undisturbed):
     def rarely(job, pool):
-        cluster = remote_cluster(job, pool)
+        cluster = remote_runtime(job, pool)
         cluster._keep_every = 4
         return cluster
 
@@ -108,8 +107,19 @@ def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(gra
     assert_same(cluster, losses, undisturbed)
 
 
+def test_epochs_that_were_made_synchronous_stay_so_after_a_fault(graph, make_cluster):
+    ahead = {"mode": "async", "staleness": 2, "servers": 2, "intervals": 2, "threads": 1}
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **ahead)
+    for epoch in range(3):
+        cluster.train_epoch(min(epoch + 2, 2))
+    cluster.synchronise()
+    assert set(cluster.train_epoch().ages) == {0}
+    cluster._graphs.kill(1)
+    assert [set(cluster.train_epoch().ages) for _ in range(2)] == [{0}, {0}]
+
+
 def test_outputs_after_a_fault_are_those_of_the_epoch_reached(graph, make_cluster):
-    near, far = (make_cluster(graph, model(), kind=kind, **CUT) for kind in (LocalCluster, remote_cluster))
+    near, far = (make_cluster(graph, model(), kind=kind, **CUT) for kind in (LocalRuntime, remote_runtime))
     for _ in range(2):
         near.train_epoch()
         far.train_epoch()
@@ -118,7 +128,7 @@ def test_outputs_after_a_fault_are_those_of_the_epoch_reached(graph, make_cluste
 
 
 def test_a_server_that_never_comes_back_ends_the_run_with_the_reason(graph, make_cluster):
-    cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     cluster.train_epoch()
     cluster._graphs.revive = lambda: None
     cluster._graphs.kill(1)
@@ -127,7 +137,7 @@ def test_a_server_that_never_comes_back_ends_the_run_with_the_reason(graph, make
 
 
 def test_an_asynchronous_run_goes_on_after_a_fault(graph, make_cluster):
-    cluster = make_cluster(graph, model(), kind=remote_cluster, mode="async", staleness=1, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, mode="async", staleness=1, **CUT)
     losses = [cluster.train_epoch(permit=3).loss for _ in range(2)]
     cluster._graphs.kill(1)
     losses += [cluster.train_epoch(permit=min(k + 2, 11)).loss for k in range(2, 12)]
@@ -136,7 +146,7 @@ def test_an_asynchronous_run_goes_on_after_a_fault(graph, make_cluster):
 
 
 def test_an_asynchronous_run_on_many_threads_and_parameter_servers_never_stands_still(graph, make_cluster):
-    kind = partial(remote_cluster, threads=2)
+    kind = partial(remote_runtime, threads=2)
     settings = {**CUT, "intervals": 3, "deadline_s": 20}
     cluster = make_cluster(graph, model(), kind=kind, mode="async", staleness=1, **settings)
     notes = []
@@ -149,7 +159,7 @@ def test_an_asynchronous_run_on_many_threads_and_parameter_servers_never_stands_
 def test_rows_that_travel_in_bf16_are_those_of_embedded_servers(graph, make_cluster):
     near, far = (
         make_cluster(graph, dorylus.gcn(), kind=kind, ghost_precision="bf16", **CUT)
-        for kind in (LocalCluster, remote_cluster)
+        for kind in (LocalRuntime, remote_runtime)
     )
     assert [far.train_epoch().loss for _ in range(3)] == [near.train_epoch().loss for _ in range(3)]
 
@@ -157,7 +167,7 @@ def test_rows_that_travel_in_bf16_are_those_of_embedded_servers(graph, make_clus
 def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_the_end(
     graph, make_cluster, undisturbed
 ):
-    cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     losses = [cluster.train_epoch().loss for _ in range(2)]
     revive, lost = cluster._graphs.revive, [ServersLostError("killed again.")] * 2
     cluster._graphs.revive = lambda: (_ for _ in ()).throw(lost.pop()) if lost else revive()
@@ -168,7 +178,7 @@ def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_t
 
 
 def test_servers_elsewhere_report_weights_that_left_the_range_of_float32(graph, make_cluster):
-    cluster = make_cluster(graph, model(), kind=remote_cluster, lr=1e30, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, lr=1e30, **CUT)
     assert math.isfinite(cluster.train_epoch().loss)
     with pytest.raises(DivergedError, match=r"after epoch 1, layers\.\d\.\S+ .* overflows"):
         cluster.state()

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import dorylus
+import dorylus.graph.atomic_folder as atomic_folder
 from dorylus.config import RunConfig
-from dorylus.graph import draft
 from dorylus.partition import make_partitioning, open_shards, shard_store
-from dorylus.training.elastic import _sharded
+from dorylus.training.placement import _sharded
 
 SOON_S = 30.0
 
@@ -32,7 +32,7 @@ def shards_of_a_run(graph, servers, method="hash"):
 def test_a_run_that_starts_while_another_writes_the_same_shards_does_not_replace_them(graph, tmp_path, monkeypatch):
     seen, opened = threading.Event(), []  # ``seen``: the second has opened its shards, or waits for the lock
     second = threading.Thread(target=lambda: (opened.append(open_shards(shards_of_a_run(graph, 2))), seen.set()))
-    write, wait_for = shard_store.write_shards, draft._wait_for
+    write, wait_for = shard_store.write_shards, atomic_folder._wait_for
 
     def waiting(lock):
         if threading.current_thread() is second:
@@ -45,7 +45,7 @@ def test_a_run_that_starts_while_another_writes_the_same_shards_does_not_replace
             second.start()
             assert seen.wait(SOON_S)
 
-    monkeypatch.setattr(draft, "_wait_for", waiting)
+    monkeypatch.setattr(atomic_folder, "_wait_for", waiting)
     monkeypatch.setattr(shard_store, "write_shards", writing)
     opened.append(open_shards(shards_of_a_run(graph, 2)))
     second.join(SOON_S)

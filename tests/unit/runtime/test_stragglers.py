@@ -18,7 +18,7 @@ from dorylus.runtime.graph_node import GraphNode
 from dorylus.runtime.parameter_node import ParameterNode
 from dorylus.runtime.server_process import ServerProcess
 from dorylus.wire import Frame, WireError
-from in_process_servers import remote_cluster
+from in_process_servers import remote_runtime
 
 CUT = {"servers": 3, "intervals": 2, "parameter_servers": 2, "threads": 1}
 EPOCHS = 4
@@ -93,7 +93,7 @@ class LongTask(ThreadsPool):
             other = (call.task.interval // CUT["intervals"] + 1) % CUT["servers"]
             threading.Thread(target=self.cluster._graphs.kill, args=(other,)).start()
             assert self.release.wait(SOON_S)
-        elif self._thread is not None and self.cluster._session == 2 and self.cluster._began:
+        elif self._thread is not None and self.cluster._session == 2 and self.cluster._began_at is not None:
             self.in_next_session()
         super().submit(call, done, failed)
 
@@ -105,7 +105,7 @@ class LongTask(ThreadsPool):
 
 def test_a_task_that_outlives_its_session_ends_that_session_and_no_other(graph, make_cluster, undisturbed, monkeypatch):
     pool = LongTask(monkeypatch)
-    pool.cluster = make_cluster(graph, model(), kind=remote_cluster, pool=pool, deadline_s=2.0, **CUT)
+    pool.cluster = make_cluster(graph, model(), kind=remote_runtime, pool=pool, deadline_s=2.0, **CUT)
     found = train(pool.cluster)
     assert_same(found, undisturbed)
     assert faults(found) == ["fault", "recovered"]
@@ -129,7 +129,7 @@ def test_a_message_of_an_ended_session_reaches_no_weights(graph, make_cluster, u
 
     monkeypatch.setattr(ParameterNode, "_answer", keeping)
     monkeypatch.setattr(ParameterNode, "restore", restored)
-    cluster = make_cluster(graph, model(), kind=remote_cluster, **CUT)
+    cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     cluster._keep_every = EPOCHS  # so the next session begins at the first epoch
     first = train(cluster, EPOCHS - 1)
     assert sent
@@ -159,7 +159,7 @@ class Alone:
 
     def __init__(self, graph, make_cluster, pool, **settings):
         settings = {"servers": 1, "intervals": 2, "threads": 1} | settings
-        self.cluster = make_cluster(graph, model(), kind=remote_cluster, pool=pool, **settings)
+        self.cluster = make_cluster(graph, model(), kind=remote_runtime, pool=pool, **settings)
         self.node, self.parameters = self.cluster._graphs.nodes[0], self.cluster._parameters.nodes[0]
         self.threads = []
 
@@ -173,7 +173,7 @@ class Alone:
 
     def train(self, session, epoch=0):
         """An epoch; gives its loss, and how many messages the graph server has refused."""
-        report = self.node.train_epoch(session, None, False)
+        report = self.node.train_epoch(session, None)
         loss = sum(report.losses[interval] for interval in sorted(report.losses))
         self.parameters.end_epoch(session, epoch + 1, loss, False)
         return loss, report.refused
@@ -204,11 +204,11 @@ def test_the_next_session_waits_for_the_task_in_hand_and_then_has_all_the_memory
     pool = HeldTask()
     alone = Alone(graph, make_cluster, pool, threads=threads)
     alone.begin(1)
-    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.begun.wait(SOON_S)
-    site = alone.node._session.site
+    site = alone.node._session.process
     servers = [weakref.ref(server) for crew in (site.training, site.evaluation) for server in crew.servers.values()]
-    blocks = [weakref.ref(block) for server in servers for block in server()._bench.matrices._blocks.values()]
+    blocks = [weakref.ref(block) for server in servers for block in server()._context.matrices._blocks.values()]
     assert blocks
     del site
     left = alone.in_background(alone.node.leave, 2)
@@ -229,9 +229,9 @@ def test_a_task_that_never_ends_keeps_what_it_works_on_and_the_run_goes_on(graph
     pool = HeldTask()
     alone = Alone(graph, make_cluster, pool, deadline_s=0.5)
     alone.begin(1)
-    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.begun.wait(SOON_S)
-    held = alone.node._session.site.training.servers[0]._bench.matrices
+    held = alone.node._session.process.training.servers[0]._context.matrices
     assert alone.begin(2) is False
     assert len(held) == 0
     found = alone.train(2)
@@ -261,9 +261,9 @@ def test_a_pools_reply_to_an_ended_session_is_dropped_and_counted(graph, make_cl
     pool = LateReply()
     alone = Alone(graph, make_cluster, pool)
     alone.begin(1)
-    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.begun.wait(SOON_S)
-    server = weakref.ref(alone.node._session.site.training.servers[0])
+    server = weakref.ref(alone.node._session.process.training.servers[0])
     assert alone.begin(2) is True
     alone.join()
     assert isinstance(trained.pop(), PeerLostError)
@@ -305,7 +305,7 @@ def test_calls_of_an_ended_session_are_not_sent_any_more_and_leave_their_places_
     pool = OneAtATime()
     alone = Alone(graph, make_cluster, pool, intervals=4)
     alone.begin(1)
-    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.waits.wait(SOON_S)
     assert alone.begin(2) is True
     alone.join()
@@ -321,9 +321,9 @@ def test_a_server_whose_epoch_fails_has_its_calls_cancelled_before_the_driver_co
     pool = OneAtATime()
     alone = Alone(graph, make_cluster, pool, intervals=4)
     alone.begin(1)
-    trained = alone.in_background(alone.node.train_epoch, 1, None, False)
+    trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.waits.wait(SOON_S)
-    alone.node._session.site.fail(PeerLostError("the line between servers 0 and 1 is lost."))
+    alone.node._session.process.fail(PeerLostError("the connection between servers 0 and 1 is lost."))
     alone.join()
     assert isinstance(trained.pop(), PeerLostError)
     assert pool.load[:3] == (1, 0, 0)
@@ -334,7 +334,8 @@ CALLS = {
     "leave": (),
     "begin": (0, {}, []),
     "connect": ({},),
-    "train_epoch": (None, False),
+    "train_epoch": (None,),
+    "synchronise": (),
     "outputs": (-1, None),
     "pool_news": (),
     "settle_pool": (),

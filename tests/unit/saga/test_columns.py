@@ -5,7 +5,7 @@ from torch import nn
 import dorylus
 from dorylus.pipeline import Kind, Need, Scope
 from dorylus.saga import Savings, lower
-from dorylus.saga.columns import LINE, BlocksBody, block_columns, can_be_cut, in_blocks
+from dorylus.saga.columns import LINE, BlocksBody, block_columns, can_split, in_blocks
 from dorylus.saga.stages import ApplyVertex, Gather, Loss, Scatter
 from dorylus.saga.table import steps_of
 
@@ -154,18 +154,18 @@ def test_narrow_matrices_static_gathers_and_those_over_edges_or_attention_stay_w
 
     static, narrow = found(dorylus.gcn(hidden=40, dropout=0.0))
     assert static.output.source == "static"
-    assert not can_be_cut(static)
+    assert not can_split(static)
     assert narrow.output.columns <= LINE
-    assert not can_be_cut(narrow)
-    assert not any(can_be_cut(stage) for stage in found(dorylus.gat(hidden=20, heads=2)))
-    assert all(can_be_cut(stage) for stage in found(dorylus.sage(hidden=40, dropout=0.5), 24))
+    assert not can_split(narrow)
+    assert not any(can_split(stage) for stage in found(dorylus.gat(hidden=20, heads=2)))
+    assert all(can_split(stage) for stage in found(dorylus.sage(hidden=40, dropout=0.5), 24))
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_gather_that_can_be_is_cut_and_no_other(name):
     _, plan = plan_of(name)
     cut = in_blocks(plan, 2)
-    able = {stage.output for stage in gathers(plan) if can_be_cut(stage)}
+    able = {stage.output for stage in gathers(plan) if can_split(stage)}
     assert {stage.output for stage in gathers(plan)} & set(cut.parts) == able
 
 

@@ -1,15 +1,15 @@
-"""A small graph over a few servers: their shards, their benches, and the post between them."""
+"""A small graph over a few servers: their shards, the contexts of their passes, and the post between them."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import dorylus
-from dorylus.graph.adjacency import Degrees
-from dorylus.partition import LocalShard, cut_shard, make_cut, needed_levels
+from dorylus.backends import NativeBackend, NumberFormat
+from dorylus.graph.adjacency_matrix import Degrees
+from dorylus.partition import LocalShard, make_partition_plan, make_shard, needed_levels
 from dorylus.pipeline import Kind, Task
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
@@ -44,32 +44,34 @@ def small_shards(*, directed: bool = True, servers: int = 3, pruned: bool = True
     if pruned:
         deepest = needed_levels(graph.indptr, graph.indices, np.arange(NUM_VERTICES) < 6, NUM_LAYERS)
     order = np.arange(NUM_VERTICES, dtype=np.int32)
-    cut = make_cut(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
+    plan = make_partition_plan(graph.in_degrees(), order, parts, servers, deepest, NUM_LAYERS, [2] * servers)
     degrees = Degrees.of(graph)
-    return [LocalShard(cut_shard(graph, parts, k, degrees=degrees), cut, graph) for k in range(servers)]
+    return [LocalShard(make_shard(graph, parts, k, degrees=degrees), plan, graph) for k in range(servers)]
 
 
-def bench_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:
-    """A bench for training."""
-    dtype: np.dtype[Any] = np.dtype(np.uint16 if bf16 else np.float32)
-    return PassContext(shard, shard.layout, shard.ghosts, shard.out_ghosts, Matrices(Arena()), True, 0, dtype)
+def context_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:
+    """The context of a pass for training, with all matrices in memory."""
+    backend = NativeBackend()
+    number_format = NumberFormat.BF16 if bf16 else NumberFormat.FLOAT32
+    matrices = Matrices(backend, Arena(backend))
+    return PassContext(shard, shard.layout, shard.ghosts, shard.out_ghosts, matrices, True, 0, number_format, backend)
 
 
 class Mail:
-    """Keeps what servers post to each other until somebody delivers it."""
+    """Keeps what servers post to each other until a test delivers it."""
 
     def __init__(self, shards: Sequence[LocalShard]) -> None:
         self.shards = shards
         self.posted: list[tuple[int, int, GhostMessage]] = []  # from, to, what
 
     def peers(self, shard: LocalShard) -> Peers:
-        """The peers of one server, as a crew would have it know them."""
+        """The peers of one server, as a group of servers has them."""
         others = [other for other in self.shards if other is not shard]
         return Peers(
-            shard.cut.bounds,
+            shard.partition_plan.bounds,
             {other.server: shard.send_list(other.ghosts) for other in others},
             {other.server: shard.send_list(other.out_ghosts) for other in others},
-            lambda peer, parcel: self.posted.append((shard.server, peer, parcel)),
+            lambda peer, message: self.posted.append((shard.server, peer, message)),
         )
 
 

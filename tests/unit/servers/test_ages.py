@@ -26,7 +26,7 @@ def shard():
 
 def read_by(shard, own, level, *, out=False):
     """{other interval: values read of it}: a value an edge that ends in a row needed at the level, edge by edge."""
-    interval, deepest, found = shard.cut.interval, shard.cut.deepest, Counter()
+    interval, deepest, found = shard.partition_plan.interval, shard.partition_plan.deepest, Counter()
     for source, destination in zip(*shard.graph.edge_list(), strict=True):
         reader, writer = (source, destination) if out else (destination, source)
         if deepest[destination] >= level and interval[reader] == own != interval[writer]:
@@ -72,7 +72,7 @@ def test_a_value_is_as_old_as_the_epochs_since_it_was_written(shard):
 @pytest.mark.parametrize(("step", "writes"), [(GATHER, SCATTER), (GRAD_GATHER, GRAD_SCATTER)])
 def test_what_an_interval_reads_of_its_own_rows_is_not_counted(shard, step, writes):
     own, out = shard.mine.start, step == GRAD_GATHER
-    source, destination = (shard.cut.interval[ends] == own for ends in shard.graph.edge_list())
+    source, destination = (shard.partition_plan.interval[ends] == own for ends in shard.graph.edge_list())
     assert (source & destination).any()
     for level in range(-1, 3):
         ages = Ages(TABLE, shard, {GATHER: level, GRAD_GATHER: level})

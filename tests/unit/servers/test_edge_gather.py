@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from small_shards import bench_of, edge_gather, small_shards
+from small_shards import context_of, edge_gather, small_shards
 
 from dorylus.servers.graph.edges import EdgeGather, Sums
 from dorylus.servers.graph.pass_context import Grad
@@ -14,7 +14,7 @@ from dorylus.servers.graph.pass_context import Grad
 def edges(request):
     """The edges of the middle one of three servers."""
     shard = small_shards(directed=request.param)[1]
-    return EdgeGather(edge_gather(), bench_of(shard))
+    return EdgeGather(edge_gather(), context_of(shard))
 
 
 def both(edges):
@@ -23,8 +23,8 @@ def both(edges):
 
 def in_edges(edges, interval):
     """(source vertex, destination vertex, weight) of the interval's in-edges whose destination is needed."""
-    shard = edges.bench.shard
-    begin, end = edges.bench.layout.rows(edges.over.level, interval)
+    shard = edges.context.shard
+    begin, end = edges.context.layout.rows(edges.over.level, interval)
     graph = shard.graph
     found = []
     for vertex in shard.ids[begin:end].tolist():
@@ -34,10 +34,10 @@ def in_edges(edges, interval):
 
 
 def test_an_edge_reads_the_rows_of_its_two_ends_wherever_they_are(edges):
-    bench = edges.bench
+    context = edges.context
     for slot in set(both(edges)):
-        values = bench.values(slot)
-        values[:] = bench.shard.ids[: len(values), None]  # every row tells whose it is
+        values = context.values(slot)
+        values[:] = context.shard.ids[: len(values), None]  # every row tells whose it is
     seen_ghost = False
     for interval in range(2):
         source, destination, weight = (part.numpy() for part in edges.inputs(interval))
@@ -49,7 +49,7 @@ def test_an_edge_reads_the_rows_of_its_two_ends_wherever_they_are(edges):
 
 
 def test_the_ghosts_of_an_interval_are_the_remote_sources_of_its_edges(edges):
-    shard = edges.bench.shard
+    shard = edges.context.shard
     for interval in range(2):
         ghosts = edges.ghosts_of(interval)
         assert (np.diff(ghosts) > 0).all()
@@ -69,7 +69,7 @@ def test_what_edges_add_to_ghosts_is_given_to_their_owners_and_kept_no_longer(ed
     for interval in range(2):
         give_grads(edges, interval)
         ghosts, sums = edges.grad_scatter(interval, {})
-        ids = edges.bench.shard.ghosts.ids[ghosts]
+        ids = edges.context.shard.ghosts.ids[ghosts]
         counts = [sum(u == ghost for u, _, _ in in_edges(edges, interval)) for ghost in ids]
         np.testing.assert_array_equal(sums[:, 0], counts)
         give_grads(edges, interval, source=0.0)
@@ -77,7 +77,7 @@ def test_what_edges_add_to_ghosts_is_given_to_their_owners_and_kept_no_longer(ed
 
 
 def test_an_interval_takes_what_edges_and_others_added_to_its_rows_exactly_once(edges):
-    slot, layout = edges.over.source, edges.bench.layout
+    slot, layout = edges.over.source, edges.context.layout
     own = {slot: np.full((1, slot.columns), 10.0, np.float32)}
     for interval in range(2):
         give_grads(edges, interval)
@@ -85,7 +85,9 @@ def test_an_interval_takes_what_edges_and_others_added_to_its_rows_exactly_once(
     everything = [edge for interval in range(2) for edge in in_edges(edges, interval)]
     for interval in range(2):
         begin, end = layout.rows(slot.level, interval)
-        counts = np.array([sum(u == v for u, _, _ in everything) for v in edges.bench.shard.ids[begin:end]], np.float32)
+        counts = np.array(
+            [sum(u == v for u, _, _ in everything) for v in edges.context.shard.ids[begin:end]], np.float32
+        )
         if interval == 0:
             counts[0] += 10.0
         np.testing.assert_array_equal(edges.take(slot, interval)[:, 0], counts)
@@ -96,8 +98,8 @@ def test_a_layer_whose_sources_need_no_gradient_has_nothing_for_their_owners(edg
     give_grads(edges, 0, source=None, destination=1.0)
     _, sums = edges.grad_scatter(0, {})
     assert not sums.any()
-    begin, end = edges.bench.layout.rows(edges.over.level, 0)
-    counts = [sum(v == vertex for _, v, _ in in_edges(edges, 0)) for vertex in edges.bench.shard.ids[begin:end]]
+    begin, end = edges.context.layout.rows(edges.over.level, 0)
+    counts = [sum(v == vertex for _, v, _ in in_edges(edges, 0)) for vertex in edges.context.shard.ids[begin:end]]
     np.testing.assert_array_equal(edges.take(edges.over.destination, 0)[: end - begin, 0], counts)
 
 
@@ -107,7 +109,7 @@ def sums_of(edges, interval, rows, value):
 
 
 def test_what_peers_add_waits_for_the_interval_whose_rows_it_is_for(edges):
-    slot, bounds = edges.over.source, edges.bench.layout.bounds
+    slot, bounds = edges.over.source, edges.context.layout.bounds
     first, second = 0, int(bounds[1])
     edges.receive(sums_of(edges, 0, [first, second], 2.0))
     assert edges.take(slot, 0)[0, 0] == 2.0
@@ -138,7 +140,7 @@ def test_what_is_forgotten_is_taken_by_nobody(edges):
 
 
 def test_sums_begin_at_nought_in_used_memory(edges):
-    matrices, slot = edges.bench.matrices, edges.over.source
+    matrices, slot = edges.context.matrices, edges.over.source
     edges.take(slot, 0)
     matrices.get(Grad(slot), 0, 0).fill(np.nan)
     edges.forget()

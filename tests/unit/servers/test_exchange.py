@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dorylus.backends import native
+from dorylus.backends import NativeBackend, native
 from dorylus.pipeline import Kind, Task
-from dorylus.servers.graph.ghosts import GhostMessage, packed, unpack
+from dorylus.servers.graph.ghosts import GhostMessage, pack, unpack
 
+BACKEND = NativeBackend()
 MATRIX = np.arange(12, dtype=np.float32).reshape(4, 3) / 7
 ROWS = np.array([3, 0, 3], np.int32)
 
@@ -19,27 +20,27 @@ def bf16(matrix):
 
 
 def test_rows_travel_as_they_are_unless_asked_otherwise():
-    found = packed(MATRIX, ROWS, narrow=False)
+    found = pack(BACKEND, MATRIX, ROWS, narrow=False)
     np.testing.assert_array_equal(found, MATRIX[ROWS])
     assert found.dtype == np.float32
 
 
 def test_narrow_rows_travel_in_half_the_bytes():
-    found = packed(MATRIX, ROWS, narrow=True)
+    found = pack(BACKEND, MATRIX, ROWS, narrow=True)
     np.testing.assert_array_equal(found, bf16(MATRIX[ROWS]))
     assert found.nbytes * 2 == MATRIX[ROWS].nbytes
 
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_a_matrix_that_is_narrow_already_loses_nothing_more(narrow):
-    np.testing.assert_array_equal(packed(bf16(MATRIX), ROWS, narrow=narrow), bf16(MATRIX)[ROWS])
+    np.testing.assert_array_equal(pack(BACKEND, bf16(MATRIX), ROWS, narrow=narrow), bf16(MATRIX)[ROWS])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16])
 @pytest.mark.parametrize("narrow", [False, True])
 def test_what_is_posted_stays_as_it_was_when_the_matrix_goes_on(dtype, narrow):
     matrix = MATRIX.copy() if dtype == np.float32 else bf16(MATRIX)
-    found = packed(matrix, np.arange(4, dtype=np.int32), narrow=narrow)
+    found = pack(BACKEND, matrix, np.arange(4, dtype=np.int32), narrow=narrow)
     before = found.copy()
     matrix.fill(0)
     np.testing.assert_array_equal(found, before)
@@ -47,7 +48,7 @@ def test_what_is_posted_stays_as_it_was_when_the_matrix_goes_on(dtype, narrow):
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_no_rows_weigh_nothing(narrow):
-    found = packed(MATRIX, np.zeros(0, np.int32), narrow=narrow)
+    found = pack(BACKEND, MATRIX, np.zeros(0, np.int32), narrow=narrow)
     assert found.shape == (0, 3)
     assert found.nbytes == 0
 
@@ -64,7 +65,7 @@ def test_rows_come_out_as_they_went_in_but_for_the_rounding_of_the_narrowest_on_
     """Travelling or held at the other end in bfloat16, they are rounded to it, and only once."""
     everyone = np.arange(len(matrix), dtype=np.int32)
     target = np.empty(matrix.shape, np.uint16 if held else np.float32)
-    unpack(packed(matrix, everyone, narrow=travels), target)
+    unpack(BACKEND, pack(BACKEND, matrix, everyone, narrow=travels), target)
     if not travels and not held:
         np.testing.assert_array_equal(target, matrix)
         return
@@ -76,13 +77,13 @@ def test_rows_come_out_as_they_went_in_but_for_the_rounding_of_the_narrowest_on_
 
 def test_rows_are_written_into_a_part_of_a_matrix_in_place():
     target = np.zeros((6, 3), np.float32)
-    unpack(packed(MATRIX, ROWS, narrow=False), target[2:5])
+    unpack(BACKEND, pack(BACKEND, MATRIX, ROWS, narrow=False), target[2:5])
     np.testing.assert_array_equal(target[2:5], MATRIX[ROWS])
     assert not target[:2].any()
     assert not target[5:].any()
 
 
-def test_a_parcel_weighs_what_its_parts_do():
+def test_a_message_weighs_what_its_parts_do():
     task = Task(0, 0, 0, 0, Kind.SCATTER)
     assert GhostMessage(task, (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint16))).num_bytes == 24 + 12
     assert GhostMessage(task, ()).num_bytes == 0

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from small_shards import Mail, bench_of, edge_gather, small_shards, task_of
+from small_shards import Mail, context_of, edge_gather, small_shards, task_of
 
 from dorylus.pipeline import Kind
 from dorylus.saga import GAT, GCN
@@ -28,16 +28,16 @@ class World:
     def __init__(self, stage, *, narrow=False, bf16=False, **case):
         self.shards = small_shards(**case)
         self.mail, self.stage = Mail(self.shards), stage
-        self.benches = [bench_of(shard, bf16=bf16) for shard in self.shards]
+        self.contexts = [context_of(shard, bf16=bf16) for shard in self.shards]
         self.gathers, self.edges = [{} for _ in self.shards], [{} for _ in self.shards]
-        for bench, gathers, edges in zip(self.benches, self.gathers, self.edges, strict=True):
+        for context, gathers, edges in zip(self.contexts, self.gathers, self.edges, strict=True):
             if isinstance(stage, Gather) and stage.over is not None:
-                edges[stage.over] = EdgeGather(stage, bench)
+                edges[stage.over] = EdgeGather(stage, context)
             elif isinstance(stage, Gather):
-                gathers[stage] = row_gatherer(stage, bench)
+                gathers[stage] = row_gatherer(stage, context)
         self.exchanges = [
-            GhostExchange(bench, self.mail.peers(bench.shard), gathers, edges, narrow=narrow)
-            for bench, gathers, edges in zip(self.benches, self.gathers, self.edges, strict=True)
+            GhostExchange(context, self.mail.peers(context.shard), gathers, edges, narrow=narrow)
+            for context, gathers, edges in zip(self.contexts, self.gathers, self.edges, strict=True)
         ]
 
     def each_interval(self):
@@ -69,14 +69,14 @@ def assert_ghosts(matrix, own, ghosts, level):
 def test_rows_end_in_the_ghosts_that_stand_for_them(case, level):
     slot = replace(ROWS, level=level)
     world = World(Scatter((slot,)), **case)
-    for bench in world.benches:
-        tell_ids(bench.values(slot), bench.shard.layout.order)
+    for context in world.contexts:
+        tell_ids(context.values(slot), context.shard.layout.order)
     for server, interval in world.each_interval():
         world.exchanges[server].post_rows(task_of(Kind.SCATTER, interval), world.stage)
     world.deliver()
-    assert sum(bench.ghosts.num_needed(level) for bench in world.benches) > 0
-    for bench in world.benches:
-        assert_ghosts(bench.values(slot), bench.num_rows, bench.ghosts, level)
+    assert sum(context.ghosts.num_needed(level) for context in world.contexts) > 0
+    for context in world.contexts:
+        assert_ghosts(context.values(slot), context.num_rows, context.ghosts, level)
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -84,14 +84,14 @@ def test_rows_end_in_the_ghosts_that_stand_for_them(case, level):
 def test_cotangents_end_in_the_ghosts_of_whom_they_were_gathered_from(case, level):
     source, output = replace(ROWS, level=level - 1), Slot("gathered", 3, level=level, layer=1)
     world = World(Gather(GCN(3, 3), (source,), output), **case)
-    for bench, gathers in zip(world.benches, world.gathers, strict=True):
-        tell_ids(gathers[world.stage].published()[0], bench.shard.layout.order)
+    for context, gathers in zip(world.contexts, world.gathers, strict=True):
+        tell_ids(gathers[world.stage].published()[0], context.shard.layout.order)
     for server, interval in world.each_interval():
         world.exchanges[server].post_cotangents(task_of(Kind.GRAD_SCATTER, interval), world.stage)
     world.deliver()
-    assert sum(bench.out_ghosts.num_needed(level) for bench in world.benches) > 0
-    for bench, gathers in zip(world.benches, world.gathers, strict=True):
-        assert_ghosts(gathers[world.stage].published()[0], bench.num_rows, bench.out_ghosts, level)
+    assert sum(context.out_ghosts.num_needed(level) for context in world.contexts) > 0
+    for context, gathers in zip(world.contexts, world.gathers, strict=True):
+        assert_ghosts(gathers[world.stage].published()[0], context.num_rows, context.out_ghosts, level)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -106,12 +106,12 @@ def test_what_edges_add_to_a_vertex_reaches_it_wherever_the_edges_are(case):
         task = task_of(Kind.GRAD_SCATTER, interval)
         world.exchanges[server].post_sums(task, *edges.grad_scatter(local, {}))
     world.deliver(over)
-    graph, cut = world.shards[0].graph, world.shards[0].cut
+    graph, plan = world.shards[0].graph, world.shards[0].partition_plan
     ends = np.repeat(np.arange(graph.num_vertices), graph.in_degrees())
-    expected = np.bincount(graph.indices[cut.deepest[ends] >= over.level], minlength=graph.num_vertices)
+    expected = np.bincount(graph.indices[plan.deepest[ends] >= over.level], minlength=graph.num_vertices)
     for server, interval in world.each_interval():
         local = interval - world.shards[server].mine.start
-        begin, end = world.benches[server].layout.rows(source.level, local)
+        begin, end = world.contexts[server].layout.rows(source.level, local)
         found = world.edges[server][over].take(source, local)
         np.testing.assert_array_equal(found[:, 0], expected[world.shards[server].ids[begin:end]])
 
@@ -167,16 +167,16 @@ def posted_bytes(stage, kind, **settings):
 @pytest.mark.parametrize(("settings", "row_bytes"), [({}, 12), ({"narrow": True}, 6), ({"bf16": True}, 6)], ids=str)
 def test_a_row_weighs_its_columns_in_the_precision_it_travels_in(settings, row_bytes):
     found, world = posted_bytes(Scatter((ROWS,)), "ghosts", **settings)
-    assert found == row_bytes * sum(bench.ghosts.num_rows for bench in world.benches)
+    assert found == row_bytes * sum(context.ghosts.num_rows for context in world.contexts)
 
 
 def test_scores_that_enter_an_exponential_travel_unrounded():
     found, world = posted_bytes(Scatter((ROWS, SCORES)), "ghosts", narrow=True)
-    assert found == (3 * 2 + 2 * 4) * sum(bench.ghosts.num_rows for bench in world.benches)
+    assert found == (3 * 2 + 2 * 4) * sum(context.ghosts.num_rows for context in world.contexts)
 
 
 def test_of_attention_only_the_cotangent_travels_rounded():
     scores = [Slot(f"score {k}", 1, level=1, layer=1, gathered=k == 0, exact=True) for k in range(2)]
     stage = Gather(GAT(3, 3, heads=1), (ROWS, *scores), Slot("gathered", 3, level=2, layer=1))
     found, world = posted_bytes(stage, "ghost_gradients", narrow=True)
-    assert found == (3 * 2 + 3 * 4) * sum(bench.out_ghosts.num_rows for bench in world.benches)
+    assert found == (3 * 2 + 3 * 4) * sum(context.out_ghosts.num_rows for context in world.contexts)

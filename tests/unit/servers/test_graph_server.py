@@ -58,7 +58,7 @@ def graph():
 
 def held(server):
     """The matrices a server holds."""
-    return list(server._bench.matrices._held)
+    return list(server._context.matrices._held)
 
 
 def lasting(name):
@@ -75,7 +75,7 @@ def in_flight(server):
 
 def not_taken(server):
     """Cotangents that peers' edges have added, and that no interval has taken."""
-    return [edges._inbox for edges in server._edges.values() if edges._inbox]
+    return [edges._received for edges in server._edges.values() if edges._received]
 
 
 CUTS = [(1, False), (1, True), (3, False)]  # servers, rematerialised
@@ -85,10 +85,10 @@ CUTS = [(1, False), (1, True), (3, False)]  # servers, rematerialised
 @pytest.mark.parametrize("model", MODELS)
 def test_after_an_epoch_nothing_is_held_that_was_made_in_it(make_cluster, graph, model, servers, rematerialize):
     cluster = make_cluster(graph, MODELS[model](), servers=servers, rematerialize=rematerialize)
-    assert len(cluster._site.training.servers) == servers
+    assert len(cluster._process.training.servers) == servers
     for _ in range(2):
         cluster.train_epoch()
-        for server in cluster._site.training.servers.values():
+        for server in cluster._process.training.servers.values():
             assert [name for name in held(server) if not lasting(name)] == []
             assert in_flight(server) == []
             assert not_taken(server) == []
@@ -99,7 +99,7 @@ def test_once_what_was_permitted_is_over_nothing_is_in_flight_also_where_epochs_
     cluster = make_cluster(graph, MODELS[model](), servers=2, mode="async", staleness=2)
     for epoch in range(5):
         cluster.train_epoch(min(epoch + 2, 4))
-    assert [in_flight(server) for server in cluster._site.training.servers.values()] == [[], []]
+    assert [in_flight(server) for server in cluster._process.training.servers.values()] == [[], []]
 
 
 def overwrite_ghosts(monkeypatch):
@@ -109,7 +109,7 @@ def overwrite_ghosts(monkeypatch):
     def late(server, task, weights):
         if task.kind is Kind.GRAD_APPLY_EDGE:
             edges = server._edges[server._steps.stages[task.step]]
-            ghosts = edges.bench.values(edges.over.source)[edges.bench.num_rows :]
+            ghosts = edges.context.values(edges.over.source)[edges.context.num_rows :]
             ghosts[:] = 3
             overwritten.append(len(ghosts))
         return call(server, task, weights)
@@ -178,11 +178,12 @@ def test_graphs_of_edges_are_kept_only_where_rows_may_be_overwritten(make_cluste
 def test_cotangents_that_came_too_late_are_dropped_when_epochs_become_exact(make_cluster, graph):
     cluster = make_cluster(graph, gate("sum"), servers=2, mode="async")
     cluster.train_epoch()
-    server = cluster._site.training.servers[1]
+    server = cluster._process.training.servers[1]
     for edges in server._edges.values():
         edges.receive(Sums(0, np.zeros(1, np.int32), np.ones((1, edges.over.source.columns), np.float32)))
     assert not_taken(server)
-    cluster.train_epoch(exact=True)
+    cluster.synchronise()
+    cluster.train_epoch()
     assert not_taken(server) == []
 
 
@@ -191,7 +192,7 @@ def test_cotangents_that_came_too_late_are_dropped_when_epochs_become_exact(make
 def test_after_an_evaluation_only_the_logits_are_held(make_cluster, graph, model, servers):
     cluster = make_cluster(graph, MODELS[model](), servers=servers)
     cluster.outputs()
-    for server in cluster._site.evaluation.servers.values():
+    for server in cluster._process.evaluation.servers.values():
         assert [getattr(name, "name", name) for name in held(server) if not lasting(name)] == ["logits"]
 
 
@@ -200,7 +201,7 @@ def test_a_deeper_program_holds_no_more_at_once(make_cluster, graph, monkeypatch
     peak = {}
     for layers in (2, 6):
         cluster = make_cluster(graph, dorylus.gcn(num_layers=layers, dropout=0.5), threads=1, rematerialize=True)
-        matrices, most = cluster._site.training.servers[0]._bench.matrices, 0
+        matrices, most = cluster._process.training.servers[0]._context.matrices, 0
         make = matrices._make
 
         def counted(*arguments, make=make, matrices=matrices):
@@ -218,8 +219,10 @@ def test_a_deeper_program_holds_no_more_at_once(make_cluster, graph, monkeypatch
 
 def test_static_rows_are_shared_by_training_and_evaluation(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(dropout=0.0), servers=2)
-    for servers in zip(cluster._site.training.servers.values(), cluster._site.evaluation.servers.values(), strict=True):
-        tables = [next(m for n, m in s._bench.matrices._held.items() if lasting(n)) for s in servers]
+    for servers in zip(
+        cluster._process.training.servers.values(), cluster._process.evaluation.servers.values(), strict=True
+    ):
+        tables = [next(m for n, m in s._context.matrices._held.items() if lasting(n)) for s in servers]
         assert tables[0] is tables[1]
 
 
@@ -241,9 +244,9 @@ def test_rows_nobody_needs_are_never_written(make_cluster, monkeypatch):
     written = []
     store = PassContext.store
 
-    def noted(bench, source, target, begin, end):
+    def noted(context, source, target, begin, end):
         written.append((begin, end))
-        store(bench, source, target, begin, end)
+        store(context, source, target, begin, end)
 
     monkeypatch.setattr(PassContext, "store", noted)
     cluster.train_epoch()

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.servers.graph.matrices import Arena, BoundedArena, Matrices, writable_alias
+from dorylus.backends import NativeBackend, NumberFormat
+from dorylus.servers.graph.matrices import Arena, BoundedArena, Matrices
+
+BACKEND = NativeBackend()
 
 
 def address(array):
@@ -16,7 +19,7 @@ def address(array):
 
 @pytest.fixture
 def matrices():
-    return Matrices(Arena())
+    return Matrices(BACKEND, Arena(BACKEND))
 
 
 def test_a_name_stands_for_one_matrix_until_it_is_released(matrices):
@@ -32,7 +35,7 @@ def test_a_name_stands_for_one_matrix_until_it_is_released(matrices):
 
 def test_names_that_are_not_held_may_be_released(matrices):
     matrices.get("x", 10, 4)
-    matrices.release(["nobody", "x", "x"])
+    matrices.release(["unknown", "x", "x"])
     assert len(matrices) == 0
 
 
@@ -59,16 +62,16 @@ def test_small_matrices_do_not_sit_on_large_memory(matrices):
 
 
 def test_two_passes_share_an_arena_of_memory():
-    arena = Arena()
-    training, evaluation = Matrices(arena), Matrices(arena)
+    arena = Arena(BACKEND)
+    training, evaluation = Matrices(BACKEND, arena), Matrices(BACKEND, arena)
     place = address(training.get("x", 10, 4))
     training.release(["x"])
     assert address(evaluation.get("x", 10, 4)) == place
 
 
-@given(st.integers(1, 50), st.integers(1, 70), st.sampled_from([np.float32, np.uint16]))
-def test_matrices_begin_at_a_cache_line(rows, columns, dtype):
-    matrix = Matrices(Arena()).get("x", rows, columns, dtype)
+@given(st.integers(1, 50), st.integers(1, 70), st.sampled_from(NumberFormat))
+def test_matrices_begin_at_a_cache_line(rows, columns, number_format):
+    matrix = Matrices(BACKEND, Arena(BACKEND)).get("x", rows, columns, number_format)
     assert address(matrix) % 64 == 0
     assert matrix.flags.c_contiguous
     assert matrix.flags.writeable
@@ -93,7 +96,7 @@ def test_a_matrix_made_elsewhere_is_held_but_its_memory_is_not_ours(matrices):
 
 
 def test_no_rows_are_possible():
-    assert Matrices(Arena()).get("x", 0, 4).shape == (0, 4)
+    assert Matrices(BACKEND, Arena(BACKEND)).get("x", 0, 4).shape == (0, 4)
 
 
 def test_threads_that_ask_at_once_get_the_same_matrix(matrices):
@@ -104,9 +107,9 @@ def test_threads_that_ask_at_once_get_the_same_matrix(matrices):
 
 def test_a_read_only_array_is_presented_as_a_writable_one_without_a_copy():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert writable_alias(array) is array
+    assert BACKEND.from_host(array) is array
     array.flags.writeable = False
-    alias = writable_alias(array)
+    alias = BACKEND.from_host(array)
     assert alias.flags.writeable
     assert address(alias) == address(array)
     np.testing.assert_array_equal(alias, array)
@@ -117,7 +120,7 @@ MIB = 1 << 20
 
 
 def test_with_room_enough_memory_given_back_is_used_again():
-    arena = BoundedArena(4 * MIB)
+    arena = BoundedArena(BACKEND, 4 * MIB)
     first = arena.take(MIB)
     place = address(first)
     arena.give(first)
@@ -125,7 +128,7 @@ def test_with_room_enough_memory_given_back_is_used_again():
 
 
 def test_free_memory_goes_back_to_the_system_before_there_is_more_than_there_is_room_for():
-    arena = BoundedArena(4 * MIB)
+    arena = BoundedArena(BACKEND, 4 * MIB)
     blocks = [arena.take(MIB), arena.take(MIB)]
     gone = [weakref.ref(block) for block in blocks]
     for block in blocks:
@@ -138,12 +141,12 @@ def test_free_memory_goes_back_to_the_system_before_there_is_more_than_there_is_
 
 
 def test_memory_in_use_is_had_though_there_is_no_room():
-    arena = BoundedArena(MIB)
+    arena = BoundedArena(BACKEND, MIB)
     assert [arena.take(MIB).nbytes for _ in range(3)] == [MIB] * 3
 
 
 def test_a_block_much_larger_than_asked_for_stays_free():
-    arena = BoundedArena(8 * MIB)
+    arena = BoundedArena(BACKEND, 8 * MIB)
     block = arena.take(2 * MIB)
     place = address(block)
     arena.give(block)
@@ -151,7 +154,7 @@ def test_a_block_much_larger_than_asked_for_stays_free():
 
 
 def test_a_block_that_was_written_to_in_part_is_not_used_again():
-    arena = BoundedArena(8 * MIB)
+    arena = BoundedArena(BACKEND, 8 * MIB)
     block = arena.take(2 * MIB, share=0.5)
     gone = weakref.ref(block)
     arena.give(block)
@@ -161,7 +164,7 @@ def test_a_block_that_was_written_to_in_part_is_not_used_again():
 
 
 def test_the_part_that_is_written_to_counts():
-    arena = BoundedArena(4 * MIB)
+    arena = BoundedArena(BACKEND, 4 * MIB)
     free = arena.take(MIB)
     kept = weakref.ref(free)
     arena.give(free)

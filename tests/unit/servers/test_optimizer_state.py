@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from dorylus.errors import CheckpointError
-from dorylus.servers.parameter.parameter_server import group_names, load_by_name, state_by_name
+from dorylus.servers.parameter.state import group_names, load_by_name, state_by_name
 
 
 def named(*names):

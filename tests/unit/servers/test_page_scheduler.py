@@ -5,6 +5,7 @@ import pytest
 from small_shards import Messages
 
 import dorylus
+from dorylus.backends import NativeBackend
 from dorylus.paging import Pager, ReadOnlyFile
 from dorylus.pipeline import Kind
 from dorylus.saga import Savings, lower
@@ -12,8 +13,7 @@ from dorylus.saga.columns import in_blocks
 from dorylus.saga.stages import Gather, Scatter, Slot
 from dorylus.saga.table import steps_of
 from dorylus.servers.graph.access_sets import access_sets
-from dorylus.servers.graph.matrices import PagedMatrices
-from dorylus.servers.graph.paged import PageScheduler
+from dorylus.servers.graph.paged import PagedMatrices, PageScheduler
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
 
 INTERVALS, ROWS = 3, 600
@@ -43,7 +43,7 @@ class Driver:
         plan = lower(RECIPES[name].build(40, 24), sparse_features=False, training=True, savings=Savings())
         self.steps = steps_of(in_blocks(plan, blocks), backward=True)
         self.touches = access_sets(self.steps)
-        self.matrices = PagedMatrices(pager, BOUNDS, lambda name: True)
+        self.matrices = PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: True)
         self.residency = PageScheduler(self.steps, INTERVALS, self.matrices, {}, [])
         self.written = {}
         self.checked = 0
@@ -183,10 +183,10 @@ def test_rows_needed_in_a_later_phase_go_to_their_file(pager):
     scatter = next(k for k, stage in enumerate(driver.steps.stages) if isinstance(stage, Scatter))
     for step in range(scatter + 1):
         driver.task(step, 0, 0)
-    pager.mover.close()
+    pager.io_threads.close()
     (slot,) = driver.steps.stages[scatter].slots
     assert not driver.at_hand(slot, 0)
-    assert pager.mover.moved.written > 0
+    assert pager.io_threads.moved.written > 0
 
 
 def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
@@ -205,7 +205,7 @@ def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
         driver.task(step, 0, 0)
         if step < last and (name, 0) in driver.written:
             assert driver.at_hand(name, 0)  # soon needed again
-    pager.mover.close()
+    pager.io_threads.close()
     assert not driver.at_hand(name, 0)
     driver.matrices.paged[name].acquire(0)
     assert driver.at_hand(name, 0)
@@ -233,17 +233,17 @@ def test_a_cotangent_that_nobody_reads_again_is_forgotten(pager):
     pager.close()
     spent = [name for name in driver.matrices.paged if isinstance(name, Grad)]
     assert spent
-    reads = pager.mover.moved.read
+    reads = pager.io_threads.moved.read
     for name in spent:
         driver.matrices.paged[name].acquire(0)  # reads nothing: there is nothing stored
-    assert pager.mover.moved.read == reads
+    assert pager.io_threads.moved.read == reads
 
 
 def test_what_one_step_needs_whole_is_not_dropped_when_another_is_done_with_it(pager):
     """The last layer's ∇AE of one interval may run while another interval is still at its AE: both read the same."""
     program = dorylus.Program([Messages(40, 36), Messages(36, 24)])
     steps = steps_of(lower(program, sparse_features=False, training=True, savings=Savings()), backward=True)
-    matrices = PagedMatrices(pager, BOUNDS, lambda name: True)
+    matrices = PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: True)
     residency = PageScheduler(steps, INTERVALS, matrices, {}, [])
     kinds = [step.kind for step in steps.table.steps]
     forward = len(kinds) - 1 - kinds[::-1].index(Kind.APPLY_EDGE)

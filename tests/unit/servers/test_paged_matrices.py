@@ -3,8 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from dorylus.backends import NativeBackend
 from dorylus.paging import PAGE, Pager, ReadOnlyFile
-from dorylus.servers.graph.matrices import PagedMatrices
+from dorylus.servers.graph.paged import PagedMatrices
 
 BOUNDS = np.array([0, 1000, 2500, 3000], np.int64)
 ROWS = 3000
@@ -19,7 +20,7 @@ def pager(tmp_path):
 
 @pytest.fixture
 def matrices(pager):
-    return PagedMatrices(pager, BOUNDS, lambda name: str(name).startswith("paged"))
+    return PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: str(name).startswith("paged"))
 
 
 def fill(matrices, name, value):
@@ -52,7 +53,7 @@ def test_what_is_given_back_is_made_anew_over_the_same_scratch(matrices):
     matrices.get("paged 1", ROWS, 8)
     fill(matrices, "paged 1", 7)
     file = matrices.paged["paged 1"].file
-    matrices.release(["paged 1", "nobody"])
+    matrices.release(["paged 1", "unknown"])
     assert "paged 1" not in matrices
     assert not matrices.get("paged 2", ROWS, 8).any()
     assert matrices.paged["paged 2"].file is file
@@ -101,7 +102,7 @@ def test_matrices_in_memory_are_given_back_to_the_system():
             return int(statm.read().split()[1]) * PAGE
 
     size = 32 << 20
-    matrices = PagedMatrices(None, BOUNDS, lambda name: False)  # type: ignore[arg-type]
+    matrices = PagedMatrices(NativeBackend(), None, BOUNDS, lambda name: False)  # type: ignore[arg-type]
     before = resident()
     matrices.get("large", size // 16, 4).fill(1)
     assert resident() - before > 0.9 * size

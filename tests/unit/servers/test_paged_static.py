@@ -2,15 +2,15 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.backends import native
+from dorylus.backends import NativeBackend, NumberFormat, native
 from dorylus.paging import Pager
 from dorylus.paging.reserved_memory import up
-from dorylus.partition import LocalShard, PagedLocalShard, plain_cut, whole_shard
+from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard
 from dorylus.saga import Savings, lower
 from dorylus.saga.stages import Gather
-from dorylus.servers import Paging, SpillPolicy
+from dorylus.servers import PagedStorage, SpillPolicy
 from dorylus.servers.graph.gathers import row_gatherer
-from dorylus.servers.graph.paged import gather_once_paged
+from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.pass_context import PassContext
 
 SIZE, COLUMNS, INTERVALS = 800, 23, 4
@@ -51,14 +51,22 @@ def static_stage(plan):
     return next(each for each in plan.stages if isinstance(each, Gather) and each.output.source == "static")
 
 
-def bench_of(shard, matrices, dtype=np.float32):
+def gather_once(stage, plan, graph, blocks, pager, number_format=NumberFormat.FLOAT32):
+    """(the context of a pass whose storage has gathered once, the rows)."""
+    backend = NativeBackend()
+    shard = PagedLocalShard(graph, plain_partition_plan(graph.indptr, 2, INTERVALS), pager)
     layout = shard.layout.everything()
-    return PassContext(shard, layout, shard.ghosts, shard.out_ghosts, matrices, False, 0, np.dtype(dtype))
+    storage = PagedStorage(backend, pager, SpillPolicy(), blocks).open_pass(layout, plan)
+    context = PassContext(
+        shard, layout, shard.ghosts, shard.out_ghosts, storage.matrices, False, 0, number_format, backend
+    )
+    gather, features = row_gatherer(stage, context), InputRows(context, plan)
+    return context, storage.gather_once(stage, gather, context, features, one_after_the_other)
 
 
 def gathered_in_memory(stage, graph):
     """The same gather over the graph in memory, all columns at once."""
-    edges = LocalShard(whole_shard(graph), plain_cut(graph.indptr, 2, INTERVALS), graph).adjacency(
+    edges = LocalShard(whole_shard(graph), plain_partition_plan(graph.indptr, 2, INTERVALS), graph).adjacency(
         stage.layer.edge_norm, stage.layer.self_loops
     )
     out = np.zeros((SIZE, COLUMNS), np.float64)
@@ -74,13 +82,10 @@ def gathered_in_memory(stage, graph):
     return out
 
 
-def gathered_once(stage, plan, graph, blocks, dtype, folder):
+def gathered_once(stage, plan, graph, blocks, number_format, folder):
     """(the rows, how many bytes of scratch they took)."""
     pager = Pager(folder, deadline_s=10)
-    shard = PagedLocalShard(graph, plain_cut(graph.indptr, 2, INTERVALS), pager)
-    paging = Paging(pager, SpillPolicy(), blocks)
-    bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan), dtype)
-    made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
+    _, made = gather_once(stage, plan, graph, blocks, pager, number_format)
     made.acquire_all()
     rows = made.array.copy()
     made.release_all()
@@ -93,8 +98,8 @@ def gathered_once(stage, plan, graph, blocks, dtype, folder):
 def test_in_half_precision_it_is_rounded_and_takes_half_the_scratch(name, blocks, stored, tmp_path):
     plan = plan_of(name)
     stage = static_stage(plan)
-    exact, whole = gathered_once(stage, plan, stored, blocks, np.float32, tmp_path)
-    found, half = gathered_once(stage, plan, stored, blocks, np.uint16, tmp_path)
+    exact, whole = gathered_once(stage, plan, stored, blocks, NumberFormat.FLOAT32, tmp_path)
+    found, half = gathered_once(stage, plan, stored, blocks, NumberFormat.BF16, tmp_path)
     rounded = np.empty(exact.shape, np.uint16)
     native.to_bf16(exact, rounded, 0, SIZE)
     np.testing.assert_array_equal(found, rounded)
@@ -108,15 +113,15 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     plan = plan_of(name)
     stage = static_stage(plan)
     heard = {}
-    pager = Pager(tmp_path, deadline_s=10, tell=lambda name, *told: heard.setdefault(name, []).append(told))
-    shard = PagedLocalShard(request.getfixturevalue(place), plain_cut(graph.indptr, 2, INTERVALS), pager)
-    paging = Paging(pager, SpillPolicy(), blocks)
-    bench = bench_of(shard, paging.matrices(shard.layout.bounds, plan))
-    made = gather_once_paged(stage, row_gatherer(stage, bench), bench, one_after_the_other, paging)
+    pager = Pager(
+        tmp_path, deadline_s=10, tell=lambda progress: heard.setdefault(progress.stage, []).append(progress[1:3])
+    )
+    context, made = gather_once(stage, plan, request.getfixturevalue(place), blocks, pager)
     made.acquire_all()
     np.testing.assert_allclose(made.array, gathered_in_memory(stage, graph), rtol=1e-5, atol=1e-5)
     made.release_all()
-    assert len(bench.matrices) == 0  # nothing else is left of it
+    held = 1 if context.shard.paged_features is None else 3  # the rows and, by two names, features of a file
+    assert len(context.matrices) == held  # nothing else is left of it
     far = heard["gathering the features"]
     assert far[0][0] == 0
     assert far[-1][0] == far[-1][1] > 0  # all of it is done at the end

@@ -93,7 +93,7 @@ def test_the_learning_rate_is_divided_for_one_step_and_then_what_it_was():
 
 
 def noting(cls):
-    """The optimiser, noting what it steps with, and failing where it is told to."""
+    """The optimiser, noting what it steps with, and failing where the test says so."""
 
     class Noting(cls):
         fails = False

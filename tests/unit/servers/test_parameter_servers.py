@@ -51,7 +51,7 @@ def test_an_update_steps_by_the_sum_of_all_gradients():
         assert bits(group.weights()) == bits(before)
         group.finish(interval, 0)
     assert torch.equal(group.weights()["first.bias"], before["first.bias"] - 15)
-    assert torch.equal(group.weights()["first.weight"], before["first.weight"])  # nobody pushed any
+    assert torch.equal(group.weights()["first.weight"], before["first.weight"])  # no interval pushed any
 
 
 def finish(group, interval, epoch, value):
@@ -89,13 +89,13 @@ def test_later_asynchronous_steps_are_made_at_once_by_the_sum_of_the_newest_grad
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-8, 8)), max_size=12))
 def test_asynchronous_weights_are_those_of_the_rule_said_plainly(arrivals):
     group, epochs, newest = servers(3, num_intervals=3, update="async"), [0, 0, 0], {}
-    wanted = group.weights()["first.bias"].double()
+    expected = group.weights()["first.bias"].double()
     for number, (interval, value) in enumerate([(0, 1), (1, 2), (2, 3), *arrivals], 1):
         found = finish(group, interval, epochs[interval], float(value))
         epochs[interval], newest[interval] = epochs[interval] + 1, value
         if number >= 3:
-            wanted = wanted - sum(newest.values()) / (1 if number == 3 else 3)
-        torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
+            expected = expected - sum(newest.values()) / (1 if number == 3 else 3)
+        torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
 
 
 OPTIMIZERS_OF_EPOCHS = [
@@ -317,8 +317,8 @@ def test_who_runs_ahead_of_the_updates_gets_weights_moved_on_by_what_momentum_re
     for epoch, repeated in ((4, 0.9), (5, 0.9 + 0.81)):
         pulled = group.pull(0 if epoch == 5 else 1, epoch)
         for name, weight in pulled.items():
-            wanted = latest[name] + repeated * (latest[name] - before[name])
-            assert torch.allclose(weight, wanted, rtol=1e-5, atol=1e-6)
+            expected = latest[name] + repeated * (latest[name] - before[name])
+            assert torch.allclose(weight, expected, rtol=1e-5, atol=1e-6)
             assert weight.is_leaf
         assert pulled["second.weight"] is not pulled["third.weight"]
         assert not torch.equal(pulled["first.weight"], latest["first.weight"])
@@ -384,14 +384,14 @@ def test_a_pin_is_released_even_when_the_optimiser_fails(update):
 
 
 @pytest.mark.parametrize("update", ["sync", "async"])
-def test_an_interval_that_has_finished_is_heard_no_more(update):
+def test_an_interval_that_has_finished_is_refused(update):
     group = servers(num_intervals=2, update=update)
     group.push(0, 0, 3, {})
     with pytest.raises(TrainingError, match="interval 0 pushes the gradients of step 3 of epoch 0 a second time"):
         group.push(0, 0, 3, {})
     group.finish(0, 0)
     for late in (lambda: group.push(0, 0, 5, {}), lambda: group.finish(0, 0), lambda: group.pull(0, 0)):
-        with pytest.raises(TrainingError, match="interval 0 speaks of epoch 0, which it has finished"):
+        with pytest.raises(TrainingError, match="interval 0 called for epoch 0, which it has finished"):
             late()
 
 
@@ -402,7 +402,7 @@ def test_asynchronous_updates_become_synchronous_between_epochs():
     group.synchronise()
     train(group, range(2, 4), num_intervals=3)
     assert group.version == 6
-    with pytest.raises(TrainingError, match="speaks of epoch 1, which it has finished"):
+    with pytest.raises(TrainingError, match="called for epoch 1, which it has finished"):
         group.push(0, 1, 3, {})
     group.restore(group.state())
     train(group, range(4, 5), num_intervals=3)
@@ -424,7 +424,9 @@ def test_weights_without_an_optimiser_only_serve():
     group = ParameterServers(Odd(), 2)
     assert bits(group.latest()) == bits(group.pull(0, 0)) == bits(Odd().state_dict())
     for change in (lambda: group.push(0, 0, 0, {}), lambda: group.finish(0, 0)):
-        with pytest.raises(TrainingError, match="these weights only serve: give the parameter servers an optimiser"):
+        with pytest.raises(
+            TrainingError, match="these weights are only served: give the parameter servers an optimiser"
+        ):
             change()
     group.end_epoch(1.0)
     group.load({"scale": torch.tensor(9.0)})

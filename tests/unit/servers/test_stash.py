@@ -58,7 +58,7 @@ def test_weights_are_not_kept_alive_by_a_stash_that_has_released_them():
 def test_an_interval_uses_one_version_in_an_epoch():
     stash = Stash()
     stash.pin(0, 5, Version(1), "one")
-    says = "interval 0 pins version 1 moved on by 2 for epoch 5, but holds version 1 for it"
+    says = "interval 0 pins version 1 predicted 2 updates ahead for epoch 5, but holds version 1 for it"
     with pytest.raises(TrainingError, match=says):
         stash.pin(0, 5, Version(1, ahead=2), "another one")
     assert stash.get(0, 5) == (Version(1), "one")

@@ -40,9 +40,9 @@ def pushed(parts, intervals, shuffler=None):
     return due
 
 
-def assert_same_bits(found, wanted):
-    assert found.keys() == wanted.keys()
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+def assert_same_bits(found, expected):
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @given(st.integers(1, 4), st.integers(1, 6), st.integers(1, 2), st.randoms(use_true_random=False))
@@ -136,9 +136,9 @@ def test_an_asynchronous_update_is_the_sum_of_every_intervals_newest_gradient(in
         arrivals.append((interval, grads))
         due += finished(updates, interval, epochs[interval], grads)
         epochs[interval] += 1
-    wanted = plain_rule(arrivals, intervals)
-    assert [update.parts for update in due] == [parts for parts, _ in wanted]
-    for update, (_, sums) in zip(due, wanted, strict=True):
+    expected = plain_rule(arrivals, intervals)
+    assert [update.parts for update in due] == [parts for parts, _ in expected]
+    for update, (_, sums) in zip(due, expected, strict=True):
         present = {name for name, total in sums.items() if total.any()}
         assert present <= update.grads.keys() <= {"b", "w"}
         for name, grad in update.grads.items():  # one that was taken out again may be left at nought
@@ -188,8 +188,8 @@ def test_rounding_does_not_pile_up_in_the_running_sum():
             newest[interval] = size * torch.rand(8, generator=generator)
             due = finished(updates, interval, epoch, {"b": newest[interval]})
     [update] = due
-    wanted = sum(grad.double() for grad in newest.values())
-    assert (update.grads["b"].double() - wanted).abs().max() < 1e-6
+    expected = sum(grad.double() for grad in newest.values())
+    assert (update.grads["b"].double() - expected).abs().max() < 1e-6
 
 
 def test_no_more_than_one_gradient_an_interval_is_kept():

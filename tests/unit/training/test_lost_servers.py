@@ -9,10 +9,10 @@ from dorylus.errors import ConfigError
 from dorylus.pools import ThreadsPool
 from dorylus.report.closing_table import rows
 from dorylus.report.summary import summarise
-from dorylus.runtime.cluster import NotRevivedError, ServersLostError
+from dorylus.runtime.remote import RemoteRuntime
+from dorylus.runtime.runtime import NotRevivedError, ServersLostError
 from dorylus.runtime.server_process import ServerProcess
-from dorylus.training.elastic import ClusterHandle
-from in_process_servers import remote_cluster
+from in_process_servers import in_process_servers
 
 SETTINGS = {"servers": 3, "intervals": 2, "threads": 1, "epochs": 8, "eval_every": 0, "cluster": "ray"}
 
@@ -27,26 +27,37 @@ def not_there(servers):
         raise NotRevivedError("graph server 1 is not there.")
 
 
+class Placed(list):
+    """Graph servers, and the numbers of servers that there is no room for."""
+
+    too_many = ()
+
+
 @pytest.fixture
-def clusters(monkeypatch):
-    """The clusters that were made; a server that is killed stays so."""
-    made = []
+def placed(monkeypatch):
+    """The graph servers that were placed, once for every number of servers; one that is killed stays so."""
+    made = Placed()
 
-    def make(job, config, given, ears):
-        cluster = remote_cluster(job, ThreadsPool())
-        cluster._graphs.revive = partial(not_there, cluster._graphs)
-        made.append(cluster)
-        return ClusterHandle(cluster, cluster.figures, cluster.settle, peaks=lambda: cluster.peaks)
+    def place(job):
+        if job.cut.num_servers in made.too_many:
+            raise ConfigError(f"{job.cut.num_servers} graph servers do not fit.")
+        graphs, parameters = in_process_servers(job, ThreadsPool())
+        graphs.revive = partial(not_there, graphs)
+        made.append(graphs)
+        return graphs, parameters
 
-    monkeypatch.setattr("dorylus.training.elastic.make_cluster", make)
+    def make(job, config, given, records, fewer_servers):
+        return RemoteRuntime(job, place, fewer_servers=fewer_servers, note=records.note_servers)
+
+    monkeypatch.setattr("dorylus.training.trainer.make_runtime", make)
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     return made
 
 
-def run_that_loses_a_server(graph, clusters, sinks=(), **more):
+def run_that_loses_a_server(graph, placed, sinks=(), **more):
     with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), sinks=sinks, **SETTINGS, **more) as trainer:
         trainer.run(epochs=3)
-        clusters[0]._graphs.kill(1)
+        placed[0].kill(1)
         return trainer.run().result()
 
 
@@ -58,32 +69,42 @@ class Kept(list):
         pass
 
 
-def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, clusters):
+def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, placed):
     log = Kept()
-    found = run_that_loses_a_server(graph, clusters, [log], elastic=True)
-    assert [each._job.cut.num_servers for each in clusters] == [3, 2]
+    found = run_that_loses_a_server(graph, placed, [log], elastic=True)
+    assert [len(graphs) for graphs in placed] == [3, 2]
     expected = dorylus.train(graph, dorylus.gcn(dropout=0.5), **SETTINGS)
     assert found.config.servers == 2
     assert found.losses == pytest.approx(expected.losses, abs=1e-5)
     assert [each["servers"] for each in log if each.get("what") == "shrunk"] == [2]
 
 
+def test_an_elastic_run_goes_on_with_as_many_servers_as_there_is_room_for(graph, placed):
+    log = Kept()
+    placed.too_many = (2,)
+    result = run_that_loses_a_server(graph, placed, [log], elastic=True)
+    assert [len(graphs) for graphs in placed] == [3, 1]
+    assert (result.config.servers, len(result.losses)) == (1, 8)
+    said = [(each["what"], each["servers"]) for each in log if each.get("what") in ("shrunk", "no room")]
+    assert said == [("shrunk", 2), ("no room", 2), ("shrunk", 1)]
+
+
 class KillsAfter(Kept):
     """A sink that has a server killed as soon as an epoch is done: what is due after it finds out."""
 
-    def __init__(self, clusters, epoch):
+    def __init__(self, placed, epoch):
         super().__init__()
-        self._clusters, self._epoch = clusters, epoch
+        self._placed, self._epoch = placed, epoch
 
     def write(self, record):
         super().write(record)
         if record["kind"] == "epoch" and record["epoch"] == self._epoch:
-            self._clusters[0]._graphs.kill(1)
+            self._placed[0].kill(1)
 
 
 @pytest.mark.parametrize("epoch", [4, 8])
-def test_a_server_lost_before_an_evaluation_costs_no_epoch_and_no_evaluation(graph, clusters, epoch):
-    log = KillsAfter(clusters, epoch)
+def test_a_server_lost_before_an_evaluation_costs_no_epoch_and_no_evaluation(graph, placed, epoch):
+    log = KillsAfter(placed, epoch)
     settings = {**SETTINGS, "eval_every": 4, "elastic": True}
     with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), sinks=[log], **settings) as trainer:
         result = trainer.run().result()
@@ -92,17 +113,17 @@ def test_a_server_lost_before_an_evaluation_costs_no_epoch_and_no_evaluation(gra
     assert result.config.servers == 2
 
 
-def test_a_server_lost_before_the_result_costs_nothing_either(graph, clusters):
+def test_a_server_lost_before_the_result_costs_nothing_either(graph, placed):
     with dorylus.Trainer(graph, dorylus.gcn(dropout=0.5), elastic=True, **SETTINGS) as trainer:
         trainer.run()
-        clusters[0]._graphs.kill(2)
+        placed[0].kill(2)
         result = trainer.result()
     assert result.config.servers == 2
     assert len(result.losses) == 8
 
 
 def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_in_the_table(
-    graph, clusters, monkeypatch
+    graph, placed, monkeypatch
 ):
     peak, outputs = [1 << 30], ServerProcess.outputs
 
@@ -120,9 +141,9 @@ def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_
     assert dict(rows(summarise(log)))["peak memory"].startswith("3.00 GiB on a graph server at most")
 
 
-def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, clusters, tmp_path):
+def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, placed, tmp_path):
     with pytest.raises(ServersLostError, match=r"The run is saved after epoch 3: .* dorylus resume"):
-        run_that_loses_a_server(graph, clusters, run_dir=tmp_path / "run")
+        run_that_loses_a_server(graph, placed, run_dir=tmp_path / "run")
     resumed = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(dropout=0.5), servers=2)
     assert len(resumed.losses) == 8
 

@@ -9,6 +9,8 @@ from dorylus.errors import ConfigError, Terminated
 from dorylus.runs import ledger as ledgers
 from dorylus.runs.ledger import UsageLedger, read_ledger
 from dorylus.runs.run_folder import RunFolder, RunSpec
+from dorylus.training import accounts as accounts_module
+from dorylus.training import run_records
 from dorylus.training import trainer as trainers
 from dorylus.training.accounts import Accounts
 
@@ -48,8 +50,8 @@ class Machine:
             return Accounts(config, lambda: self.now_s, None if since_s is None else self.now_s)
 
         monkeypatch.setattr(ledgers, "EVERY_S", 3600.0)  # it looks ahead by half of it: that is the clock's grain here
-        monkeypatch.setattr(trainers, "UsageLedger", Kept)
-        monkeypatch.setattr(trainers, "Accounts", accounts)
+        monkeypatch.setattr(accounts_module, "UsageLedger", Kept)
+        monkeypatch.setattr(run_records, "Accounts", accounts)
 
     def hours_pass(self, hours):
         self.now_s += 3600.0 * hours
@@ -160,14 +162,14 @@ def test_a_run_that_the_command_line_starts_pays_for_loading_its_graph_once(tmp_
 def cutting(monkeypatch):
     """Has something done when a graph is cut, which is most of the set-up of a new run."""
 
-    whole = trainers.Fleet
+    whole = trainers.assemble
 
     def have(work):
-        def fleet(*arguments):
+        def assemble(*arguments):
             work()
             return whole(*arguments)
 
-        monkeypatch.setattr(trainers, "Fleet", fleet)
+        monkeypatch.setattr(trainers, "assemble", assemble)
 
     return have
 
@@ -249,14 +251,14 @@ def test_a_folder_that_was_there_before_a_run_was_refused_is_there_afterwards(gr
 def test_a_run_that_was_made_by_another_process_just_before_the_folder_was_locked_is_not_charged(
     graph, tmp_path, machine, monkeypatch
 ):
-    lock = trainers.RunLock
+    lock = run_records.RunLock
 
     def locked(folder):
-        monkeypatch.setattr(trainers, "RunLock", lock)
+        monkeypatch.setattr(run_records, "RunLock", lock)
         begin(graph, folder).close()
         return lock(folder)
 
-    monkeypatch.setattr(trainers, "RunLock", locked)
+    monkeypatch.setattr(run_records, "RunLock", locked)
     with pytest.raises(ConfigError, match="already holds a run"):
         begin(graph, tmp_path / "run")
     assert hours_of_set_up(tmp_path / "run") == 0

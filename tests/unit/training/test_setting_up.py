@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import dorylus
+from dorylus.progress import StageProgress
 from dorylus.runs import MemorySink
-from dorylus.training import records as setting_up
-from dorylus.training.records import SetupProgress
+from dorylus.training import run_records as setting_up
+from dorylus.training.run_records import SetupProgress
 
 
 class Heard:
@@ -21,7 +22,7 @@ class Heard:
 
     def at(self, now, stage, done):
         self.now = now
-        self.setting_up(stage, done, 100)
+        self.setting_up(StageProgress(stage, done, 100))
 
     def finished(self, now):
         self.now = now

@@ -13,7 +13,7 @@ from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, 
 from dorylus.pools.threads import ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder
-from dorylus.runtime.cluster import EpochDroppedError
+from dorylus.runtime.runtime import EpochDroppedError
 from small_runs import ctrl_c, same, scores, state
 
 
@@ -469,7 +469,7 @@ def test_a_trainer_that_is_closed_while_it_runs_says_so(graph):
             super().submit(call, done, failed)
 
     trainer = dorylus.Trainer(graph, dorylus.gcn(hidden=4), pool=Closing(), epochs=20, threads=1)
-    with pytest.raises(TrainingError, match="closed while an epoch was under way"):
+    with pytest.raises(TrainingError, match="closed while an epoch was in progress"):
         trainer.run()
 
 

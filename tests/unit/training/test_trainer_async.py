@@ -119,7 +119,7 @@ def test_a_run_stopped_by_its_score_ends_with_the_weights_that_were_scored(
 
     def evaluate(_, outputs):
         seen.append(outputs.whole())
-        arrive_meanwhile(run._fleet._ran.cluster)
+        arrive_meanwhile(run._runtime)
         return {"val_accuracy": 0.9 if reason == "target_accuracy" and len(seen) == 3 else 0.1}
 
     monkeypatch.setattr("dorylus.training.trainer.evaluate", evaluate)

@@ -85,7 +85,7 @@ def test_what_is_no_ledger_is_passed_over(tmp_path, content):
 
 
 def test_a_ledger_that_cannot_be_written_is_one_sentence(tmp_path):
-    with pytest.raises(DataError, match=r"cannot write down what the run uses.*No such file"):
+    with pytest.raises(DataError, match=r"cannot write the usage of the run.*No such file"):
         UsageLedger(tmp_path / "nowhere" / "ledger", lambda ahead_s: used(1))
 
 

@@ -31,7 +31,7 @@ def joined(header, arrays):
 
 
 def raw(content, payload=b"", **lies):
-    """A frame around any JSON text, its head telling the truth unless asked to lie."""
+    """A frame around any JSON text, its head true unless the options say otherwise."""
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
     entries = content["arrays"] if isinstance(content, dict) and isinstance(content.get("arrays"), list) else []
     head = {"magic": b"DRYL", "version": 1, "zero": 0, "text": len(text), "arrays": len(entries)} | lies
@@ -159,14 +159,14 @@ def test_a_header_with_a_cycle_is_refused():
 @pytest.mark.parametrize(
     ("buffer", "says"),
     [
-        (b"", "at least 24 bytes, but 0 came"),
-        (b"DRYL", "at least 24 bytes, but 4 came"),
+        (b"", "at least 24 bytes, but 0 arrived"),
+        (b"DRYL", "at least 24 bytes, but 4 arrived"),
         (b"GET / HTTP/1.1\r\nHost: example", "this is no frame"),
         (raw({"header": {}, "arrays": []}, zero=1), "this is no frame"),
-        (raw({"header": {}, "arrays": []}, version=2), "version 2 came: this side speaks 1"),
-        (raw({"header": {}, "arrays": []}) + b"x", "came with"),
-        (raw({"header": {}, "arrays": []})[:-1], "came with"),
-        (raw({"header": {}, "arrays": []}, total=2**64 - 1), "says it has 18446744073709551615 bytes"),
+        (raw({"header": {}, "arrays": []}, version=2), "version 2 arrived: this side reads version 1"),
+        (raw({"header": {}, "arrays": []}) + b"x", "a frame that declares"),
+        (raw({"header": {}, "arrays": []})[:-1], "a frame that declares"),
+        (raw({"header": {}, "arrays": []}, total=2**64 - 1), "declares 18446744073709551615 bytes"),
         (raw({"header": {}, "arrays": []}, text=2**32 - 1), "bytes of JSON in a frame: at most"),
         (raw({"header": {}, "arrays": []}, text=200), "200 of them JSON"),
         (raw({"header": {}, "arrays": []}, arrays=2**32 - 1), "4294967295 arrays in a frame: at most 4096"),

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.wire.frames import FrameError
-from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES, FrameAssembler, MessageKind, Piece, cut, messages
+from dorylus.wire.pieces import MAX_PIECE_BYTES, PIECE_BYTES, FrameAssembler, MessageKind, Piece, messages, split
 
 PIECE = Piece(MessageKind.REQUEST, index=3, session=2**63 + 1, request=7, total_bytes=2**40)
 
@@ -18,11 +18,11 @@ def test_a_piece_travels_in_32_bytes():
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "begins with 32 bytes, but 0 came"),
-        (bytes(31), "begins with 32 bytes, but 31 came"),
-        (bytes(32), "not begin as one of ours"),
-        (b"DP\x02" + PIECE.to_bytes()[3:], "not begin as one of ours"),
-        (b"DP\x01\x09" + PIECE.to_bytes()[4:], "not begin as one of ours"),
+        (b"", "begins with 32 bytes, but 0 arrived"),
+        (bytes(31), "begins with 32 bytes, but 31 arrived"),
+        (bytes(32), "not begin with this protocol's magic"),
+        (b"DP\x02" + PIECE.to_bytes()[3:], "not begin with this protocol's magic"),
+        (b"DP\x01\x09" + PIECE.to_bytes()[4:], "not begin with this protocol's magic"),
         (Piece(MessageKind.REPLY, 0, 0, 0, 100).to_bytes(), "request 0"),
         (Piece(MessageKind.REPLY, 0, 0, 1, 23).to_bytes(), "23 bytes"),
     ],
@@ -35,20 +35,20 @@ def test_what_is_no_piece_is_refused(content, says):
 @given(st.lists(st.integers(0, 200_000), max_size=6))
 def test_the_stretches_of_a_frame_are_the_frame(sizes):
     parts = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
-    stretches = [bytes(stretch) for stretch in cut(parts, 64 << 10)]
+    stretches = [bytes(stretch) for stretch in split(parts, 64 << 10)]
     assert b"".join(stretches) == b"".join(parts)
     assert all(len(stretch) <= 64 << 10 for stretch in stretches)
 
 
 def test_big_parts_are_cut_without_copying():
     array = np.zeros(3 * PIECE_BYTES + 5, np.uint8)
-    stretches = list(cut([b"head", array.data]))
+    stretches = list(split([b"head", array.data]))
     assert [len(stretch) for stretch in stretches] == [4, PIECE_BYTES, PIECE_BYTES, PIECE_BYTES, 5]
     assert all(np.shares_memory(np.frombuffer(stretch, np.uint8), array) for stretch in stretches[1:])
 
 
 def test_small_parts_travel_together():
-    assert list(cut([b"head", b"", b"one", bytes(61), b"two"])) == [b"headone" + bytes(61) + b"two"]
+    assert list(split([b"head", b"", b"one", bytes(61), b"two"])) == [b"headone" + bytes(61) + b"two"]
 
 
 def test_messages_count_their_pieces():

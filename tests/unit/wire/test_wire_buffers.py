@@ -18,7 +18,7 @@ def test_buffers_are_aligned_writable_and_as_long_as_asked(num_bytes):
     assert address(view) % 64 == 0
 
 
-def test_a_buffer_nobody_looks_at_is_given_out_again():
+def test_a_buffer_that_nothing_refers_to_is_reused():
     buffers = Buffers()
     view = buffers.take(1000)
     place = address(view)
@@ -26,7 +26,7 @@ def test_a_buffer_nobody_looks_at_is_given_out_again():
     assert address(buffers.take(900)) == place
 
 
-def test_a_buffer_somebody_looks_at_is_left_alone():
+def test_a_buffer_with_a_view_is_not_reused():
     buffers = Buffers()
     array = np.ndarray((10, 10), np.float32, buffer=buffers.take(400)[:])[2:5]
     array[:] = 7
@@ -55,7 +55,7 @@ KEEPERS = {
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_buffer_stays_as_it_is_while_anything_looks_into_it_and_no_longer(keeper):
+def test_a_buffer_stays_as_it_is_while_anything_refers_to_it_and_no_longer(keeper):
     buffers = Buffers()
     place = address(view := buffers.take(400))
     kept = KEEPERS[keeper](view)
@@ -75,7 +75,7 @@ def test_five_frames_that_are_kept_hold_five_contents():
     assert [int(array[0]) for array in kept] == [0, 1, 2, 3, 4]
 
 
-def test_a_buffer_that_another_thread_lets_go_of_is_given_out_again():
+def test_a_buffer_that_another_thread_releases_is_reused():
     buffers = Buffers()
     place = address(view := buffers.take(400))
     handed_over = [view]

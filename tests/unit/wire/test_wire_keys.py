@@ -28,14 +28,14 @@ def keys(clock):
     return RunKeys.fresh(clock)
 
 
-def test_a_client_is_welcome_until_its_keys_end(keys, clock):
+def test_a_client_is_allowed_until_its_keys_end(keys, clock):
     client = keys.client(lifetime_s=60)
     assert client.expires_at == 1060
     assert client.server_public == keys.public
     clock.now = 1059.9
-    assert keys.is_welcome(client.public)
+    assert keys.is_allowed(client.public)
     clock.now = 1060
-    assert not keys.is_welcome(client.public)
+    assert not keys.is_allowed(client.public)
 
 
 def test_every_pair_is_another(keys):
@@ -45,24 +45,24 @@ def test_every_pair_is_another(keys):
 
 
 def test_a_stranger_is_not_welcome(keys):
-    assert not keys.is_welcome(RunKeys.fresh().client(60).public)
-    assert not keys.is_welcome("")
+    assert not keys.is_allowed(RunKeys.fresh().client(60).public)
+    assert not keys.is_allowed("")
 
 
 def test_a_revoked_client_is_not_welcome(keys):
     client = keys.client(60)
     keys.revoke(client.public)
     keys.revoke(client.public)
-    assert not keys.is_welcome(client.public)
+    assert not keys.is_allowed(client.public)
 
 
-def test_a_key_made_elsewhere_can_be_allowed_and_prolonged(keys, clock):
+def test_a_key_of_another_process_can_be_allowed_and_prolonged(keys, clock):
     public = RunKeys.fresh().client(60).public
     keys.allow(public, expires_at=1010)
     keys.allow(public, expires_at=1100)
     clock.now = 1050
     keys.client(1)
-    assert keys.is_welcome(public)
+    assert keys.is_allowed(public)
 
 
 def test_ended_keys_are_forgotten(keys, clock):
@@ -100,8 +100,8 @@ def test_a_header_with_bad_keys_is_refused_without_showing_them(keys, change, sa
     header = keys.client(60).to_header() | change
     with pytest.raises(DorylusError, match=f"without a good {says}") as caught:
         ClientKeys.from_header(header)
-    told = "".join(traceback.format_exception(caught.value))
-    assert not any(value in told for value in header.values() if isinstance(value, str) and len(value) == 40)
+    text = "".join(traceback.format_exception(caught.value))
+    assert not any(value in text for value in header.values() if isinstance(value, str) and len(value) == 40)
 
 
 @pytest.mark.parametrize("header", [None, [], "keys", {}])

@@ -21,7 +21,8 @@ import numpy as np
 import typer
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.extras import FUNCTION_EXTRAS
+from dorylus.extras import EXTRAS
+from dorylus.pools import POOLS
 from dorylus.report import units
 
 CLUSTERS = ("local", "ray")
@@ -126,28 +127,18 @@ def _end(code: int | None) -> str:
 LOW_MEMORY_BYTES = 2**30
 TOLERANCE = 1e-5
 MODELS = ("gcn", "gat", "sage", "gin")
-EXTRAS = {  # the packages of each, as they are imported
-    "parquet": ("pyarrow",),
-    "pyg": ("torch_geometric",),
-    "networkx": ("networkx",),
-    "ogb": ("ogb",),
-    "metis": ("pymetis",),
-    **FUNCTION_EXTRAS,
-    "http": (*FUNCTION_EXTRAS["functions"], "uvicorn"),
-    "ray": ("ray", "zmq"),
-}
 PURPOSES = {
     "parquet": "Parquet and Arrow files",
     "pyg": "models and graphs of PyG",
     "networkx": "graphs of NetworkX",
     "ogb": "OGB's data sets",
     "metis": "partition=metis",
-    "functions": "pool=processes and pool=http",
-    "lambda": "pool=lambda",
-    "local-functions": "pool=lambda-local",
     "http": "functions behind HTTP, their server",
-    "ray": "cluster=ray and pool=ray",
+    "ray": "cluster=ray",
 }
+for _pool in POOLS.values():
+    if _pool.extra is not None:
+        PURPOSES[_pool.extra] = " and ".join(filter(None, (PURPOSES.get(_pool.extra), f"pool={_pool.name}")))
 
 
 @dataclass(frozen=True)

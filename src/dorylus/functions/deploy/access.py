@@ -1,9 +1,8 @@
-"""The way to AWS: region, credentials, and clients of its services. Nothing here ever shows a credential.
+"""Access to AWS: region, credentials, clients of its services, and error messages. Nothing here prints a credential.
 
-Which credentials are used is boto3's affair (environment, profile, role of the machine). The stand-in on this machine
-is given made-up ones, so that real ones never leave, and none are looked for.
-
-What AWS says when it refuses, in words that may be shown: an answer to a bad signature repeats what was signed.
+boto3 finds the credentials (environment, profile, role of the machine). The stand-in on this machine is given made-up
+ones, so that real ones never leave, and none are looked for. Refusals of AWS are not repeated as they are: an answer to
+a bad signature repeats what was signed.
 """
 
 import os
@@ -16,10 +15,25 @@ from urllib.parse import urlsplit
 from dorylus.errors import ConfigError, unknown_name
 
 LOCAL_REGION: Final = "us-east-1"
-LOCAL_PORT: Final = 4566  # where ministack listens when nobody says otherwise
+LOCAL_PORT: Final = 4566  # where ministack listens by default
 _MADE_UP: Final = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
 _DIAL_S: Final = 2.0
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+CREDENTIALS: Final = frozenset({
+    "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
+    "InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
+    "NotAuthorized", "OptInRequired", "RequestExpired", "SignatureDoesNotMatch", "UnrecognizedClientException",
+})  # fmt: skip
+NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
+_NO_CREDENTIALS: Final = frozenset({
+    "CredentialRetrievalError", "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "SSOError",
+    "SSOTokenLoadError", "TokenRetrievalError", "UnauthorizedSSOTokenError",
+})  # fmt: skip
+_SILENT: Final = frozenset(
+    {"ProxyConnectionError", "InvalidProxiesConfigError"}
+)  # they name the proxy, password and all
+_KEY_ID: Final = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b")
+_MOST_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True)
@@ -43,7 +57,7 @@ class Access:
         return self.endpoint_url is not None
 
     def is_listened_to(self) -> bool:
-        """Whether anybody takes connections at the stand-in's address."""
+        """Whether the stand-in's address accepts connections."""
         address = urlsplit(self.endpoint_url or "")
         try:
             socket.create_connection((address.hostname, address.port or 80), _DIAL_S).close()
@@ -62,7 +76,7 @@ class Access:
 
 
 def aws_access(region: str | None = None, profile: str | None = None) -> Access:
-    """AWS: in a region that is named, or else the one boto3 is set up for. Nobody is asked over the network."""
+    """AWS: in a region that is named, or else the one boto3 is set up for. Nothing is sent over the network."""
     if region is None:
         region = _session(profile).region_name
     if not region:
@@ -119,23 +133,6 @@ def _boto3() -> tuple[Any, Any]:
     return boto3, Config
 
 
-CREDENTIALS: Final = frozenset({
-    "ExpiredToken", "ExpiredTokenException", "IncompleteSignature", "InvalidAccessKeyId", "InvalidClientTokenId",
-    "InvalidSignatureException", "MissingAuthenticationToken", "MissingAuthenticationTokenException",
-    "NotAuthorized", "OptInRequired", "RequestExpired", "SignatureDoesNotMatch", "UnrecognizedClientException",
-})  # fmt: skip
-NO_RIGHTS: Final = frozenset({"AccessDenied", "AccessDeniedException", "UnauthorizedOperation"})
-_NO_CREDENTIALS: Final = frozenset({
-    "CredentialRetrievalError", "NoAuthTokenError", "NoCredentialsError", "PartialCredentialsError", "SSOError",
-    "SSOTokenLoadError", "TokenRetrievalError", "UnauthorizedSSOTokenError",
-})  # fmt: skip
-_SILENT: Final = frozenset(
-    {"ProxyConnectionError", "InvalidProxiesConfigError"}
-)  # they name the proxy, password and all
-_KEY_ID: Final = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b")
-_MOST_CHARACTERS: Final = 300
-
-
 def code_of(error: BaseException) -> str:
     """The service's own name for what is wrong; empty if no service said anything."""
     response = getattr(error, "response", None)
@@ -150,7 +147,7 @@ def status_of(error: Any) -> int:
 
 
 def is_about_credentials(error: BaseException) -> bool:
-    """Whether AWS does not know us, or there is nothing to be known by."""
+    """Whether AWS does not accept the credentials, or there are none."""
     return code_of(error) in CREDENTIALS or type(error).__name__ in _NO_CREDENTIALS
 
 
@@ -160,8 +157,8 @@ def said(error: BaseException) -> str:
     if is_about_credentials(error) or name in _SILENT:
         return f"{name}."
     response = getattr(error, "response", None)
-    told = response.get("Error", {}).get("Message", "") if isinstance(response, dict) else str(error)
-    text = _KEY_ID.sub("...", " ".join(str(told).split()))[:_MOST_CHARACTERS].rstrip(". ")
+    message = response.get("Error", {}).get("Message", "") if isinstance(response, dict) else str(error)
+    text = _KEY_ID.sub("...", " ".join(str(message).split()))[:_MOST_CHARACTERS].rstrip(". ")
     return f"{name}: {text}." if text else f"{name}."
 
 

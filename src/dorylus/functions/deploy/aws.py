@@ -10,11 +10,10 @@ from urllib.parse import urlsplit
 from dorylus.errors import DorylusError
 from dorylus.functions.deploy.access import Access, code_of, cure, said
 from dorylus.functions.deploy.config import DeployError
-from dorylus.functions.deploy.desired_state import DesiredState, Found, RoleArn
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, looks
+from dorylus.functions.deploy.plan import ApiCall, DesiredState, Found, RoleArn, deploy_calls, destroy_calls, find_calls
 
-Tell = Callable[[ApiCall], None]
+Announce = Callable[[ApiCall], None]
 
 _NOT_THERE: Final = frozenset({"NoSuchEntity", "ResourceNotFoundException"})
 _ROLE_IS_NEW: Final = "cannot be assumed"  # what Lambda says of a role it does not know of yet
@@ -29,31 +28,31 @@ _SETTINGS: Final = {
 
 
 class Deployment:
-    """What is wanted, and the services it is wanted from. ``tell`` hears of each call before it is made."""
+    """Brings the services to the desired state. ``announce`` is called with each call before it is made."""
 
     def __init__(
         self,
-        wanted: DesiredState,
+        desired: DesiredState,
         access: Access,
-        tell: Tell = lambda call: None,
+        announce: Announce = lambda call: None,
         *,
         client: Callable[[str], Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.wanted, self._tell, self._clock, self._sleep = wanted, tell, clock, sleep
+        self.desired, self._announce, self._clock, self._sleep = desired, announce, clock, sleep
         self._make_client = client or partial(_client_of, access)
         self._clients: dict[str, Any] = {}
         self._role_arn: str | None = None
 
     def find(self) -> Found:
         """What is there now."""
-        answers = {call.operation: self._look(call) for call in looks(self.wanted)}
+        answers = {call.operation: self._look(call) for call in find_calls(self.desired)}
         role, policy = answers.get("get_role"), answers.get("get_role_policy")
         function = answers["get_function"]
         if role is not None:
             self._role_arn = role["Role"]["Arn"]
-        if function is not None and "TagsError" in function:  # without tags, nobody knows whose it is
+        if function is not None and "TagsError" in function:  # without tags, it is unknown whether it is ours
             raise DeployError("the function's tags may not be read: ask for the permission lambda:ListTags.")
         return Found(
             None if role is None else role["Role"],
@@ -64,16 +63,16 @@ class Deployment:
         )
 
     def deploy(self) -> list[ApiCall]:
-        """Make everything as wanted; the calls that took, none if it was."""
-        return self._carry_out(deploy_calls(self.wanted, self.find()))
+        """Make everything as desired; returns the calls that were made, none if it was."""
+        return self._carry_out(deploy_calls(self.desired, self.find()))
 
     def destroy(self) -> list[ApiCall]:
-        """Take away what is ours; the calls that took."""
-        return self._carry_out(destroy_calls(self.wanted, self.find()))
+        """Remove what is ours; returns the calls that were made."""
+        return self._carry_out(destroy_calls(self.desired, self.find()))
 
     def _carry_out(self, calls: Sequence[ApiCall]) -> list[ApiCall]:
         for call in calls:
-            self._tell(call)
+            self._announce(call)
             answer = self._call_with_new_role(call) if call.operation == "create_function" else self._call(call)
             if call.operation == "create_role":
                 self._role_arn = answer["Role"]["Arn"]
@@ -136,7 +135,7 @@ def _client_of(access: Access, service: str) -> Any:
 
 @contextmanager
 def _explained(call: ApiCall) -> Iterator[None]:
-    """Whatever boto3 raises, as an error of ours that shows no credential: not even the one it came from is kept."""
+    """Turns errors of boto3 into ones of ours that show no credential: not even their cause is kept."""
     try:
         yield
     except DorylusError:

@@ -1,4 +1,4 @@
-"""Compiles sources for whichever Python runs this file: a zip on standard input, a zip of bytecode on standard output.
+"""Compiles sources for the Python that runs this file: a zip on standard input, a zip of bytecode on standard output.
 
 A script that needs nothing but the standard library: the function's Python may be one that has no Dorylus.
 """
@@ -11,7 +11,7 @@ import warnings
 import zipfile
 from pathlib import PurePosixPath
 
-_NEVER_CHECKED = (0b01).to_bytes(4, "little")  # named after the source's hash, and taken without a look at the source
+_NEVER_CHECKED = (0b01).to_bytes(4, "little")  # named after the source's hash, and used without a look at the source
 _WITHOUT_REFERENCES = 2  # later versions of the format write an object differently if something else holds it, too
 
 
@@ -19,7 +19,7 @@ def compiled(place: str, source: bytes) -> "tuple[str, bytes] | None":
     """A source's place and content when compiled; None for a source of another version of Python."""
     try:
         code = compile(source, place, "exec", dont_inherit=True, optimize=0)
-    except (SyntaxError, ValueError):  # nobody imports it
+    except (SyntaxError, ValueError):  # it is never imported
         return None
     path = PurePosixPath(place)
     name = path.parent / "__pycache__" / f"{path.stem}.{sys.implementation.cache_tag}.pyc"

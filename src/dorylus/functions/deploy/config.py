@@ -1,9 +1,4 @@
-"""What a deployed function is to be.
-
-Where a function runs: which processor, which Python, and who brings that Python.
-
-What goes wrong between a wish for a function and the function.
-"""
+"""The settings of a deployed function, and the platform it runs on: processor, Python, and where that comes from."""
 
 import platform
 import re
@@ -19,6 +14,8 @@ ARCHITECTURES: Final = {"x86_64": "x86_64", "arm64": "aarch64"}  # as Lambda cal
 PYTHONS: Final = ("3.12", "3.13", "3.14")
 GLIBC: Final = (2, 34)  # of Amazon Linux 2023: wheels built for this one or an older one fit
 PYTHON_HERE: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
+DEFAULT_NAME = "dorylus"
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,7 @@ def architecture_here() -> str:
 
 
 def on_aws(architecture: str | None = None, python: str | None = None) -> Platform:
-    """One of AWS's managed runtimes: as much like this machine as there is, where nothing is asked for."""
+    """One of AWS's managed runtimes: the nearest to this machine, where nothing is given."""
     nearest = PYTHON_HERE if PYTHON_HERE in PYTHONS else PYTHONS[0]
     return Platform(architecture or architecture_here(), python or nearest)
 
@@ -67,10 +64,6 @@ def on_aws(architecture: str | None = None, python: str | None = None) -> Platfo
 def on_this_machine() -> Platform:
     """This interpreter on this machine."""
     return Platform(architecture_here(), PYTHON_HERE, managed=False)
-
-
-DEFAULT_NAME = "dorylus"
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""The packages a function needs besides ours, as they are installed here or lie in wheels; pruned to what it runs.
+"""The packages a function needs besides dorylus, as they are installed here or lie in wheels; pruned to what it runs.
 
-Wheels for another platform than this machine's, fetched by pip from the package index it is set up for.
+Wheels for another platform are fetched by pip from the package index it is set up for.
 """
 
 import hashlib
@@ -29,6 +29,12 @@ _UNUSED_LIBRARY = re.compile(r"onnxruntime/capi/libonnxruntime\.so")  # the same
 _LICENCE = re.compile(r"licen[cs]e|copying|notice", re.IGNORECASE)
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _EARLIER_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
+DOWNLOAD_S = 600.0
+OWN_LOCK: Final = "hashes.lock"  # beside the folders of platforms: hashes of other releases, as pip writes them
+_OLDEST_GLIBC = 17  # 2.17: what "manylinux2014" means
+_ENTRY = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+Hashes = Mapping[str, frozenset[str]]  # those of a release's files, by name==version
 
 
 def needed_for(platform: Platform) -> tuple[str, ...]:
@@ -110,14 +116,7 @@ def _is_old_enough(tag: str, machine: str) -> bool:
     return found is not None and (int(found[1]), int(found[2])) <= GLIBC and found[3] == machine
 
 
-DOWNLOAD_S = 600.0
 LOCK: Final = Path(__file__).with_name("wheels.lock")
-OWN_LOCK: Final = "hashes.lock"  # beside the folders of platforms: hashes of other releases, as pip writes them
-_OLDEST_GLIBC = 17  # 2.17: what "manylinux2014" means
-_ENTRY = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
-
-Hashes = Mapping[str, frozenset[str]]  # those of a release's files, by name==version
 
 
 def download(requirements: Sequence[str], platform: Platform, folder: Path) -> list[Path]:
@@ -154,7 +153,7 @@ def known_hashes(requirements: Sequence[str], folder: Path) -> Hashes:
 
 
 def command(platform: Platform, folder: Path, requirements_file: Path) -> list[str]:
-    """How pip is asked for them: compiled ones only, for that platform and no other, with these hashes."""
+    """The command of pip that downloads them: compiled ones only, for that platform and no other, with these hashes."""
     machine = ARCHITECTURES[platform.architecture]
     glibcs = range(GLIBC[1], _OLDEST_GLIBC - 1, -1)
     tags = [*(f"manylinux_2_{minor}_{machine}" for minor in glibcs), f"manylinux2014_{machine}"]
@@ -174,8 +173,8 @@ def found_in(folder: Path, requirement: str, known: Hashes) -> Path | None:
 
 
 def _run_pip(requirements: Sequence[str], platform: Platform, folder: Path, known: Hashes) -> None:
-    asked = f"wheels of {', '.join(requirements)} for {platform}"
-    for wheel in folder.glob("*.whl"):  # pip keeps a file of the right name, whatever is in it
+    what = f"wheels of {', '.join(requirements)} for {platform}"
+    for wheel in folder.glob("*.whl"):  # pip keeps a file of the right name, with any content
         if _sha256(wheel) not in frozenset().union(*known.values()):
             wheel.unlink(missing_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -187,10 +186,10 @@ def _run_pip(requirements: Sequence[str], platform: Platform, folder: Path, know
                 command(platform, folder, Path(file.name)), capture_output=True, text=True, timeout=DOWNLOAD_S
             )
         except subprocess.TimeoutExpired as error:
-            raise DeployError(f"pip was asked for {asked}, but had not ended after {DOWNLOAD_S:.0f} s.") from error
+            raise DeployError(f"pip was to fetch {what}, but had not ended after {DOWNLOAD_S:.0f} s.") from error
     if done.returncode:
         said = " ".join(done.stderr.split())[-500:]
-        raise DeployError(f"pip was asked for {asked}, but failed: {said} Check that it reaches a package index.")
+        raise DeployError(f"pip was to fetch {what}, but failed: {said} Check that it reaches a package index.")
 
 
 def _read(lock: str) -> dict[str, frozenset[str]]:

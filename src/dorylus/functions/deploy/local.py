@@ -1,16 +1,22 @@
 """AWS Lambda's stand-in on this machine: ministack on a loopback port, with the function deployed by the same code.
 
-Functions are processes that AWS's own runtime client runs, started from our zip; they see none of this environment.
+Functions are processes that AWS's own runtime client runs, started from the function's zip; they see none of this
+environment. ministack runs in a process of its own (``python -m dorylus.functions.deploy.local``), at the head of a
+process group, with a pipe for its standard input: when the pipe is closed at the other end, that process removes the
+folder of the functions (TMPDIR) and kills the whole group.
 """
 
 import http.client
+import importlib
 import os
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,14 +27,14 @@ from dorylus.extras import check_installed
 from dorylus.functions.deploy.access import LOCAL_REGION, Access
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import DeployError, FunctionConfig, on_this_machine
-from dorylus.functions.deploy.desired_state import DesiredState
 from dorylus.functions.deploy.package import Package, build
+from dorylus.functions.deploy.plan import DesiredState
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 STOP_S: Final = 10.0
 _POLL_S: Final = 0.05
-_STARTS: Final = 3  # a port that was free may be taken before it is used
+_STARTS: Final = 3  # a free port may be in use before it is listened on
 _HEALTH: Final = "/_ministack/health"
 _LOG: Final = "ministack.log"
 
@@ -46,8 +52,8 @@ class LocalFunctions:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self.access = self._start()
-            self.wanted = DesiredState(self.config, package or build(self.config.platform), LOCAL_REGION)
-            Deployment(self.wanted, self.access).deploy()
+            self.desired = DesiredState(self.config, package or build(self.config.platform), LOCAL_REGION)
+            Deployment(self.desired, self.access).deploy()
         except BaseException:
             self.close()
             raise
@@ -94,7 +100,7 @@ class LocalFunctions:
         }
         with (self._folder / _LOG).open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "dorylus.functions.deploy.stand_in"],
+                [sys.executable, "-m", "dorylus.functions.deploy.local"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -105,8 +111,8 @@ class LocalFunctions:
 
 
 def _free_port() -> int:
-    with socket.create_server((HOST, 0)) as taken:
-        port: int = taken.getsockname()[1]
+    with socket.create_server((HOST, 0)) as listening:
+        port: int = listening.getsockname()[1]
         return port
 
 
@@ -133,3 +139,22 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
     assert process.stdin is not None
     process.stdin.close()
     process.wait(STOP_S)
+
+
+def main() -> None:
+    """Serve ministack until the pipe is closed."""
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+    # Its runtime API writes the head and the body of an answer apart: the body would wait 40 ms for an acknowledgement.
+    socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+    sys.argv = ["ministack"]
+    importlib.import_module("ministack.app").main()
+
+
+def _die_with_parent() -> None:
+    os.read(0, 1)  # returns when the other end is closed: nothing is ever written
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # the process that made it may be dead
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

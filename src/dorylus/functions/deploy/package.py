@@ -1,9 +1,8 @@
-"""The function's zip: our modules that it needs, its packages, and on this machine a way to start them.
+"""The function's zip: the modules of dorylus that its entry point imports, directly or not, and its packages.
 
-The same contents always give the same bytes (files in order, no times of day), so a deployment can tell by the hash
-whether anything changed. A zip is built once and kept; one that is found damaged is built again.
-
-Which of our modules the function needs: those its entry point imports, and those these import, and so on.
+The same contents always give the same bytes (files in order, no times of day), so the hash of a zip shows whether
+anything changed. A zip is built once and kept; one that is found damaged is built again. Sources are compiled ahead:
+a function's folder cannot be written to, so every cold start would compile them again.
 """
 
 import ast
@@ -12,6 +11,8 @@ import hashlib
 import io
 import os
 import shlex
+import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -21,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from dorylus.files import new_file
-from dorylus.functions.deploy.bytecode import compile_all, interpreter
-from dorylus.functions.deploy.config import DeployError, Platform
+from dorylus.functions.deploy import compiling
+from dorylus.functions.deploy.config import PYTHON_HERE, DeployError, Platform
 from dorylus.functions.deploy.distributions import (
     can_be_copied,
     copied,
@@ -37,6 +38,15 @@ from dorylus.functions.deploy.distributions import (
 ENTRY: Final = "dorylus.functions.aws_lambda"
 _OURS: Final = "dorylus"
 _ROOT: Final = Path(__file__).parents[2]
+HANDLER: Final = f"{ENTRY}.handler"
+REPORTING: Final = "dorylus.functions.deploy.reporting"
+MAX_UNPACKED_BYTES: Final = 200_000_000
+MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
+_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
+_MOST_KEPT: Final = 6  # zips
+_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
+_SEPARATOR: Final = "-"
+_COMPILE_S = 120.0
 
 
 def modules_of(entry: str = ENTRY) -> dict[str, Path]:
@@ -69,7 +79,19 @@ def imports_of(module: str) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             origin = _origin(node, package)
             names += [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
+            names += filter(None, (_lazy_home(origin, alias.name) for alias in node.names))
     return names
+
+
+def _lazy_home(package: str, name: str) -> str | None:
+    """The module that a package of ours loads a name from when it is first used, as its type checker's imports say."""
+    path = _file_of(package)
+    if path is None or path.name != "__init__.py":
+        return None
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            return _origin(node, package)
+    return None
 
 
 def _origin(node: ast.ImportFrom, package: str) -> str:
@@ -100,16 +122,6 @@ def _file_of(name: str) -> Path | None:
     return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
-HANDLER: Final = f"{ENTRY}.handler"
-REPORTING: Final = "dorylus.functions.deploy.reporting"
-MAX_UNPACKED_BYTES: Final = 200_000_000
-MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
-_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
-_MOST_KEPT: Final = 6  # zips
-_EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-_SEPARATOR: Final = "-"
-
-
 @dataclass(frozen=True)
 class Package:
     """A zip that is ready to be deployed."""
@@ -121,7 +133,7 @@ class Package:
 
     @property
     def code_sha256(self) -> str:
-        """The hash as Lambda tells it."""
+        """The hash as Lambda reports it."""
         return base64.b64encode(bytes.fromhex(self.sha256)).decode()
 
     def read(self) -> bytes:
@@ -167,9 +179,9 @@ def needs_download(platform: Platform, folder: Path | None = None) -> list[str]:
     if can_be_copied(names, platform):
         return []
     wheels = _wheels(folder or default_folder(), platform)
-    asked = requirements(names)
-    known = known_hashes(asked, wheels)
-    return [each for each in asked if found_in(wheels, each, known) is None]
+    needed = requirements(names)
+    known = known_hashes(needed, wheels)
+    return [each for each in needed if found_in(wheels, each, known) is None]
 
 
 def _entries(platform: Platform, folder: Path) -> dict[str, bytes]:
@@ -261,3 +273,36 @@ def _is_run(place: str) -> bool:
 
 def _wheels(folder: Path, platform: Platform) -> Path:
     return folder / "wheels" / f"{platform.python}-{platform.architecture}"
+
+
+def interpreter(platform: Platform) -> str | None:
+    """A Python of this machine that is of the platform's version, if there is one."""
+    if platform.python == PYTHON_HERE:
+        return sys.executable
+    found = shutil.which(f"python{platform.python}")
+    if found is None or _run(found, "-c", "pass") is None:  # version managers put names there that lead nowhere
+        return None
+    return found
+
+
+def compile_all(entries: Mapping[str, bytes], python: str) -> dict[str, bytes]:
+    """The bytecode of all sources that this Python understands, by place; none if it cannot be run."""
+    sources = io.BytesIO()
+    with zipfile.ZipFile(sources, "w") as archive:
+        for place, content in entries.items():
+            if place.endswith(".py"):
+                archive.writestr(place, content)
+    made = _run(python, compiling.__file__, given=sources.getvalue())
+    if made is None:
+        return {}
+    with zipfile.ZipFile(io.BytesIO(made)) as bytecode:
+        return {place: bytecode.read(place) for place in bytecode.namelist()}
+
+
+def _run(python: str, *words: str, given: bytes = b"") -> bytes | None:
+    """What an interpreter says, kept apart from the surroundings (-I); None if it fails."""
+    try:
+        done = subprocess.run([python, "-I", *words], input=given, capture_output=True, timeout=_COMPILE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,7 +1,7 @@
-"""What AWS writes into a function's log after each invocation, for a service that leaves that to the runtime.
+"""The line that AWS writes into a function's log after each invocation, for a service that leaves it to the runtime.
 
-Goes into the zip for this machine only, between AWS's runtime client and the handler, so that what is billed is read
-the same way there and here. Standard library only.
+It is in the zip for this machine only, between AWS's runtime client and the handler, so that what is billed is read as
+on AWS. Standard library only.
 """
 
 import importlib
@@ -51,5 +51,5 @@ def _of_this_process() -> Callable[[Any, Any], Any]:
     return reporting(inner, process_age_ms(), memory_mb, lambda line: print(line, flush=True))
 
 
-if "AWS_LAMBDA_RUNTIME_API" in os.environ:  # inside a function; elsewhere the handler is nobody's business
+if "AWS_LAMBDA_RUNTIME_API" in os.environ:  # inside a function; in tests there is no handler
     handler = _of_this_process()

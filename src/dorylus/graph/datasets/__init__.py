@@ -1,5 +1,1 @@
-"""load: a graph by name, by file or by folder."""
-
-from dorylus.graph.datasets.catalogue import load
-
-__all__ = ["load"]
+"""Data sets by name, file or folder: ``load`` and the formats that it reads."""

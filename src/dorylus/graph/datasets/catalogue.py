@@ -1,6 +1,6 @@
-"""The names that ``load`` knows, and how it tells names, generator specifications and paths apart.
+"""``load``: a graph by data set name, generator specification or path.
 
-Generators by text: "communities:num_vertices=10000,seed=1" calls communities(num_vertices=10000, seed=1).
+A generator specification is text: "communities:num_vertices=10000,seed=1".
 """
 
 import ast
@@ -10,14 +10,14 @@ from os import PathLike, sep
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dorylus.errors import DataError, unknown_name
 from dorylus.graph import store
-from dorylus.graph.datasets import edge_list, npz, planetoid
-from dorylus.graph.generators.block_model import communities
-from dorylus.graph.generators.cycle import ring
-from dorylus.graph.generators.recursive import rmat
+from dorylus.graph.datasets import npz, planetoid
+from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
-from dorylus.graph.places import is_elsewhere
+from dorylus.graph.locations import is_remote
 
 GENERATORS: dict[str, Callable[..., Graph]] = {"communities": communities, "ring": ring, "rmat": rmat}
 
@@ -29,18 +29,24 @@ def generate(name: str, arguments: str, options: dict[str, Any]) -> Graph:
     for key in values:
         if key not in known:
             raise DataError(unknown_name(f"argument of {name}", key, known))
-        values[key] = _of_its_kind(name, known[key], values[key])
+        values[key] = _as_parameter(name, known[key], values[key])
     try:
         return GENERATORS[name](**values)
-    except (IndexError, TypeError, ValueError, OverflowError, MemoryError) as error:  # of the wrong kind or size
+    except (
+        IndexError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+    ) as error:  # a value of the wrong type or size
         given = ", ".join(f"{key}={value!r}" for key, value in values.items())
         raise DataError(
             f"{name} cannot be made with {given}: {error}. Use whole numbers that fit in memory."
         ) from error
 
 
-def _of_its_kind(name: str, parameter: inspect.Parameter, value: Any) -> Any:
-    """The value; a whole number where the generator counts with it."""
+def _as_parameter(name: str, parameter: inspect.Parameter, value: Any) -> Any:
+    """The value, as an int where the parameter is one."""
     kind = str(parameter.annotation)
     if "int" not in kind or "float" in kind or "tuple" in kind.lower() or value is None:
         return value
@@ -71,7 +77,7 @@ def _parse(name: str, arguments: str) -> dict[str, Any]:
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal; true and false may be spelt as TOML and the command line have them."""
+    """A literal; true and false may be lower-case, as in TOML and on the command line."""
     if isinstance(node, ast.Name) and node.id in ("true", "false"):
         return node.id == "true"
     return ast.literal_eval(node)
@@ -91,19 +97,19 @@ def load(
     """The graph called ``name_or_path``: a data set's name, a generator, a store folder, or a file.
 
     - "cora", "citeseer", "pubmed"; "amazon-computers", "amazon-photo", "coauthor-cs", "coauthor-physics"; "ogbn-...":
-      read from ``root`` (default ~/.cache/dorylus), fetched there first when absent and ``download`` is true;
+      read from ``root`` (default ~/.cache/dorylus), downloaded first if absent and ``download`` is true;
     - "communities", "rmat", "ring", also with arguments: "communities:num_vertices=10000,seed=1";
-    - a store folder, also by an address that fsspec knows ("s3://bucket/graph"), an .npz file, or a text edge list
-      with an edge a line.
+    - a store folder, also by an fsspec address ("s3://bucket/graph"), an .npz file, or a text edge list with one edge
+      per line.
 
-    A known name is never taken for a file of the same name: write "./cora" for that one. ``options`` go to the
+    A known name takes precedence over a file of the same name: write "./cora" for the file. ``options`` go to the
     reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
     """
     if isinstance(name_or_path, str):
         reader = _named(name_or_path, root, download)
         if reader is not None:
             return _call(reader, name_or_path, options)
-    if is_elsewhere(name_or_path):
+    if is_remote(name_or_path):
         return _call(lambda **options: store.open_store(name_or_path, **options), str(name_or_path), options)
     path = Path(name_or_path).expanduser()
     if not path.exists():
@@ -137,7 +143,7 @@ def _file_reader(path: Path) -> Callable[..., Graph]:
         return lambda **options: store.open_store(path, **options)
     if path.suffix == ".npz":
         return lambda **options: npz.load(path, **options)
-    return lambda **options: edge_list.load(path, **options)
+    return lambda **options: load_edge_list(path, **options)
 
 
 def _call(reader: Callable[..., Graph], what: str, options: dict[str, Any]) -> Graph:
@@ -155,3 +161,30 @@ def _unknown(text: str) -> str:
     if sep in text or Path(text).suffix:
         return f"there is no file or folder {text}. Give {PATH_HINT}, or one of the names {', '.join(known_names())}."
     return f"{unknown_name('data set', text, known_names())} Or give {PATH_HINT}."
+
+
+def load_edge_list(
+    path: str | PathLike[str],
+    *,
+    directed: bool = False,
+    num_vertices: int | None = None,
+    skip_lines: int = 0,
+    name: str | None = None,
+) -> Graph:
+    """The graph of a text edge list with one edge per line: two vertex numbers and an optional weight.
+
+    Numbers are separated by blanks, tabs or commas; # and % start comments; a header is skipped. Files that end in .gz,
+    .bz2, .zst or .lz4 are decompressed. An undirected graph (the default) gets the reverse of every edge.
+    """
+    from dorylus.ingest import open_edges  # ingest imports graph
+
+    edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
+    sources, destinations, weights, *_ = zip(*edges, strict=True)
+    return Graph.from_edges(
+        np.concatenate(sources),
+        np.concatenate(destinations),
+        num_vertices,
+        undirected=not directed,
+        edge_weight=np.concatenate(weights) if edges.weighted else None,
+        name=name or Path(path).name.split(".")[0],
+    )

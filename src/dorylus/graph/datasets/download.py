@@ -1,4 +1,4 @@
-"""Fetching a file once into the cache: whole, checked, or not at all."""
+"""Download of a file into the cache: complete and checked, or not at all."""
 
 import hashlib
 import urllib.error
@@ -28,18 +28,18 @@ def fetch(
     check: Callable[[Path], None] | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Path:
-    """Download ``url`` to ``target`` and give ``target``.
+    """Download ``url`` to ``target``; returns ``target``.
 
-    The file appears there only when it arrived whole and passed: its SHA-256 sum where one is known, or ``check``,
-    which raises DataError for content that is not what it should be.
+    The file appears there only if it is complete and passes the comparison with its SHA-256 sum, where one is known,
+    and ``check``, which raises DataError for wrong content.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         with new_file(target) as file:
-            found = _receive(url, file.write, timeout_s)
-            if sha256 is not None and found != sha256:
+            received_sum = _receive(url, file.write, timeout_s)
+            if sha256 is not None and received_sum != sha256:
                 raise DataError(
-                    f"{url} has SHA-256 {found}, but {target.name} should have {sha256}. "
+                    f"{url} has SHA-256 {received_sum}, but {target.name} should have {sha256}. "
                     f"It is another file or was damaged on the way: try again, or put the right one at {target}."
                 )
             if check is not None:
@@ -56,7 +56,7 @@ def fetch(
 
 
 def _receive(url: str, write: Callable[[bytes], int], timeout_s: float) -> str:
-    """Write what ``url`` sends; gives the SHA-256 sum. A connection that ends early is an error."""
+    """Write the content of ``url``; returns its SHA-256 sum. A connection that ends early is an error."""
     if not url.startswith(("https://", "http://")):
         raise DataError(f"cannot download {url}: the address must start with https:// or http://.")
     digest, received = hashlib.sha256(), 0

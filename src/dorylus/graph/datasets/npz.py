@@ -1,10 +1,10 @@
 """Graphs in ``.npz`` archives: the Amazon and Coauthor sets of Shchur et al. (2018), and a plain form of our own.
 
-Archives are read with allow_pickle=False. Two forms are told apart by their keys:
+Archives are read with allow_pickle=False. Their keys distinguish two forms:
 
 - published: adjacency CSR (adj_data, adj_indices, adj_indptr, adj_shape), attributes as CSR (attr_...) or dense
-  (attr_matrix), labels. As PyG does, edges become undirected, self loops go, and positive attributes become 1. There
-  is no public split: one is drawn from ``seed``, ``split`` giving the shares of training and validation vertices.
+  (attr_matrix), labels. As in PyG, edges become undirected, self loops are dropped, and positive attributes become 1.
+  There is no public split: it is drawn from ``seed``; ``split`` holds the shares of training and validation vertices.
 - plain: num_nodes, edges [2, E], and optionally labels (-1 for none), features as CSR (feat_...), and the vertex
   numbers train_idx, val_idx, test_idx.
 """
@@ -19,10 +19,10 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.graph.arrays import AnyArray, FloatArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder, fetch
-from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
-from dorylus.graph.generators.drawing import random_masks
+from dorylus.graph.features import SparseFeatures, sparse_or_dense
+from dorylus.graph.generators.sampling import random_masks
 from dorylus.graph.graph import Graph
 from dorylus.graph.validate import check_offsets
 
@@ -46,10 +46,10 @@ def load_named(
     split: tuple[float, float] = (0.6, 0.2),
     seed: int = 0,
 ) -> Graph:
-    """One of the published sets, from ``root``, fetched there if absent.
+    """One of the published sets, from ``root``, downloaded if absent.
 
-    No checksum is published for these archives: a download is accepted when it is a whole archive (every member
-    passes its own CRC) with the members of the form above.
+    No checksum is published for these archives: a download is accepted if every member passes its own CRC and the
+    members of the published form are there.
     """
     folder = cache_folder(root)
     path = folder / ADDRESSES[name]
@@ -69,7 +69,7 @@ def load(
     seed: int = 0,
     name: str | None = None,
 ) -> Graph:
-    """The graph of the archive at ``path``; ``split`` and ``seed`` count only where the archive has no split."""
+    """The graph of the archive at ``path``; ``split`` and ``seed`` apply only if the archive has no split."""
     path = Path(path)
     name = path.stem if name is None else name
     try:
@@ -106,7 +106,7 @@ def _plain(archive: Mapping[str, Any], name: str) -> Graph:
         attributes["features"] = _features(archive, "feat")
     for mask in ("train", "val", "test"):
         if f"{mask}_idx" in archive:
-            attributes[f"{mask}_mask"] = mask_of(archive[f"{mask}_idx"], num_vertices)
+            attributes[f"{mask}_mask"] = mask_from_numbers(archive[f"{mask}_idx"], num_vertices)
     source, destination = archive["edges"]
     return Graph.from_edges(source, destination, num_vertices, name=name, **attributes)
 
@@ -114,7 +114,7 @@ def _plain(archive: Mapping[str, Any], name: str) -> Graph:
 def _published(archive: Mapping[str, Any], name: str, split: tuple[float, float], seed: int) -> Graph:
     num_vertices = int(archive["adj_shape"][0])
     column, offsets = archive["adj_indices"], np.asarray(archive["adj_indptr"], np.int64)
-    check_offsets(offsets, len(column), "adj_indptr")  # differences of offsets that fall may overflow
+    check_offsets(offsets, len(column), "adj_indptr")  # differences of descending offsets may overflow
     row = np.repeat(np.arange(num_vertices), np.diff(offsets))
     proper = (row != column) & (archive["adj_data"] != 0)
     return Graph.from_edges(
@@ -131,7 +131,7 @@ def _published(archive: Mapping[str, Any], name: str, split: tuple[float, float]
 def _attributes(archive: Mapping[str, Any]) -> SparseFeatures | FloatArray | None:
     if "attr_matrix" in archive:
         dense: AnyArray = archive["attr_matrix"]
-        return sparse_if_it_pays(SparseFeatures.from_dense((dense > 0).astype(np.float32)))
+        return sparse_or_dense(SparseFeatures.from_dense((dense > 0).astype(np.float32)))
     if "attr_indptr" not in archive:
         return None
     return _features(archive, "attr", binary=True)
@@ -141,7 +141,7 @@ def _features(archive: Mapping[str, Any], prefix: str, *, binary: bool = False) 
     indptr, indices, values = (archive[f"{prefix}_{part}"] for part in ("indptr", "indices", "data"))
     values = (values > 0).astype(np.float32) if binary else values
     num_columns = int(archive[f"{prefix}_shape"][1])
-    return sparse_if_it_pays(SparseFeatures.from_csr(indptr, indices, values, num_columns))
+    return sparse_or_dense(SparseFeatures.from_csr(indptr, indices, values, num_columns))
 
 
 def _check_archive(path: Path) -> None:
@@ -155,5 +155,5 @@ def _check_archive(path: Path) -> None:
         ) from error
     missing = sorted(f"{key}.npy" for key in PUBLISHED if f"{key}.npy" not in members)
     if damaged or missing:
-        found = f"a damaged member {damaged}" if damaged else f"no member {missing[0]}"
-        raise DataError(f"the archive that the server sent has {found}. Try again, or fetch it by hand.")
+        fault = f"a damaged member {damaged}" if damaged else f"no member {missing[0]}"
+        raise DataError(f"the archive that the server sent has {fault}. Try again, or fetch it by hand.")

@@ -1,11 +1,7 @@
 """Cora, Citeseer and Pubmed from the original ``ind.*`` files, with the standard public split.
 
-The split is 20 training vertices a class, the 500 after them for validation, and the 1,000 of ``test.index``.
-Repeated edges and self loops are removed, as PyG does.
-
-SHA-256 sums of the Planetoid files as published, by file name.
-
-Reading the Planetoid pickles without running anything they ask for.
+The split is 20 training vertices per class, the 500 after them for validation, and the 1,000 of ``test.index``.
+Repeated edges and self loops are removed, as in PyG. The files are pickles: they are read without executing them.
 """
 
 import pickle
@@ -17,12 +13,12 @@ import numpy as np
 
 from dorylus.errors import DataError, WriteError
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder, fetch
-from dorylus.graph.features import SparseFeatures, sparse_if_it_pays
+from dorylus.graph.features import SparseFeatures, sparse_or_dense
 from dorylus.graph.graph import Graph
 
-SHA256 = {
+SHA256 = {  # of the files as published
     "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
     "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
     "ind.citeseer.graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
@@ -70,31 +66,31 @@ def read(path: Path) -> Any:
         raise DataError(f"{path} is not a Planetoid file: {error}. Remove it, so that it is fetched again.") from error
 
 
-class _Kept:
-    """Keeps what a pickle wants to build it from."""
+class _Recorded:
+    """Records the arguments and state that a pickle would build an object from."""
 
     def __init__(self, *given: Any) -> None:
         self.given = given
         self.state: Any = None
 
-    def __new__(cls, *_: Any) -> "_Kept":
-        kept = super().__new__(cls)
-        kept.given, kept.state = (), None
-        return kept
+    def __new__(cls, *_: Any) -> "_Recorded":
+        recorded = super().__new__(cls)
+        recorded.given, recorded.state = (), None
+        return recorded
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
 
-class _Array(_Kept):
+class _Array(_Recorded):
     """Stands for numpy.ndarray and for the function that makes an empty one."""
 
 
-class _Type(_Kept):
+class _Type(_Recorded):
     """Stands for numpy.dtype."""
 
 
-class _Matrix(_Kept):
+class _Matrix(_Recorded):
     """Stands for scipy.sparse.csr_matrix."""
 
 
@@ -129,17 +125,17 @@ class _Reader(pickle.Unpickler):
             raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which no such file needs") from None
 
 
-def _resolve(kept: Any) -> Any:
-    if isinstance(kept, _Matrix):
-        state = kept.state
+def _resolve(recorded: Any) -> Any:
+    if isinstance(recorded, _Matrix):
+        state = recorded.state
         shape = tuple(int(length) for length in state["_shape"])
         return Csr(_resolve(state["indptr"]), _resolve(state["indices"]), _resolve(state["data"]), (shape[0], shape[1]))
-    if isinstance(kept, _Array):
-        _version, shape, kind, by_column, raw = kept.state
+    if isinstance(recorded, _Array):
+        _version, shape, kind, by_column, raw = recorded.state
         data = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
         return np.frombuffer(data, dtype=_number_type(kind)).reshape(shape, order="F" if by_column else "C")
-    if isinstance(kept, dict):
-        return dict(kept)
+    if isinstance(recorded, dict):
+        return dict(recorded)
     raise ValueError("it holds neither an array nor a dictionary")
 
 
@@ -165,7 +161,7 @@ def load(
     base_url: str = BASE_URL,
     sums: dict[str, str] = SHA256,
 ) -> Graph:
-    """The set called ``name``, from ``root`` (or its planetoid/ or PyG's NAME/raw/ folder), fetched there if absent."""
+    """The data set ``name``, from ``root`` (or its planetoid/ or PyG's NAME/raw/ folder), downloaded if absent."""
     folder = _folder(name, cache_folder(root))
     if not download and (missing := _missing(name, folder)):
         raise DataError(f"with download=False, {_lacks(name, folder, missing)}. Put them there, or allow the download.")
@@ -180,7 +176,7 @@ def load(
 
 
 def _folder(name: str, root: Path) -> Path:
-    """The folder that has most of the files; the one that they are fetched to where none has any."""
+    """The folder with most of the files; if none has any, the download folder."""
     fetched = root / "planetoid"
     candidates = [root, fetched, root / name / "raw", root / name.capitalize() / "raw"]
     fullest = min(candidates, key=lambda folder: len(_missing(name, folder)))
@@ -208,10 +204,10 @@ def _read(path: Path) -> Any:
 
 
 def _assemble(name: str, parts: dict[str, Any]) -> Graph:
-    """Put the three row blocks together.
+    """The graph of the parts of a data set.
 
-    Row i of tx and ty belongs to vertex test.index[i]. Citeseer's test vertices leave out numbers: isolated vertices,
-    which get zero features and, as PyG gives them, label 0.
+    Row i of tx and ty belongs to vertex test.index[i]. Citeseer's test vertices skip some numbers: those are isolated
+    vertices, which get zero features and, as in PyG, label 0.
     """
     try:
         test, allx, tx = parts["test.index"], parts["allx"], parts["tx"]
@@ -224,11 +220,11 @@ def _assemble(name: str, parts: dict[str, Any]) -> Graph:
         return Graph.from_edges(
             *_edges(parts["graph"]),
             num_vertices,
-            features=sparse_if_it_pays(_stack(allx, tx, test, num_vertices)),
+            features=sparse_or_dense(_stack(allx, tx, test, num_vertices)),
             labels=labels,
-            train_mask=mask_of(np.arange(num_train), num_vertices),
-            val_mask=mask_of(np.arange(num_train, num_train + NUM_VAL), num_vertices),
-            test_mask=mask_of(test, num_vertices),
+            train_mask=mask_from_numbers(np.arange(num_train), num_vertices),
+            val_mask=mask_from_numbers(np.arange(num_train, num_train + NUM_VAL), num_vertices),
+            test_mask=mask_from_numbers(test, num_vertices),
             name=name,
             num_classes=parts["ally"].shape[1],
         )
@@ -239,7 +235,7 @@ def _assemble(name: str, parts: dict[str, Any]) -> Graph:
 
 
 def _stack(known: Csr, test: Csr, at: AnyArray, num_vertices: int) -> SparseFeatures:
-    """``known`` rows first, row i of ``test`` at vertex ``at[i]``, empty rows elsewhere."""
+    """``known`` rows first, row i of ``test`` at vertex ``at[i]``, empty rows for the others."""
     first, last = (
         SparseFeatures.from_csr(part.indptr, part.indices, part.data, part.shape[1]) for part in (known, test)
     )

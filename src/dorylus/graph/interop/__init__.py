@@ -1,1 +1,1 @@
-"""Graphs of other libraries, one small module each; the library is imported only when its converter is called."""
+"""Converters from and to other libraries, one module each; a library is imported only when its converter is called."""

@@ -7,7 +7,7 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, one_split
+from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, one_split
 
 INSTALL = "pip install dgl"
 
@@ -30,7 +30,7 @@ def from_dgl(graph: Any, *, weight: str = "weight", split: int | None = None) ->
 
 
 def to_dgl(graph: Graph) -> Any:
-    """A ``DGLGraph`` whose tensors are copies; sparse features become dense, as DGL keeps none."""
+    """A ``DGLGraph`` whose tensors are copies; sparse features become dense: DGL has no sparse features."""
     dgl, torch = optional("dgl", INSTALL), optional("torch", "pip install torch")
     source, destination = (torch.from_numpy(ends.astype(np.int64)) for ends in graph.edge_list())
     result = dgl.graph((source, destination), num_nodes=graph.num_vertices)

@@ -8,7 +8,7 @@ from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import dense_features
+from dorylus.graph.interop.conversion import dense_features
 
 INSTALL = 'pip install "dorylus[networkx]"'
 
@@ -18,9 +18,9 @@ def from_networkx(
 ) -> Graph:
     """The graph of a NetworkX graph; ``features``, ``labels`` and ``weight`` name its node and edge attributes.
 
-    Names left out are x, y and weight, and may be missing; a name that is given must be there. An attribute that only
-    some have is refused. Masks are the node attributes train_mask, val_mask and test_mask. Parallel edges are stored
-    once.
+    The default names are x, y and weight, and may be missing; a name that is given must exist. An attribute that only
+    some nodes or edges have is refused. Masks are the node attributes train_mask, val_mask and test_mask. Parallel
+    edges are stored once.
     """
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2)
@@ -63,9 +63,9 @@ def _node_columns(graph: Graph) -> dict[str, Any]:
     return columns
 
 
-def _column(items: list[tuple[Any, dict[str, Any]]], given: str | None, usual: str, what: str) -> AnyArray | None:
-    """The attribute ``given``, or else ``usual``, of every item; None when nobody has the usual one."""
-    key = usual if given is None else given
+def _column(items: list[tuple[Any, dict[str, Any]]], given: str | None, default: str, what: str) -> AnyArray | None:
+    """The attribute ``given``, or else ``default``, of every item; None if no item has the default one."""
+    key = default if given is None else given
     if not any(key in values for _, values in items):
         if given is not None and items:
             known = ", ".join(sorted({str(name) for _, values in items for name in values})) or "none"

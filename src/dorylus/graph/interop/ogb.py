@@ -10,10 +10,10 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
-from dorylus.graph.canonical import mask_of
+from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.arrays import array, dense_features, from_edge_arrays, labels, split_numbers
+from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, split_numbers
 from dorylus.graph.store import is_store, open_store
 
 INSTALL = 'pip install "dorylus[ogb]"'
@@ -21,24 +21,24 @@ SPLITS = {"train_mask": "train", "val_mask": "valid", "test_mask": "test"}
 
 
 def from_ogb(dataset: Any, *, root: str | PathLike[str] | None = None, download: bool = True) -> Graph:
-    """The graph of a ``NodePropPredDataset``, or of the set of that name, kept under ``root``.
+    """The graph of a ``NodePropPredDataset``, or of the data set of that name under ``root``.
 
-    Labels of one task become class numbers (not-a-number: none), those of several a label matrix. Edge features
-    (edge_feat) are left out: an edge carries at most one weight. A set given by name is kept as a store beside
-    OGB's files: it opens at once, and OGB cannot read its own cache with torch 2.6 or later.
+    Labels of one task become class numbers (NaN: none), those of several a label matrix. Edge features (edge_feat) are
+    dropped: an edge has at most one weight. A set given by name is saved as a store beside OGB's files: it opens at
+    once, and OGB cannot read its own cache with torch 2.6 or later.
     """
     if not isinstance(dataset, str):
         return _convert(dataset)
     folder = cache_folder(root) / "ogb"
-    kept = folder / f"{dataset}.store"
-    if is_store(kept):
-        return open_store(kept)
+    store = folder / f"{dataset}.store"
+    if is_store(store):
+        return open_store(store)
     if not download and not (folder / dataset.replace("-", "_")).is_dir():
         raise DataError(
             f"{dataset} is not in {folder} and download=False. Put OGB's folder there, or allow the download."
         )
     graph = _convert(_fetch(dataset, folder))
-    graph.save(kept)
+    graph.save(store)
     return graph
 
 
@@ -53,7 +53,7 @@ def _fetch(name: str, folder: Path) -> Any:
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(
-            f"OGB cannot give {name}: {str(error).splitlines()[0]} Check the name and the network."
+            f"OGB cannot load {name}: {str(error).splitlines()[0]} Check the name and the network."
         ) from error
 
 
@@ -65,7 +65,7 @@ def _convert(dataset: Any) -> Graph:
     source, destination = parts["edge_index"]
     split = dataset.get_idx_split()
     attributes: dict[str, Any] = {
-        field: mask_of(array(split[key]), num_vertices) for field, key in SPLITS.items() if key in split
+        field: mask_from_numbers(array(split[key]), num_vertices) for field, key in SPLITS.items() if key in split
     }
     if parts.get("node_feat") is not None:
         attributes["features"] = parts["node_feat"]
@@ -74,7 +74,7 @@ def _convert(dataset: Any) -> Graph:
 
 
 def to_ogb(graph: Graph) -> tuple[dict[str, Any], AnyArray | None, dict[str, AnyArray]]:
-    """(graph dictionary, labels [N, tasks], split): what a ``NodePropPredDataset`` gives for its one graph."""
+    """(graph dictionary, labels [N, tasks], split): as in a ``NodePropPredDataset``."""
     parts: dict[str, Any] = {
         "edge_index": np.stack(graph.edge_list()).astype(np.int64),
         "edge_feat": None if graph.edge_weight is None else graph.edge_weight[:, None],

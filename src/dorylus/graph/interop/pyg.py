@@ -8,13 +8,13 @@ from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.arrays import array, from_edge_arrays, labels, one_split, sparse_features
+from dorylus.graph.interop.conversion import array, from_edge_arrays, labels, one_split, sparse_features
 
 INSTALL = 'pip install "dorylus[pyg]"'
 
 
 def from_pyg(data: Any, *, split: int | None = None) -> Graph:
-    """The graph of a ``Data``: x, edge_index or adj_t, edge_weight (or one edge_attr a edge), y, masks.
+    """The graph of a ``Data``: x, edge_index or adj_t, edge_weight (or a single edge_attr per edge), y, masks.
 
     Every edge is kept, repeats included; the graph counts as undirected when each edge has its reverse.
     """

@@ -8,7 +8,7 @@ from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.arrays import from_edge_arrays, sparse_features
+from dorylus.graph.interop.conversion import from_edge_arrays, sparse_features
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -19,8 +19,8 @@ INSTALL = "pip install scipy"
 def from_scipy(matrix: Any, *, weighted: bool | None = None, **attributes: Any) -> Graph:
     """The graph of a square sparse matrix; undirected when the matrix is symmetric.
 
-    Stored zeros are no edges. ``weighted`` left out: weighted when some value is not 1. ``attributes`` are the other
-    fields of Graph; features may be a SciPy sparse matrix too.
+    Stored zeros are not edges. ``weighted`` left out: true if some value is not 1. ``attributes`` are the other fields
+    of Graph; features may be a SciPy sparse matrix too.
     """
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise GraphError(f"the matrix has shape {list(matrix.shape)}. An adjacency matrix is square.")

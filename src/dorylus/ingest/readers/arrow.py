@@ -1,7 +1,4 @@
-"""The package that reads Arrow and Parquet, where it is installed, and its errors as ours.
-
-Columns of Arrow as ends and weights of edges.
-"""
+"""Access to pyarrow, its errors as DataError, and Arrow columns as the ends and weights of edges."""
 
 import struct
 from collections.abc import Iterator
@@ -14,55 +11,50 @@ from numpy.typing import NDArray
 
 from dorylus.errors import DataError, given
 from dorylus.extras import optional
-from dorylus.ingest.batches import EdgeBatch, Ends, Tokens, counted
-from dorylus.ingest.readers import columns as column_choice
-from dorylus.ingest.readers import columns as row_checks
-from dorylus.ingest.readers.edge_file import MAX_EDGES
-from dorylus.ingest.readers.options import ReadOptions
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, Ends, Tokens, locate_by_number
+from dorylus.ingest.readers.options import ReadOptions, check_column_order, checked_ids, checked_weights, pick_columns
 
 INSTALL = 'pip install "dorylus[parquet]"'
 
 
 def pyarrow() -> Any:
-    """The package, or a DataError that says how to install it."""
+    """The package, or a DataError with the command that installs it."""
     optional("pyarrow.ipc", INSTALL)
     return optional("pyarrow", INSTALL)
 
 
 def compute() -> Any:
-    """Arrow's functions; apart, as they take 10 MiB that nobody needs who reads numbers."""
+    """pyarrow.compute, loaded only on demand: it takes 10 MiB, and numbers do not need it."""
     return optional("pyarrow.compute", INSTALL)
 
 
 @contextmanager
-def damage_named(path: Path) -> Iterator[None]:
-    """Arrow's own errors as a DataError about the file."""
+def naming_file(path: Path) -> Iterator[None]:
+    """Raise errors of pyarrow as a DataError about the file."""
     pa = pyarrow()
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        raise DataError(
-            f"cannot read {path}: {str(error).splitlines()[0]} Copy it whole, or write it again."
-        ) from error
+        raise DataError(f"cannot read {path}: {str(error).splitlines()[0]} Copy or write it again.") from error
 
 
 NAME_ROWS = 1 << 16
 NAME_BYTES = 8 << 20
-"""A batch of names holds at most so many edges and, unless one has longer names, bytes an end."""
+"""The most edges of a batch of names, and the most bytes per end unless one name is longer."""
 
 
 class ArrowColumns:
-    """The columns of a file that edges are made of."""
+    """The columns of a file that hold sources, destinations and weights."""
 
     def __init__(self, path: Path, schema: Any, options: ReadOptions) -> None:
         self._path = path
         self._options = options
-        self.positions = column_choice.pick(path, list(schema.names), options)
+        self.positions = pick_columns(path, list(schema.names), options)
         self.names = [schema.names[position] for position in self.positions]
         for name in self.names:
             if schema.names.count(name) > 1:
                 raise DataError(f"{path} has {schema.names.count(name)} columns called {name!r}. Rename all but one.")
-        column_choice.refuse_reversed(path, self.names, options)
+        check_column_order(path, self.names, options)
         types = [schema.types[position] for position in self.positions]
         kinds = {self._kind(name, kind) for name, kind in zip(self.names[:2], types, strict=False)}
         if len(kinds) > 1:
@@ -74,7 +66,7 @@ class ArrowColumns:
             raise DataError(f"{path}: the weight {self.names[2]!r} holds {types[2]}. Weights are numbers.")
 
     def batches(self, batch: Any, row: int, begin: int, end: int) -> Iterator[EdgeBatch]:
-        """The edges of a record batch whose first row is ``row`` of the file, and that lies from begin to end in it."""
+        """The edges of a record batch that starts at ``row`` and spans the bytes begin to end of the file."""
         first, lengths = 0, [_lengths(batch.column(name)) for name in self.names[:2]]
         while first < batch.num_rows:
             part = batch.slice(first, self._num_fitting(batch, first, lengths))
@@ -82,13 +74,13 @@ class ArrowColumns:
             source, destination = (self._ends(column, row + first) for column in columns[:2])
             weight = None
             if self.weighted:
-                weight = row_checks.weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
-            place = counted(row + first, f"{self._path}, row")
+                weight = checked_weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
+            locate = locate_by_number(row + first, f"{self._path}, row")
             first += part.num_rows
-            yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, place)
+            yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, locate)
 
     def _num_fitting(self, batch: Any, first: int, lengths: list[Any]) -> int:
-        """How many rows from ``first`` on make a batch of edges: fewer where names are long."""
+        """The number of rows from ``first`` that make a batch of edges; fewer if names are long."""
         if not self.strings:
             return MAX_EDGES
         count = min(MAX_EDGES, NAME_ROWS, int(batch.num_rows) - first)
@@ -97,7 +89,7 @@ class ArrowColumns:
         return count
 
     def _most_bytes(self, part: Any, lengths: list[Any]) -> int:
-        """What the longer of both columns of names takes."""
+        """The bytes of the larger column of names."""
         ends = zip(self.names, lengths, strict=False)
         return max(_name_bytes(part.column(name), each) for name, each in ends)
 
@@ -110,10 +102,10 @@ class ArrowColumns:
         if any(is_one(value) for is_one in strings):
             if self._options.ids == "dense":
                 raise DataError(
-                    f"{self._path}: {name!r} holds strings, but {given('ids', 'dense')} asks for numbers from 0."
+                    f"{self._path}: {name!r} holds strings, but {given('ids', 'dense')} requires numbers from 0."
                 )
             return "strings"
-        others = f" Or, if others are source and destination, name those by {given('columns', ...)}."
+        others = f" Or, if other columns are source and destination, name those by {given('columns', ...)}."
         raise DataError(
             f"{self._path}: {name!r} holds {kind}. {self._options.ids_are} are whole numbers or strings: convert the "
             f"column.{others if self._options.columns is None else ''}"
@@ -129,7 +121,7 @@ class ArrowColumns:
 
     def _ends(self, column: Any, row: int) -> Ends:
         if not self.strings:
-            return row_checks.ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
+            return checked_ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
         tokens = _tokens(column)
         empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
         if empty.size:
@@ -151,7 +143,7 @@ def _tokens(column: Any) -> Tokens:
 
 
 def _lengths(column: Any) -> Any:
-    """How long each name of a dictionary is; None for a column that has none, or no names in it."""
+    """The length of each name of a dictionary; None for a column without a dictionary of names."""
     types = pyarrow().types
     if not types.is_dictionary(column.type) or types.is_integer(column.type.value_type):
         return None
@@ -159,9 +151,9 @@ def _lengths(column: Any) -> Any:
 
 
 def _name_bytes(column: Any, lengths: Any) -> int:
-    """What the names in a column take, those of a dictionary as often as they are used."""
+    """The bytes of the names of a column; names of a dictionary count once per use."""
     if lengths is None:
         pa = pyarrow()
-        # A part of a view counts all that the whole looks at.
+        # nbytes of a sliced view counts the buffers of the whole.
         return int((column.cast(pa.large_string()) if pa.types.is_string_view(column.type) else column).nbytes)
     return int(compute().sum(lengths.take(column.indices)).as_py() or 0)

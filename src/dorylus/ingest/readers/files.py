@@ -1,21 +1,22 @@
-"""Which files a user means by one path, many, a pattern or a folder, and which reader each of them needs."""
+"""``open_edges``: the files of a path, pattern or folder, a reader for each, and their edges as one source."""
 
 import glob
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from dorylus.errors import DataError, given, unknown_name
 from dorylus.graph import STORE
-from dorylus.ingest.readers.arrow_file import ArrowEdges
-from dorylus.ingest.readers.binary import BinaryEdges
-from dorylus.ingest.readers.edge_file import EdgeFile, NoEdgesError
-from dorylus.ingest.readers.npy import NpyEdges, NpzEdges
-from dorylus.ingest.readers.options import ReadOptions
+from dorylus.ingest.batches import EdgeBatch, EdgeFile, NoEdgesError, ReaderMemory
+from dorylus.ingest.readers.array_file import BinaryEdges, NpyEdges, NpzEdges
+from dorylus.ingest.readers.arrow_ipc import ArrowEdges
+from dorylus.ingest.readers.input_file import DECOMPRESSORS, UnchangedFile, compression
+from dorylus.ingest.readers.options import VERTICES, ReadOptions
 from dorylus.ingest.readers.parquet import ParquetEdges
 from dorylus.ingest.readers.text import TextFileEdges
-from dorylus.ingest.readers.text_form import UNPACK, packing
 
 READERS: dict[str, Callable[[Path, ReadOptions], EdgeFile]] = {
     "text": TextFileEdges,
@@ -34,29 +35,29 @@ SUFFIXES = {
     "binary": (".bin", ".i32", ".i64"),
 }
 VERSIONED = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
-"""The marks of tables whose folders hold more than the table."""
+"""Files of tables whose folders also hold older versions."""
 
 FORMATS = {suffix: name for name, suffixes in SUFFIXES.items() for suffix in suffixes}
 
 
 def find_files(paths: str | PathLike[str] | Iterable[str | PathLike[str]]) -> list[Path]:
-    """Every file that is meant, those of a pattern or a folder in sorted order, none twice."""
+    """The files of all paths, those of a pattern or a folder in sorted order; a file named twice is refused."""
     given = [paths] if isinstance(paths, str | PathLike) else list(paths)
-    found = [file for path in given for file in _files_of(fspath(path))]
-    if not found:
+    files = [file for path in given for file in _files_of(fspath(path))]
+    if not files:
         raise DataError("no file of edges is given. Name one, many, a pattern or a folder.")
-    places: dict[str, Path] = {}
-    for file in found:
-        first = places.setdefault(os.path.realpath(file), file)
+    by_real_path: dict[str, Path] = {}
+    for file in files:
+        first = by_real_path.setdefault(os.path.realpath(file), file)
         if first is not file:
             same = f"{file} is named twice" if first == file else f"{first} and {file} are one file"
-            cure = "Name it once" if first == file else "Leave one of both out"
+            cure = "Name it once" if first == file else "Leave one of the two out"
             raise DataError(f"{same}: its edges would be read twice. {cure}.")
-    return found
+    return files
 
 
 def reader_of(path: Path, format: str | None, options: ReadOptions) -> EdgeFile:
-    """The file, looked at by the reader of its format; NoEdgesError where it holds none."""
+    """The reader of a file by its format; NoEdgesError if the file has no edges."""
     try:
         with open(path, "rb") as file:
             if not file.read(1):
@@ -69,7 +70,7 @@ def reader_of(path: Path, format: str | None, options: ReadOptions) -> EdgeFile:
 
 
 def check_format(format: str | None) -> None:
-    """Refuse a format that nobody knows."""
+    """Refuse an unknown format."""
     if format is not None and format not in READERS:
         raise DataError(unknown_name("format", format, READERS))
 
@@ -81,30 +82,30 @@ def _files_of(path: str) -> list[Path]:
         raise DataError(f"there is no file {path!r}: a path holds no NUL byte. Check the path.")
     if not os.path.lexists(path) and glob.has_magic(path):
         matches = sorted(Path(match) for match in glob.glob(path, recursive=True))
-        named_so = os.path.basename(path)[:1] in ("_", ".")
-        chosen = [match for match in matches if named_so or not _is_hidden(match.name)]
+        hidden_requested = os.path.basename(path)[:1] in ("_", ".")
+        chosen = [match for match in matches if hidden_requested or not _is_hidden(match.name)]
         if not chosen:
             raise DataError(f"no file is called like {path}. Check the pattern.")
-        if "**" in path:  # what is in a folder matches too
+        if "**" in path:  # the pattern also matches the files in a folder
             chosen = [match for match in chosen if not match.is_dir()]
         return [file for match in chosen for file in _files_of_match(match)]
     return _files_of_match(Path(path))
 
 
 def _files_of_match(path: Path) -> list[Path]:
-    """The file, or those of the folder."""
+    """The file itself, or the files of a folder."""
     if not path.is_dir():
-        return [_need_file(path)]
+        return [_check_file(path)]
     if not (files := _in_folder(path, ())):
         raise DataError(f"the folder {path} holds no file. Name the folder that the edges are in.")
     return files
 
 
 def _in_folder(folder: Path, above: tuple[str, ...]) -> list[Path]:
-    """The files of a folder and of those in it, by the order of their relative paths."""
-    place = os.path.realpath(folder)
-    if place in above:
-        raise DataError(f"{folder} leads back to the folder {place}, which it is in: remove that link.")
+    """The files of a folder and its subfolders, in the order of their relative paths."""
+    real_path = os.path.realpath(folder)
+    if real_path in above:
+        raise DataError(f"{folder} leads back to the folder {real_path}, which it is in: remove that link.")
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -121,28 +122,28 @@ def _in_folder(folder: Path, above: tuple[str, ...]) -> list[Path]:
                 f"the folder {folder} holds {entry.name}: it is a {VERSIONED[entry.name]} table, which keeps files of "
                 "older versions beside those of the newest. Export that to a folder of its own, and name it."
             )
-    found: list[Path] = []
+    files: list[Path] = []
     for entry in entries:
         if _is_hidden(entry.name):
             continue
-        found += _in_folder(entry, (*above, place)) if entry.is_dir() else [_need_file(entry)]
-    return found
+        files += _in_folder(entry, (*above, real_path)) if entry.is_dir() else [_check_file(entry)]
+    return files
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether it is a mark of another program, or work in progress; by the rule that Spark has.
+    """Whether a name marks a file of another program, or an unfinished one; by the rule of Spark.
 
-    Hadoop and Spark mark a finished folder by a file called _SUCCESS; a folder _day=1 holds the rows of a column _day.
+    Hadoop and Spark mark a finished folder by a file _SUCCESS; a folder _day=1 holds the rows of a column _day.
     """
     return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
 
 
-def _need_file(path: Path) -> Path:
-    """The path, where a file is there that can be read more than once."""
+def _check_file(path: Path) -> Path:
+    """The path, refused unless it is a regular file, which can be read more than once."""
     if path.is_file():
         return path
     if path.is_symlink() and not path.exists():
-        raise DataError(f"{path} is a link to something that is not there. Mend it, or remove it.")
+        raise DataError(f"{path} is a broken link. Correct it, or remove it.")
     if not path.exists():
         raise DataError(f"there is no file {path}. Check the path.")
     raise DataError(
@@ -151,17 +152,127 @@ def _need_file(path: Path) -> Path:
 
 
 def _format_of(path: Path) -> str:
-    packed = packing(path)
-    inner = path.with_suffix("") if packed else path
+    compressed = compression(path)
+    inner = path.with_suffix("") if compressed else path
     suffix = inner.suffix.lower()
-    if packed and suffix not in FORMATS:
+    if compressed and suffix not in FORMATS:
         return "text"
     if suffix not in FORMATS:
-        found = f"the unknown suffix {suffix!r}" if suffix else "no suffix"
+        state = f"the unknown suffix {suffix!r}" if suffix else "no suffix"
         raise DataError(
-            f"{path} has {found}. The known ones are {', '.join(FORMATS)}, and for packed text {', '.join(UNPACK)}: "
-            f"rename it, take it out of the folder, or pass {given('format', ...)} ({', '.join(READERS)})."
+            f"{path} has {state}. The known ones are {', '.join(FORMATS)}, and for compressed text "
+            f"{', '.join(DECOMPRESSORS)}: rename it, take it out of the folder, or pass {given('format', ...)} "
+            f"({', '.join(READERS)})."
         )
-    if packed and FORMATS[suffix] != "text":
-        raise DataError(f"{path}: only text is read from packed files. Unpack it first.")
+    if compressed and FORMATS[suffix] != "text":
+        raise DataError(f"{path}: only text may be compressed. Decompress it first.")
     return FORMATS[suffix]
+
+
+BUFFERS_BYTES = 32 << 20
+"""Memory that any reader may use: every ingest reserves it."""
+
+
+class FileEdges:
+    """The edges of several files in sequence: an :class:`EdgeSource` with the kind of its ends.
+
+    ``left_out`` are files without edges; ``unchecked`` are Parquet files without page checksums.
+    """
+
+    def __init__(self, files: list[EdgeFile], states: Iterable[UnchangedFile], left_out: Sequence[Path] = ()) -> None:
+        self._files, self.left_out = files, list(left_out)
+        self.num_files = len(files)
+        self._states = list(states)
+        self.total_bytes: int | None = sum(state.size for state in self._states)
+        self.unchecked = [file.path for file in files if getattr(file, "has_checksums", None) is False]
+        self.strings = files[0].strings
+        self.weighted = files[0].weighted
+        self.perhaps_headed = bool(getattr(files[0], "perhaps_headed", False))
+        counts = [file.num_edges for file in files]
+        self.num_edges = None if None in counts else sum(count or 0 for count in counts)
+        held: ReaderMemory = max(
+            (getattr(file, "held", ReaderMemory()) for file in files), key=lambda each: each.num_bytes
+        )
+        self.held = held if held.num_bytes > BUFFERS_BYTES else ReaderMemory()
+        for file in files[1:]:
+            _check_same_kind(files[0], file)
+
+    def __iter__(self) -> Iterator[EdgeBatch]:
+        before = 0
+        for file, state in zip(self._files, self._states, strict=True):
+            state.check()
+            try:
+                for batch in file:
+                    yield batch._replace(bytes_read=before + min(batch.bytes_read, state.size))
+                    state.check()
+            except (DataError, OSError):
+                state.check()  # a file that was truncated meanwhile is not damaged
+                raise
+            before += state.size
+
+
+def open_edges(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    format: str | None = None,
+    **options: Any,
+) -> FileEdges:
+    """The edges at ``paths``: one path, several, a pattern, or a folder with its subfolders, in sorted order.
+
+    Of several files, those without edges are skipped.
+
+    Options are those of :meth:`ReadOptions.of`.
+    ``ids`` is "dense" for numbers from 0, "map" for any whole numbers, "strings" for names; "auto" is
+    "strings" for files with names, else "dense". ``columns`` are those of source and destination, and of the weight if
+    there is one, by name or by position from 0. ``dtype`` is that of raw binary files. ``skip_lines`` lines of a text
+    are skipped.
+    """
+    check_format(format)
+    return _open_files(paths, format, ReadOptions.of(**options))
+
+
+def open_vertices(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+    *,
+    format: str | None = None,
+    header: bool | None = None,
+    ids: str = "map",
+) -> FileEdges:
+    """The vertices listed at ``paths``, one id per line or row in the first column, as edges from each to itself.
+
+    A .npy file has one dimension. Names in text may contain blanks, but no tabs or commas.
+    """
+    check_format(format)
+    options = ReadOptions.of(header=header, ids=ids)
+    return _open_files(paths, format, replace(options, columns=VERTICES))
+
+
+def _open_files(
+    paths: str | PathLike[str] | Iterable[str | PathLike[str]], format: str | None, options: ReadOptions
+) -> FileEdges:
+    files: list[tuple[EdgeFile, UnchangedFile]] = []
+    empty: dict[Path, NoEdgesError] = {}
+    for path in find_files(paths):
+        state = UnchangedFile(path)
+        try:
+            files.append((reader_of(path, format, options), state))
+        except NoEdgesError as error:
+            empty[path] = error
+    if files:
+        return FileEdges([file for file, _ in files], [state for _, state in files], list(empty))
+    first = next(iter(empty.values()))
+    if len(empty) == 1:
+        raise first
+    raise DataError(f"none of the {len(empty):,} files holds an edge. Of the first: {first}") from first
+
+
+def _check_same_kind(first: EdgeFile, other: EdgeFile) -> None:
+    if first.strings != other.strings:
+        kinds = [f"{file.path} holds {'names' if file.strings else 'numbers'}" for file in (first, other)]
+        raise DataError(
+            f"{' and '.join(kinds)}. Files of one graph have the same ids: pass {given('ids', 'strings')} to read all "
+            "as names."
+        )
+    if first.weighted != other.weighted:
+        kinds = [f"{file.path} has {'' if file.weighted else 'no '}weights" for file in (first, other)]
+        raise DataError(f"{' and '.join(kinds)}. Give weights to all or, by {given('columns', (0, 1))}, to none.")

@@ -1,7 +1,4 @@
-"""The edges of a Parquet file, its row groups read one after another.
-
-What the first pages of columns of a Parquet file tell: what decoding takes, and whether pages have checksums.
-"""
+"""Edges in Parquet files, and the memory to decode them, read from the headers of the first pages."""
 
 import os
 from collections.abc import Iterator
@@ -9,43 +6,43 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dorylus.extras import optional
-from dorylus.ingest.batches import EdgeBatch, Held
-from dorylus.ingest.readers.arrow import INSTALL, NAME_ROWS, ArrowColumns, damage_named, pyarrow
-from dorylus.ingest.readers.edge_file import NoEdgesError, PageCache
+from dorylus.ingest.batches import EdgeBatch, NoEdgesError, ReaderMemory
+from dorylus.ingest.readers.arrow import INSTALL, NAME_ROWS, ArrowColumns, naming_file, pyarrow
+from dorylus.ingest.readers.input_file import PageCache
 from dorylus.ingest.readers.options import ReadOptions
 
 DICTIONARY_PAGE = 2
-HEADER_BYTES = 32  # the kind and both sizes of a page take 18 at most
-NEXT_NUMBER = 0x15  # the field after the last one, of 32 bits: behind both sizes, the checksum
+HEADER_BYTES = 32  # the kind and the two sizes of a page take at most 18
+NEXT_NUMBER = 0x15  # Thrift's mark of a 32-bit field that follows the last one: after both sizes, the checksum
 MARK = b"PAR1"
 TAIL_BYTES = 8  # the length of the footer, and the mark
 
 
-class Pages(NamedTuple):
-    """What decoding holds of the row group that takes most: a page a column, or its dictionary, packed and unpacked.
+class PageSizes(NamedTuple):
+    """The memory to decode the largest row group: one page or dictionary per column, compressed and decompressed.
 
-    ``have_checksums``: the pages of all columns in all row groups do.
+    ``have_checksums``: whether the pages of all columns in all row groups have checksums.
     """
 
     held_bytes: int
     have_checksums: bool
 
 
-def first_pages(path: Path, metadata: Any, names: list[str]) -> Pages:
-    """What the first pages of the columns ``names`` tell."""
+def first_pages(path: Path, metadata: Any, names: list[str]) -> PageSizes:
+    """The page sizes of the columns ``names``, from the first page of every column chunk."""
     with open(path, "rb", buffering=0) as file:
         groups = [
             [_first_page(file.fileno(), chunk) for chunk in _chunks(metadata.row_group(group), names)]
             for group in range(metadata.num_row_groups)
         ]
     held = max((sum(page.held_bytes for page in group) for group in groups), default=0)
-    return Pages(held, all(page.have_checksums for group in groups for page in group))
+    return PageSizes(held, all(page.have_checksums for group in groups for page in group))
 
 
 def without_arrow_types(path: Path) -> Any:
-    """A file (in memory) with the same footer, but for the note that some columns were dictionaries.
+    """A file (in memory) with the same footer, without the note that some columns are dictionaries.
 
-    Were they read as such, every batch would come with the whole of its dictionary.
+    Read as dictionaries, every batch would carry its whole dictionary.
     """
     with open(path, "rb", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
@@ -60,32 +57,32 @@ def _chunks(group: Any, names: list[str]) -> Iterator[Any]:
     return (chunk for chunk in chunks if chunk.path_in_schema in names)
 
 
-def _first_page(descriptor: int, chunk: Any) -> Pages:
-    places = (chunk.dictionary_page_offset, chunk.data_page_offset)
-    header = os.pread(descriptor, HEADER_BYTES, min(place for place in places if place))
+def _first_page(descriptor: int, chunk: Any) -> PageSizes:
+    offsets = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    header = os.pread(descriptor, HEADER_BYTES, min(offset for offset in offsets if offset))
     kind, unpacked, packed, has_checksum = _numbers(header)
-    held = packed + unpacked * (2 if kind == DICTIONARY_PAGE else 1)  # the words of a dictionary are copied
-    return Pages(held, has_checksum)
+    held = packed + unpacked * (2 if kind == DICTIONARY_PAGE else 1)  # dictionary values are copied
+    return PageSizes(held, has_checksum)
 
 
 def _numbers(header: bytes) -> tuple[int, int, int, bool]:
-    """The first three fields of Thrift's compact form, and whether the fourth is there.
+    """The first three fields of a header in Thrift's compact encoding, and whether a fourth follows.
 
-    Each is a zigzag number, seven bits a byte, behind a byte.
+    Each is one byte and a zigzag varint.
     """
-    found: list[int] = []
-    place = 0
-    while len(found) < 3 and place < len(header):
-        place, number, shift = place + 1, 0, 0
-        while place < len(header):
-            byte = header[place]
+    numbers: list[int] = []
+    position = 0
+    while len(numbers) < 3 and position < len(header):
+        position, number, shift = position + 1, 0, 0
+        while position < len(header):
+            byte = header[position]
             number |= (byte & 0x7F) << shift
-            place, shift = place + 1, shift + 7
+            position, shift = position + 1, shift + 7
             if byte < 0x80:
                 break
-        found.append(number >> 1)
-    kind, unpacked, packed = (*found, 0, 0, 0)[:3]
-    return kind, unpacked, packed, header[place : place + 1] == bytes([NEXT_NUMBER])
+        numbers.append(number >> 1)
+    kind, unpacked, packed = (*numbers, 0, 0, 0)[:3]
+    return kind, unpacked, packed, header[position : position + 1] == bytes([NEXT_NUMBER])
 
 
 BATCH_ROWS = 1 << 18
@@ -99,16 +96,16 @@ class ParquetEdges:
         self.path = path
         self._parquet = optional("pyarrow.parquet", INSTALL)
         self._metadata: Any = None
-        with damage_named(path):
-            schema, num_rows = self._look()
+        with naming_file(path):
+            schema, num_rows = self._read_schema()
         if num_rows == 0:
             raise NoEdgesError(f"{path} holds no edge. Leave it out, or write it again.")
         self.num_edges: int | None = num_rows
         self._columns = ArrowColumns(path, schema, options)
-        with damage_named(path):
+        with naming_file(path):
             pages = first_pages(path, self._metadata, self._columns.names)
         self.has_checksums = pages.have_checksums
-        self.held = Held(
+        self.held = ReaderMemory(
             pages.held_bytes,
             f"to unpack the largest pages of {path}",
             "write the file with smaller row groups and dictionaries",
@@ -122,7 +119,7 @@ class ParquetEdges:
             names = list(dict.fromkeys(self._columns.names))
             batches = file.iter_batches(NAME_ROWS if self.strings else BATCH_ROWS, columns=names, use_threads=False)
             while True:
-                with damage_named(self.path):
+                with naming_file(self.path):
                     batch = next(batches, None)
                 if batch is None:
                     return
@@ -131,8 +128,8 @@ class ParquetEdges:
                 yield from self._columns.batches(batch, row, begin, end)
                 row += batch.num_rows
 
-    def _look(self) -> tuple[Any, int]:
-        """(the schema, the number of rows); keeps the metadata, by which dictionaries are read as what they hold."""
+    def _read_schema(self) -> tuple[Any, int]:
+        """(schema, number of rows); also sets the metadata with which dictionaries are read as plain columns."""
         with self._open() as file:
             schema, self._metadata = file.schema_arrow, file.metadata
         if any(pyarrow().types.is_dictionary(kind) for kind in schema.types):
@@ -142,7 +139,7 @@ class ParquetEdges:
         return schema, self._metadata.num_rows
 
     def _open(self) -> Any:
-        # Pages are read as they are needed: reading ahead would hold whole row groups.
+        # No read-ahead: it would hold whole row groups.
         return self._parquet.ParquetFile(
             self.path,
             metadata=self._metadata,

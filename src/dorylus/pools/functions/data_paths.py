@@ -1,10 +1,8 @@
-"""The seam between the functions pool and how tensors travel: a task becomes work, an attempt at it becomes jobs.
+"""How tensors travel between the functions pool and functions: a task becomes work, an attempt at it becomes jobs.
 
-The direct path: functions dial the data ports of the graph server (rows) and the parameter server (weights).
-
-The inline path: tensors travel in the invocation's payload. It needs nothing but the right to invoke.
-
-Which data path a pool uses: the one asked for, or the direct one where a function says that it can reach us.
+Direct: functions dial the data ports of the graph server (rows) and the parameter server (weights). Inline: tensors
+travel in the invocation's payload, which needs nothing but the right to invoke. :class:`PathChoice` makes the path that
+is set, or the direct one where a function reports that it reaches the ports.
 """
 
 from collections.abc import Callable
@@ -16,14 +14,26 @@ import numpy as np
 
 from dorylus.errors import ConfigError
 from dorylus.functions import CONTENT, DirectTask, ExportedProgram, Invocation, Ports, ProgramError, is_summed, narrow
-from dorylus.pools.functions.arrays import Inputs, even, out_row_bytes, row_bytes, rows_within, within
 from dorylus.pools.functions.data_service import DataService, WeightVersions
-from dorylus.pools.functions.invocations import Invocations, UsageCounter, told
-from dorylus.pools.functions.open_task import OpenTask, TaskWork, output_shapes
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, Invocations, UsageCounter, printable
+from dorylus.pools.functions.tasks import (
+    Inputs,
+    OpenTask,
+    TaskWork,
+    even,
+    out_row_bytes,
+    output_shapes,
+    row_bytes,
+    rows_within,
+    within,
+)
 from dorylus.pools.pool import Lost, PoolFault, Unavailable
 
 Job = Callable[[], None]
+WAIT_S = 30.0  # how long a function waits for a port's answer, at most
+PER_ARRAY_BYTES: Final = 192
+NO_LIMIT_BYTES: Final = 64 << 20  # what a payload has at most where the service sets no limit
+PROBES = 3  # attempts at the invocation that finds out whether functions reach the ports
 
 
 class DataPath(Protocol):
@@ -41,10 +51,7 @@ class DataPath(Protocol):
         """The task is over: its inputs may be overwritten from now on."""
 
     def close(self) -> None:
-        """Stop whatever listens."""
-
-
-WAIT_S = 30.0  # how long a function waits for a port's answer, at most
+        """Stop listening."""
 
 
 class OpenPorts(Protocol):
@@ -87,7 +94,7 @@ class DirectPath:
         return [partial(self._run, task, work, self._in_use[task.id])]
 
     def withdraw(self, task: OpenTask) -> None:
-        """Nobody may fetch the task's inputs any more."""
+        """The task's inputs may not be fetched any more."""
         self._service.withdraw(task)
         version = self._in_use.pop(task.id, None)
         if version is not None:
@@ -105,7 +112,7 @@ class DirectPath:
 
     def _run(self, task: OpenTask, work: TaskWork, version: str) -> None:
         begin, end = work.parts[0]
-        errand = DirectTask(
+        direct = DirectTask(
             self._ports.dialled(),
             work.inputs.num_rows,
             end - begin,
@@ -114,12 +121,8 @@ class DirectPath:
             min(self._config.timeout_s, WAIT_S),
         )
         inputs = work.inputs
-        asked = Invocation(task.id, work.program.hash, inputs.columns, self._config.precision, errand)
-        self._invocations.run(task.call, asked.to_header(), inputs.whole)
-
-
-PER_ARRAY_BYTES: Final = 192
-NO_LIMIT_BYTES: Final = 64 << 20  # what a payload has at most where the service sets no limit
+        invocation = Invocation(task.id, work.program.hash, inputs.columns, self._config.precision, direct)
+        self._invocations.run(task.call, invocation.to_header(), inputs.whole)
 
 
 class InlinePath:
@@ -149,13 +152,13 @@ class InlinePath:
         return [partial(self._run_part, task, work, part) for part in work.outcome.missing()]
 
     def withdraw(self, task: OpenTask) -> None:
-        """Payloads still being made may read what is written meanwhile: nobody takes what comes of them."""
+        """Payloads that are being made may read what is written meanwhile: their results are dropped."""
 
     def close(self) -> None:
         """Nothing listens."""
 
     def _run_part(self, task: OpenTask, work: TaskWork, part: int) -> None:
-        if task.over or not work.outcome.wants(part):
+        if task.over or not work.outcome.lacks(part):
             return
         header = Invocation(task.id, work.program.hash, work.inputs.columns, self._precision).to_header()
         rows = narrow(work.inputs.part(*work.parts[part]), self._precision)
@@ -165,19 +168,18 @@ class InlinePath:
             arrays[CONTENT] = np.frombuffer(work.program.content, np.uint8)
             frame = self._invocations.run(task.call, header, arrays)
         try:
-            taken = not task.over and work.outcome.take(part, frame.arrays)
+            is_new = not task.over and work.outcome.take(part, frame.arrays)
         except ProgramError as error:
-            raise Lost(f"a function answered with something else than its outputs: {error}") from error
-        if not taken:
+            raise Lost(f"a function answered with something other than its outputs: {error}") from error
+        if not is_new:
             self._usage.add(task.kind, duplicates=1)
 
 
 OpenPortsOf = Callable[[FunctionsConfig, DataService], OpenPorts]
-PROBES = 3  # how often a function is asked whether it reaches us, if it is lost on the way
 
 
 class PathChoice:
-    """Makes the data path of a run. ``completed`` is told of tasks that functions have pushed the last piece of."""
+    """Makes the data path of a run. ``completed`` is called with tasks that functions have pushed the last part of."""
 
     def __init__(
         self,
@@ -192,10 +194,10 @@ class PathChoice:
 
     def make(self, run: str) -> tuple[DataPath, str]:
         """The path, and why it is this one."""
-        asked = self._config.data_path
-        if asked == "inline":
+        setting = self._config.data_path
+        if setting == "inline":
             return self._inline(), "asked for"
-        if asked == "direct":
+        if setting == "direct":
             return self._direct(run)[0], "asked for"
         try:
             direct, ports = self._direct(run)
@@ -230,5 +232,5 @@ class PathChoice:
                 continue
             if said.get("reached") is True:
                 return True, "a function reached our data ports"
-            return False, f"no function can reach our data ports: {told(said.get('why', said.get('error', '')))}"
+            return False, f"no function can reach our data ports: {printable(said.get('why', said.get('error', '')))}"
         return False, why

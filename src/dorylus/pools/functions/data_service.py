@@ -1,13 +1,8 @@
-"""What the data ports answer: rows of open tasks, weights by version, programs by hash; and what functions push.
+"""The two data ports of a run: rows of open tasks and weights by version out, the outputs of functions in.
 
-A task's inputs may be fetched while it is open, and no longer: then their memory is others'. Each piece is taken once,
-whoever brings it. Nothing here opens a socket.
-
-Versions of the weights as functions ask for them: a version is one mapping, which never changes.
-
-The keys that invocations bring along: renewed well before they end, so that none ends under a task.
-
-The two data ports of a run: the graph server's rows and the parameter server's weights.
+:class:`DataService` answers requests, :class:`WeightVersions` holds the weights (a version is one mapping, which never
+changes), and :class:`DataPorts` listens with keys that expire. A task's inputs may be fetched while it is open, and no
+longer: then their memory is used again. Each part of its outputs is accepted once, from the first attempt.
 """
 
 import threading
@@ -21,10 +16,8 @@ import numpy as np
 from torch import Tensor
 
 from dorylus.functions import CONTENT, ArrayRole, ExportedProgram, Ports, ProgramError, narrow, role, which
-from dorylus.pools.functions.arrays import Arrays, array_of
-from dorylus.pools.functions.invocations import UsageCounter, told
-from dorylus.pools.functions.open_task import OpenTask, TaskWork
-from dorylus.pools.functions.settings import FunctionsConfig
+from dorylus.pools.functions.invocations import FunctionsConfig, UsageCounter, printable
+from dorylus.pools.functions.tasks import Arrays, OpenTask, TaskWork, array_of
 from dorylus.wire import ClientKeys, Frame, Refused, RunKeys
 
 
@@ -36,9 +29,9 @@ class _HeldVersion:
 
 
 class WeightVersions:
-    """The versions that tasks use, and the few used last: the next task probably wants one of them, under the same id.
+    """The versions that tasks use, and the few used last: the next task probably uses one of them, under the same id.
 
-    Ids start with ``prefix``, so that no function takes the weights of another run for them.
+    Ids start with ``prefix``, so that no function confuses them with the weights of another run.
     """
 
     def __init__(self, prefix: str, max_unused: int = 4) -> None:
@@ -49,7 +42,7 @@ class WeightVersions:
         self._made = 0
 
     def use(self, weights: Mapping[str, Tensor]) -> str:
-        """The id of this version, which stays until as many have let go of it."""
+        """The id of this version, which is held until each user has let go of it."""
         with self._lock:
             held = self._by_identity.get(id(weights))
             if held is None:
@@ -83,7 +76,7 @@ class WeightVersions:
 
 
 class DataService:
-    """The open tasks of a pool, as its two ports show them; ``completed`` is told of a task whose last piece came."""
+    """The open tasks of a pool, behind its two ports; ``completed`` is called with a task whose last part has come."""
 
     def __init__(
         self,
@@ -104,7 +97,7 @@ class DataService:
             self._programs[program.hash] = program
 
     def withdraw(self, task: OpenTask) -> None:
-        """The task is over: whoever still fetches or pushes is refused."""
+        """The task is over: a function that still fetches or pushes is refused."""
         with self._lock:
             self._tasks.pop(task.id, None)
 
@@ -121,7 +114,7 @@ class DataService:
             return Frame({"part": part}, arrays)
         if ask == "take":
             return self._take(task, work, request, lambda: work.outcome.take_rows(part, request.arrays))
-        raise Refused(f"the port of rows is not asked for {told(repr(ask))}.")
+        raise Refused(f"the port of rows has no {printable(repr(ask))}.")
 
     def answer_weights(self, request: Frame) -> Frame:
         """The parameter server's port: weights and programs out, gradients and the loss in."""
@@ -136,7 +129,7 @@ class DataService:
         elif ask == "weights":
             arrays = self._versions.get(str(header.get("version")), _names(header))
         else:
-            raise Refused(f"the port of weights is not asked for {told(repr(ask))}.")
+            raise Refused(f"the port of weights has no {printable(repr(ask))}.")
         self._usage.add(task.kind, bytes_in=_bytes(arrays))
         return Frame({}, arrays)
 
@@ -153,14 +146,14 @@ class DataService:
     def _take(self, task: OpenTask, work: TaskWork, request: Frame, take: Callable[[], bool]) -> Frame:
         self._usage.add(task.kind, bytes_out=_bytes(request.arrays))
         try:
-            taken = take()
+            is_new = take()
         except ProgramError as error:
             raise Refused(f"not what the task gives: {error}") from error
-        if not taken:
+        if not is_new:
             self._usage.add(task.kind, duplicates=1)
         elif work.outcome.complete:
             self._completed(task)
-        return Frame({"taken": taken}, {})
+        return Frame({"taken": is_new}, {})
 
     def _program(self, program_hash: str) -> Arrays:
         with self._lock:
@@ -232,5 +225,5 @@ class DataPorts:
 
 
 def open_ports(config: FunctionsConfig, service: DataService) -> DataPorts:
-    """The two ports of a run."""
+    """The two ports of a run, listening."""
     return DataPorts(config, service)

@@ -1,9 +1,7 @@
-"""The pool whose dense tasks run on functions, whatever service runs those.
+"""The pool whose dense tasks run on functions, on any service.
 
 A call becomes a program and named arrays; these travel by one of two data paths; what comes back becomes the reply. Two
-submissions of the same call are two attempts at one task: whichever completes it completes it for both.
-
-A pool of functions from an invoker and settings, with programs kept on disk for the next run.
+submissions of the same call are two attempts at one task: the one that completes it completes it for both.
 """
 
 import secrets
@@ -11,8 +9,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Hashable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -21,20 +19,59 @@ from typing import Any
 
 from dorylus.errors import TrainingError
 from dorylus.functions import ExportedProgram, Exports, ProgramCache, signature
-from dorylus.pools.functions.arrays import reply_of
 from dorylus.pools.functions.data_paths import DataPath, Job, OpenPortsOf, PathChoice
 from dorylus.pools.functions.data_service import open_ports
-from dorylus.pools.functions.invocations import FunctionUsage, Invocations, Invoked, UsageCounter
-from dorylus.pools.functions.open_task import OpenTask, TaskAttempt
-from dorylus.pools.functions.programs import Programs
-from dorylus.pools.functions.settings import FunctionsConfig
-from dorylus.pools.pool import Lost
-from dorylus.pools.services.invoker import Invoker
+from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invocations, Invoked, UsageCounter
+from dorylus.pools.functions.tasks import OpenTask, TaskAttempt, reply_of
+from dorylus.pools.pool import Invoker, Lost
+from dorylus.pools.registry import POOLS
 from dorylus.saga import Call, Reply, Saved, dense
 
 Note = Callable[..., None]
 REPLY_THREADS = 4
 SETTLE_S = 2.0
+
+
+class Programs:
+    """Makes each program once and keeps it. ``signature`` says which calls share one; ``export`` makes it.
+
+    Exports are made one after the other, in the thread that :meth:`first` uses, too.
+    """
+
+    def __init__(self, signature: Callable[[Call], Hashable], export: Callable[[Call], ExportedProgram]) -> None:
+        self._signature, self._export = signature, export
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dorylus-export")
+        self._lock = threading.Lock()
+        self._programs: dict[Hashable, Future[ExportedProgram]] = {}
+
+    def first(self, work: Callable[[], None]) -> None:
+        """Do something before the next program is made."""
+        self._thread.submit(work)
+
+    def when_ready(
+        self, call: Call, ready: Callable[[ExportedProgram], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        """Hand a call's program to ``ready``: now, where it is known; else when it is made, in that thread."""
+        key = self._signature(call)
+        with self._lock:
+            if key not in self._programs:
+                self._programs[key] = self._thread.submit(self._export, call)
+            program = self._programs[key]
+
+        def answer(made: Future[ExportedProgram]) -> None:
+            if made.cancelled():
+                return
+            error = made.exception()
+            if error is not None:
+                failed(error)
+            else:
+                ready(made.result())
+
+        program.add_done_callback(answer)
+
+    def close(self) -> None:
+        """Make no more; one that is being made is finished first."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,13 +86,13 @@ class _Invocation:
 class FunctionsPool:
     """Runs calls on the functions that an invoker invokes.
 
-    It never tries a call again: wrap it in :class:`Relaunching` and :class:`Limited`. A call may be several
+    It never tries a call again: wrap it in :class:`Relaunching` and :class:`LimitedPool`. A call may be several
     invocations; ``at_once`` says how many may be under way, of all calls together. The others wait, in order. An
     attempt that another has replaced, or whose call was cancelled, counts no longer, nor does one whose results came
     some seconds ago: a function that hangs must not hold up the others. Calls must not bring an autograd graph
     (``kept``): it cannot travel.
     What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
-    ``note(what, **details)`` is told of decisions, such as which data path is used; ``invoked`` of every invocation.
+    ``note(what, **details)`` is called for decisions, such as the choice of the data path; ``invoked`` for invocations.
     ``begins`` is called before each of them.
     """
 
@@ -86,12 +123,12 @@ class FunctionsPool:
         self._path: DataPath | None = None
         self._no_path: BaseException | None = None
         self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
-        # What a port's thread completes is answered by others: while it waited for the engine it could serve nobody.
+        # A thread of a port answers no call: while it waited for the engine, no function could be served.
         self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="dorylus-reply")
         self._is_choosing = False
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call; it is answered from a thread of the pool's, but for one that leaves functions nothing to do."""
+        """Take a call. A thread of the pool answers it; a call without work for functions is answered at once."""
         attempt = TaskAttempt(done, failed)
         with self._lock:
             if self._closed:
@@ -112,19 +149,19 @@ class FunctionsPool:
             self._fail(task, attempt, error)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: what waits is not invoked any more, and functions are refused their rows.
+        """Drop these calls: what waits is not invoked any more, and functions are refused their rows.
 
         An invocation that is under way ends by itself, and is billed; what it brings is dropped.
         """
-        for call in calls:
-            with self._lock:
-                task = self._open.get(id(call))
-                for attempt in () if task is None else task.attempts:
+        with self._lock:  # all in one step: the place of the first must not go to the second
+            tasks = [self._open[id(call)] for call in calls if id(call) in self._open]
+            for task in tasks:
+                for attempt in task.attempts:
                     attempt.answered = attempt.replaced = True
-            if task is not None:
-                self._end(task)
-        with self._lock:
+            ended = [task for task in tasks if self._close_task(task)]
             self._waiting = deque(each for each in self._waiting if not each.task.over)
+        for task in ended:
+            self._withdraw(task)
         self._start_next()
 
     def usage(self) -> Mapping[str, FunctionUsage]:
@@ -157,7 +194,7 @@ class FunctionsPool:
         try:
             self._path, why = self._choice.make(self._run)
             self._note("data_path", path=self._path.name, why=why)
-        except Exception as error:  # nobody would hear of it in this thread: the calls will
+        except Exception as error:  # it would be lost in this thread: the calls fail with it
             self._no_path = error
 
     def _launch(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> None:
@@ -236,24 +273,24 @@ class FunctionsPool:
         assert task.work is not None
         try:
             reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
-        except Exception as error:  # nobody would hear of it in this thread
+        except Exception as error:  # it would be lost in this thread
             fault = error
-            self._tell(task, lambda attempt: attempt.failed(fault))
+            self._answer_attempts(task, lambda attempt: attempt.failed(fault))
         else:
-            self._tell(task, lambda attempt: attempt.done(reply))
+            self._answer_attempts(task, lambda attempt: attempt.done(reply))
 
     def _answer(self, task: OpenTask, reply: Reply) -> None:
         if self._end(task):
-            self._tell(task, lambda attempt: attempt.done(reply))
+            self._answer_attempts(task, lambda attempt: attempt.done(reply))
 
-    def _tell(self, task: OpenTask, tell: Callable[[TaskAttempt], Any]) -> None:
+    def _answer_attempts(self, task: OpenTask, answer: Callable[[TaskAttempt], Any]) -> None:
         """Answer the attempts that have had no answer."""
         with self._lock:
             waiting = [] if self._closed else [attempt for attempt in task.attempts if not attempt.answered]
             for attempt in waiting:
                 attempt.answered = True
         for attempt in waiting:
-            _heard(partial(tell, attempt))
+            _guarded(partial(answer, attempt))
 
     def _fail(self, task: OpenTask, attempt: TaskAttempt, error: BaseException) -> None:
         """An attempt has failed; with the last one the task is given up."""
@@ -264,22 +301,31 @@ class FunctionsPool:
             last = all(each.answered for each in task.attempts)
         if last:
             self._end(task)
-        _heard(partial(attempt.failed, error))
+        _guarded(partial(attempt.failed, error))
 
     def _end(self, task: OpenTask) -> bool:
-        """Call a task over; False if it was already."""
+        """Mark a task as over, and withdraw its inputs; False if it was over already."""
         with self._lock:
-            if task.over or self._closed:
-                return False
-            task.over, task.over_s = True, self._clock()
-            self._open.pop(id(task.call), None)
-        if self._path is not None:
-            self._path.withdraw(task)
+            ended = self._close_task(task)
+        if ended:
+            self._withdraw(task)
+        return ended
+
+    def _close_task(self, task: OpenTask) -> bool:
+        """Under the lock: mark a task as over; False if it was over already."""
+        if task.over or self._closed:
+            return False
+        task.over, task.over_s = True, self._clock()
+        self._open.pop(id(task.call), None)
         return True
 
+    def _withdraw(self, task: OpenTask) -> None:
+        if self._path is not None:
+            self._path.withdraw(task)
 
-def _heard(answer: Callable[[], Any]) -> None:
-    """Give an answer; an error of whoever takes it is not the call's, and must not vanish in a thread of ours."""
+
+def _guarded(answer: Callable[[], Any]) -> None:
+    """Answer a caller; report an error of the caller: it is not the call's, and must not be lost in this thread."""
     try:
         answer()
     except Exception:
@@ -308,17 +354,18 @@ def functions_pool(
 
     ``at_once`` is how many invocations may be under way.
     """
-    exports = Exports(ProgramCache() if cache is None else cache)
+    torch_pools = [spec.name for spec in POOLS.values() if spec.runs_torch]
+    exports = Exports(ProgramCache() if cache is None else cache, torch_pools)
     rematerialize = (config or FunctionsConfig()).rematerialize
 
-    def asked(call: Call) -> Call:
+    def without_keep(call: Call) -> Call:
         return replace(call, keep=False) if rematerialize else call
 
     def export(call: Call) -> ExportedProgram:
         start_s = time.perf_counter()
-        program = exports.program(asked(call))
+        program = exports.program(without_keep(call))
         note("program", body=call.body.label, mode=call.mode.value, seconds=time.perf_counter() - start_s)
         return program
 
-    programs = Programs(lambda call: signature(asked(call)), export)
+    programs = Programs(lambda call: signature(without_keep(call)), export)
     return FunctionsPool(invoker, programs, config, note, invoked, at_once=at_once, begins=begins)

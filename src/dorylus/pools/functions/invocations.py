@@ -1,7 +1,4 @@
-"""Invocations of the function: frames around a service's bytes, faults for what goes wrong, and a count of it all.
-
-What functions were used for: counters that a meter reads.
-"""
+"""Invocations of the function: their settings, their frames, the faults behind their answers, and usage counters."""
 
 import math
 import threading
@@ -12,12 +9,56 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from dorylus.errors import TrainingError
-from dorylus.pools.functions.arrays import Array
-from dorylus.pools.pool import Lost
-from dorylus.pools.services.invoker import InvocationResponse, Invoker
+from dorylus.errors import ConfigError, TrainingError, unknown_name
+from dorylus.functions import PRECISIONS
+from dorylus.pools.functions.tasks import Array
+from dorylus.pools.pool import InvocationResponse, Invoker, Lost
 from dorylus.saga import Call
 from dorylus.wire import Frame, FrameError, pack, unpack
+
+DATA_PATHS = ("auto", "direct", "inline")
+MAX_TEXT: Final = 4000  # characters of what a function says that are kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionsConfig:
+    """Settings of a functions pool.
+
+    - ``data_path``: ``"direct"`` (functions dial our data ports), ``"inline"`` (tensors travel in payloads), or
+      ``"auto"``: direct where a function reports that it reaches the ports.
+    - ``stream``: on the direct path, rows arrive in parts and compute starts on the first.
+    - ``precision``: of rows that travel, ``"float32"``, ``"bf16"`` or ``"int8"`` (a scale for each row).
+    - ``rematerialize``: gradients run the forward body again; else forward tasks bring back what their gradient
+      needs, and it is sent along with the gradient: more bytes, less computed.
+    - ``part_bytes``, or ``part_rows``: how big a part of the direct path is.
+    - ``timeout_s``: how long an invocation may take. ``max_invocations``: how many threads wait for answers at most.
+    - ``host``, ``ports``: where the data ports of rows and weights listen (0: any free port), and ``advertise``, the
+      address functions dial if it is another one.
+    - ``key_lifetime_s``: how long the keys that an invocation brings along open the ports.
+    """
+
+    data_path: str = "auto"
+    stream: bool = True
+    precision: str = "float32"
+    rematerialize: bool = True
+    part_bytes: int = 1 << 20
+    part_rows: int | None = None
+    timeout_s: float = 120.0
+    max_invocations: int = 256
+    host: str = "127.0.0.1"
+    ports: tuple[int, int] = (0, 0)
+    advertise: str | None = None
+    key_lifetime_s: float = 900.0
+
+    def __post_init__(self) -> None:
+        if self.data_path not in DATA_PATHS:
+            raise ConfigError(unknown_name("data_path", self.data_path, DATA_PATHS))
+        if self.precision not in PRECISIONS:
+            raise ConfigError(unknown_name("precision", self.precision, PRECISIONS))
+        for name in ("part_bytes", "part_rows", "timeout_s", "max_invocations", "key_lifetime_s"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name}={value}: use a value above 0.")
 
 
 @dataclass
@@ -66,9 +107,6 @@ class UsageCounter:
         return sum(self.snapshot().values(), FunctionUsage())
 
 
-MAX_TEXT: Final = 4000  # characters of what a function says that are kept
-
-
 @dataclass(frozen=True)
 class Invoked:
     """One invocation that the service bills: one that is lost, too. ``kind`` is the kind of task, or ``"probe"``.
@@ -86,9 +124,9 @@ class Invoked:
 
 
 class Invocations:
-    """Invokes the function for calls; each invocation is counted, and what the function could not do is raised.
+    """Invokes the function for calls; each invocation is counted, and a failure that the function reports is raised.
 
-    ``begins`` is called before every invocation, ``invoked`` hears of it at its end: in the thread that makes it.
+    ``begins`` is called before every invocation, ``invoked`` at its end: in the thread that makes it.
     """
 
     def __init__(
@@ -114,7 +152,7 @@ class Invocations:
         frame = self.ask(str(call.task.kind), header, arrays)
         if "error" not in frame.header:
             return frame
-        text = told(frame.header["error"])
+        text = printable(frame.header["error"])
         if frame.header.get("kind") in ("frame", "wire", "refused"):
             raise Lost(f"a function could not read or reach its data: {text}")
         where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
@@ -154,8 +192,8 @@ class Invocations:
         return frame
 
     def _count(self, kind: str, request_bytes: int, answer: InvocationResponse, frame: Frame) -> None:
-        found = frame.header.get("timings")
-        timings = found if isinstance(found, dict) else {}
+        reported = frame.header.get("timings")
+        timings = reported if isinstance(reported, dict) else {}
         billed = math.ceil(_milliseconds(timings, "total_ms")) if answer.billed_ms is None else answer.billed_ms
         cold = frame.header.get("cold") is True if answer.cold is None else answer.cold
         size = memoryview(answer.content).nbytes
@@ -169,8 +207,8 @@ class Invocations:
         self._invoked(invocation)
 
 
-def told(text: Any) -> str:
-    """What a function says in words, as it may stand in an error or a log: one line of bounded length."""
+def printable(text: Any) -> str:
+    """Text of a function as it may stand in an error or a log: one line of bounded length."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:MAX_TEXT])
 
 

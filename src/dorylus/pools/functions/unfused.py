@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dorylus.pools.functions.open_task import columns_of
+from dorylus.pools.functions.tasks import columns_of
 from dorylus.pools.pool import TensorPool
 from dorylus.saga import Call, Mode, Reply, Targets, loss_sum
 
@@ -24,8 +24,8 @@ class _Halves:
 class Unfused:
     """A pool around a pool: a call for the loss becomes a forward call, the loss's gradient here, a gradient call.
 
-    Same numbers, one invocation and one trip of the logits there and back more. Both calls are tasks of their own to
-    the pool inside, so whatever tries calls again belongs there. ``keep``: the forward call is asked for what its
+    Same numbers, one more invocation, and the logits travel to and fro once more. Both calls are tasks of their own to
+    the pool inside, so a wrapper that tries calls again belongs there. ``keep``: the forward call keeps what its
     gradient needs.
     """
 
@@ -49,14 +49,14 @@ class Unfused:
                 halves.under_way = gradient = replace(backward, kept=forward.kept)
                 if not halves.cancelled:
                     self._inner.submit(gradient, lambda reply: answer(done, replace(reply, loss=loss)), fail)
-                if halves.cancelled:  # meanwhile: the pool inside may not have had it yet when it was told
+                if halves.cancelled:  # meanwhile: the inner pool may not have had it yet when it was cancelled
                     self._inner.cancel([gradient])
             except Exception as error:
                 fail(error)
 
-        def answer(told: Callable[[Any], None], what: Any) -> None:
+        def answer(callback: Callable[[Any], None], result: Any) -> None:
             self._open.pop(id(call), None)
-            told(what)
+            callback(result)
 
         def fail(error: BaseException) -> None:
             answer(failed, error)

@@ -1,4 +1,4 @@
-"""How old the values are that gathers read: measured where they are read, not promised by whoever schedules."""
+"""How old the values are that gathers read: measured where they are read, not promised by the scheduler."""
 
 import threading
 from collections import Counter
@@ -49,10 +49,10 @@ class Ages:
                 self._counts.update(dict(zip(ages.tolist(), counts.tolist(), strict=True)))
 
     def take(self) -> dict[int, int]:
-        """{age: values read} since this was last asked."""
+        """{age: values read} since the last call."""
         with self._lock:
-            taken, self._counts = dict(self._counts), Counter()
-        return taken
+            counts, self._counts = dict(self._counts), Counter()
+        return counts
 
 
 def levels_read(steps: Steps) -> dict[int, int]:

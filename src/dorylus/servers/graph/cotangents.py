@@ -1,18 +1,12 @@
-"""The cotangents of an interval's rows: what dense tasks and gathers have added to them until somebody takes them."""
+"""The cotangents of an interval's rows: what dense tasks and gathers have added to them until a task takes them."""
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dorylus.backends import Dropout, native
+from dorylus.backends import Dropout, Matrix
 from dorylus.saga import Slot
 from dorylus.servers.graph.edges import EdgeGather
 from dorylus.servers.graph.pass_context import Grad, PassContext
-
-Matrix = NDArray[Any]
 
 
 class Cotangents:
@@ -22,8 +16,8 @@ class Cotangents:
     the slot's own matrix, which, unlike a task's reply, may lie in a file.
     """
 
-    def __init__(self, bench: PassContext, sums: Mapping[Slot, EdgeGather], begun_by: Mapping[Slot, int]) -> None:
-        self._bench, self._sums, self._begun_by = bench, sums, begun_by
+    def __init__(self, context: PassContext, sums: Mapping[Slot, EdgeGather], begun_by: Mapping[Slot, int]) -> None:
+        self._context, self._sums, self._begun_by = context, sums, begun_by
         self._own: dict[tuple[Slot, int], list[Matrix]] = defaultdict(list)
         self._begun: set[tuple[Slot, int]] = set()
 
@@ -36,9 +30,10 @@ class Cotangents:
         if self._begun_by.get(slot) != step:
             self._own[slot, interval].append(part)
             return
-        begin, end = self._bench.layout.rows(slot.level, interval)
-        rows = self._bench.cotangent(slot)[begin:end]
-        rows[: len(part)], rows[len(part) :] = part, 0
+        begin, end = self._context.layout.rows(slot.level, interval)
+        rows = self._context.cotangent(slot)[begin:end]
+        self._context.backend.store(part, rows[: len(part)])
+        self._context.backend.clear(rows[len(part) :])
         self._begun.add((slot, interval))
 
     def take_begun(self, slot: Slot, interval: int) -> bool:
@@ -50,41 +45,40 @@ class Cotangents:
     def take_own(self, slot: Slot, interval: int) -> Matrix | None:
         """What dense tasks contributed to the cotangent of an interval's rows; the first rows, if not all."""
         parts = self._own.pop((slot, interval), [])
-        return None if not parts else _sum(parts)
+        return None if not parts else self._sum(parts)
 
     def take(self, slot: Slot, interval: int, epoch: int) -> Matrix | None:
-        """The cotangent of what was computed for an interval's rows, behind their dropout; None if nobody read them."""
+        """The cotangent of what was computed for an interval's rows, behind dropout; None if no task read them."""
         grad = self._total(slot, interval)
         if grad is not None and slot.dropout > 0:
-            drop = Dropout(slot.dropout, self._bench.seed, epoch, slot.layer)
-            begin, end = self._bench.layout.rows(slot.level, interval)
-            ids, first = self._bench.shard.ids[begin:end], slot.first_column
-            native.dropout(grad, grad, ids, 0, end - begin, drop=drop, first_column=first)
+            drop = Dropout(slot.dropout, self._context.seed, epoch, slot.layer)
+            begin, end = self._context.layout.rows(slot.level, interval)
+            ids = self._context.ids[begin:end]
+            self._context.backend.dropout(grad, grad, ids, drop, first_column=slot.first_column)
         return grad
 
     def _total(self, slot: Slot, interval: int) -> Matrix | None:
-        begin, end = self._bench.layout.rows(slot.level, interval)
+        begin, end = self._context.layout.rows(slot.level, interval)
         self.take_begun(slot, interval)
         own = self.take_own(slot, interval)
         if slot in self._sums:
             grad = self._sums[slot].take(slot, interval)
-        elif Grad(slot) in self._bench.matrices:
-            grad = self._bench.cotangent(slot)[begin:end]
+        elif Grad(slot) in self._context.matrices:
+            grad = self._context.cotangent(slot)[begin:end]
         elif own is None or len(own) == end - begin:
             return own
         else:
-            grad = np.zeros((end - begin, slot.columns), np.float32)
+            grad = self._context.backend.allocate(end - begin, slot.columns, zero=True)
         if own is not None:
-            grad[: len(own)] += own
+            self._context.backend.add(own, grad[: len(own)])
         return grad
 
-
-def _sum(parts: list[Matrix]) -> Matrix:
-    longest = max(parts, key=len)
-    if len(parts) == 1:
-        return longest
-    total = longest.copy()
-    for part in parts:
-        if part is not longest:
-            total[: len(part)] += part
-    return total
+    def _sum(self, parts: list[Matrix]) -> Matrix:
+        longest = max(parts, key=len)
+        if len(parts) == 1:
+            return longest
+        total = self._context.backend.copy(longest)
+        for part in parts:
+            if part is not longest:
+                self._context.backend.add(part, total[: len(part)])
+        return total

@@ -1,55 +1,51 @@
-"""The dense tasks of a graph server: calls made of its rows, and replies put where they belong.
-
-Rows made by a body, or features: held until they are to be seen, then put where others read them.
-"""
+"""The dense tasks of a graph server: calls made of its rows, and replies stored where other tasks read them."""
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from dorylus.backends import Dropout, native
+from dorylus.backends import Dropout, Matrix
 from dorylus.pipeline import Kind, Task
 from dorylus.saga import ApplyEdge, ApplyVertex, Call, Kept, Loss, Mode, Reply, Rows, Saved, Slot, Targets
 from dorylus.servers.graph.cotangents import Cotangents
 from dorylus.servers.graph.edges import EdgeGather
 from dorylus.servers.graph.input_rows import InputRows
-from dorylus.servers.graph.pass_context import Matrix, PassContext
+from dorylus.servers.graph.pass_context import PassContext
 
 
 class Publisher:
     """Puts an interval's rows into the matrices that all intervals share, and reads them there."""
 
-    def __init__(self, bench: PassContext, features: InputRows) -> None:
-        self._bench, self._features = bench, features
+    def __init__(self, context: PassContext, features: InputRows) -> None:
+        self._context, self._features = context, features
         self._waiting: dict[tuple[Slot, int], Matrix] = {}
 
     def take(self, slot: Slot, interval: int, epoch: int, rows: Matrix) -> None:
-        """Take rows a body made: those that are gathered wait for SC, others are seen at once."""
+        """Take rows a body made: those that are gathered wait for SC, others are stored at once."""
         self._waiting[slot, interval] = rows
         if not slot.gathered:
             self.publish(slot, interval, epoch)
 
     def publish(self, slot: Slot, interval: int, epoch: int) -> None:
-        """Store an interval's rows of a slot, dropout applied, in the precision it is kept in."""
-        bench = self._bench
-        begin, end = bench.layout.rows(slot.level, interval)
+        """Store an interval's rows of a slot, dropout applied, in the slot's number format."""
+        context = self._context
+        begin, end = context.layout.rows(slot.level, interval)
         columns = slice(slot.first_column, slot.first_column + slot.columns)
         features = slot.source == "features"
         rows = self._features.dense(begin, end, columns) if features else self._waiting.pop((slot, interval))
-        target = bench.values(slot)
+        target = context.values(slot)
         if slot.dropout > 0:
-            drop = Dropout(slot.dropout, bench.seed, epoch, slot.layer)
-            ids = bench.shard.ids[begin:end]
-            native.dropout(rows, target[begin:end], ids, 0, end - begin, drop=drop, first_column=slot.first_column)
+            drop = Dropout(slot.dropout, context.seed, epoch, slot.layer)
+            ids = context.ids[begin:end]
+            context.backend.dropout(rows, target[begin:end], ids, drop, first_column=slot.first_column)
         else:
-            bench.store(rows, target, begin, end)
+            context.store(rows, target, begin, end)
 
     def rows(self, slot: Slot, begin: int, end: int, epoch: int) -> Rows:
         """Some rows of a slot, as a body reads them."""
         if slot.source == "features" and not slot.gathered:
             return self._features.rows(slot, begin, end, epoch)
-        return torch.from_numpy(self._bench.wide(slot, begin, end))
+        return self._context.backend.to_torch(self._context.wide(slot, begin, end))
 
 
 Dense = ApplyVertex | Loss | ApplyEdge
@@ -60,7 +56,7 @@ class DenseCalls:
 
     def __init__(
         self,
-        bench: PassContext,
+        context: PassContext,
         publisher: Publisher,
         edges: Mapping[ApplyEdge, EdgeGather],
         cotangents: Cotangents,
@@ -69,7 +65,7 @@ class DenseCalls:
         keep_rows: bool,
         keep_edges: bool,
     ) -> None:
-        self._bench, self._publisher, self._edges = bench, publisher, edges
+        self._context, self._publisher, self._edges = context, publisher, edges
         self._cotangents, self._targets = cotangents, targets
         self._keep_rows, self._keep_edges = keep_rows, keep_edges
         self._kept: dict[tuple[Dense, int], Kept | Saved] = {}
@@ -83,7 +79,7 @@ class DenseCalls:
         inputs = kept.inputs if kept is not None else read or self._inputs(stage, interval, task.epoch)
         mode = Mode.GRADIENT if backward else Mode.LOSS if isinstance(stage, Loss) else Mode.FORWARD
         keep = mode is Mode.FORWARD and (self._keep_edges if isinstance(stage, ApplyEdge) else self._keep_rows)
-        if keep and isinstance(stage, ApplyEdge):  # a pool elsewhere may keep nothing, and these rows will be others
+        if keep and isinstance(stage, ApplyEdge):  # a remote pool may keep nothing, and these rows change
             self._read[stage, interval] = inputs
         return Call(
             task,
@@ -91,7 +87,7 @@ class DenseCalls:
             stage.body,
             weights,
             inputs,
-            wanted=_wanted(stage),
+            wanted=_needs_grad(stage),
             cotangents=self._cotangents_of(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),
@@ -111,47 +107,47 @@ class DenseCalls:
         else:
             for slot, grad in zip(stage.inputs, reply.input_grads, strict=True):
                 if grad is not None:
-                    self._cotangents.add(task.step, slot, interval, grad.contiguous().numpy())
+                    self._cotangents.add(task.step, slot, interval, self._context.backend.from_torch(grad))
 
     def _accept_rows(self, stage: ApplyVertex, interval: int, epoch: int, reply: Reply) -> None:
-        begin, end = self._bench.layout.rows(stage.level, interval)
+        begin, end = self._context.layout.rows(stage.level, interval)
         for slot, rows in zip(stage.outputs, reply.outputs, strict=True):
             if rows.shape != (end - begin, slot.columns):
                 raise ValueError(
-                    f"a body gave {list(rows.shape)} for {end - begin} rows of {slot.columns} columns: "
+                    f"a body returned {list(rows.shape)} for {end - begin} rows of {slot.columns} columns: "
                     "it maps each row to one row."
                 )
-            self._publisher.take(slot, interval, epoch, rows.contiguous().numpy())
+            self._publisher.take(slot, interval, epoch, self._context.backend.from_torch(rows))
 
     def _accept_edges(self, stage: ApplyEdge, kind: Kind, interval: int, reply: Reply) -> None:
-        edges = self._edges[stage]
+        edges, backend = self._edges[stage], self._context.backend
         if kind is Kind.APPLY_EDGE:
-            edges.messages[interval] = tuple(part.contiguous().numpy() for part in reply.outputs)
+            edges.messages[interval] = tuple(backend.from_torch(part) for part in reply.outputs)
         elif stage.source.needs_grad or stage.destination.needs_grad:
             edges.grads[interval] = tuple(
-                None if grad is None else grad.contiguous().numpy() for grad in reply.input_grads[:2]
+                None if grad is None else backend.from_torch(grad) for grad in reply.input_grads[:2]
             )
 
     def _inputs(self, stage: Dense, interval: int, epoch: int) -> tuple[Rows, ...]:
         if isinstance(stage, ApplyEdge):
             return self._edges[stage].inputs(interval)
-        begin, end = self._bench.layout.rows(stage.level, interval)
+        begin, end = self._context.layout.rows(stage.level, interval)
         return tuple(self._publisher.rows(slot, begin, end, epoch) for slot in stage.inputs)
 
     def _cotangents_of(self, stage: Dense, interval: int, epoch: int) -> tuple[Tensor | None, ...]:
         if isinstance(stage, ApplyEdge):
             return self._edges[stage].message_grads.pop(interval)
         assert isinstance(stage, ApplyVertex)
-        found = (self._cotangents.take(slot, interval, epoch) for slot in stage.outputs)
-        return tuple(None if grad is None else torch.from_numpy(grad) for grad in found)
+        grads = (self._cotangents.take(slot, interval, epoch) for slot in stage.outputs)
+        return tuple(None if grad is None else self._context.backend.to_torch(grad) for grad in grads)
 
     def _targets_of(self, stage: Loss, interval: int) -> Targets:
         assert self._targets is not None
-        begin, end = self._bench.layout.rows(stage.level, interval)
+        begin, end = self._context.layout.rows(stage.level, interval)
         return self._targets.of(slice(begin, end))
 
 
-def _wanted(stage: Dense) -> tuple[bool, ...]:
+def _needs_grad(stage: Dense) -> tuple[bool, ...]:
     if isinstance(stage, ApplyEdge):
         return stage.source.needs_grad, stage.destination.needs_grad, False
     return tuple(slot.needs_grad for slot in stage.inputs)

@@ -1,8 +1,7 @@
 """Gather and its gradient: one class for each reduction, over rows or over messages.
 
-What each keeps, publishes and reads is declared in :mod:`dorylus.saga.reductions`; the arithmetic is in
-:mod:`dorylus.backends.native`. A reduction of a user's own brings a subclass of :class:`Gatherer` or
-:class:`MessageGatherer`.
+What each keeps, publishes and reads is declared in :mod:`dorylus.saga.reductions`; the arithmetic is the back end's. A
+reduction of a user's own brings a subclass of :class:`Gatherer` or :class:`MessageGatherer`.
 
 What ∇SC publishes is all that ∇GA reads of a destination: copied at that moment, so that it is of one epoch even where
 the destination has gone on to the next, and sent to the servers that own the sources.
@@ -12,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dorylus.backends import Dropout, native
+from dorylus.backends import AttentionSums, Dropout, HostArray, Index, Matrix, PlacedCsr
 from dorylus.graph import Adjacency
 from dorylus.saga import Gather
-from dorylus.servers.graph.pass_context import Matrix, PassContext
+from dorylus.servers.graph.pass_context import PassContext
 
 
 class Part(NamedTuple):
@@ -27,16 +26,24 @@ class Part(NamedTuple):
 
 
 class _GatherBase:
-    """What all gathers share: the stage, the pass, the edges, and what they keep for the gradient."""
+    """What all gathers share: the stage, the pass, the edges, and what they keep for the gradient.
+
+    ``placed`` are the edges where the back end reads them.
+    """
 
     def __init__(self, stage: Gather, context: PassContext) -> None:
-        self.stage, self.context = stage, context
+        self.stage, self.context, self.backend = stage, context, context.backend
         self.edges: Adjacency = context.shard.adjacency(stage.layer.edge_norm, stage.layer.self_loops)
+        self.placed = self.place(self.edges)
         self._kept = {matrix.name: matrix for matrix in stage.spec.kept}
 
     def rows(self, interval: int) -> tuple[int, int]:
         """The first gathered row of an interval, and the first behind its last."""
         return self.context.layout.rows(self.stage.output.level, interval)
+
+    def place(self, edges: Adjacency) -> PlacedCsr:
+        """Weighted edges where the back end reads them."""
+        return self.backend.place_csr(edges.indptr, edges.indices, edges.values, edges.row_scale, edges.col_scale)
 
     def kept(self, name: str) -> Matrix:
         """A matrix that is kept for the gradient, one row per own vertex."""
@@ -46,16 +53,17 @@ class _GatherBase:
 class Gatherer(_GatherBase):
     """A gather over rows of vertices. Each call works on the rows of one interval.
 
-    ``back`` holds the same edges from their sources.
+    ``back`` holds the same edges from their sources, ``placed_back`` where the back end reads them.
     """
 
     def __init__(self, stage: Gather, context: PassContext) -> None:
         super().__init__(stage, context)
         layer, output = stage.layer, stage.output
         # The edges from their sources, those alone that end in a needed row; evaluation has no use for them.
-        self.back = self.edges
+        self.back, self.placed_back = self.edges, self.placed
         if context.training and output.needs_grad:
             self.back = context.shard.transpose(layer.edge_norm, layer.self_loops, output.level)
+            self.placed_back = self.placed if self.back is self.edges else self.place(self.back)
         self.parts = tuple(Part(each.name, stage.columns_of(each), each.narrow) for each in stage.spec.published)
 
     def published(self) -> list[Matrix]:
@@ -84,21 +92,16 @@ class SumGather(Gatherer):
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        edges, (begin, end) = self.edges, self.rows(interval)
         x, out = self.context.values(self.stage.inputs[0]), self.context.values(self.stage.output)
-        native.spmm(edges.indptr, edges.indices, x, out, begin, end, **_weights(edges))
+        self.backend.gather(self.placed, x, out, *self.rows(interval))
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
+        source = self.stage.inputs[0]
         begin, end = self.context.layout.rows(source.level, interval)
         dx = self.context.cotangent(source)
         (dout,) = self.published()
-        native.spmm(back.indptr, back.indices, dout, dx, begin, end, accumulate=accumulate, **_weights(back))
-
-
-def _weights(edges: Adjacency) -> dict[str, Any]:
-    return {"values": edges.values, "row_scale": edges.row_scale, "col_scale": edges.col_scale}
+        self.backend.gather(self.placed_back, dout, dx, begin, end, accumulate=accumulate)
 
 
 class MaxGather(Gatherer):
@@ -106,25 +109,24 @@ class MaxGather(Gatherer):
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
-        begin, end = self.rows(interval)
         x, out = self.context.values(self.stage.inputs[0]), self.context.values(self.stage.output)
-        native.spmm_max(self.edges.indptr, self.edges.indices, x, out, self.kept("ties"), begin, end)
+        self.backend.gather_max(self.placed, x, out, self.kept("ties"), *self.rows(interval))
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: each of several equal maxima gets its share."""
         begin, end = self.rows(interval)
         share, out = self.published()
-        np.divide(cotangent, self.kept("ties")[begin:end], out=share[begin:end])
-        out[begin:end] = self.context.values(self.stage.output)[begin:end]
+        self.backend.divide(cotangent, self.kept("ties")[begin:end], share[begin:end])
+        self.backend.store(self.context.values(self.stage.output)[begin:end], out[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
-        back, source = self.back, self.stage.inputs[0]
+        source = self.stage.inputs[0]
         begin, end = self.context.layout.rows(source.level, interval)
         dx = self.context.cotangent(source)
         x = self.context.values(source)
         share, out = self.published()
-        native.spmm_max_grad(back.indptr, back.indices, x, out, share, dx, begin, end, accumulate=accumulate)
+        self.backend.gather_max_grad(self.placed_back, x, out, share, dx, begin, end, accumulate=accumulate)
 
 
 class AttentionGather(Gatherer):
@@ -135,16 +137,16 @@ class AttentionGather(Gatherer):
         layer: Any = stage.layer
         self.shape: dict[str, Any] = {"heads": layer.heads, "slope": layer.slope}
         self._dropout: float = layer.attention_dropout
-        self._out_ids = context.shard.out_ids(stage.output.level)
+        self._out_ids = self.backend.place(context.shard.out_ids(stage.output.level))
 
     def forward(self, interval: int, epoch: int) -> None:
         """GA."""
         z, s_src, s_dst = (self.context.values(slot) for slot in self.stage.inputs)
         out = self.context.values(self.stage.output)
         begin, end = self.rows(interval)
-        kept: dict[str, Any] = {name: self.kept(name) for name in self._kept} if self.context.training else {}
-        edges, drop = self.edges, self._drop(epoch, self.context.shard.ids)
-        native.attention(edges.indptr, edges.indices, z, s_src, s_dst, out, begin, end, **self.shape, **kept, **drop)
+        kept = AttentionSums(*map(self.kept, ("lse", "out_pos", "a_pos"))) if self.context.training else None
+        drop = self._drop(epoch, self.context.ids)
+        self.backend.attention(self.placed, z, s_src, s_dst, out, begin, end, **self.shape, kept=kept, **drop)
 
     def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
         """∇SC: also what the softmax's gradient needs of each destination, and the destination scores' cotangent."""
@@ -154,10 +156,10 @@ class AttentionGather(Gatherer):
         out, a_pos, out_pos = self.context.values(self.stage.output), self.kept("a_pos"), self.kept("out_pos")
         dout, delta, lse, s_dst = self.published()
         ds_dst = self.context.cotangent(score)
-        native.attention_grad_dst(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
-        ds_dst[end : self.context.layout.rows(score.level, interval)[1]] = 0
-        lse[begin:end] = self.kept("lse")[begin:end]
-        s_dst[begin:end] = self.context.values(score)[begin:end]
+        self.backend.attention_grad_destination(out, out_pos, a_pos, dout, delta, ds_dst, begin, end, **self.shape)
+        self.backend.clear(ds_dst[end : self.context.layout.rows(score.level, interval)[1]])
+        self.backend.store(self.kept("lse")[begin:end], lse[begin:end])
+        self.backend.store(self.context.values(score)[begin:end], s_dst[begin:end])
 
     def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
         """∇GA."""
@@ -168,13 +170,13 @@ class AttentionGather(Gatherer):
         dout, delta, lse, s_dst = self.published()
         ds_src = self.context.cotangent(source)
         if accumulate:
-            ds_src[begin:end] = 0
-        native.attention_grad_src(
-            self.back.indptr, self.back.indices, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
+            self.backend.clear(ds_src[begin:end])
+        self.backend.attention_grad_source(
+            self.placed_back, z, s_src, s_dst, lse, delta, dout, dz, ds_src, begin, end,
             **self.shape, **self._drop(epoch, self._out_ids), accumulate=accumulate,
         )  # fmt: skip
 
-    def _drop(self, epoch: int, ids: Matrix) -> dict[str, Any]:
+    def _drop(self, epoch: int, ids: Index) -> dict[str, Any]:
         if not self.context.training or self._dropout == 0:
             return {}
         return {"drop": Dropout(self._dropout, self.context.seed, epoch, self.stage.output.layer), "ids": ids}
@@ -198,7 +200,7 @@ class MessageGatherer(_GatherBase):
         assert self.stage.over is not None
         begin, end = self.rows(interval)
         num_edges = int(self.edges.indptr[end]) - int(self.edges.indptr[begin])
-        return np.empty((num_edges, self.stage.over.columns[0]), np.float32)
+        return self.backend.allocate(num_edges, self.stage.over.columns[0])
 
 
 class SumMessages(MessageGatherer):
@@ -208,16 +210,16 @@ class SumMessages(MessageGatherer):
         """GA."""
         begin, end = self.rows(interval)
         out = self.context.values(self.stage.output)
-        native.segment_sum(self.edges.indptr, messages[0], out, begin, end, row_scale=self.row_scale())
+        self.backend.segment_sum(self.placed, messages[0], out, begin, end, row_scale=self.row_scale())
 
     def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
         """∇GA."""
         begin, end = self.rows(interval)
         d_message = self._new_grad(interval)
-        native.segment_spread(self.edges.indptr, cotangent, d_message, begin, end, row_scale=self.row_scale())
+        self.backend.segment_sum_grad(self.placed, cotangent, d_message, begin, end, row_scale=self.row_scale())
         return (d_message,)
 
-    def row_scale(self) -> Matrix | None:
+    def row_scale(self) -> HostArray | None:
         """The factor of each row's sum; None for 1."""
         return None
 
@@ -225,10 +227,10 @@ class SumMessages(MessageGatherer):
 class MeanMessages(SumMessages):
     """Mean of the messages."""
 
-    def row_scale(self) -> Matrix:
+    def row_scale(self) -> HostArray:
         """One over the number of in-edges."""
         degrees = np.diff(self.edges.indptr)
-        scale: Matrix = (1.0 / np.maximum(degrees, 1)).astype(np.float32)
+        scale: HostArray = (1.0 / np.maximum(degrees, 1)).astype(np.float32)
         return scale
 
 
@@ -239,15 +241,15 @@ class MaxMessages(MessageGatherer):
         """GA."""
         begin, end = self.rows(interval)
         out = self.context.values(self.stage.output)
-        native.segment_max(self.edges.indptr, messages[0], out, self.kept("ties"), begin, end)
+        self.backend.segment_max(self.placed, messages[0], out, self.kept("ties"), begin, end)
 
     def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
         """∇GA."""
         begin, end = self.rows(interval)
         d_message = self._new_grad(interval)
         out, ties = self.context.values(self.stage.output), self.kept("ties")
-        cotangent[begin:end] /= ties[begin:end]
-        native.segment_max_grad(self.edges.indptr, messages[0], out, cotangent, d_message, begin, end)
+        self.backend.divide(cotangent[begin:end], ties[begin:end], cotangent[begin:end])
+        self.backend.segment_max_grad(self.placed, messages[0], out, cotangent, d_message, begin, end)
         return (d_message,)
 
 
@@ -259,16 +261,16 @@ class SoftmaxMessages(MessageGatherer):
         message, score = messages
         begin, end = self.rows(interval)
         out, lse = self.context.values(self.stage.output), self.kept("lse")
-        native.segment_softmax(self.edges.indptr, score, message, out, lse, begin, end, heads=self.stage.layer.heads)
+        self.backend.segment_softmax(self.placed, score, message, out, lse, begin, end, heads=self.stage.layer.heads)
 
     def grad_gather(self, interval: int, messages: tuple[Matrix, ...], cotangent: Matrix) -> tuple[Matrix, ...]:
         """∇GA."""
         message, score = messages
         begin, end = self.rows(interval)
-        d_message, d_score = self._new_grad(interval), np.empty_like(score)
+        d_message, d_score = self._new_grad(interval), self.backend.allocate(len(score), score.shape[1])
         out, lse = self.context.values(self.stage.output), self.kept("lse")
-        native.segment_softmax_grad(
-            self.edges.indptr, score, message, out, lse, cotangent, d_score, d_message, begin, end,
+        self.backend.segment_softmax_grad(
+            self.placed, score, message, out, lse, cotangent, d_score, d_message, begin, end,
             heads=self.stage.layer.heads,
         )  # fmt: skip
         return d_message, d_score

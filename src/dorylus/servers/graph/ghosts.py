@@ -1,6 +1,6 @@
-"""Sending rows to peers and taking theirs: the graph server's side of the ghost exchange.
+"""Sending rows to peers and storing theirs: the graph server's side of the ghost exchange.
 
-What travels between graph servers: the rows of one interval, for the ghosts of one peer, in one parcel.
+The rows of one interval, for the ghosts of one peer, travel in one message, as host arrays.
 """
 
 import threading
@@ -8,12 +8,12 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dorylus.backends import native
+from dorylus.backends import Backend, HostArray, Matrix, NumberFormat
 from dorylus.partition import SendList
 from dorylus.pipeline import Task
 from dorylus.saga import ApplyEdge, Gather, Scatter, Stage
@@ -21,52 +21,37 @@ from dorylus.servers.graph.edges import EdgeGather, Sums
 from dorylus.servers.graph.gathers import Gatherer
 from dorylus.servers.graph.pass_context import PassContext
 
-Matrix = NDArray[Any]
-
 
 class GhostMessage(NamedTuple):
     """The rows that a finished SC or ∇SC makes visible, for one peer."""
 
     task: Task
-    parts: tuple[Matrix, ...]
+    parts: tuple[HostArray, ...]
 
     @property
     def num_bytes(self) -> int:
-        """What it weighs on the wire, less the frame."""
+        """Its size on the wire, less the frame."""
         return sum(part.nbytes for part in self.parts)
 
 
-Post = Callable[[int, GhostMessage], None]  # (peer, parcel): sees to it that the peer gets the parcel
+Post = Callable[[int, GhostMessage], None]  # (peer, message): delivers the message to the peer
 Traffic = Counter[str]  # bytes by kind
 
 
-def packed(matrix: Matrix, rows: NDArray[np.int32], *, narrow: bool) -> Matrix:
-    """Some rows of a matrix as they travel: bfloat16 where the matrix holds it or ``narrow`` asks for it."""
-    if matrix.dtype == np.uint16:
-        taken: Matrix = matrix[rows]
-        return taken
-    out = np.empty((len(rows), matrix.shape[1]), np.float32)
-    native.gather_rows(matrix, rows, out)
-    if not narrow:
-        return out
-    short = np.empty(out.shape, np.uint16)
-    native.to_bf16(out, short, 0, len(out))
-    return short
+def pack(backend: Backend, matrix: Matrix, rows: NDArray[np.int32], *, narrow: bool) -> HostArray:
+    """Some rows of a matrix as they travel: in bfloat16 where the matrix holds it, or where ``narrow`` is set."""
+    held = backend.number_format(matrix)
+    return backend.to_host(backend.take_rows(matrix, rows, NumberFormat.BF16 if narrow else held))
 
 
-def unpack(part: Matrix, target: Matrix) -> None:
+def unpack(backend: Backend, part: HostArray, target: Matrix) -> None:
     """Write rows that travelled into the ghosts' place."""
-    if part.dtype == target.dtype:
-        target[:] = part
-    elif part.dtype == np.uint16:
-        native.from_bf16(part, target, 0, len(part))
-    else:
-        native.to_bf16(part, target, 0, len(part))
+    backend.store(backend.from_host(part), target)
 
 
 @dataclass(frozen=True)
 class Peers:
-    """Who has ghosts of whom: for every peer, which own rows it wants forward and which cotangents backward."""
+    """The peers of a server: for each, which own rows it reads as ghosts forward, and which cotangents backward."""
 
     bounds: tuple[int, ...]  # the first interval of every server
     forward: Mapping[int, SendList]
@@ -75,30 +60,30 @@ class Peers:
 
 
 class GhostExchange:
-    """One server's parcels, out and in."""
+    """The messages of one server, sent and received."""
 
     def __init__(
         self,
-        bench: PassContext,
+        context: PassContext,
         peers: Peers,
         gathers: Mapping[Gather, Gatherer],
         edges: Mapping[ApplyEdge, EdgeGather],
         *,
         narrow: bool,
     ) -> None:
-        self._bench, self._peers, self._gathers, self._edges = bench, peers, gathers, edges
+        self._context, self._peers, self._gathers, self._edges = context, peers, gathers, edges
         self._narrow = narrow
-        self._sources = [_servers(read, peers.bounds) for read in bench.shard.reads().sources]
+        self._sources = [_servers(read, peers.bounds) for read in context.shard.reads().sources]
         self._lock = threading.Lock()
         self.traffic: Traffic = Traffic()
 
     def post_rows(self, task: Task, stage: Scatter) -> None:
         """SC: an interval's rows, to every peer that gathers from the interval."""
-        wanted = [(slot, self._bench.values(slot)) for slot in stage.slots]
+        matrices = [(slot, self._context.values(slot)) for slot in stage.slots]
         for peer, sends in self._peers.forward.items():
             if sends.wants(task.interval):
-                rows = {slot: sends.rows(slot.level, task.interval) for slot, _ in wanted}
-                parts = [packed(m, rows[slot], narrow=self._narrow and not slot.exact) for slot, m in wanted]
+                rows = {slot: sends.rows(slot.level, task.interval) for slot, _ in matrices}
+                parts = [self._pack(m, rows[slot], narrow=not slot.exact) for slot, m in matrices]
                 self._post(peer, "ghosts", GhostMessage(task, tuple(parts)))
 
     def post_cotangents(self, task: Task, stage: Gather) -> None:
@@ -108,48 +93,52 @@ class GhostExchange:
             if sends.wants(task.interval):
                 rows = sends.rows(stage.output.level, task.interval)
                 pairs = zip(gather.parts, gather.published(), strict=True)
-                parts = [packed(matrix, rows, narrow=self._narrow and part.narrow) for part, matrix in pairs]
+                parts = [self._pack(matrix, rows, narrow=part.narrow) for part, matrix in pairs]
                 self._post(peer, "ghost_gradients", GhostMessage(task, tuple(parts)))
 
     def post_sums(self, task: Task, ghosts: NDArray[np.int32], sums: Matrix) -> None:
         """∇SC of edge messages: what an interval's edges add to their sources, to the servers that own those."""
-        first = self._bench.ghosts.first[list(self._peers.bounds)]
-        cuts = np.searchsorted(ghosts, first)
-        # Also to those who get nothing at this level: they wait for word from every interval that reads them.
-        for peer in self._sources[task.interval - self._bench.shard.mine.start] & self._peers.forward.keys():
-            begin, end = cuts[peer], cuts[peer + 1]
+        first = self._context.ghosts.first[list(self._peers.bounds)]
+        starts = np.searchsorted(ghosts, first)
+        # Also to peers that get nothing at this level: they wait for a message of every interval that reads them.
+        for peer in self._sources[task.interval - self._context.shard.mine.start] & self._peers.forward.keys():
+            begin, end = starts[peer], starts[peer + 1]
             numbers = (ghosts[begin:end] - first[peer]).astype(np.int32)
-            parts = (numbers, packed(sums, np.arange(begin, end, dtype=np.int32), narrow=self._narrow))
+            parts = (numbers, self._pack(sums, np.arange(begin, end, dtype=np.int32), narrow=True))
             self._post(peer, "ghost_gradients", GhostMessage(task, parts))
 
-    def receive(self, parcel: GhostMessage, stage: Stage | None) -> None:
+    def receive(self, message: GhostMessage, stage: Stage | None) -> None:
         """Put a peer's rows where this server's gathers read them."""
-        task, own = parcel.task, self._bench.num_rows
+        task, own = message.task, self._context.num_rows
         if isinstance(stage, Scatter):
-            for slot, part in zip(stage.slots, parcel.parts, strict=True):
-                begin, end = self._bench.ghosts.rows(slot.level, task.interval)
+            for slot, part in zip(stage.slots, message.parts, strict=True):
+                begin, end = self._context.ghosts.rows(slot.level, task.interval)
                 if end > begin:
-                    unpack(part, self._bench.values(slot)[own + begin : own + end])
+                    unpack(self._context.backend, part, self._context.values(slot)[own + begin : own + end])
         elif isinstance(stage, Gather):
-            begin, end = self._bench.out_ghosts.rows(stage.output.level, task.interval)
+            begin, end = self._context.out_ghosts.rows(stage.output.level, task.interval)
             if end > begin:
-                for part, matrix in zip(parcel.parts, self._gathers[stage].published(), strict=True):
-                    unpack(part, matrix[own + begin : own + end])
+                for part, matrix in zip(message.parts, self._gathers[stage].published(), strict=True):
+                    unpack(self._context.backend, part, matrix[own + begin : own + end])
         else:
             assert isinstance(stage, ApplyEdge)
-            self._receive_sums(parcel, stage)
+            self._receive_sums(message, stage)
 
-    def _receive_sums(self, parcel: GhostMessage, stage: ApplyEdge) -> None:
-        numbers, part = parcel.parts
-        sender = int(np.searchsorted(self._peers.bounds, parcel.task.interval, side="right")) - 1
-        values = np.empty(part.shape, np.float32)
-        unpack(part, values)
-        self._edges[stage].receive(Sums(parcel.task.interval, self._peers.forward[sender].all_rows[numbers], values))
+    def _receive_sums(self, message: GhostMessage, stage: ApplyEdge) -> None:
+        numbers, part = message.parts
+        sender = int(np.searchsorted(self._peers.bounds, message.task.interval, side="right")) - 1
+        backend = self._context.backend
+        values = backend.to_host(backend.widened(backend.from_host(part)))
+        self._edges[stage].receive(Sums(message.task.interval, self._peers.forward[sender].all_rows[numbers], values))
 
-    def _post(self, peer: int, kind: str, parcel: GhostMessage) -> None:
+    def _pack(self, matrix: Matrix, rows: NDArray[np.int32], *, narrow: bool) -> HostArray:
+        """Some rows as they travel; ``narrow``: where ghosts travel in bfloat16, so do these."""
+        return pack(self._context.backend, matrix, rows, narrow=self._narrow and narrow)
+
+    def _post(self, peer: int, kind: str, message: GhostMessage) -> None:
         with self._lock:
-            self.traffic[kind] += parcel.num_bytes
-        self._peers.post(peer, parcel)
+            self.traffic[kind] += message.num_bytes
+        self._peers.post(peer, message)
 
 
 def _servers(intervals: Iterable[int], bounds: Sequence[int]) -> set[int]:

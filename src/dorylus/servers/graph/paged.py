@@ -1,14 +1,12 @@
-"""Paging as a graph server sees it: who keeps its matrices, and in how many pieces features are gathered.
+"""The storage of a graph server under a memory limit: a policy decides which matrices lie in files for the most part.
 
-What a graph server keeps in memory under a limit, and what in files.
-
-Residency: before a task, the rows it reads come into memory; after it, rows that will not be needed soon go.
-
-The gather that is made once, under a memory limit: some columns after the others, rows written to a file.
+Before a task, the page scheduler reads the rows it needs into memory; after it, rows that are not needed soon are
+dropped, or written to their file first. The gather that is made once is made for some columns after the others.
 """
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -16,16 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.backends import Backend, Matrix, NumberFormat
 from dorylus.paging import PagedArray, Pager, ReservedMemory, down, up
-from dorylus.partition import PagedLocalShard, at_hand
+from dorylus.partition import Layout, at_hand
 from dorylus.pipeline import Kind
 from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
-from dorylus.servers.graph.access_sets import Access, access_sets, kept_names
+from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, kept_names
 from dorylus.servers.graph.edges import EdgeGather
 from dorylus.servers.graph.gathers import Gatherer
-from dorylus.servers.graph.matrices import PagedMatrices
-from dorylus.servers.graph.pass_context import Grad, Matrix, PassContext, Published
+from dorylus.servers.graph.input_rows import InputRows
+from dorylus.servers.graph.matrices import Arena, Matrices
+from dorylus.servers.graph.pass_context import Grad, PassContext, Published
 from dorylus.servers.graph.static_gather import EachInterval
 
 
@@ -67,17 +67,128 @@ def _ends(plan: Plan) -> list[tuple[Slot, Slot]]:
     return [(stage.source, stage.destination) for stage in plan.stages if isinstance(stage, ApplyEdge)]
 
 
-@dataclass(frozen=True, eq=False)
-class Paging:
-    """What servers under a memory limit are made with. ``static_blocks``: blocks of columns of the first gather."""
+class PagedMatrices(Matrices):
+    """Named matrices, a span of rows an interval. ``is_paged`` returns by name which of them lie in files."""
 
-    pager: Pager
-    holding: SpillPolicy
-    static_blocks: int = 1
+    def __init__(
+        self, backend: Backend, pager: Pager, bounds: NDArray[np.int64], is_paged: Callable[[Hashable], bool]
+    ) -> None:
+        super().__init__(backend, Arena(backend))
+        self.paged: dict[Any, PagedArray] = {}
+        self._pager, self._bounds, self._is_paged = pager, bounds, is_paged
 
-    def matrices(self, bounds: NDArray[np.int64], plan: Plan) -> PagedMatrices:
-        """The matrices of one pass over intervals of these rows."""
-        return PagedMatrices(self.pager, bounds, lambda name: self.holding.pages(name, plan))
+    def put(self, name: Any, matrix: Matrix | PagedArray) -> None:
+        """Hold a matrix made by the caller, perhaps a paged one."""
+        self.paged.pop(name, None)
+        if isinstance(matrix, PagedArray):
+            self.paged[name] = matrix
+            matrix = self._backend.from_host(matrix.array)
+        super().put(name, matrix)
+
+    def in_memory(self, names: Iterable[Any], interval: int) -> AbstractContextManager[None]:
+        """Have an interval's rows of some matrices in memory while the context is open."""
+        return at_hand(tuple(self.paged[name] for name in names if name in self.paged), interval)
+
+    def pages_of(self, names: Iterable[Any], make: Callable[[Any], object]) -> list[PagedArray]:
+        """Those of some matrices that are paged, made now if they are not held."""
+        for name in names:
+            make(name)
+        return [self.paged[name] for name in names if name in self.paged]
+
+    def release(self, names: Iterable[Any]) -> None:
+        """Release these matrices; those over files that are only read stay."""
+        gone = [name for name in names if name not in self.paged or not self.paged[name].read_only]
+        super().release(gone)
+        with self._lock:
+            arrays = [self.paged.pop(name) for name in gone if name in self.paged]
+        for array in arrays:
+            self._pager.give_back(array)
+
+    def _make(self, name: Any, rows: int, columns: int, number_format: NumberFormat, zero: bool) -> Matrix:
+        shape, dtype = (rows, columns), self._backend.dtype(number_format)
+        if self._is_paged(name):
+            self.paged[name] = self._pager.scratch(shape, dtype, self._bounds)
+            array = self.paged[name].array
+        else:
+            array = ReservedMemory(rows * columns * dtype.itemsize, huge=True).array(shape, dtype)
+        matrix = self._held[name] = self._backend.from_host(array)  # zeros, as all fresh pages are
+        return matrix
+
+
+class PagedStorage:
+    """A :class:`~dorylus.servers.graph.storage.Storage` whose policy keeps some matrices in files.
+
+    Its matrices are host memory: the back end has to work there. ``static_blocks``: the number of blocks of columns in
+    which the gather that needs making only once is made.
+    """
+
+    def __init__(self, backend: Backend, pager: Pager, policy: SpillPolicy, static_blocks: int = 1) -> None:
+        self._backend, self._pager, self._policy, self._static_blocks = backend, pager, policy, static_blocks
+
+    def open_pass(self, layout: Layout, plan: Plan) -> "PagedPassStorage":
+        """The storage of one pass."""
+        matrices = PagedMatrices(self._backend, self._pager, layout.bounds, lambda name: self._policy.pages(name, plan))
+        return PagedPassStorage(matrices, plan, self._pager, self._static_blocks)
+
+    def clear(self) -> None:
+        """Memory of released matrices is the system's already."""
+
+
+class PagedPassStorage:
+    """One pass whose matrices lie partly in files."""
+
+    parts_wait_in_rows = True
+
+    def __init__(self, matrices: PagedMatrices, plan: Plan, pager: Pager, static_blocks: int) -> None:
+        self.matrices, self._plan, self._pager, self._static_blocks = matrices, plan, pager, static_blocks
+
+    def publish_features(self, features: InputRows, context: PassContext) -> None:
+        """Hold the features where they lie or, in another number format or in blocks of columns, a copy."""
+        paged = context.shard.paged_features
+        # float16 that lies in no file is widened to a scratch file and not in memory.
+        spills = paged is None and context.shard.half_features
+        if features.stored_as_given and not spills:
+            self.matrices.put(features.slot, paged or features.with_ghosts(keep=True))
+            return
+        pages = [] if paged is None else [paged]
+        pages += self.matrices.pages_of(features.parts, context.values)
+        for interval, (begin, end) in enumerate(pairwise(context.layout.bounds.tolist())):
+            with at_hand(tuple(pages), interval):
+                features.copy_rows(begin, end)
+                for page in pages:
+                    page.wrote(interval)
+
+    def gather_once(
+        self, stage: Gather, gather: Gatherer, context: PassContext, features: InputRows, each_interval: EachInterval
+    ) -> PagedArray:
+        """Gather once, a block of columns after the other, into a scratch file."""
+        gathered = _gather_once(stage, gather, context, each_interval, self._pager, self._static_blocks)
+        self.matrices.put(stage.output, gathered)
+        self._put_features(context)  # the slot held blocks of columns
+        return gathered
+
+    def task_rows(
+        self,
+        context: PassContext,
+        steps: Steps,
+        gathers: Mapping[Gather, Gatherer],
+        edges: Mapping[ApplyEdge, EdgeGather],
+    ) -> "PageScheduler":
+        """The page scheduler of the pass."""
+        self._put_features(context)
+        parts = self._plan.parts.get(self._plan.features, (self._plan.features,))
+        lasting = [stage.output for stage in gathers if stage.output.source == "static"]
+        kept = [FEATURES, *parts, *lasting, *self._plan.results]
+        pages = paged_edges_of(steps, gathers, edges)
+        return PageScheduler(steps, context.layout.num_intervals, self.matrices, pages, kept)
+
+    def _put_features(self, context: PassContext) -> None:
+        """Hold paged features under the names by which dense tasks and scatters read them."""
+        paged = context.shard.paged_features
+        if paged is not None:
+            self.matrices.put(FEATURES, paged)
+            if not self._plan.features.gathered:
+                self.matrices.put(self._plan.features, paged)
 
 
 AHEAD = 2  # intervals whose rows are read while one is at work
@@ -95,21 +206,21 @@ class PageScheduler:
         kept: Iterable[Any],
     ) -> None:
         self._matrices, self._num_intervals, self._edges = matrices, num_intervals, edges
-        self._touches = access_sets(steps)
+        self._accesses = access_sets(steps)
         phases = [step.phase for step in steps.table.steps]
-        self._last = _last_touches(self._touches, phases, frozenset(kept))
+        self._last = _last_accesses(self._accesses, phases, frozenset(kept))
         self._whole: set[tuple[int, Any]] = set()  # by step and name
         self._left: dict[int, int] = {}
-        self._at_hand: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
+        self._acquired: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
         self._passed: list[set[int]] = [set() for _ in phases]  # by step, the intervals it is done with this epoch
 
     def before(self, step: int, interval: int) -> None:
-        """Have in memory what a task reads, and ask for what the next ones will."""
-        touch = self._touches[step]
-        for name in touch.wholes:
+        """Have in memory what a task reads, and start reading what the next ones will."""
+        access = self._accesses[step]
+        for name in access.wholes:
             self._acquire_whole(step, name)
-        rows = self._at_hand[step, interval] = self._paged(touch.reads)
+        rows = self._acquired[step, interval] = self._paged(access.reads)
         arrays = [*rows, *self._edges.get(step, ())]
         for array in arrays:
             array.acquire(interval)
@@ -119,28 +230,28 @@ class PageScheduler:
                     array.ahead(following)
 
     def after(self, step: int, interval: int) -> None:
-        """A task is done: let go of what nobody needs soon."""
+        """A task is finished: drop the rows that no task needs soon."""
         self._pass(step, interval)
-        touch = self._touches[step]
+        access = self._accesses[step]
         for array in self._edges.get(step, ()):
             array.release(interval, leave=True)
-        for array in self._at_hand.pop((step, interval), ()):
+        for array in self._acquired.pop((step, interval), ()):
             array.release(interval, leave=False)
-        for array in self._paged(touch.writes):
+        for array in self._paged(access.writes):
             array.wrote(interval)
         for name, forgotten in self._last[step]:
             if name in self._matrices.paged:
-                self._let_go(self._matrices.paged[name], interval, forgotten)
-        if touch.wholes:
-            self._count_down(step, touch)
+                self._drop(self._matrices.paged[name], interval, forgotten)
+        if access.wholes:
+            self._count_down(step, access)
 
     def _pass(self, step: int, interval: int) -> None:
-        """Note that an interval was here, before its rows go: nobody would let go of them if they were read again."""
+        """Note that an interval was here, before its rows are dropped: rows read again would stay in memory."""
         self._passed[step].add(interval)
         if len(self._passed[step]) == self._num_intervals:
             self._passed[step].clear()
 
-    def _let_go(self, array: PagedArray, interval: int, forgotten: bool) -> None:
+    def _drop(self, array: PagedArray, interval: int, forgotten: bool) -> None:
         if forgotten:
             array.forget(interval)
         else:
@@ -157,13 +268,13 @@ class PageScheduler:
                 array.acquire_all()
                 self._whole.add((step, name))
 
-    def _count_down(self, step: int, touch: Access) -> None:
+    def _count_down(self, step: int, access: Access) -> None:
         with self._lock:
             self._left[step] = self._left.get(step, self._num_intervals) - 1
             if self._left[step]:
                 return
             del self._left[step]
-            for name in touch.wholes:
+            for name in access.wholes:
                 if (step, name) in self._whole:
                     self._whole.discard((step, name))
                     self._matrices.paged[name].release_all()
@@ -173,44 +284,49 @@ def paged_edges_of(
     steps: Steps, gathers: Mapping[Gather, Gatherer], edges: Mapping[ApplyEdge, EdgeGather]
 ) -> dict[int, tuple[PagedArray, ...]]:
     """The paged edges that every step reads."""
-    found = {}
+    pages = {}
     for number, (step, stage) in enumerate(zip(steps.table.steps, steps.stages, strict=True)):
         over = stage.over if isinstance(stage, Gather) else stage
         if isinstance(over, ApplyEdge):
-            found[number] = edges[over].edges.pages
+            pages[number] = edges[over].edges.pages
         elif isinstance(stage, Gather) and step.kind is Kind.GATHER:
-            found[number] = gathers[stage].edges.pages
+            pages[number] = gathers[stage].edges.pages
         elif isinstance(stage, Gather) and step.kind is Kind.GRAD_GATHER:
-            found[number] = gathers[stage].back.pages
-    return found
+            pages[number] = gathers[stage].back.pages
+    return pages
 
 
-def _last_touches(
-    touches: Sequence[Access], phases: Sequence[int], kept: frozenset[Any]
+def _last_accesses(
+    accesses: Sequence[Access], phases: Sequence[int], kept: frozenset[Any]
 ) -> list[list[tuple[Any, bool]]]:
-    """For every step: the names whose rows no later step of its phase touches, and whether no later one does at all."""
+    """For every step: the names whose rows no later step of its phase uses, and whether no later step does at all."""
     last: list[list[tuple[Any, bool]]] = []
-    for step, touch in enumerate(touches):
-        later = list(zip(touches, phases, strict=True))[step + 1 :]
+    for step, access in enumerate(accesses):
+        later = list(zip(accesses, phases, strict=True))[step + 1 :]
         soon = {name for other, phase in later if phase == phases[step] for name in other.rows}
         ever = {name for other, _ in later for name in (*other.rows, *other.wholes)} | kept
-        last.append([(name, name not in ever) for name in touch.rows if name not in soon])
+        last.append([(name, name not in ever) for name in access.rows if name not in soon])
     return last
 
 
-def gather_once_paged(
-    stage: Gather, gather: Gatherer, bench: PassContext, each_interval: EachInterval, paging: Paging
+def _gather_once(
+    stage: Gather,
+    gather: Gatherer,
+    context: PassContext,
+    each_interval: EachInterval,
+    pager: Pager,
+    static_blocks: int,
 ) -> PagedArray:
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
-    shape = (bench.num_rows, stage.output.columns)
-    made = paging.pager.scratch(shape, bench.gathered_dtype, bench.layout.bounds)
-    blocks = 1 if stage.spec.kept else min(paging.static_blocks, stage.output.columns)
+    shape, dtype = (context.num_rows, stage.output.columns), context.backend.dtype(context.gathered_format)
+    target = pager.scratch(shape, dtype, context.layout.bounds)
+    blocks = 1 if stage.spec.kept else min(static_blocks, stage.output.columns)
     ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
-    features, edges = bench.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
-    told = paging.pager.stage("gathering the features", blocks * (features + edges))
+    features, edges = context.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
+    progress = pager.stage("gathering the features", blocks * (features + edges))
     for columns in (slice(begin, end) for begin, end in pairwise(ends)):
-        _gather_columns(stage, gather, bench, each_interval, made, columns, told)
-    return made
+        _gather_columns(stage, gather, context, each_interval, target, columns, progress)
+    return target
 
 
 def _feature_bytes(stage: Gather) -> int:
@@ -225,44 +341,44 @@ def _edge_bytes(gather: Gatherer) -> int:
 def _gather_columns(
     stage: Gather,
     gather: Gatherer,
-    bench: PassContext,
+    context: PassContext,
     each_interval: EachInterval,
-    made: PagedArray,
+    target: PagedArray,
     columns: slice,
-    told: ProgressStage,
+    progress: ProgressStage,
 ) -> None:
     width = columns.stop - columns.start
     row_bytes = 4 * width
-    window = ReservedMemory(bench.num_rows * row_bytes)
-    gathered = window.array((bench.num_rows, width), np.float32)
-    bench.matrices.put(stage.inputs[0], _feature_columns(stage, bench, columns, told))
-    bench.matrices.put(stage.output, gathered)
+    reserved = ReservedMemory(context.num_rows * row_bytes)
+    gathered = context.backend.from_host(reserved.array((context.num_rows, width), np.float32))
+    rounded = context.backend.from_host(target.array)[:, columns]
+    context.matrices.put(stage.inputs[0], _feature_columns(stage, context, columns, progress))
+    context.matrices.put(stage.output, gathered)
 
     offsets = gather.edges.indptr
 
     def work(interval: int) -> None:
-        begin, end = bench.layout.rows(stage.output.level, interval)
+        begin, end = context.layout.rows(stage.output.level, interval)
         with at_hand(gather.edges.pages, interval):
             gather.forward(interval, 0)
-        with at_hand((made,), interval):
-            bench.store(gathered[begin:end], made.array[:, columns], begin, end)
-            made.wrote(interval)
-        told.add(int(offsets[end] - offsets[begin]) * _edge_bytes(gather))
-        window.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
+        with at_hand((target,), interval):
+            context.store(gathered[begin:end], rounded, begin, end)
+            target.wrote(interval)
+        progress.add(int(offsets[end] - offsets[begin]) * _edge_bytes(gather))
+        reserved.drop(up(begin * row_bytes), max(up(begin * row_bytes), down(end * row_bytes)))
 
-    each_interval(bench.layout.num_intervals, work)
-    bench.matrices.release([stage.inputs[0], stage.output, *kept_names(stage)])
+    each_interval(context.layout.num_intervals, work)
+    context.matrices.release([stage.inputs[0], stage.output, *kept_names(stage)])
 
 
-def _feature_columns(stage: Gather, bench: PassContext, columns: slice, told: ProgressStage) -> Matrix:
+def _feature_columns(stage: Gather, context: PassContext, columns: slice, progress: ProgressStage) -> Matrix:
     """Some columns of all features, in memory."""
-    shard = bench.shard
-    assert isinstance(shard, PagedLocalShard)
+    shard = context.shard
     size, width = shard.num_vertices, columns.stop - columns.start
-    x: Matrix = ReservedMemory(4 * size * width, huge=True).array((size, width), np.float32)
-    pages = () if shard.features is None else (shard.features,)
+    x = ReservedMemory(4 * size * width, huge=True).array((size, width), np.float32)
+    pages = () if shard.paged_features is None else (shard.paged_features,)
     for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
         with at_hand(pages, interval):
             x[begin:end] = shard.feature_rows(begin, end, columns)
-        told.add((end - begin) * _feature_bytes(stage))
-    return x
+        progress.add((end - begin) * _feature_bytes(stage))
+    return context.backend.from_host(x)

@@ -1,26 +1,20 @@
-"""The bench of a graph server: its shard, the matrices of one pass over it, and how rows are stored in them.
+"""What the parts of a graph server share in one pass: its shard, its matrices, and the back end that works on them.
 
 A matrix has one row per own vertex. One that others' rows are gathered from has ghost rows after those: in-ghosts for
 rows gathered forward, out-ghosts for cotangents gathered backward.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dorylus.backends import native
+from dorylus.backends import Backend, Index, Matrix, NumberFormat
 from dorylus.partition import Ghosts, Layout, LocalShard
 from dorylus.saga import Slot
 from dorylus.servers.graph.matrices import Matrices
 
-Matrix = NDArray[Any]
-
 
 @dataclass(frozen=True)
 class Grad:
-    """The name under which a slot's cotangent is held."""
+    """The name of the matrix of a slot's cotangent."""
 
     slot: Slot
 
@@ -43,7 +37,10 @@ class Published:
 
 @dataclass(frozen=True, eq=False)
 class PassContext:
-    """What gathers work on. ``gathered_dtype`` is the precision in which gathered values are stored."""
+    """What gathers work on. ``gathered_format`` is the number format in which gathered values are stored.
+
+    ``ids`` are the original ids of own rows and in-ghosts, where the back end reads them.
+    """
 
     shard: LocalShard
     layout: Layout
@@ -52,7 +49,12 @@ class PassContext:
     matrices: Matrices
     training: bool
     seed: int
-    gathered_dtype: np.dtype[Any]
+    gathered_format: NumberFormat
+    backend: Backend
+    ids: Index = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", self.backend.place(self.shard.ids))
 
     @property
     def num_rows(self) -> int:
@@ -63,16 +65,12 @@ class PassContext:
         """The matrix of a slot."""
         narrow = slot.gathered and not slot.exact
         rows = self.num_rows + (self.ghosts.num_rows if slot.gathered else 0)
-        return self.matrices.get(slot, rows, slot.columns, self.gathered_dtype if narrow else np.float32)
+        number_format = self.gathered_format if narrow else NumberFormat.FLOAT32
+        return self.matrices.get(slot, rows, slot.columns, number_format)
 
     def wide(self, slot: Slot, begin: int, end: int) -> Matrix:
         """Some rows of a slot, as float32."""
-        rows = self.values(slot)[begin:end]
-        if rows.dtype != np.uint16:
-            return rows
-        wide = np.empty(rows.shape, np.float32)
-        native.from_bf16(rows, wide, 0, len(rows))
-        return wide
+        return self.backend.widened(self.values(slot)[begin:end])
 
     def cotangent(self, slot: Slot) -> Matrix:
         """The matrix of a slot's cotangent, own rows only, always float32."""
@@ -84,12 +82,10 @@ class PassContext:
 
     def published(self, slot: Slot, what: str, columns: int, *, narrow: bool = False) -> Matrix:
         """A matrix that others' ∇GA reads."""
-        dtype = self.gathered_dtype if narrow else np.dtype(np.float32)
-        return self.matrices.get(Published(slot, what), self.num_rows + self.out_ghosts.num_rows, columns, dtype)
+        number_format = self.gathered_format if narrow else NumberFormat.FLOAT32
+        rows = self.num_rows + self.out_ghosts.num_rows
+        return self.matrices.get(Published(slot, what), rows, columns, number_format)
 
     def store(self, source: Matrix, target: Matrix, begin: int, end: int) -> None:
-        """Write rows into a matrix, in its precision."""
-        if target.dtype == np.uint16:
-            native.to_bf16(source, target[begin:end], 0, end - begin)
-        else:
-            target[begin:end] = source
+        """Write rows into the rows begin:end of a matrix, in its number format."""
+        self.backend.store(source, target[begin:end])

@@ -1,17 +1,13 @@
-"""One parameter server: a replica of all the weights, a slice of them to step, and a stash of versions in use.
+"""One parameter server: a copy of the weights, the slice of them that it steps, and a stash of versions in use.
 
-A version is immutable: an optimiser steps the program's own parameters, and what readers get are copies made when the
-step is done. Nothing here is locked; :class:`dorylus.servers.parameter.parameter_servers.ParameterServers` is.
-
-What weights an interval uses that runs ahead of the updates: the latest ones, moved on by what momentum will repeat.
-
-An optimiser's state by the names of its parameters, so that it outlives the way they are cut into slices.
+A version is immutable: an optimiser steps the program's own parameters, and readers receive copies made after the step.
+An interval that runs ahead of the updates receives predicted weights: the latest ones, plus what momentum will repeat
+of the last step. Nothing here is locked; :class:`dorylus.servers.parameter.parameter_servers.ParameterServers` is.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from functools import reduce
 from operator import add
 from typing import Any
@@ -21,100 +17,22 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dorylus.errors import CheckpointError, ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.servers.parameter.stash import Stash
+from dorylus.servers.parameter.state import group_names, load_by_name, state_by_name
 from dorylus.servers.parameter.updates import Update
 
 Weights = Mapping[str, Tensor]
 Momenta = Mapping[str, float]
-
-
-def move_ahead(before: Weights, latest: Weights, momenta: Momenta, steps: int) -> dict[str, Tensor]:
-    """The latest weights after what momentum repeats in ``steps`` more steps of the one that led there from ``before``.
-
-    Gives leaves of an autograd graph, for the parameters that have a momentum and were stepped.
-    """
-    moved = {}
-    for name, momentum in momenta.items():
-        weight = latest[name]
-        if momentum and weight is not before[name]:
-            # Not by sum(), which adds floats in another way from Python 3.12 on.
-            repeated = reduce(add, (momentum**step for step in range(1, steps + 1)), 0.0)
-            guess = torch.lerp(before[name].detach(), weight.detach(), 1 + repeated)
-            moved[name] = guess.requires_grad_(weight.requires_grad)
-    return moved
-
-
-def momentum_of(group: Mapping[str, Any]) -> float:
-    """The momentum of an optimiser's parameter group, under the names torch's optimisers give it; 0 for none."""
-    return float(group.get("momentum") or group.get("betas", (0.0,))[0])
-
-
-_NOT_HYPERPARAMETERS = ("params", "param_names")
-Names = Mapping[nn.Parameter, str]
-
-
-def group_names(optimizer: Optimizer, names: Names) -> list[list[str]]:
-    """The names of the parameters in each of an optimiser's groups."""
-    return [[names[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
-
-
-def state_by_name(optimizer: Optimizer, names: Names) -> dict[str, dict[str, Any]]:
-    """A copy of an optimiser's state: {"state": {name: ...}, "groups": {name: ...}}."""
-    packed = optimizer.state_dict()
-    state, groups = {}, {}
-    for group, its in zip(packed["param_groups"], group_names(optimizer, names), strict=True):
-        hyperparameters = {key: value for key, value in group.items() if key not in _NOT_HYPERPARAMETERS}
-        for number, name in zip(group["params"], its, strict=True):
-            groups[name] = deepcopy(hyperparameters)
-            if number in packed["state"]:
-                state[name] = deepcopy(packed["state"][number])
-    _refuse_more(optimizer, packed, len(state))
-    return {"state": state, "groups": groups}
-
-
-def load_by_name(
-    optimizer: Optimizer, names: Names, saved: Mapping[str, Mapping[str, Any]], elsewhere: Sequence[str | None]
-) -> None:
-    """Give an optimiser what was saved of its parameters, leaving ``saved`` alone.
-
-    ``elsewhere`` names for each group a parameter that is in it on some server: where the group is empty here, it
-    takes that one's hyperparameters, for a learning-rate schedule looks at all groups.
-    """
-    packed = optimizer.state_dict()
-    state, groups = {}, []
-    for group, its, other in zip(packed["param_groups"], group_names(optimizer, names), elsewhere, strict=True):
-        first = its[0] if its else other
-        hyperparameters = {} if first is None else deepcopy(saved["groups"][first])
-        for number, name in zip(group["params"], its, strict=True):
-            if saved["groups"][name] != hyperparameters:
-                raise CheckpointError(
-                    f"the parameters {first} and {name} were saved with different hyperparameters, but are in one "
-                    "group of this optimiser: make the optimiser, and its weight_decay, as the run had them."
-                )
-            if name in saved["state"]:
-                state[number] = deepcopy(saved["state"][name])
-        groups.append(group | hyperparameters)
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
-
-
-def _refuse_more(optimizer: Optimizer, packed: Mapping[str, Any], found: int) -> None:
-    if set(packed) != {"state", "param_groups"} or len(packed["state"]) != found:
-        raise CheckpointError(
-            f"{type(optimizer).__name__} keeps state that belongs to no parameter, which a checkpoint cannot hold: use "
-            "an optimiser that keeps its state by parameter, or train without a run folder."
-        )
-
-
 Aliases = Mapping[str, Sequence[str]]
-LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)  # of a parameter whose sum of squares does not overflow
+LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)  # of a parameter whose sum of squares is finite
 
 
 class ParameterServer:
-    """One server of a group; without an optimiser it only serves.
+    """One parameter server; without an optimiser it only serves weights.
 
-    ``owned`` is its slice of the program's parameters; ``aliases`` has, for every parameter of the program, all the
-    names under which layers share it.
+    ``owned`` is its slice of the program's parameters. ``aliases`` lists, for every parameter of the program, the names
+    under which layers share it.
     """
 
     def __init__(
@@ -128,57 +46,58 @@ class ParameterServer:
         self.version = 0
         self.latest: Weights = {}
         self.stash: Stash[Weights] = Stash()
-        self._before: Weights = {}  # the version before the latest
+        self._previous: Weights = {}  # the version before the latest
         self._momenta: Momenta = {}  # of the step between them
-        self._ahead: dict[int, Weights] = {}
+        self._predicted: dict[int, Weights] = {}  # by the number of updates ahead
         self._aliases = aliases
         self._names = {parameter: name for name, parameter in self.owned.items()}
         if optimizer is not None:
             self._check_own(optimizer)
 
     def receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
-        """Hold a new version: these values, and the ones there were of the parameters not among them.
+        """Hold a new version: these values, and the former values of all other parameters.
 
-        ``momenta`` are those of the step that gave the values; without them they come from no step.
+        ``momenta`` are those of the optimiser step that computed the values; None if no step did.
         """
-        self.version, self._before, self.latest = version, self.latest, {**self.latest, **self._under_all_names(values)}
-        self._momenta, self._ahead = momenta or {}, {}
+        self.version, self._previous = version, self.latest
+        self.latest = {**self.latest, **self._under_all_names(values)}
+        self._momenta, self._predicted = momenta or {}, {}
 
-    def ahead(self, steps: int) -> Weights:
-        """The latest version, moved on by what is known of the next ``steps`` updates; see :func:`move_ahead`."""
+    def predicted(self, steps: int) -> Weights:
+        """The weights predicted for ``steps`` updates after the latest version; see :func:`predict_weights`."""
         if not steps or not any(self._momenta.values()):
             return self.latest
-        if steps not in self._ahead:
-            moved = move_ahead(self._before, self.latest, self._momenta, steps)
-            self._ahead[steps] = {**self.latest, **self._under_all_names(moved)}
-        return self._ahead[steps]
+        if steps not in self._predicted:
+            values = predict_weights(self._previous, self.latest, self._momenta, steps)
+            self._predicted[steps] = {**self.latest, **self._under_all_names(values)}
+        return self._predicted[steps]
 
     def step(self, update: Update) -> Weights:
-        """WU on its slice; gives the new values. Parameters that are frozen, or have no gradient, are left out."""
+        """WU on its slice; returns the new values. Parameters that are frozen, or have no gradient, are left out."""
         if self.optimizer is None:
             return {}
         for name, parameter in self.owned.items():
             parameter.grad = update.grads.get(name) if parameter.requires_grad else None
         try:
-            with _part_of_an_epoch(self.optimizer, update.parts):
+            with _scaled_to_part(self.optimizer, update.parts):
                 self.optimizer.step()
         finally:
             for parameter in self.owned.values():
                 parameter.grad = None
         return {name: published(each) for name, each in self.owned.items() if each.requires_grad}
 
-    def exploded(self) -> str | None:
-        """What of its slice has left the range of float32, as the end of a sentence; None where nothing has.
+    def overflowed(self) -> str | None:
+        """The first value of its slice that has left the range of float32, as the end of a sentence; None if none has.
 
-        A weight may be at most so large that the sum of squares of its parameter is finite: the products that a layer
-        forms of larger ones overflow. What the optimiser keeps has to be finite.
+        The sum of squares of a parameter must be finite: products of larger weights overflow in a layer. Optimiser
+        state must be finite.
         """
         kept = [each for state in self._optimizer_state().values() for each in state.values() if _is_floating(each)]
         norm = torch.nn.utils.get_total_norm([*(each.detach() for each in self.owned.values()), *kept])
-        return None if norm <= LARGEST_NORM else self._first_exploded()
+        return None if norm <= LARGEST_NORM else self._first_overflowed()
 
-    def _first_exploded(self) -> str | None:
-        """The same by looking at every tensor by itself: all of them together may overflow where none does."""
+    def _first_overflowed(self) -> str | None:
+        """The same, checking each tensor separately: the norm of all together may overflow where that of none does."""
         for name, parameter in self.owned.items():
             values = parameter.detach()
             if not math.isfinite(torch.linalg.vector_norm(values).square()):
@@ -194,21 +113,21 @@ class ParameterServer:
         return {} if self.optimizer is None else self.optimizer.state
 
     def momenta(self) -> dict[str, float]:
-        """How much of its last step the optimiser repeats in the next, for each parameter it steps."""
+        """The momentum of each parameter it steps: the part of the last step that the optimiser repeats in the next."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
         return {self._names[each]: momentum_of(group) for group in groups for each in group["params"]}
 
     def end_epoch(self, loss: float) -> None:
-        """Move the learning-rate schedule on; ``loss`` is what a schedule that watches a plateau looks at."""
+        """Step the learning-rate schedule; ``loss`` is for schedules that react to a plateau."""
         try:
             if isinstance(self.schedule, ReduceLROnPlateau):
                 self.schedule.step(loss)
             elif self.schedule is not None:
                 self.schedule.step()
-        except Exception as error:  # a schedule may refuse its options only when it is used
+        except Exception as error:  # some schedules refuse their options only when they are used
             raise TrainingError(
                 f"the schedule {type(self.schedule).__name__} failed: {error}. "
-                "Mend lr_schedule_options and train again."
+                "Correct lr_schedule_options and train again."
             ) from error
 
     def group_names(self) -> list[list[str]]:
@@ -219,18 +138,18 @@ class ParameterServer:
         """A copy of its optimiser's state, by parameter name."""
         return {"state": {}, "groups": {}} if self.optimizer is None else state_by_name(self.optimizer, self._names)
 
-    def load_optimizer(self, saved: Mapping[str, Mapping[str, Any]], elsewhere: Sequence[str | None]) -> None:
-        """Take its slice's part of the state of all optimisers; see :func:`load_by_name`."""
+    def load_optimizer(self, saved: Mapping[str, Mapping[str, Any]], examples: Sequence[str | None]) -> None:
+        """Load its slice's part of the state of all optimisers; see :func:`load_by_name`."""
         if self.optimizer is not None:
-            load_by_name(self.optimizer, self._names, saved, elsewhere[: len(self.optimizer.param_groups)])
+            load_by_name(self.optimizer, self._names, saved, examples[: len(self.optimizer.param_groups)])
 
     def _under_all_names(self, values: Weights) -> dict[str, Tensor]:
-        """These values with a leaf for each name of theirs, or gradients would be counted twice."""
-        under = dict(values)
+        """These values under all their names, a leaf for each: with a shared leaf gradients would be counted twice."""
+        named = dict(values)
         for name, value in values.items():
             for alias in self._aliases[name][1:]:
-                under[alias] = value.detach().requires_grad_(value.requires_grad)
-        return under
+                named[alias] = value.detach().requires_grad_(value.requires_grad)
+        return named
 
     def _check_own(self, optimizer: Optimizer) -> None:
         if any(parameter not in self._names for group in optimizer.param_groups for parameter in group["params"]):
@@ -240,8 +159,29 @@ class ParameterServer:
             )
 
 
+def predict_weights(previous: Weights, latest: Weights, momenta: Momenta, steps: int) -> dict[str, Tensor]:
+    """The latest weights plus what momentum repeats, in ``steps`` further steps, of the step from ``previous`` to them.
+
+    Returns leaves of an autograd graph, for the parameters that have a momentum and were stepped.
+    """
+    predicted = {}
+    for name, momentum in momenta.items():
+        weight = latest[name]
+        if momentum and weight is not previous[name]:
+            # Not by sum(), which adds floats differently from Python 3.12 on.
+            repeated = reduce(add, (momentum**step for step in range(1, steps + 1)), 0.0)
+            value = torch.lerp(previous[name].detach(), weight.detach(), 1 + repeated)
+            predicted[name] = value.requires_grad_(weight.requires_grad)
+    return predicted
+
+
+def momentum_of(group: Mapping[str, Any]) -> float:
+    """The momentum of an optimiser's parameter group, under either name that torch's optimisers use; 0 if none."""
+    return float(group.get("momentum") or group.get("betas", (0.0,))[0])
+
+
 def published(parameter: nn.Parameter) -> Tensor:
-    """A parameter's value as readers get it: a copy that stays, a leaf of an autograd graph."""
+    """A parameter's value as readers receive it: a copy, and a leaf of an autograd graph."""
     return parameter.detach().clone().requires_grad_(parameter.requires_grad)
 
 
@@ -250,11 +190,12 @@ def _is_floating(value: Any) -> bool:
 
 
 @contextmanager
-def _part_of_an_epoch(optimizer: Optimizer, parts: int) -> Iterator[None]:
-    """For a while, what is meant for a whole epoch is meant for one of so many parts of it.
+def _scaled_to_part(optimizer: Optimizer, parts: int) -> Iterator[None]:
+    """Within the context, the optimiser's step is one of ``parts`` that together make the step of an epoch.
 
-    Learning rates are divided; running means (``betas``) forget as much in so many steps as they did in one. Steps are
-    counted in epochs between updates and in parts of them during one, as the means' bias is corrected by their number.
+    Learning rates are divided by ``parts``; running means (``betas``) decay as much in ``parts`` steps as otherwise in
+    one. The optimiser's step count, by which the bias of the means is corrected, counts epochs outside the context and
+    parts of epochs inside it.
     """
     scaled = ("lr", "betas")
     groups = optimizer.param_groups if parts != 1 else []

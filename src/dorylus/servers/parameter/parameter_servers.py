@@ -1,8 +1,7 @@
-"""The parameter servers of a run, as its cluster talks to them: pull weights, push gradients, finish.
+"""The parameter servers of a run: pull weights, push gradients, finish an interval's epoch.
 
-Which parameter server stashes the weights of which interval.
-
-Which parameter server steps which parameters.
+Each server steps a slice of the parameters (:func:`slice_parameters`). One server, the one with the fewest pins at an
+interval's first pull, pins the interval's version (:class:`Pins`).
 """
 
 import threading
@@ -23,56 +22,56 @@ from dorylus.servers.parameter.updates import GradientLedger, Gradients, Update,
 
 
 class Pins:
-    """The homes of the intervals in flight: each is served by the one server it first talked to.
+    """The pins of the intervals in flight, each on the one server that serves the interval for the epoch.
 
-    ``most`` and ``most_versions`` are the largest numbers of pins, and of different versions pinned, there ever were.
+    ``most`` and ``most_versions`` are the largest numbers of pins, and of different pinned versions, at any time.
     """
 
     def __init__(self, servers: Sequence[ParameterServer]) -> None:
         self._servers = servers
-        self._homes: dict[tuple[int, int], ParameterServer] = {}
+        self._server_of: dict[tuple[int, int], ParameterServer] = {}
         self._versions: Counter[Version] = Counter()
         self.most = self.most_versions = 0
 
-    def __contains__(self, at: tuple[int, int]) -> bool:
-        return at in self._homes
+    def __contains__(self, interval_and_epoch: tuple[int, int]) -> bool:
+        return interval_and_epoch in self._server_of
 
     def pin(self, interval: int, epoch: int, ahead: int = 0) -> None:
-        """Pin the latest version, moved on by so many updates, on the first server with the fewest pins."""
-        home = min(self._servers, key=lambda server: len(server.stash))
-        version = Version(home.version, ahead)
-        home.stash.pin(interval, epoch, version, home.ahead(ahead))
-        self._homes[interval, epoch] = home
+        """Pin the latest version, or that predicted ``ahead`` updates later, on the server with the fewest pins."""
+        server = min(self._servers, key=lambda each: len(each.stash))
+        version = Version(server.version, ahead)
+        server.stash.pin(interval, epoch, version, server.predicted(ahead))
+        self._server_of[interval, epoch] = server
         self._versions[version] += 1
-        self.most = max(self.most, len(self._homes))
+        self.most = max(self.most, len(self._server_of))
         self.most_versions = max(self.most_versions, len(self._versions))
 
     def pinned(self, interval: int, epoch: int) -> tuple[Version, Weights]:
         """The version an interval has pinned, and its weights."""
-        return self._homes[interval, epoch].stash.get(interval, epoch)
+        return self._server_of[interval, epoch].stash.get(interval, epoch)
 
     def release(self, interval: int, epoch: int) -> None:
-        """Let go of an interval's version, if it has one: an interval without dense tasks never pulls."""
-        home = self._homes.pop((interval, epoch), None)
-        if home is None:
+        """Release an interval's version, if it has one: an interval without dense tasks never pulls."""
+        server = self._server_of.pop((interval, epoch), None)
+        if server is None:
             return
-        version, _ = home.stash.get(interval, epoch)
-        home.stash.release(interval, epoch)
+        version, _ = server.stash.get(interval, epoch)
+        server.stash.release(interval, epoch)
         self._versions[version] -= 1
         if not self._versions[version]:
             del self._versions[version]
 
     def clear(self) -> None:
-        """Release all."""
-        for interval, epoch in list(self._homes):
+        """Release all pins."""
+        for interval, epoch in list(self._server_of):
             self.release(interval, epoch)
 
 
-def cut_slices(sizes: Mapping[str, int], num_servers: int) -> list[list[str]]:
-    """Each server's parameters, in the program's order: whole ones, the servers' sums of sizes as even as greed gets.
+def slice_parameters(sizes: Mapping[str, int], num_servers: int) -> list[list[str]]:
+    """Each server's slice: whole parameters, in the program's order, assigned greedily so that total sizes are even.
 
-    The largest goes first, to the server with least so far, the lowest number where several have. Servers beyond the
-    number of parameters get none.
+    The largest parameter is assigned first, to the server with the smallest total so far, the lowest number of several.
+    Servers beyond the number of parameters get none.
     """
     load = [0] * num_servers
     owner = {}
@@ -83,7 +82,7 @@ def cut_slices(sizes: Mapping[str, int], num_servers: int) -> list[list[str]]:
     return [[name for name in sizes if owner[name] == server] for server in range(num_servers)]
 
 
-LOOK_SHARE = 0.002  # of a run's time at most goes into looking whether its weights are finite
+CHECK_SHARE = 0.002  # the largest share of a run's time that goes into checking that weights are finite
 
 MakeOptimizer = Callable[[list[tuple[str, nn.Parameter]]], Optimizer]
 MakeSchedule = Callable[[Optimizer], LRScheduler | None]
@@ -93,11 +92,11 @@ class ParameterServers:
     """Weights of one program, replicated on all servers, each of which steps a slice of them.
 
     The program's own parameters are the ones stepped, so they hold the latest weights. ``make_optimizer`` and
-    ``make_schedule`` are called once for each slice; without the first the weights only serve (evaluation, prediction).
-    With ``only``, they hold these parameters alone: others of the program are held elsewhere.
-    ``update`` is "sync" (one step an epoch, from the sum of all ``num_intervals`` intervals' gradients) or "async" (one
-    step an interval); see :mod:`dorylus.servers.parameter.updates`. Methods may be called from any thread; none waits
-    for longer than an optimiser step takes.
+    ``make_schedule`` are called once for each slice; without the first the weights are only served (evaluation,
+    prediction). With ``only``, they hold these parameters of the program and no others. ``update`` is "sync" (one step
+    an epoch, from the sum of all ``num_intervals`` intervals' gradients) or "async" (one step an interval); see
+    :mod:`dorylus.servers.parameter.updates`. Methods may be called from any thread; none waits for longer than an
+    optimiser step takes.
     """
 
     def __init__(
@@ -112,36 +111,38 @@ class ParameterServers:
         only: Collection[str] | None = None,
     ) -> None:
         if num_servers < 1:
-            raise ConfigError(f"num_servers={num_servers}: somebody has to hold the weights, so use 1 or more.")
+            raise ConfigError(
+                f"num_servers={num_servers}: a parameter server has to hold the weights, so use 1 or more."
+            )
         parameters = dict(program.named_parameters())
         self._parameters = {name: each for name, each in parameters.items() if only is None or name in only}
         aliases = _aliases(program, self._parameters)
-        self._names = {alias: name for name, its in aliases.items() for alias in its}
+        self._names = {alias: name for name, shared in aliases.items() for alias in shared}
         self._serves_only = make_optimizer is None
         self.servers: list[ParameterServer] = []
-        for its in cut_slices({name: each.numel() for name, each in self._parameters.items()}, num_servers):
-            owned = {name: self._parameters[name] for name in its}
+        for names in slice_parameters({name: each.numel() for name, each in self._parameters.items()}, num_servers):
+            owned = {name: self._parameters[name] for name in names}
             optimizer = make_optimizer(list(owned.items())) if make_optimizer is not None and owned else None
             schedule = make_schedule(optimizer) if make_schedule is not None and optimizer is not None else None
             self.servers.append(ParameterServer(owned, aliases, optimizer, schedule))
-        self.traffic = 0  # bytes of new values that servers sent each other
-        self._stepping = threading.Lock()  # held while optimisers step; taken before the other
-        self._lock = threading.Lock()  # held for moments: the latest version, pins, gradients
+        self.traffic = 0  # bytes of new values that the servers sent each other
+        self._stepping = threading.Lock()  # held while optimisers step; acquired before the other
+        self._lock = threading.Lock()  # held briefly: the latest version, pins, gradients
         self._pins = Pins(self.servers)
         self._update = update
         self._updates = make_updates(update, GradientLedger(num_intervals), self._names)
-        self._look_again_s = 0.0
+        self._next_check_s = 0.0
         self._frozen = False
         self._publish(0)
 
     @property
     def names(self) -> Collection[str]:
-        """All names of the parameters held, those under which layers share them too."""
+        """All names of the parameters held, including those under which layers share them."""
         return self._names.keys()
 
     @property
     def version(self) -> int:
-        """The number of the latest version; every update and every load makes the next."""
+        """The number of the latest version; every update and every load makes a new one."""
         return self.servers[0].version
 
     @property
@@ -151,23 +152,23 @@ class ParameterServers:
 
     @property
     def max_stash(self) -> int:
-        """The most pins there ever were at a time, over all servers."""
+        """The largest number of pins at any time, over all servers."""
         return self._pins.most
 
     @property
     def max_versions(self) -> int:
-        """The most versions that were ever pinned at a time."""
+        """The largest number of pinned versions at any time."""
         return self._pins.most_versions
 
     def pull(self, interval: int, epoch: int) -> Weights:
-        """The weights an interval uses in an epoch: the latest when it first asks, the same ever after.
+        """The weights an interval uses in an epoch: the latest ones at its first pull, and the same ones afterwards.
 
-        Where updates of earlier epochs are still to come they are moved on by what is known of these.
+        If updates of earlier epochs are still missing, the weights are predicted for them.
         """
         return self.pull_version(interval, epoch)[1]
 
     def pull_version(self, interval: int, epoch: int) -> tuple[Version, Weights]:
-        """The same, with its name: weights of one name are the same."""
+        """The same, with the version that identifies the weights."""
         with self._lock:
             if (interval, epoch) not in self._pins:
                 self._updates.ledger.enter(interval, epoch)
@@ -175,25 +176,25 @@ class ParameterServers:
             return self._pins.pinned(interval, epoch)
 
     def latest(self) -> Weights:
-        """The latest version; later updates leave it as it is."""
+        """The latest version; later updates do not change it."""
         return self.servers[0].latest
 
     def push(self, interval: int, epoch: int, step: int, grads: Gradients) -> None:
-        """Take one dense task's weight gradients, each exactly once.
+        """Accept one dense task's weight gradients, each exactly once.
 
-        Every task of a step that has weights pushes, an empty table where it has no gradient; nobody writes to the
-        gradients afterwards.
+        Every task of a step that has weights pushes, an empty table if it has no gradient. The gradients must not be
+        written to afterwards.
         """
         self._check_trains()
         with self._lock:
             self._updates.push(interval, epoch, step, grads)
 
     def finish(self, interval: int, epoch: int) -> None:
-        """WU of an interval, which has pushed all its gradients: steps if an update is due, then releases its pin."""
+        """WU of an interval, which has pushed all its gradients: makes the updates due and releases its pin."""
         self._check_trains()
         with self._stepping:
             if self._frozen:
-                raise TrainingError("weights are not updated any more: the run is being ended.")
+                raise TrainingError("weights are not updated any more: the run is ending.")
             with self._lock:
                 due = self._updates.finish(interval, epoch)
             try:
@@ -204,13 +205,13 @@ class ParameterServers:
                     self._pins.release(interval, epoch)
 
     def freeze(self, version: int) -> bool:
-        """Make no update from now on; whether there was none after this version."""
+        """Make no update from now on; returns whether there was none after this version."""
         with self._stepping:
             self._frozen = True
             return self.version == version
 
     def synchronise(self) -> None:
-        """From now on one update an epoch, asked for between epochs."""
+        """Make one update an epoch from now on. Called between epochs."""
         with self._stepping, self._lock:
             ledger = self._updates.ledger
             if still_open := ledger.open_epochs():
@@ -221,30 +222,30 @@ class ParameterServers:
             self._update, self._updates = "sync", make_updates("sync", ledger, self._names)
 
     def end_epoch(self, loss: float) -> None:
-        """Move every learning-rate schedule on by an epoch."""
+        """Step every learning-rate schedule by an epoch."""
         with self._stepping:
             for server in self.servers:
                 server.end_epoch(loss)
 
-    def look(self, when: str) -> None:
-        """Refuse to go on with weights, or state of optimisers, that have left the range of float32.
+    def check_finite(self, when: str) -> None:
+        """Raise :class:`DivergedError` if weights or optimiser state have left the range of float32.
 
-        Asked after every epoch, and done then unless epochs are so short that looking would slow them down: a look
-        is paid for by the time until the next. State that is given away is looked at always.
+        Called after every epoch. The check is skipped while it would take more than ``CHECK_SHARE`` of the time since
+        the last one. :meth:`state` always checks.
         """
         with self._stepping:
             begun_s = time.perf_counter()
-            if begun_s >= self._look_again_s:
+            if begun_s >= self._next_check_s:
                 self._check_finite(when)
                 now_s = time.perf_counter()
-                self._look_again_s = now_s + (now_s - begun_s) / LOOK_SHARE
+                self._next_check_s = now_s + (now_s - begun_s) / CHECK_SHARE
 
     def _check_finite(self, when: str) -> None:
         intra_op = torch.get_num_threads()
-        torch.set_num_threads(1)  # more would go on spinning for a while beside the tasks that come next
+        torch.set_num_threads(1)  # other threads would keep spinning beside the next tasks
         try:
             for server in self.servers:
-                if what := server.exploded():
+                if what := server.overflowed():
                     raise DivergedError(f"{when}, {what}")
         finally:
             torch.set_num_threads(intra_op)
@@ -254,21 +255,21 @@ class ParameterServers:
         return {name: weight.detach().clone() for name, weight in self.latest().items()}
 
     def load(self, weights: Weights) -> None:
-        """Hold these weights as a new version; optimisers and schedules stay as they are."""
+        """Hold these weights as a new version; optimisers and schedules do not change."""
         self._check_fit(weights)
         with self._stepping:
             self._load(weights)
 
     def state(self) -> PSState:
-        """A copy of everything a run needs to go on from here; there is none of what is not finite."""
+        """A copy of all state that a run needs to continue from here; refused if any of it is not finite."""
         with self._stepping:
             self._check_finite("as things are now")
             return state_of(self.servers, self.weights())
 
     def restore(self, state: PSState) -> None:
-        """Go on from a state, which may come from another number of servers; epochs in progress are forgotten.
+        """Continue from a state, which may come from another number of servers; epochs in progress are dropped.
 
-        Where the weights only serve, the state of optimisers is left out.
+        Without optimisers, only the weights are restored.
         """
         with self._stepping:
             self._check_fit(state.weights)
@@ -283,7 +284,7 @@ class ParameterServers:
                 self._updates = make_updates(self._update, ledger, self._names)
 
     def _step(self, update: Update) -> None:
-        """Every owner steps its slice and sends the new values to all others; then all have the next version."""
+        """Every server steps its slice and sends the new values to all others; then all hold the next version."""
         values: dict[str, Tensor] = {}
         momenta: dict[str, float] = {}
         for server in self.servers:
@@ -294,7 +295,7 @@ class ParameterServers:
             self._receive(self.version + 1, values, momenta)
 
     def _publish(self, version: int) -> None:
-        """Make a version of the program's parameters as they are."""
+        """Make a version of the program's current parameters."""
         self._receive(version, {name: published(each) for name, each in self._parameters.items()})
 
     def _receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
@@ -310,22 +311,24 @@ class ParameterServers:
 
     def _check_trains(self) -> None:
         if self._serves_only:
-            raise TrainingError("these weights only serve: give the parameter servers an optimiser to update them.")
+            raise TrainingError(
+                "these weights are only served: give the parameter servers an optimiser to update them."
+            )
 
     def _check_fit(self, weights: Weights) -> None:
         for name, weight in weights.items():
             if name not in self._names:
                 raise CheckpointError(f"weights of another model: {unknown_name('parameter', name, self._names)}")
-            its = self._parameters[self._names[name]]
-            if its.shape != weight.shape:  # a copy would be broadcast
+            parameter = self._parameters[self._names[name]]
+            if parameter.shape != weight.shape:  # copy_ would broadcast
                 raise CheckpointError(
                     f"weights of another model: their {name} is {list(weight.shape)}, and this model's is "
-                    f"{list(its.shape)}. Build the model they were trained with."
+                    f"{list(parameter.shape)}. Build the model they were trained with."
                 )
 
 
 def _aliases(program: nn.Module, parameters: dict[str, nn.Parameter]) -> Aliases:
-    """All names of each parameter, the one it is stepped under first: layers may share weights."""
+    """All names of each parameter, first the one under which it is stepped: layers may share weights."""
     first = {parameter: name for name, parameter in parameters.items()}
     aliases: dict[str, list[str]] = {name: [] for name in parameters}
     for alias, parameter in program.named_parameters(remove_duplicate=False):

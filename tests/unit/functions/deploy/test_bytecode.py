@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from dorylus.functions.deploy.bytecode import compile_all, interpreter
 from dorylus.functions.deploy.compiling import compiled
 from dorylus.functions.deploy.config import PYTHONS, Platform, on_this_machine
+from dorylus.functions.deploy.package import compile_all, interpreter
 
 SOURCE = b'"""A module."""\nNAMES = {"a", "b"}\n\n\ndef f(x):\n    return x in {"c", "d", "e"} or x == NAMES\n'
 OTHERS = [version for version in PYTHONS if interpreter(Platform("x86_64", version)) not in (None, sys.executable)]

@@ -7,9 +7,8 @@ from wishes import FUNCTION_ARN, NETWORK, REGION, WISHES, changes, deployed, eve
 
 from dorylus.errors import ConfigError
 from dorylus.functions.deploy.config import on_aws
-from dorylus.functions.deploy.desired_state import Found, RoleArn, Unbuilt, policy
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.plan import deploy_calls, destroy_calls, looks
+from dorylus.functions.deploy.plan import Found, RoleArn, Unbuilt, deploy_calls, destroy_calls, find_calls, policy
 
 
 def operations(calls):
@@ -67,13 +66,13 @@ def test_changed_code_is_uploaded_and_waited_for_before_settings_change():
     ]
     assert calls[0].why == "the code is another"
     assert calls[2].arguments == {"FunctionName": "f", "MemorySize": 512}
-    assert calls[2].why == "MemorySize is 1769, wanted 512"
+    assert calls[2].why == "MemorySize is 1769, desired 512"
 
 
 def test_another_processor_needs_other_code():
     (code, _) = changes(wish(), wish(platform=on_aws("arm64", "3.12")))
     assert code.arguments["Architectures"] == ["arm64"]
-    assert "the architecture is x86_64, wanted arm64" in code.why
+    assert "the architecture is x86_64, desired arm64" in code.why
 
 
 def test_a_function_moves_into_a_network_and_out_again_with_the_rights_it_needs():
@@ -99,7 +98,7 @@ def test_other_partitions_have_names_of_their_own(region, partition):
 def test_a_reservation_is_changed_and_taken_back():
     assert operations(changes(wish(concurrency=7), wish(concurrency=8))) == ["put_function_concurrency"]
     (back,) = changes(wish(concurrency=7), wish())
-    assert (back.operation, back.why) == ("delete_function_concurrency", "7 executions are reserved, wanted none")
+    assert (back.operation, back.why) == ("delete_function_concurrency", "7 executions are reserved, desired none")
 
 
 def test_new_tags_are_put_on_the_role_and_the_function():
@@ -118,7 +117,7 @@ def test_a_role_that_is_given_is_used_and_left_alone():
     calls = deploy_calls(wish(role="arn:aws:iam::1:role/mine"), Found())
     assert not [call for call in calls if call.service == "iam"]
     assert calls[0].arguments["Role"] == "arn:aws:iam::1:role/mine"
-    assert operations(looks(wish(role="arn:aws:iam::1:role/mine"))) == ["get_function"]
+    assert operations(find_calls(wish(role="arn:aws:iam::1:role/mine"))) == ["get_function"]
 
 
 @pytest.mark.parametrize("tags", [{}, {"managed-by": "terraform"}])

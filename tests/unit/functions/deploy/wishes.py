@@ -1,13 +1,22 @@
-"""Functions that are wanted, with a zip that nobody has to build."""
+"""Functions that are desired, with a zip that nobody has to build."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from dorylus.functions.deploy.config import FunctionConfig, on_aws
-from dorylus.functions.deploy.desired_state import DesiredState, Found, RoleArn, policy, trust
 from dorylus.functions.deploy.package import Package
-from dorylus.functions.deploy.plan import ApiCall, deploy_calls, destroy_calls, everything_of, looks
+from dorylus.functions.deploy.plan import (
+    ApiCall,
+    DesiredState,
+    Found,
+    RoleArn,
+    deploy_calls,
+    destroy_calls,
+    find_calls,
+    policy,
+    trust,
+)
 
 ACCOUNT = "123456789012"
 REGION = "eu-central-1"
@@ -33,18 +42,18 @@ def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: A
     )
 
 
-def deployed(wanted: DesiredState, calls: list[ApiCall]) -> Found:
+def deployed(desired: DesiredState, calls: list[ApiCall]) -> Found:
     """What the services tell once a function was made as the calls say."""
     made = {call.operation: call.arguments for call in calls}
     given = made["create_function"]
     function = {key: value for key, value in given.items() if key not in ("Code", "Tags")}
-    function |= {"CodeSha256": wanted.package.code_sha256, "FunctionArn": FUNCTION_ARN, "State": "Active"}
+    function |= {"CodeSha256": desired.package.code_sha256, "FunctionArn": FUNCTION_ARN, "State": "Active"}
     if isinstance(function["Role"], RoleArn):
         function["Role"] = ROLE_ARN
     tags = made.get("create_role", {}).get("Tags")
     role = None if tags is None else {"Arn": ROLE_ARN, "Tags": tags, "AssumeRolePolicyDocument": trust()}
     concurrency = made.get("put_function_concurrency", {}).get("ReservedConcurrentExecutions")
-    return Found(role, None if role is None else policy(wanted), function, given["Tags"], concurrency)
+    return Found(role, None if role is None else policy(desired), function, given["Tags"], concurrency)
 
 
 def changes(before: DesiredState, after: DesiredState) -> list[ApiCall]:
@@ -55,7 +64,11 @@ def changes(before: DesiredState, after: DesiredState) -> list[ApiCall]:
 def every_call() -> Iterator[ApiCall]:
     """The calls of plans from everything to everything else: all kinds of calls there are, but for a changed trust."""
     for settings in WISHES:
-        wanted = wish(**settings)
+        desired = wish(**settings)
         for other in WISHES:
-            yield from [*looks(wanted), *deploy_calls(wanted, Found()), *changes(wish(content=b"1", **other), wanted)]
-        yield from destroy_calls(wanted, everything_of(wanted))
+            yield from [
+                *find_calls(desired),
+                *deploy_calls(desired, Found()),
+                *changes(wish(content=b"1", **other), desired),
+            ]
+        yield from destroy_calls(desired, desired.deployed())

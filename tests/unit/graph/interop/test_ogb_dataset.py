@@ -114,7 +114,7 @@ def test_a_set_given_by_name_is_read_once_and_kept_as_a_store(tmp_path: Path, mo
             UnpicklingError("Weights only load failed"),
             r"cannot read its own cache of ogbn-arxiv.*Remove .*ogbn_arxiv/processed",
         ),
-        (ValueError("Invalid dataset name x.\nAvailable"), r"OGB cannot give ogbn-arxiv: Invalid dataset name x\."),
+        (ValueError("Invalid dataset name x.\nAvailable"), r"OGB cannot load ogbn-arxiv: Invalid dataset name x\."),
         (OSError("no route"), "no route"),
     ],
 )

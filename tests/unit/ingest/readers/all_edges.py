@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.ingest.readers import FileEdges
-from dorylus.ingest.readers.edge_file import MAX_EDGES
+from dorylus.ingest.batches import MAX_EDGES
+from dorylus.ingest.readers.files import FileEdges
 
 
 def edges_of(source: FileEdges) -> list[tuple[Any, ...]]:

@@ -12,8 +12,9 @@ import pytest
 from all_edges import edges_of
 from hypothesis import HealthCheck, given, settings
 
+import dorylus.ingest.readers.array_file as array_file
 from dorylus.errors import DataError
-from dorylus.ingest.readers import npy, open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 PAIRS = np.arange(20, dtype=np.int64).reshape(10, 2) * 3
 LISTED = [tuple(pair) for pair in PAIRS.tolist()]
@@ -31,7 +32,7 @@ def saved(array: Any, folder: Path, name: str = "web.npy") -> Path:
 def test_an_array_of_either_shape_order_and_any_type_is_read(
     dtype: str, order: Any, turned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npy, "BATCH_ROWS", 3)
+    monkeypatch.setattr(array_file, "BATCH_ROWS", 3)
     array = np.asarray(PAIRS.T if turned else PAIRS, dtype=dtype, order=order)
     assert edges_of(open_edges(saved(array, tmp_path))) == LISTED
 
@@ -73,13 +74,13 @@ def test_a_number_of_64_unsigned_bits_is_refused_when_mapped_too(tmp_path: Path)
 def test_an_array_cut_short_is_refused_before_it_is_read(cut: int, tmp_path: Path) -> None:
     path = saved(PAIRS, tmp_path)
     path.write_bytes(path.read_bytes()[:cut])
-    with pytest.raises(DataError, match=r"Copy it whole|no good header"):
+    with pytest.raises(DataError, match=r"Copy it again|an invalid header"):
         open_edges(path)
 
 
 def test_a_file_that_only_looks_like_an_array_is_refused(tmp_path: Path) -> None:
     (tmp_path / "web.npy").write_bytes(b"0 1\n1 2\n")
-    with pytest.raises(DataError, match="has no good header"):
+    with pytest.raises(DataError, match="has an invalid header"):
         open_edges(tmp_path / "web.npy")
 
 
@@ -93,7 +94,7 @@ ARCHIVES = {
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 @pytest.mark.parametrize("arrays", ARCHIVES.values(), ids=ARCHIVES.keys())
 def test_archives_are_read(save: Any, arrays: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(npy, "BATCH_ROWS", 4)
+    monkeypatch.setattr(array_file, "BATCH_ROWS", 4)
     save(tmp_path / "web.npz", **arrays)
     assert edges_of(open_edges(tmp_path / "web.npz")) == LISTED
     save(tmp_path / "web.npz", **arrays, weight=np.arange(10) / 2)
@@ -133,8 +134,8 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 def test_an_archive_takes_no_more_memory_to_read_than_its_batches(
     save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(npy, "BATCH_ROWS", 1 << 16)
-    monkeypatch.setattr(npy, "PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr(array_file, "BATCH_ROWS", 1 << 16)
+    monkeypatch.setattr(array_file, "PIECE_BYTES", 1 << 14)
     pairs = np.random.default_rng(0).integers(0, 6_000_000, (1 << 17, 2))
     save(tmp_path / "web.npz", edges=pairs)
     edges = open_edges(tmp_path / "web.npz")
@@ -151,7 +152,7 @@ def test_an_archive_takes_no_more_memory_to_read_than_its_batches(
 def test_the_page_cache_keeps_no_member_of_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Members lie one behind the other, and positions in them are not those in the file."""
     dropped: list[tuple[int, int]] = []
-    monkeypatch.setattr(npy, "BATCH_ROWS", 4)
+    monkeypatch.setattr(array_file, "BATCH_ROWS", 4)
     monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: dropped.append((begin, length)))
     np.savez_compressed(tmp_path / "web.npz", source=PAIRS[:, 0], destination=PAIRS[:, 1])
     for count, _ in enumerate(open_edges(tmp_path / "web.npz")):

@@ -11,9 +11,9 @@ import pytest
 from all_edges import edges_of
 from pyarrow import feather, ipc, parquet
 
+import dorylus.ingest.readers.arrow as arrow
 from dorylus.errors import DataError
-from dorylus.ingest.readers import arrow as arrow_columns
-from dorylus.ingest.readers import open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 
 def write_file(table: pa.Table, path: Path) -> None:
@@ -44,7 +44,7 @@ def written(columns: dict[str, Any], form: str, folder: Path) -> Path:
 @formats
 @pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.int64(), pa.uint64()])
 def test_columns_of_numbers_are_ends(form: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_columns, "MAX_EDGES", 5)
+    monkeypatch.setattr(arrow, "MAX_EDGES", 5)
     columns = {"a": pa.array(range(30), kind), "b": pa.array(range(1, 31), kind)}
     assert edges_of(open_edges(written(columns, form, tmp_path))) == [(i, i + 1) for i in range(30)]
 
@@ -52,7 +52,7 @@ def test_columns_of_numbers_are_ends(form: str, kind: Any, tmp_path: Path, monke
 @formats
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())])
 def test_columns_of_strings_are_names(form: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_columns, "MAX_EDGES", 5)
+    monkeypatch.setattr(arrow, "MAX_EDGES", 5)
     names = [f"é{i % 9}" for i in range(31)]
     column = pa.array(names).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(names).dictionary_encode()
     columns = {"a": column[:-1], "b": column[1:]}
@@ -83,7 +83,7 @@ def test_the_first_column_may_list_vertices(tmp_path: Path) -> None:
 
 @formats
 def test_names_come_in_batches_of_few_bytes(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_columns, "NAME_BYTES", 100)
+    monkeypatch.setattr(arrow, "NAME_BYTES", 100)
     names = [letter * length for letter, length in zip("abcdefgh", [1, 300, 40, 40, 1, 1, 1, 90], strict=True)]
     for column in (pa.array(names), pa.array(names).dictionary_encode()):
         edges = open_edges(written({"a": column, "b": column}, form, tmp_path))
@@ -156,7 +156,7 @@ def test_a_flipped_bit_in_a_page_with_a_checksum_is_refused(tmp_path: Path) -> N
     path = written_plain(tmp_path / "edges.parquet", checksums=True, **columns)
     assert open_edges(path).unchecked == []
     flipped_in(path, np.arange(500, 510).tobytes())
-    with pytest.raises(DataError, match=r"edges\.parquet.*CRC checksum.* Copy it whole, or write it again"):
+    with pytest.raises(DataError, match=r"edges\.parquet.*CRC checksum.* Copy or write it again"):
         edges_of(open_edges(path))
 
 

@@ -9,7 +9,7 @@ from all_edges import edges_of
 from pyarrow import feather, parquet
 
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges, open_vertices
+from dorylus.ingest.readers.files import open_edges, open_vertices
 
 
 def written(names: list[str], rows: list[tuple[Any, ...]], suffix: str, folder: Path) -> Path:
@@ -51,7 +51,7 @@ def test_an_index_of_pandas_is_no_weight(suffix: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", ["0,0", (1, 1, 0), ("a", "a"), (0, "a")])
 def test_one_column_is_not_both_ends(suffix: str, columns: Any, tmp_path: Path) -> None:
     path = written(["a", "b"], [(0, 1)], suffix, tmp_path)
-    with pytest.raises(DataError, match="for both ends, so that every edge would lead to where it begins"):
+    with pytest.raises(DataError, match="for both ends, so that every edge would be a self loop"):
         open_edges(path, columns=columns)
 
 
@@ -99,5 +99,5 @@ def test_a_first_column_that_is_no_end_is_told_with_the_option_that_chooses(suff
 
 def test_the_first_version_of_feather_is_named(tmp_path: Path) -> None:
     (tmp_path / "old.feather").write_bytes(b"FEA1" + bytes(60))
-    with pytest.raises(DataError, match="of Feather's first version"):
+    with pytest.raises(DataError, match="a Feather version 1 file"):
         open_edges(tmp_path / "old.feather")

@@ -13,7 +13,7 @@ from all_edges import edges_of
 from pyarrow import parquet
 
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 
 ENDS = np.random.default_rng(0).integers(0, 1000, (2, 2000))
 TEXT = "".join(f"{source} {destination}\n" for source, destination in ENDS.T).encode()

@@ -14,9 +14,10 @@ import pytest
 from all_edges import edges_of
 from pyarrow import parquet
 
+import dorylus.ingest.readers.input_file as input_file
 from dorylus.errors import DataError
-from dorylus.ingest.readers import edge_file, open_edges, open_vertices
-from dorylus.ingest.readers.edge_file import PageCache
+from dorylus.ingest.readers.files import open_edges, open_vertices
+from dorylus.ingest.readers.input_file import PageCache
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a mark beyond ASCII": ("b.txt", {"comments": "§"}, "comments='§'"),
     "a digit for a delimiter": ("b.txt", {"delimiter": "1"}, "delimiter='1'"),
     "a type of fractions": ("a.bin", {"dtype": "f4"}, "dtype='f4', but raw binary edges are pairs of whole numbers"),
-    "a type that is none": ("a.bin", {"dtype": "int33"}, "dtype='int33' is no type"),
+    "a type that is none": ("a.bin", {"dtype": "int33"}, "dtype='int33' is not a type"),
     "an empty file": ("empty.txt", {}, "empty.txt is empty"),
 }
 
@@ -93,7 +94,7 @@ def test_a_pipe_is_refused(tmp_path: Path) -> None:
 
 def test_a_delimiter_that_cuts_nothing_is_named(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("0 1\n")
-    with pytest.raises(DataError, match=r"Fields are cut by the character of delimiter=';'"):
+    with pytest.raises(DataError, match=r"Fields are separated by the character of delimiter=';'"):
         open_edges(tmp_path / "edges.txt", delimiter=";")
 
 
@@ -131,7 +132,7 @@ def test_a_list_of_vertices_has_an_id_a_line(tmp_path: Path) -> None:
 def test_what_was_read_is_dropped_from_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: asked.append((begin, length)))
-    monkeypatch.setattr(edge_file, "DROP_BYTES", 100)
+    monkeypatch.setattr(input_file, "DROP_BYTES", 100)
     (tmp_path / "a.txt").write_text("x")
     with PageCache(tmp_path / "a.txt") as cache:
         for position in (50, 100, 150, 210):
@@ -196,7 +197,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
 def test_what_a_folder_holds_beside_files_is_refused_and_not_passed_over(tmp_path: Path) -> None:
     write_edge(tmp_path / "a.txt", 0)
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
-    with pytest.raises(DataError, match=r"b\.txt is a link to something that is not there\. Mend it, or remove it"):
+    with pytest.raises(DataError, match=r"b\.txt is a broken link\. Correct it, or remove it"):
         open_edges(tmp_path)
     (tmp_path / "b.txt").unlink()
     os.mkfifo(tmp_path / "b.txt")
@@ -214,7 +215,7 @@ def test_a_file_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.txt is named twice: .* Name it once"):
         open_edges([tmp_path, file])
     (tmp_path / "latest.txt").symlink_to(file)
-    with pytest.raises(DataError, match=r"a\.txt and .*latest\.txt are one file: .* Leave one of both out"):
+    with pytest.raises(DataError, match=r"a\.txt and .*latest\.txt are one file: .* Leave one of the two out"):
         open_edges(tmp_path)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import dorylus
 from dorylus.errors import DataError, GraphError
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 from dorylus.ingest.readers.text import BLOCK_BYTES
 
 EDGES = np.array([[0, 1], [1, 2], [2, 9], [2, 0]])
@@ -67,6 +67,6 @@ def test_every_edge_of_a_long_text_has_its_own_line(tmp_path: Path) -> None:
     for batch in open_edges(tmp_path / "edges.txt"):
         assert isinstance(batch.source, np.ndarray)
         for position in {0, len(batch.source) - 1, *rng.integers(0, len(batch.source), 5).tolist()}:
-            assert batch.place(position) == f"{tmp_path / 'edges.txt'}, line {batch.source[position]:,}"
+            assert batch.locate(position) == f"{tmp_path / 'edges.txt'}, line {batch.source[position]:,}"
         seen += len(batch.source)
     assert seen == count

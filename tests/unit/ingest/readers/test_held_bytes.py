@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import feather, ipc, parquet
 
+import dorylus.ingest.readers.files as files
 from dorylus.errors import ConfigError
-from dorylus.ingest import readers
 from dorylus.ingest.budget import resident_bytes
-from dorylus.ingest.opening import ingest_edges
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.entry_point import ingest_edges
+from dorylus.ingest.readers.files import open_edges
 
 ROWS = 50_000
 NUMBERS = pa.table({name: np.random.default_rng(0).integers(0, 1 << 40, ROWS) for name in "abw"})
@@ -24,7 +24,7 @@ DICTIONARY_BYTES = 2000 * 200
 
 @pytest.fixture(autouse=True)
 def every_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BUFFERS_BYTES", 0)
+    monkeypatch.setattr(files, "BUFFERS_BYTES", 0)
 
 
 def held(path: Path, **options: Any) -> int:

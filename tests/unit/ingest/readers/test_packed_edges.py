@@ -11,7 +11,7 @@ import pytest
 from all_edges import edges_of
 
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges
+from dorylus.ingest.readers.files import open_edges
 
 EDGES = [(i * 7919 % 1000, i) for i in range(20_000)]
 TEXT = "".join(f"{a}\t{b}\n" for a, b in EDGES).encode()
@@ -52,7 +52,7 @@ def test_a_packed_file_may_be_made_of_several(suffix: str, tmp_path: Path) -> No
 def test_a_packed_file_cut_short_is_refused(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"web.txt{suffix}"
     path.write_bytes(PACK[suffix](TEXT)[:-20])
-    with pytest.raises(DataError, match=r"web.txt\S+: .*cut short: copy it whole"):
+    with pytest.raises(DataError, match=r"web.txt\S+: .*truncated: copy it again"):
         edges_of(open_edges(path))
 
 
@@ -60,7 +60,9 @@ def test_a_packed_file_cut_short_is_refused(suffix: str, tmp_path: Path) -> None
 def test_a_file_that_is_not_packed_at_all_is_refused(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"web.txt{suffix}"
     path.write_bytes(TEXT)
-    with pytest.raises(DataError, match=rf"does not begin as {suffix} does: if it is plain text, rename it to web.txt"):
+    with pytest.raises(
+        DataError, match=rf"does not begin like a {suffix} file: if it is plain text, rename it to web.txt"
+    ):
         open_edges(path)
 
 
@@ -72,7 +74,7 @@ def test_a_bad_line_of_a_packed_file_is_named(tmp_path: Path) -> None:
 
 def test_only_text_is_read_packed(tmp_path: Path) -> None:
     (tmp_path / "web.npy.gz").write_bytes(b"x")
-    with pytest.raises(DataError, match="only text is read from packed files"):
+    with pytest.raises(DataError, match="only text may be compressed"):
         open_edges(tmp_path / "web.npy.gz")
 
 

@@ -9,8 +9,9 @@ import pytest
 from all_edges import edges_of
 from hypothesis import HealthCheck, given, settings
 
+import dorylus.ingest.readers.text as text
 from dorylus.errors import DataError
-from dorylus.ingest.readers import open_edges, text
+from dorylus.ingest.readers.files import open_edges
 
 shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
@@ -135,7 +136,7 @@ BAD = {
     "lines that end in CR": ("0 1\r1 2\r", r"line 1 holds a carriage return: lines seem to end in CR"),
     "fields that end in CR": ("# a\n0,1\r1,2\r", r"line 2 holds a carriage return"),
     "zeros": ("0,\0\r1\n", r"line 1 holds a zero byte, so it is not text"),
-    "an endless field": (f"0,{'1' * 140_000}\n", r"line 1 cannot be cut into fields \(field larger"),
+    "an endless field": (f"0,{'1' * 140_000}\n", r"line 1 cannot be split into fields \(field larger"),
     "nothing but comments": ("# nothing\n\n", "holds no edge"),
     "a header alone": ("source target\n# no more\n", "holds a header and no edge"),
 }
@@ -183,7 +184,7 @@ def test_blocks_are_cut_between_lines(block_bytes: int, tmp_path: Path, monkeypa
 def test_a_bad_line_late_in_a_big_file_has_its_right_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "BLOCK_BYTES", 1 << 16)
     content = b"# heading\nfrom\tto\n" + numbered(100_000, bad_line=81_275)
-    with pytest.raises(DataError, match=r"web.txt, line 81,277: '12\\tx7' is not an edge\. Each line gives"):
+    with pytest.raises(DataError, match=r"web.txt, line 81,277: '12\\tx7' is not an edge\. Each line has"):
         read(content, tmp_path)
 
 

@@ -1,0 +1,221 @@
+"""``ingest_edges``, the entry point of an ingest: files, arrays or a source of batches become a store."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
+from dorylus.graph import STORE, Address, AnyArray, as_float32, as_integers, is_remote, read_manifest, stored_rows
+from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, locate_by_number
+from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
+from dorylus.ingest.numbering import DenseIds, IdTableFullError, make_numbering
+from dorylus.ingest.pipeline import Ingested, ingest
+from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
+from dorylus.ingest.settings import IngestSettings
+from dorylus.process_memory import resident_bytes
+from dorylus.progress import Tell, silent
+
+BATCH = 1 << 20
+
+
+class ArrayEdges:
+    """A source of the edges source[e] -> destination[e] in arrays, which may be memory-mapped; weights are optional."""
+
+    def __init__(self, source: Any, destination: Any, weight: Any = None, *, batch: int = BATCH) -> None:
+        self._source = as_integers(source, "source")
+        self._destination = as_integers(destination, "destination")
+        self._weight = None if weight is None else np.asarray(weight)
+        self._batch = batch
+        sizes = [len(each) for each in (self._source, self._destination, self._weight) if each is not None]
+        if len(set(sizes)) > 1:
+            counts = " and ".join(map(str, sizes))
+            raise GraphError(f"there are {counts} sources, destinations and weights. Give one of each per edge.")
+        self.num_edges = len(self._source)
+        self.total_bytes: int | None = 16 * self.num_edges
+
+    @classmethod
+    def of_pairs(cls, pairs: Any) -> "ArrayEdges":
+        """The edges of an array [E, 2] or [2, E]; in a 2 by 2 array the rows are the edges."""
+        array = np.asarray(pairs)
+        if array.ndim != 2 or 2 not in array.shape:
+            raise GraphError(f"edges have shape {list(array.shape)}. Edges are of shape [edges, 2] or [2, edges].")
+        source, destination = array.T if array.shape[1] == 2 else array
+        return cls(source, destination)
+
+    def __iter__(self) -> Iterator[EdgeBatch]:
+        """The batches in order."""
+        for begin in range(0, self.num_edges, self._batch):
+            end = min(begin + self._batch, self.num_edges)
+            source = np.asarray(self._source[begin:end], dtype=np.int64)
+            destination = np.asarray(self._destination[begin:end], dtype=np.int64)
+            weight = None if self._weight is None else as_float32(self._weight[begin:end], "edge_weight")
+            yield EdgeBatch(source, destination, weight, 16 * end, locate_by_number(begin))
+
+
+READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
+"""Options of ``open_edges``: how files are read."""
+
+
+def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell = silent, **options: Any) -> Ingested:
+    """Write edges as a store: files, arrays, or a source of batches.
+
+    Arrays are a tuple (source, destination[, weight]), or one array of shape [E, 2] or [2, E].
+
+    ``options`` are those of :class:`IngestSettings` and, for files, of ``open_edges``. ``vertices`` are files, or an
+    array of numbers, that list all ids in the order of the store.
+    """
+    known = {each.name for each in fields(IngestSettings)} | READING
+    for name in sorted(options.keys() - known):
+        raise ConfigError(unknown_name("setting", name, known | {"vertices"}))
+    settings = IngestSettings(**{name: value for name, value in options.items() if name not in READING})
+    reading = {name: value for name, value in options.items() if name in READING}
+    if vertices is not None and reading.get("ids", "auto") == "auto":
+        reading["ids"] = "map"  # a list numbers arbitrary ids; names are recognised either way
+    source, ids = _source_of(edges, reading), str(reading.get("ids", "auto"))
+    if vertices is None:
+        _check_rows_have_ids(source, ids, settings)
+    with _numbering(source, ids, vertices, settings, store) as numbering:
+        ids_bytes = 0 if isinstance(numbering, DenseIds) else _ids_bytes(settings)
+        made = ingest(source, numbering, store, settings, tell, ids_bytes=ids_bytes)
+    if isinstance(source, FileEdges):
+        made = replace(
+            made, num_files=source.num_files, left_out=tuple(source.left_out), unchecked=tuple(source.unchecked)
+        )
+    in_input_order = vertices is None and settings.reorder == "none"
+    if in_input_order and getattr(source, "perhaps_headed", False):
+        return replace(made, perhaps_heading=lone_first_edge(store))
+    return made
+
+
+def _source_of(edges: Any, reading: Mapping[str, Any]) -> EdgeSource:
+    source = _in_memory(edges)
+    if source is None:
+        return open_edges(_paths(edges), **reading)
+    for name in sorted(reading.keys() - {"ids"}):
+        raise ConfigError(f"{name} says how to read files, but the edges are in memory: leave it out.")
+    return source
+
+
+def _in_memory(edges: Any) -> EdgeSource | None:
+    """The source of edges that are arrays or a source already; None for files."""
+    if hasattr(edges, "total_bytes"):
+        source: EdgeSource = edges
+        return source
+    if hasattr(edges, "shape"):
+        return ArrayEdges.of_pairs(edges)
+    if isinstance(edges, tuple) and len(edges) in (2, 3) and not isinstance(edges[0], str | PathLike):
+        return ArrayEdges(*edges)
+    return None
+
+
+def _paths(edges: Any) -> list[str | PathLike[str]]:
+    paths = list(edges) if isinstance(edges, Iterable) and not isinstance(edges, str | PathLike) else [edges]
+    for path in paths:
+        if not isinstance(path, str | PathLike):
+            within = "" if path is edges else f" of {type(path).__name__}"
+            raise ConfigError(
+                f"edges are given as {type(edges).__name__}{within}: give files, a tuple of arrays (source, "
+                "destination[, weight]), or one array of shape [edges, 2] or [2, edges]."
+            )
+    return paths
+
+
+def _check_rows_have_ids(source: EdgeSource, ids: str, settings: IngestSettings) -> None:
+    """Refuse rows of vertices that are numbered in order of appearance: no row could be assigned to a vertex."""
+    names = bool(getattr(source, "strings", False))
+    if settings.rows and (names or ids == "map"):
+        kind = "ids are names" if names else f"{given('ids', 'map')} treats ids as names"
+        raise ConfigError(
+            f"rows of vertices are given ({', '.join(settings.rows)}), but {kind}, which are numbered as they appear "
+            f"in the edges. Say which vertex each row belongs to by {given('vertices', ...)}: a file with all ids, in "
+            "the order of the rows."
+        )
+
+
+@contextmanager
+def _numbering(
+    source: EdgeSource, ids: str, vertices: Any, settings: IngestSettings, store: Address
+) -> Iterator[Numbering]:
+    """The numbering of ids; names are in a scratch file beside the store until it is written."""
+    strings = bool(getattr(source, "strings", False))
+    listed = None if vertices is None else _listed(vertices, strings=strings)
+    _check_list_fits(listed, settings)
+    memory_bytes, fixed = _ids_bytes(settings), listed is not None
+    scratch = None if is_remote(store) else _existing(Path(store).absolute().parent)
+    resident = resident_bytes()
+    try:
+        numbering = make_numbering(
+            ids, strings=strings, vertices=listed, fixed=fixed, memory_bytes=memory_bytes, scratch=scratch
+        )
+    except IdTableFullError as error:
+        raise too_many_ids(error, settings, resident, getattr(source, "held", NO_READER_MEMORY)) from error
+    except OSError as error:
+        raise DataError(
+            f"could not write the names of vertices beside the store {store}: {error}. Check the free space and "
+            "permissions."
+        ) from error
+    try:
+        yield numbering
+    finally:
+        getattr(numbering, "close", lambda: None)()
+
+
+def _ids_bytes(settings: IngestSettings) -> int:
+    return settings.memory_bytes // IDS_SHARE
+
+
+def _check_list_fits(listed: EdgeSource | None, settings: IngestSettings) -> None:
+    """Refuse a list of vertices that needs too much memory to read."""
+    held = getattr(listed, "held", NO_READER_MEMORY)
+    if held.num_bytes:
+        shares_of(settings.memory_bytes, ids_bytes=_ids_bytes(settings), held=held)
+
+
+def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
+    """The source of the listed vertices; refused if their ids are of another kind than those of the edges."""
+    if hasattr(vertices, "shape") and not strings:
+        return ArrayEdges(vertices, vertices)
+    listed = open_vertices(vertices, ids="strings" if strings else "map")
+    if listed.strings and not strings:
+        raise DataError(
+            f"{vertices} lists names, but the ends of edges are numbers. List the ids that the edges have, or read "
+            f"those as names too by {given('ids', 'strings')}."
+        )
+    if strings and not listed.strings:
+        raise DataError(
+            f"{vertices} lists numbers, but the ends of edges are names. List those, one name per line of text or per "
+            "row of Parquet."
+        )
+    return listed
+
+
+def _existing(folder: Path) -> Path:
+    return folder if folder.is_dir() else _existing(folder.parent)
+
+
+def lone_first_edge(store: Address) -> tuple[str, str] | None:
+    """The names of vertices 0 and 1 if one edge joins them and they have no other; else None.
+
+    Names are numbered in order of appearance, so these are the names of the input's first line: perhaps a header that
+    was read as an edge.
+    """
+    manifest = read_manifest(store, STORE)
+
+    def first(name: str, count: int) -> AnyArray:
+        return stored_rows(store, STORE, manifest, name)[np.arange(count)]
+
+    if manifest["num_vertices"] <= 2:  # no other edge exists
+        return None
+    ends = {"out.indptr": [0, 1, 1], "indptr": [0, 0, 1]} if manifest["directed"] else {"indptr": [0, 1, 2]}
+    if any(first(name, 3).tolist() != expected for name, expected in ends.items()):
+        return None
+    if first("indices", 1).item() != (0 if manifest["directed"] else 1):
+        return None
+    begin, middle, end = first("ids.offsets", 3).tolist()
+    content = first("ids.bytes", end).tobytes()
+    return content[begin:middle].decode(), content[middle:end].decode()

@@ -1,1 +1,0 @@
-"""Services that run functions: processes of this machine, HTTP, AWS Lambda and its stand-in."""

@@ -1,0 +1,108 @@
+"""A pool is one spec: what dorylus decides by pool derives from it, also for a pool defined outside the package."""
+
+import subprocess
+import sys
+
+import pytest
+
+import dorylus
+from dorylus.config import RunConfig, recut
+from dorylus.errors import ConfigError
+from dorylus.extras import EXTRAS
+from dorylus.pools import POOLS, PoolHandle, PoolSpec, ThreadsPool, register, unregister
+
+
+class CountingPool(ThreadsPool):
+    """A pool of this file's own: tasks run where they are submitted, and are counted."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def submit(self, call, done, failed):
+        self.calls += 1
+        super().submit(call, done, failed)
+
+
+@pytest.fixture
+def counting():
+    """A pool registered under the name "counting", for one test; the pools that it made."""
+    made = []
+
+    def make(request, listeners):
+        made.append(CountingPool())
+        return PoolHandle(made[-1])
+
+    register(PoolSpec(name="counting", help="counts its calls", maker=make, runs_torch=True, has_functions=False))
+    yield made
+    unregister("counting")
+
+
+def test_a_pool_defined_outside_trains_to_the_same_bits_as_threads(counting):
+    graph = dorylus.communities(300, num_classes=3, num_features=8, seed=0)
+
+    def losses(pool):
+        return dorylus.train(graph, dorylus.gcn(), pool=pool, epochs=4, servers=2, eval_every=0).losses
+
+    assert losses("counting") == losses("threads")
+    (pool,) = counting
+    assert pool.calls > 0
+
+
+def test_a_pool_defined_outside_is_a_value_of_the_setting_while_it_is_registered(counting):
+    config = RunConfig.of(pool="counting")
+    with pytest.raises(ConfigError, match="functions=3 with pool='counting', which has no functions"):
+        RunConfig.of(pool="counting", functions=3)
+    assert recut(RunConfig.of(pool="processes", functions=3), {"pool": "counting"}).functions is None
+    assert config.pool in POOLS
+
+
+def test_a_pool_that_is_not_registered_is_refused():
+    with pytest.raises(ConfigError, match="unknown pool 'counting': the known ones are http"):
+        RunConfig.of(pool="counting")
+    with pytest.raises(ConfigError, match="unknown pool 'counting'"):
+        unregister("counting")
+
+
+def test_a_name_is_registered_once():
+    with pytest.raises(ConfigError, match="pool 'threads' is registered already"):
+        register(POOLS["threads"])
+
+
+def test_a_check_is_called_before_anything_is_written(tmp_path):
+    def refuse(request):
+        raise ConfigError("no such service")
+
+    register(PoolSpec(name="refused", help="never made", maker="no.such.module:make", check=refuse))
+    try:
+        graph = dorylus.communities(200, num_classes=2, num_features=4, seed=0)
+        with pytest.raises(ConfigError, match="no such service"):
+            dorylus.train(graph, dorylus.gcn(), pool="refused", run_dir=tmp_path / "run")
+    finally:
+        unregister("refused")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_a_spec_names_an_extra_and_functions_that_are_there(name):
+    spec = POOLS[name]
+    assert spec.name == name
+    assert spec.extra is None or spec.extra in EXTRAS
+    for function in filter(None, (spec.maker, spec.check)):
+        module, _, attribute = function.partition(":")
+        assert callable(getattr(__import__(module, fromlist=[attribute]), attribute))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import dorylus.pools.registry",
+        "from dorylus.config import RunConfig; RunConfig.of(pool='lambda')",
+        "from typer.testing import CliRunner; from dorylus.cli.app import app; "
+        "assert 'lambda-local' in CliRunner().invoke(app, ['train', '--help']).output",
+    ],
+    ids=["registry", "settings", "help"],
+)
+def test_the_names_of_pools_load_neither_torch_nor_what_is_optional(program):
+    asks = f"{program}\nimport sys; print(sorted({{'torch', 'onnxruntime', 'boto3', 'ray', 'zmq'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
