@@ -240,7 +240,7 @@ RECUT = tuple(each.name for each in fields(RunConfig) if each.metadata["recut"])
 
 
 def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """The settings of a run that goes on cut in another way."""
+    """The settings of a run that is resumed with some of them changed."""
     for name in settings:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(

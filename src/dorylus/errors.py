@@ -16,7 +16,7 @@ prints it without a traceback: exit code 2 for what the user can mend by asking 
 A message names a setting by :func:`given`. The face that shows the message chooses the spelling: ``memory='8GiB'`` in
 Python, ``--memory 8GiB`` on the command line, ``memory = '8GiB'`` in a run.toml.
 
-``Terminated`` is none of them: like KeyboardInterrupt it is what a signal asked for. It is a SystemExit, so that a
+``Terminated`` is none of them: like KeyboardInterrupt it comes from a signal. It is a SystemExit, so that a
 script that lets it pass ends with the exit code that the signal stands for.
 """
 
@@ -107,7 +107,7 @@ class DataError(DorylusError):
 
 
 class WriteError(DataError):
-    """A file that cannot be written because the disk is full or fails: nothing was asked wrongly."""
+    """A file that cannot be written because the disk is full or fails: no setting is wrong."""
 
     exit_code = 1
 

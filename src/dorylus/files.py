@@ -1,10 +1,8 @@
 """Files and folders that are either there whole or not there at all, even after ``kill -9`` or a power cut.
 
 Everything is written beside its place under a hidden name, forced to disk, and renamed. A folder that takes the place
-of another is exchanged with it in one step, and the old one is removed afterwards. Whatever still carries a hidden name
-was left by a crash: the next writer sweeps it away.
-
-Reading files that are small by their purpose: settings, manifests, results.
+of another is exchanged with it in one step, and the old one is removed afterwards. A path that still has a hidden name
+was left by a crash: the next writer removes it. :func:`read_small` reads files that are small by their purpose.
 """
 
 import ctypes
@@ -137,7 +135,7 @@ def sweep_abandoned(folder: Path) -> None:
     Files of live processes are locked (:func:`hold`). Where the file system has no locks, all are left.
     """
     for left in _hidden(folder):
-        with suppress(OSError):  # another process removed it, or gave it its name, or may be asked for nothing
+        with suppress(OSError):  # another process removed it, or renamed it, or may open no file
             descriptor = os.open(left, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -166,7 +164,7 @@ def sync_folder(folder: Path) -> None:
 
 def partial_name(path: Path) -> Path:
     """The hidden name that a path's content has until it is whole."""
-    # No tempfile: its files are readable by the owner alone, whatever the umask says.
+    # No tempfile: its files are readable by the owner alone, whatever the umask.
     return path.parent / f"{PARTIAL}{secrets.token_hex(8)}-{path.name}"
 
 

@@ -17,7 +17,7 @@ from dorylus.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
 
-MANY = 10**9  # epochs, or whatever is counted in them
+MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
 MOST_USD = 1e12
 YEARS_S = 1e8  # no wait is longer, and no clock takes much more

@@ -22,7 +22,7 @@ def resume(
 ) -> None:
     """Go on with a run that was stopped, to the same result as if it had not been.
 
-    The flags cut its work in another way: the result stays the same to rounding.
+    The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """
     recut(RunFolder.open(run_dir).config, settings)
     RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded

@@ -1,11 +1,10 @@
 """What a run costs: a price book with sources and dates, a meter, a bill, a budget.
 
-Pure: no clock, no network, no torch. Whoever measures tells the :class:`Meter`; :func:`make_bill` turns what it
-counted into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` says whether to go on.
+Pure: no clock, no network, no torch. A :class:`Meter` counts what its callers measure; :func:`make_bill` turns its
+counts into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` says whether to go on.
 """
 
-from dorylus.cost.bill import Bill, value
-from dorylus.cost.budget import Budget, BudgetDecision
+from dorylus.cost.bill import Bill, Budget, BudgetDecision, value
 from dorylus.cost.meter import FunctionUse, Meter, Phase, Role, Usage
 from dorylus.cost.money import amount_of, dollars
 from dorylus.cost.price_book import PriceBook, Rounding

@@ -1,11 +1,11 @@
-"""The bill: lines that sum to the total, to the last digit, on two bases.
+"""The bill, whose lines sum to the total to the last digit, and the budget, which decides on another epoch.
 
 *paper* counts what the paper's tables count: graph servers and functions, while training. *full* counts all there is:
 parameter servers, set-up, evaluation, cold starts and traffic too. One bill has both; every line says whether it is
 on the paper's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dorylus.cost.money import amount_of, dollars, quantity, total
 from dorylus.cost.price_book import Row
-from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.errors import ConfigError, DataError, given, unknown_name
 
 
 class Basis(StrEnum):
@@ -80,7 +80,7 @@ class Bill:
 
     @property
     def paper_usd(self) -> float:
-        """What it cost by the paper's way of counting."""
+        """What it cost as the paper counts."""
         return float(self.total(Basis.PAPER))
 
     def value(self, seconds: float, basis: str = Basis.PAPER) -> float:
@@ -89,8 +89,8 @@ class Bill:
 
     def rows(self, basis: str = Basis.FULL) -> list[tuple[str, str, str, str]]:
         """The bill as people read it: (what, quantity, unit price, dollars) of each line, then the total."""
-        told = [line.row() for line in self.lines(basis)]
-        return [*told, ("total", "", "", dollars(self.total(basis)))]
+        lines = [line.row() for line in self.lines(basis)]
+        return [*lines, ("total", "", "", dollars(self.total(basis)))]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for a result or the run log; the lines' amounts as decimals in text, which lose no digit."""
@@ -111,3 +111,53 @@ def value(seconds: float, usd: float) -> float:
     if seconds <= 0 or usd <= 0:
         raise ConfigError(f"seconds={seconds}, usd={usd}: value is 1 / (time x cost), so both must be positive.")
     return 1 / (seconds * usd)
+
+
+LOOK_BACK = 3  # epochs: one slow epoch is remembered for a while, one slow start is forgotten
+
+
+@dataclass(frozen=True)
+class BudgetDecision:
+    """Whether to go on, what the next epoch is expected to cost, and why, in words."""
+
+    go_on: bool
+    expected_usd: Decimal
+    reason: str
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a run may cost.
+
+    Another epoch is trained while what was spent, what the dearest of the last three epochs cost, and what it takes
+    to close the run stay within ``limit_usd``. So an epoch begins only while money is left, and the limit is passed, if
+    at all, by less than the cost of the one epoch that was dearer than those before it.
+    """
+
+    limit_usd: Decimal
+
+    def __post_init__(self) -> None:
+        if not self.limit_usd.is_finite() or self.limit_usd <= 0:
+            raise ConfigError(f"{given('budget_usd', str(self.limit_usd))}: a budget is a positive number of dollars.")
+
+    @classmethod
+    def of(cls, budget_usd: Decimal | float | str) -> "Budget":
+        """The budget of a number as people write it: 5, 0.3, "12.50"."""
+        try:
+            return cls(Decimal(str(budget_usd)))
+        except ArithmeticError as error:
+            raise ConfigError(
+                f"{given('budget_usd', budget_usd)}: a budget is a positive number of dollars."
+            ) from error
+
+    def decide(self, spent: Decimal, epochs: Sequence[Decimal], closing: Decimal = Decimal(0)) -> BudgetDecision:
+        """Whether the next epoch fits: ``spent`` until now, what each epoch so far cost, and what closing will.
+
+        Nothing is known of the first epoch's cost: it begins if anything is left.
+        """
+        expected = max(epochs[-LOOK_BACK:], default=Decimal(0))
+        left = self.limit_usd - spent - closing
+        go_on = expected <= left if epochs else left > 0
+        words = f"{dollars(spent)} of {dollars(self.limit_usd)} spent, the next epoch costs about {dollars(expected)}"
+        words += f" and closing the run {dollars(closing)}" if closing else ""
+        return BudgetDecision(go_on, expected, words)

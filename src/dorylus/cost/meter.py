@@ -1,6 +1,6 @@
-"""The meter: adds up what a run uses. It holds no clock and no price; whoever measures tells it.
+"""The meter: adds up what a run uses. It holds no clock and no price: its callers measure.
 
-What a run used, counted in whole numbers, so that no order of adding changes the sum.
+Everything is counted in whole numbers, so that no order of adding changes the sum.
 """
 
 import math
@@ -90,7 +90,7 @@ class Usage:
         return sum((self.functions.get(phase, FunctionUse()) for phase in phases), FunctionUse())
 
     def moved_gb(self, path: str) -> Decimal:
-        """GB (2^30 bytes, as traffic is billed) that went this way."""
+        """GB (2^30 bytes, as traffic is billed) that went by this path."""
         return ratio(self.moved_bytes.get(path, 0), BYTES_PER_GIB)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class Meter:
         self._moved_bytes = Counter(start.moved_bytes)
 
     def add_servers(self, role: Role, seconds: float, *, count: int = 1, phase: Phase | None = None) -> None:
-        """Take that ``count`` servers were up for so long."""
+        """Adds the time that ``count`` servers were up."""
         amount = _scaled("seconds", seconds, 10**9) * _at_least_0("count", count)
         with self._lock:
             self._server_ns[role, phase or self.phase] += amount
@@ -156,7 +156,7 @@ class Meter:
         cold_ms: float = 0.0,
         phase: Phase | None = None,
     ) -> None:
-        """Take one call of a function, also one that failed or whose answer came too late: it is billed all the same.
+        """Adds one call of a function, also one that failed or whose answer came too late: it is billed all the same.
 
         ``duration_ms`` leaves the cold start out, ``cold_ms`` is the cold start; a service bills their sum, rounded
         once. What that is more than the call alone would have been is the cold start's part.
@@ -167,7 +167,7 @@ class Meter:
             self._functions[phase] = self._functions.get(phase, FunctionUse()) + use
 
     def add_bytes(self, path: str, num_bytes: int) -> None:
-        """Take that bytes went this way: a name of the price book's transfer section."""
+        """Adds bytes that went by a path: a name of the price book's transfer section."""
         with self._lock:
             self._moved_bytes[path] += _at_least_0("num_bytes", num_bytes)
 

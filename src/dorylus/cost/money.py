@@ -1,9 +1,7 @@
 """Exact sums of money: quantities and amounts have a last digit, the twelfth after the point.
 
 So every line is its quantity x its price, rounded once, and lines add up in any order. The arithmetic does not depend
-on the decimal context a user's program has set.
-
-Amounts as people read them.
+on the decimal context a user's program has set. Amounts are also formatted here.
 """
 
 from collections.abc import Iterable

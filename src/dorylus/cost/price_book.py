@@ -1,8 +1,7 @@
 """The price book: what servers, functions and traffic cost, with where and when each price was seen.
 
-Rows of the price book: an instance type, a function service, a way data travels. Prices are exact decimals.
-
-Reads a price book file, strictly: a price without source or date, or with a key nobody reads, is refused.
+Its rows are instance types, function services and transfer paths. Prices are exact decimals. A file is read strictly: a
+price without source or date, or with an unknown key, is refused.
 """
 
 import re
@@ -78,7 +77,7 @@ class Rounding:
 class FunctionService(Row):
     """A service that runs functions, paid by memory x time (GB = 1024 MB), vCPU x time and requests.
 
-    ``free_gb_s`` and ``free_requests`` are what a month gives away, used only where asked for. Limits are None where
+    ``free_gb_s`` and ``free_requests`` are what a month gives away, used only with ``free_tier``. Limits are None where
     the service has none or they were not looked up.
     """
 
@@ -106,7 +105,7 @@ class FunctionService(Row):
 
 @dataclass(frozen=True, kw_only=True)
 class TransferPath(Row):
-    """A way data travels. Each of ``billed_ends`` pays ``usd_per_gb``: both ends of cross-zone traffic do."""
+    """A path that data takes. Each of ``billed_ends`` pays ``usd_per_gb``: both ends of cross-zone traffic do."""
 
     what: str
     usd_per_gb: Decimal
@@ -143,10 +142,10 @@ def read_prices(text: str, where: str) -> Prices:
         content = tomllib.loads(text, parse_float=Decimal)
     except tomllib.TOMLDecodeError as error:
         raise DataError(f"{where} is not TOML: {error}.") from error
-    found = content.pop("format", None)
-    if found != FORMAT:
+    version = content.pop("format", None)
+    if version != FORMAT:
         raise DataError(
-            f"{where} says format = {found}, but only {FORMAT} is known: write `format = {FORMAT}` at its top."
+            f"{where} says format = {version}, but only {FORMAT} is known: write `format = {FORMAT}` at its top."
         )
     return _prices(content, where)
 
@@ -314,7 +313,7 @@ class PriceBook:
         return _find("function service", name, self.functions, {era: book.functions for era, book in self.past.items()})
 
     def transfer(self, name: str) -> TransferPath:
-        """The way of this name that data travels."""
+        """The transfer path of this name."""
         return _find("transfer path", name, self.transfers, {era: book.transfers for era, book in self.past.items()})
 
     def historic(self, name: str) -> "PriceBook":
@@ -327,14 +326,14 @@ class PriceBook:
         """The cheapest type without GPU that covers a machine: at least its cores and memory, same processor.
 
         Of equally cheap ones, that with more network, then the first by name. Where none covers it, that with the most
-        vCPUs, then the most memory: :meth:`Instance.covers` tells.
+        vCPUs, then the most memory: :meth:`Instance.covers` decides.
         """
-        wanted = OTHER_NAMES.get(arch.lower(), arch.lower())
-        if wanted not in ARCHITECTURES:
+        processor = OTHER_NAMES.get(arch.lower(), arch.lower())
+        if processor not in ARCHITECTURES:
             raise ConfigError(unknown_name("architecture", arch, (*ARCHITECTURES, *OTHER_NAMES)))
-        fit = [each for each in self.instances.values() if each.arch == wanted and not each.gpus]
+        fit = [each for each in self.instances.values() if each.arch == processor and not each.gpus]
         if not fit:
-            raise ConfigError(f"the price book has no {wanted} instance type without GPU: add one, or name a type.")
+            raise ConfigError(f"the price book has no {processor} instance type without GPU: add one, or name a type.")
         covering = [each for each in fit if each.covers(cores, memory_bytes)]
         if covering:
             return min(covering, key=lambda each: (each.usd_per_hour, -(each.network_gbps or 0), each.name))

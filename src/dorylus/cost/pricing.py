@@ -1,9 +1,4 @@
-"""Makes the bill of what a run used.
-
-Which rows of the price book a run is priced by.
-
-A service's month: graduated prices of GB-seconds, and what it gives away.
-"""
+"""Prices what a run used: the rates of a run, the tiers of a function service's month, the bill they make."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,13 +1,6 @@
-"""The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved.
+"""The table a run ends with: held-out scores, seconds an epoch, where the time went, memory, work saved, cost.
 
-What only a run on several servers, or an asynchronous one, has to tell is in :mod:`dorylus.report.closing_table`; what
-it cost in :mod:`dorylus.report.closing_table`.
-
-The rows of the closing table that say what a run cost.
-
-Rows of the closing table that only runs on several servers, or asynchronous ones, have something to say in.
-
-What a run tells of its functions: the data path as it is chosen, and the figures of the closing table.
+Runs on several servers, asynchronous runs and runs with functions have rows of their own.
 """
 
 from collections import Counter
@@ -26,10 +19,10 @@ from dorylus.runs import Record
 
 def bill_rows(summary: Summary) -> list[tuple[str, str]]:
     """The total, and under it every line of the bill; nothing where a run has none."""
-    told = (summary.result or {}).get("bill")
-    if not told:
+    saved = (summary.result or {}).get("bill")
+    if not saved:
         return []
-    bill = Bill.from_dict(told)
+    bill = Bill.from_dict(saved)
     lines = [f"{what}: {quantity} at {price} = {usd}" for what, quantity, price, usd in bill.rows()[:-1]]
     total = f"{dollars(bill.total())} ({dollars(bill.total('paper'))} counted as the paper does)"
     return [("bill", "\n".join([total, *lines]))]
@@ -44,7 +37,7 @@ YOUNGEST, OLDEST = -3, 6  # ages beyond these are put together: a wide bound wou
 
 
 def cluster_rows(summary: Summary) -> list[tuple[str, str]]:
-    """What the servers were, how busy, what they sent, and how old what they read was; dashes where that is nothing."""
+    """The servers, how busy they were, what they sent, and the age of what they read; dashes where there is nothing."""
     where = cluster(summary)
     if not where:
         return []
@@ -64,14 +57,14 @@ def cluster(summary: Summary) -> str:
     asynchronous = _setting(summary, "mode", "pipe") == "async"
     if servers == parameters == 1 and not asynchronous:
         return ""
-    told = [_count(servers, "graph server"), _count(parameters, "parameter server")]
-    told += [f"on {_count(summary.machines, 'machine')}"] if summary.machines else []
-    told += [f"async with staleness {_setting(summary, 'staleness', 0)}"] if asynchronous else []
-    return ", ".join(told)
+    parts = [_count(servers, "graph server"), _count(parameters, "parameter server")]
+    parts += [f"on {_count(summary.machines, 'machine')}"] if summary.machines else []
+    parts += [f"async with staleness {_setting(summary, 'staleness', 0)}"] if asynchronous else []
+    return ", ".join(parts)
 
 
 def _setting(summary: Summary, name: str, default: Any) -> Any:
-    return summary.told(name, summary.config.get(name, default))
+    return summary.figure(name, summary.config.get(name, default))
 
 
 def _count(number: int, what: str) -> str:
@@ -81,14 +74,14 @@ def _count(number: int, what: str) -> str:
 def _busy(summary: Summary) -> str:
     wall_s = sum(summary.epoch_seconds)
     seen = {name: spent_s / wall_s for name, spent_s in summary.busy_seconds.items()} if wall_s else {}
-    shares = {name: share for name, share in summary.told("busy", seen).items() if share}
-    told = " · ".join(f"{name} {units.percent(share, 0)}" for name, share in shares.items())
-    return f"{told} of the time" if told else "–"
+    shares = {name: share for name, share in summary.figure("busy", seen).items() if share}
+    text = " · ".join(f"{name} {units.percent(share, 0)}" for name, share in shares.items())
+    return f"{text} of the time" if text else "–"
 
 
 def _sent(summary: Summary) -> str:
-    counted = summary.told("traffic", summary.traffic)
-    epochs = summary.told("epochs", len(summary.epoch_seconds))
+    counted = summary.figure("traffic", summary.traffic)
+    epochs = summary.figure("epochs", len(summary.epoch_seconds))
     kinds = [kind for kind in TRAFFIC if counted.get(kind)] + [kind for kind in counted if kind not in TRAFFIC]
     sizes = [f"{units.size(counted[kind] / epochs)} {kind.replace('_', ' ')}" for kind in kinds if epochs]
     rounded = sizes and _setting(summary, "ghost_precision", "float32") == "bf16"
@@ -96,7 +89,7 @@ def _sent(summary: Summary) -> str:
 
 
 def _ages(summary: Summary) -> str:
-    ages = _within(ages_of(summary.told("ages", summary.ages)))
+    ages = _within(ages_of(summary.figure("ages", summary.ages)))
     total = sum(ages.values())
     if not total:
         return "–"
@@ -133,11 +126,11 @@ def _faults(summary: Summary) -> str:
 
 
 def _waits(summary: Summary) -> str:
-    waits = summary.told("waits", summary.waits)
+    waits = summary.figure("waits", summary.waits)
     return _count(waits, "time") if waits else "–"
 
 
-SHOWN_S = 0.5  # programs that took longer to make are told of
+REPORTED_AFTER_S = 0.5  # an export that took longer gets a line
 
 PATHS = {
     "direct": "functions fetch tensors from our data ports",
@@ -146,11 +139,11 @@ PATHS = {
 
 
 def pool_line(record: Record) -> str | None:
-    """What a pool notes, in a line, where people would wait or wonder: the data path, and programs that took long."""
+    """A line for what a pool records: the data path, and programs whose export took long; None for the rest."""
     if record.get("what") == "data_path":
         path = str(record.get("path"))
         return f"data path {path}: {PATHS.get(path, path)} ({record.get('why')})"
-    if record.get("what") == "program" and record.get("seconds", 0.0) > SHOWN_S:
+    if record.get("what") == "program" and record.get("seconds", 0.0) > REPORTED_AFTER_S:
         took = units.seconds(record["seconds"])
         return f"exported {record.get('body')}, {record.get('mode')}, in {took}; it is kept for the next run"
     return None
@@ -158,23 +151,23 @@ def pool_line(record: Record) -> str | None:
 
 def pool_rows(summary: Summary) -> list[tuple[str, str]]:
     """Rows on functions; nothing for a run without them."""
-    told = (summary.result or {}).get("pool")
-    if not told:
+    pool = (summary.result or {}).get("pool")
+    if not pool:
         return []
-    sizes = f"{units.size(told['bytes_in'])} in, {units.size(told['bytes_out'])} out"
-    billed = units.seconds(told["billed_ms"] / 1000)
-    again = f"{told['relaunches']:,} relaunched, {told['duplicates'] + told['duplicate_parts']:,} duplicates dropped"
-    faults = f"{told['timeouts']:,} timed out, {told['losses']:,} lost, {told['throttled']:,} throttled"
-    where = f"{summary.config.get('pool')}, {told['data_path']}, {told['functions']:,} at once at the end"
-    count = f"{told['invocations']:,} ({told['cold_starts']:,} cold), {sizes}"
-    pool = POOLS.get(str(summary.config.get("pool")))
+    sizes = f"{units.size(pool['bytes_in'])} in, {units.size(pool['bytes_out'])} out"
+    billed = units.seconds(pool["billed_ms"] / 1000)
+    again = f"{pool['relaunches']:,} relaunched, {pool['duplicates'] + pool['duplicate_parts']:,} duplicates dropped"
+    faults = f"{pool['timeouts']:,} timed out, {pool['losses']:,} lost, {pool['throttled']:,} throttled"
+    where = f"{summary.config.get('pool')}, {pool['data_path']}, {pool['functions']:,} at once at the end"
+    count = f"{pool['invocations']:,} ({pool['cold_starts']:,} cold), {sizes}"
+    spec = POOLS.get(str(summary.config.get("pool")))
     # Where functions run torch, no invocation is billed by itself.
-    if pool is not None and pool.has_functions and pool.runs_torch:
-        return [("dense tasks", f"{where}; {count}"), ("tried again", again if told["relaunches"] else "–")]
+    if spec is not None and spec.has_functions and spec.runs_torch:
+        return [("dense tasks", f"{where}; {count}"), ("tried again", again if pool["relaunches"] else "–")]
     return [
         ("functions", where),
         ("invocations", f"{count}, {billed} billed"),
-        ("tried again", f"{again}; {faults}" if told["relaunches"] or told["duplicates"] else "–"),
+        ("tried again", f"{again}; {faults}" if pool["relaunches"] or pool["duplicates"] else "–"),
     ]
 
 
@@ -199,12 +192,12 @@ def closing_table(run: Summary | Iterable[Record]) -> Table:
 
 
 def rows(summary: Summary) -> list[tuple[str, str]]:
-    """The rows of the closing table: those for which there is something to tell."""
-    told = [
+    """The rows of the closing table, without those that have no value."""
+    candidates = [
         *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
         ("to go on", _to_go_on(summary)),
-        ("loss", units.number(summary.told("final_loss", summary.loss))),
+        ("loss", units.number(summary.figure("final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
         ("task time", _shares(summary)),
         *cluster_rows(summary),
@@ -215,7 +208,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
         ("work", _work(summary)),
         ("run folder", summary.run_dir or "–"),
     ]
-    return [(name, value) for name, value in told if value != "–"]
+    return [(name, value) for name, value in candidates if value != "–"]
 
 
 def _memory(summary: Summary) -> str:
@@ -234,10 +227,10 @@ def _files(summary: Summary) -> str:
         return "–"
     names = ("read_bytes", "written_bytes")
     read, written = (units.size(summary.files[name] / len(summary.epoch_seconds)) for name in names)
-    told = f"{read} read, {written} written"
+    text = f"{read} read, {written} written"
     if not summary.predicted:
-        return told
-    return told + " (predicted {} and {})".format(*(units.size(summary.predicted[name]) for name in names))
+        return text
+    return text + " (predicted {} and {})".format(*(units.size(summary.predicted[name]) for name in names))
 
 
 def _to_go_on(summary: Summary) -> str:
@@ -270,14 +263,14 @@ def _score(summary: Summary, name: str) -> str:
 
 def _epochs(summary: Summary) -> str:
     after, why = summary.synchronous_after, STOP_REASONS.get(summary.stop_reason or "")
-    told = [] if after is None else [f"synchronous from epoch {after + 1:,} on"]
-    told += [why] if why else []
-    return f"{summary.epoch:,} ({'; '.join(told)})" if told else f"{summary.epoch:,}"
+    remarks = [] if after is None else [f"synchronous from epoch {after + 1:,} on"]
+    remarks += [why] if why else []
+    return f"{summary.epoch:,} ({'; '.join(remarks)})" if remarks else f"{summary.epoch:,}"
 
 
 def _time(summary: Summary) -> str:
-    median_s = summary.told("seconds_per_epoch", summary.median_epoch_seconds)
-    total_s = summary.told("seconds", sum(summary.epoch_seconds))
+    median_s = summary.figure("seconds_per_epoch", summary.median_epoch_seconds)
+    total_s = summary.figure("seconds", sum(summary.epoch_seconds))
     if median_s is None:
         return "–"
     return f"{units.seconds(median_s)} (median; {units.seconds(total_s)} in all)"

@@ -1,4 +1,4 @@
-"""What a run came to, gathered from its run log record by record: the figures of the closing table."""
+"""The figures of a run, gathered from its run log record by record."""
 
 import statistics
 from collections import Counter, deque
@@ -47,7 +47,7 @@ class Summary:
     result: dict[str, Any] | None = None
 
     def add(self, record: Record) -> None:
-        """Takes one record; kinds that tell nothing about these figures are passed over."""
+        """Takes one record; kinds without any of these figures are passed over."""
         match record["kind"]:
             case "run":
                 self._add_run(record)
@@ -138,22 +138,22 @@ class Summary:
 
     @property
     def multilabel(self) -> bool:
-        """Whether a vertex may have several labels; most are absent, so F1 tells more than accuracy then."""
+        """Whether a vertex may have several labels; most are absent, so F1 says more than accuracy then."""
         return bool(self.graph.get("multilabel"))
 
     def score(self, name: str) -> Any:
         """A score of the result, or of the last evaluation while there is no result."""
-        return self.told(name, self.evaluation.get(name))
+        return self.figure(name, self.evaluation.get(name))
 
-    def told(self, name: str, seen: Any) -> Any:
-        """A figure of the result, which knows epochs from before a resume too; what was seen where it lacks it."""
-        found = (self.result or {}).get(name)
-        return seen if found is None else found
+    def figure(self, name: str, from_log: Any) -> Any:
+        """A figure of the result, which counts epochs before a resume too; ``from_log`` where the result lacks it."""
+        value = (self.result or {}).get(name)
+        return from_log if value is None else value
 
 
-def ages_of(told: Mapping[Any, int] | None) -> dict[int, int]:
+def ages_of(record: Mapping[Any, int] | None) -> dict[int, int]:
     """Values read by age in epochs, whose numbers JSON has made texts."""
-    return {int(age): count for age, count in (told or {}).items()}
+    return {int(age): count for age, count in (record or {}).items()}
 
 
 def summarise(records: Iterable[Record]) -> Summary:

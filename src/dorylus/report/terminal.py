@@ -1,9 +1,7 @@
-"""What a person sees at the terminal: progress while a run goes on, a table when it has ended.
+"""A run at the terminal: progress while it goes on, a table when it has ended.
 
-``TerminalProgress`` is a sink of the run log and looks at nothing else. On a terminal it draws a bar; into a file or a
-pipe it prints a line now and then.
-
-What people are told of between epochs, a line each: what they would wait for or wonder about.
+``TerminalProgress`` is a sink of the run log and reads nothing else. On a terminal it draws a bar; into a file or a
+pipe it prints a line now and then. Events that a user would wait for or wonder about get a line each (:func:`notice`).
 """
 
 import errno
@@ -32,8 +30,8 @@ def notice(record: Record) -> str | None:
         "set_up": _set_up,
         "unlocked": _unlocked,
     }
-    tell = known.get(record["kind"])
-    return None if tell is None else tell(record)
+    line_of = known.get(record["kind"])
+    return None if line_of is None else line_of(record)
 
 
 def _synchronous(record: Record) -> str:
@@ -62,7 +60,7 @@ def _unlocked(record: Record) -> str:
 
 
 def _set_up(record: Record) -> str | None:
-    """That set-up is over; how far it is, while it is not, is shown otherwise."""
+    """That set-up is over; its stages have a bar."""
     return None if record.get("stage") else f"set up in {units.seconds(record['seconds'])}"
 
 
@@ -117,7 +115,7 @@ class TerminalProgress:
             self._view.wait(what)
 
     def write(self, record: Record) -> None:
-        """Takes a record and brings what is shown up to date."""
+        """Takes a record and updates the bar, or prints a line."""
         self.summary.add(record)
         with self._unless_gone():
             if self._view is not None:
@@ -144,7 +142,7 @@ class TerminalProgress:
 
 
 class _Lines:
-    """A line at the first epoch, every tenth of the way or half a minute, and the last."""
+    """A line at the first epoch, every tenth of the epochs or half a minute, and the last."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -152,7 +150,7 @@ class _Lines:
         self._last_t = 0.0
 
     def wait(self, what: str) -> None:
-        pass  # a file or a pipe has nobody waiting before it
+        pass  # no user waits before a file or a pipe
 
     def show(self, record: Record, summary: Summary) -> None:
         if record["kind"] == "run":
@@ -221,8 +219,8 @@ class _Bar:
         if record["kind"] == "set_up" and record.get("stage"):
             if self._set_up is None:
                 self._set_up = self._progress.add_task("")
-            shown = {"completed": record["done_bytes"], "total": max(1, record["total_bytes"])}
-            self._progress.update(self._set_up, description=set_up_line(record), **shown)
+            progress = {"completed": record["done_bytes"], "total": max(1, record["total_bytes"])}
+            self._progress.update(self._set_up, description=set_up_line(record), **progress)
         elif self._set_up is not None:
             self._progress.remove_task(self._set_up)
             self._set_up = None
@@ -250,21 +248,21 @@ def _how_far(summary: Summary) -> str:
 
 
 def figures(summary: Summary, *, dated: bool = False) -> dict[str, str]:
-    """The figures of the moment, by name, in the order they are shown; ``dated`` tells the epoch of an older score."""
+    """The current figures, by name, in the order of the line; ``dated`` adds the epoch of an older score."""
     # Rate and time left are of one figure, or they contradict each other where epochs are short.
     epoch_s = summary.recent_epoch_seconds or summary.median_epoch_seconds
-    shown = {"loss": f"loss {units.number(summary.loss)}"}
+    texts = {"loss": f"loss {units.number(summary.loss)}"}
     if (score := _validation_score(summary)) is not None:
-        shown["val"] = score + (_age(summary) if dated else "")
+        texts["val"] = score + (_age(summary) if dated else "")
     if epoch_s:
-        shown["rate"] = f"{units.number(1 / epoch_s, 3)} epochs/s" if epoch_s < 1 else f"{units.seconds(epoch_s)}/epoch"
+        texts["rate"] = f"{units.number(1 / epoch_s, 3)} epochs/s" if epoch_s < 1 else f"{units.seconds(epoch_s)}/epoch"
     if (left_s := summary.seconds_left) is not None:
-        shown["left"] = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
+        texts["left"] = f"{units.seconds(left_s)} left" if left_s >= 1 else "<1 s left"
     if summary.memory_bytes:
-        shown["memory"] = units.size(summary.memory_bytes)
+        texts["memory"] = units.size(summary.memory_bytes)
     if summary.usd is not None:
-        shown["usd"] = dollars(summary.usd)
-    return shown
+        texts["usd"] = dollars(summary.usd)
+    return texts
 
 
 def _validation_score(summary: Summary) -> str | None:

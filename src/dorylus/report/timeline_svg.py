@@ -1,7 +1,7 @@
 """A timeline of traced epochs as an SVG: which task ran when, for which server, on which thread.
 
 One lane a server and thread, a box a task. The file stands alone: no script, no font, no link; it follows the light
-or dark mode of whoever looks at it, and every box says what it is when pointed at.
+or dark mode of the viewer, and every box says what it is when pointed at.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -123,7 +123,7 @@ def _lanes(boxes: Sequence[Box], scale: _Scale, shades: dict[int, int]) -> tuple
 
 
 def _rows(boxes: Sequence[Box]) -> list[list[Box]]:
-    """The boxes of a thread in as few rows as there are tasks at a time: one, unless a pool elsewhere has several."""
+    """The boxes of a thread in as few rows as tasks overlap: one, unless a pool outside this process runs several."""
     rows: list[list[Box]] = []
     for box in boxes:
         free = next((row for row in rows if row[-1].end_s <= box.start_s + SLACK_S), None)
@@ -178,8 +178,8 @@ def _title(summary: Summary, epochs: Sequence[int]) -> str:
 
 
 def _legend(boxes: Sequence[Box], shades: dict[int, int]) -> list[str]:
-    found = {box.kind for box in boxes}
-    kinds = [kind for kind in TASK_KINDS if kind in found] + sorted(found.difference(TASK_KINDS))
+    present = {box.kind for box in boxes}
+    kinds = [kind for kind in TASK_KINDS if kind in present] + sorted(present.difference(TASK_KINDS))
     entries = [(kind, CLASSES.get(kind, "other")) for kind in kinds]
     entries += _epochs(shades) if len(shades) > 1 else []
     parts, x = [], 8.0

@@ -37,7 +37,7 @@ class Machine:
 
     ``versions`` are those of Python and of packages, empty for what is not there; ``kernels`` the instructions that the
     compiled kernels use, or else ``kernels_error`` why they do not load. ``store`` is a digest of the manifest of the
-    store that was asked for, or else ``store_error`` why it cannot be read. ``token``: whether Ray asks for one here.
+    survey's store, or else ``store_error`` why it cannot be read. ``token``: whether Ray asks for one here.
     """
 
     versions: dict[str, str]
@@ -70,7 +70,7 @@ class Node:
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """A node that dials another: why it cannot, or else how long a message takes there and back (the median), and how
-    fast a big one is taken; None where that was not found out."""
+    fast a big one is received; None where it is unknown."""
 
     dials: str
     dialled: str
@@ -88,7 +88,7 @@ class Survey:
     trouble: str = ""
     nodes: tuple[Node, ...] = ()
     pairs: tuple[Pair, ...] = ()
-    store: str = ""  # the folder that nodes were asked to read, if any
+    store: str = ""  # the folder that nodes had to read, if any
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON can hold it."""
@@ -310,7 +310,7 @@ def check_speed(survey: Survey) -> Check:
 
 
 def check_clocks(survey: Survey) -> Check:
-    """Whether the nodes agree on the time of day, by which spans of different nodes are shown side by side."""
+    """Whether the nodes agree on the time of day, by which timelines place spans of different nodes."""
     known = [
         (node.name, node.clock_off_s, node.clock_round_trip_s / 2)
         for node in survey.nodes
