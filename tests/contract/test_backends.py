@@ -11,15 +11,10 @@ import pytest
 import torch
 
 import dorylus
-from dorylus.backends import (
-    AttentionSums,
-    Backend,
-    Dropout,
-    NativeBackend,
-    NumberFormat,
-    ReferenceBackend,
-    reference,
-)
+from dorylus.backends import reference
+from dorylus.backends.backend import AttentionSums, Backend, NumberFormat
+from dorylus.backends.host import NativeBackend, ReferenceBackend
+from dorylus.backends.native.dropout import Dropout
 from dorylus.runtime import LocalRuntime
 
 BACKENDS = {"native": NativeBackend, "reference": ReferenceBackend}

@@ -15,7 +15,7 @@ from function_runs import losses_here, losses_on
 
 from dorylus.cli import main
 from dorylus.errors import ConfigError
-from dorylus.functions.deploy.access import Access
+from dorylus.functions.deploy.access import AwsAccess
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import FunctionConfig, on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
@@ -177,7 +177,7 @@ def test_a_function_that_is_not_there_is_unavailable_and_the_message_gives_the_c
 
 
 def test_a_service_that_is_down_is_unavailable():
-    invoker = LambdaInvoker(Access("us-east-1", "http://127.0.0.1:9"))
+    invoker = LambdaInvoker(AwsAccess("us-east-1", "http://127.0.0.1:9"))
     with pytest.raises(Unavailable, match="Check the region and the network"):
         invoker.invoke(request(), TIMEOUT_S)
     invoker.close()

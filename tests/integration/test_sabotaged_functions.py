@@ -15,7 +15,7 @@ from function_runs import graph as small
 from function_runs import model
 
 import dorylus
-from dorylus.functions.deploy.access import Access
+from dorylus.functions.deploy.access import AwsAccess
 from dorylus.functions.deploy.config import on_this_machine
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.functions.deploy.package import build
@@ -276,7 +276,7 @@ def stopped_run(tmp_path, faultless):
 
 
 def test_a_service_that_is_down_from_the_start_is_given_up_soon(stopped_run):
-    nobody = LambdaInvoker(Access("us-east-1", "http://127.0.0.1:9"))
+    nobody = LambdaInvoker(AwsAccess("us-east-1", "http://127.0.0.1:9"))
     fault, epochs, took_s = stopped_run(nobody, "inline")
     assert "Could not connect to the endpoint" in fault
     assert epochs == 0

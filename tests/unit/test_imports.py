@@ -171,7 +171,7 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
         ("dorylus.saga.lower", "from dorylus.graph.features import SparseFeatures", "inside another package"),
         ("dorylus.cli.train", "def f():\n    from dorylus.training.trainer import Trainer", "inside another package"),
         ("dorylus.pipeline.tasks", "from dorylus import kernels", "pipeline may only see ['errors']"),
-        ("dorylus.pools.threads", "from dorylus.servers import GraphServer", "pools may only see"),
+        ("dorylus.pools.pool", "from dorylus.servers import GraphServer", "pools may only see"),
         ("dorylus.servers.graph.edges", "from ...pools import ThreadsPool", "servers may only see"),
         ("dorylus.report.summary", "from dorylus.training import Result", "report may only see"),
         ("dorylus.saga.layer", "import dorylus", "saga may only see"),

@@ -22,10 +22,10 @@ REPLACED = {
 }  # fmt: skip
 
 
-def defined_names(tree: ast.AST) -> list[str]:
-    """Every class and function of a module, at any depth."""
+def defined_names(tree: ast.Module) -> list[str]:
+    """The classes and functions of a module."""
     kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    return [node.name for node in ast.walk(tree) if isinstance(node, kinds)]
+    return [node.name for node in tree.body if isinstance(node, kinds)]
 
 
 def test_a_reader_has_to_find_their_way_among_few_modules():

@@ -7,7 +7,7 @@ import typer
 from dorylus.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
-    from dorylus.functions import Access, ApiCall, DesiredState
+    from dorylus.functions import ApiCall, AwsAccess, DesiredState
 
 TARGETS = ("aws", "local")
 HELP = "Deploy, look at or destroy the function that runs dense tasks on AWS Lambda."
@@ -130,7 +130,7 @@ def destroy(
     typer.echo(f"{name}: {_done(Deployment(desired, access, _tell).destroy())}")
 
 
-def _access(target: str, region: str | None, profile: str | None, endpoint_url: str | None) -> "Access":
+def _access(target: str, region: str | None, profile: str | None, endpoint_url: str | None) -> "AwsAccess":
     from dorylus.functions import aws_access, local_access
 
     if target not in TARGETS:
@@ -166,7 +166,7 @@ def _settings(
 
 
 def _wanted(
-    access: "Access",
+    access: "AwsAccess",
     name: str,
     architecture: str | None,
     python: str | None,

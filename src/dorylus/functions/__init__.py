@@ -6,7 +6,7 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.functions.deploy.access import (
-        Access,
+        AwsAccess,
         aws_access,
         code_of,
         cure,
@@ -53,9 +53,9 @@ __all__ = [
     "PRECISIONS",
     "ROW_ROLES",
     "TOKEN_VARIABLE",
-    "Access",
     "ApiCall",
     "ArrayRole",
+    "AwsAccess",
     "Deployment",
     "DesiredState",
     "DirectTask",
@@ -101,7 +101,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "deploy.access": "Access aws_access code_of cure is_about_credentials local_access said status_of",
+        "deploy.access": "AwsAccess aws_access code_of cure is_about_credentials local_access said status_of",
         "deploy.aws": "Deployment",
         "deploy.config": "DEFAULT_NAME FunctionConfig on_aws on_this_machine",
         "deploy.local": "LocalFunctions",

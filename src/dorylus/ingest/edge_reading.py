@@ -8,12 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from dorylus.errors import DataError, GraphError, given
-from dorylus.graph import (
-    MAX_VERTICES,
-    FloatArray,
-    IdArray,
-    missing_vertex,
-)
+from dorylus.graph import MAX_VERTICES, FloatArray, IdArray, missing_vertex
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, format_id
 from dorylus.ingest.numbering import DenseIds, IdTableFullError
 from dorylus.progress import StageProgress, Tell

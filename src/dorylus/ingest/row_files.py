@@ -44,7 +44,7 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
     try:
         if path.suffix == ".npy":
             return NpyRows(path, what)
-        from dorylus.ingest.row_files import ParquetRows
+        # MERGED
 
         return ParquetRows(path, what, memory_bytes)
     except OSError as error:

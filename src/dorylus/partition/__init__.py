@@ -12,7 +12,6 @@ from dorylus.partition.layout import (
     settle_levels,
 )
 from dorylus.partition.local_shard import Between, LocalShard, Source
-from dorylus.partition.needs import check_joining, partition_needs
 from dorylus.partition.paged_shard import PagedLocalShard, at_hand
 from dorylus.partition.partition_plan import PartitionPlan, make_partition_plan, plain_partition_plan
 from dorylus.partition.partitioning import METHODS, Partitioning, Quality, make_partitioning
@@ -20,7 +19,9 @@ from dorylus.partition.shard import Ids, make_shard, whole_shard
 from dorylus.partition.shard_store import (
     SHARDS,
     Shards,
+    check_joining,
     open_shards,
+    partition_needs,
     save_shards,
     save_shards_once,
     structure_of,

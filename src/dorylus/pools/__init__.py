@@ -12,11 +12,10 @@ from dorylus.lazy import lazy_names
 if TYPE_CHECKING:
     from dorylus.pools.functions.invocations import Invoked
     from dorylus.pools.makers import PoolListeners, PoolRequest, check_pool, make_pool, run_pool, service_of
-    from dorylus.pools.pool import PoolFault, PoolHandle, TensorPool
+    from dorylus.pools.pool import PoolFault, PoolHandle, TensorPool, ThreadsPool
     from dorylus.pools.ray import connected
     from dorylus.pools.registry import POOLS, PoolSpec, register, unregister
     from dorylus.pools.settings import FunctionSettings
-    from dorylus.pools.threads import ThreadsPool
 
 __all__ = [
     "POOLS",
@@ -43,10 +42,9 @@ __getattr__ = lazy_names(
     {
         "functions.invocations": "Invoked",
         "makers": "PoolListeners PoolRequest check_pool make_pool run_pool service_of",
-        "pool": "PoolFault PoolHandle TensorPool",
+        "pool": "PoolFault PoolHandle TensorPool ThreadsPool",
         "ray": "connected",
         "registry": "POOLS PoolSpec register unregister",
         "settings": "FunctionSettings",
-        "threads": "ThreadsPool",
     },
 )

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from dorylus.errors import TrainingError
 from dorylus.functions import (
     DEFAULT_NAME,
-    Access,
+    AwsAccess,
     FunctionConfig,
     LocalFunctions,
     code_of,
@@ -195,7 +195,7 @@ class LambdaInvoker:
     payload_limit_bytes: int | None = PAYLOAD_LIMIT_BYTES
 
     def __init__(
-        self, access: Access, function: str = DEFAULT_NAME, *, max_connections: int = 256, reports: bool = True
+        self, access: AwsAccess, function: str = DEFAULT_NAME, *, max_connections: int = 256, reports: bool = True
     ) -> None:
         self._access, self._function, self._reports = access, function, reports
         self._max_connections = max_connections

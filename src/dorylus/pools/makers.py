@@ -18,11 +18,10 @@ from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, 
 from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
 from dorylus.pools.pacing import Policy
-from dorylus.pools.pool import Invoker, PoolHandle, TensorPool
+from dorylus.pools.pool import Invoker, PoolHandle, TensorPool, ThreadsPool
 from dorylus.pools.registry import pool_spec
 from dorylus.pools.relaunch import Relaunching
 from dorylus.pools.settings import FunctionSettings
-from dorylus.pools.threads import ThreadsPool
 
 Note = Callable[..., None]
 

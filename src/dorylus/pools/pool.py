@@ -1,11 +1,14 @@
-"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults."""
+"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults.
+
+:class:`ThreadsPool` is the pool that every machine has: dense tasks run on the graph server's own threads.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dorylus.errors import TrainingError
-from dorylus.saga import Call, Reply
+from dorylus.saga import Call, Reply, dense
 from dorylus.wire import Buffer
 
 
@@ -96,3 +99,22 @@ class Exhausted(PoolFault):
 def name_of(call: Call) -> str:
     """A call as error messages name it."""
     return f"{call.task.kind} of interval {call.task.interval} in epoch {call.task.epoch + 1}"
+
+
+class ThreadsPool:
+    """Runs each call in the thread that submits it."""
+
+    def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
+        """Run the call now."""
+        try:
+            reply = dense.run(call)
+        except Exception as error:  # an error of a user's body goes to the run, not to this thread
+            failed(error)
+        else:
+            done(reply)
+
+    def cancel(self, calls: Collection[Call]) -> None:
+        """Nothing waits: a call is answered before ``submit`` returns."""
+
+    def close(self) -> None:
+        """Nothing to stop: the threads are the engine's."""

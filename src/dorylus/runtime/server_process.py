@@ -20,16 +20,7 @@ from dorylus.runtime.engine import Done, Engine, EnginePass, Failed, Span
 from dorylus.runtime.runtime import Block, Delivery, Job, Training
 from dorylus.runtime.server_pass import FixedWeights, RemotePeers, ServerPass, Weights
 from dorylus.saga import IGNORED, Targets, steps_of
-from dorylus.servers import (
-    Arena,
-    BoundedArena,
-    GraphServer,
-    MemoryStorage,
-    PassSettings,
-    Peers,
-    StaticRows,
-    Storage,
-)
+from dorylus.servers import Arena, BoundedArena, GraphServer, MemoryStorage, PassSettings, Peers, StaticRows, Storage
 
 TRAINING, EVALUATION = "training", "evaluation"
 BLOCK = 1 << 20  # vertices whose labels are read together

@@ -8,14 +8,13 @@ from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
 from dorylus.saga.layer import Layer, Rows
-from dorylus.saga.lower import Plan, Savings, lower
+from dorylus.saga.lower import Plan, Savings, Work, lower, measure
 from dorylus.saga.program import Program, Recipe
 from dorylus.saga.reductions import GatherSpec, GradientTask, Reduction, RowMatrix
 from dorylus.saga.sage import SAGE
 from dorylus.saga.sparse import SparseRows
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot, Stage
 from dorylus.saga.table import Steps, steps_of
-from dorylus.saga.work import Work, measure
 
 __all__ = [
     "BUILDERS",

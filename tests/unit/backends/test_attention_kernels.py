@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from kernel_cases import Case, agree, cases, close, differences, few, large_case
 
-from dorylus.backends import Dropout, native, reference
+from dorylus.backends import native, reference
+from dorylus.backends.native.dropout import Dropout
 
 heads_and_columns = st.sampled_from(
     [

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from kernel_cases import Case, cases, few, widths
 
-from dorylus.backends import Dropout, native, reference
+from dorylus.backends import native, reference
+from dorylus.backends.native.dropout import Dropout
 from dorylus.backends.reference.dropout import philox
 
 drops = st.builds(

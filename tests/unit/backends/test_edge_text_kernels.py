@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 
-from dorylus.backends import TextEdges, TextForm, native, reference
+from dorylus.backends import native, reference
+from dorylus.backends.native.edge_input import TextEdges, TextForm
 from draws import draws
 
 PLAIN = TextForm(0, 1, None, 2)

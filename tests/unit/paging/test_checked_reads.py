@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.backends import crc32_blocks
+from dorylus.backends.native.host import crc32_blocks
 from dorylus.errors import DataError
 from dorylus.paging import PAGE, BlockSums, FileState, ReadOnlyFile, ReservedMemory, ScratchFile, block_file
 

@@ -11,7 +11,7 @@ from dorylus.errors import ConfigError, DataError
 from dorylus.partition import limit, make_partitioning, open_shards, save_shards
 from dorylus.partition.edge_reader import read_edges
 from dorylus.partition.limit import PartitionShares
-from dorylus.partition.needs import check_joining, partition_needs
+from dorylus.partition.shard_store import check_joining, partition_needs
 
 SIZE = 900
 TINY = PartitionShares(block_edges=300, limited=True, in_any_order=False, sort_bytes=1 << 20, merge_bytes=1 << 20)

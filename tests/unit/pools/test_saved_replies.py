@@ -18,8 +18,7 @@ from dorylus.pools.functions.functions_pool import FunctionsPool, Programs
 from dorylus.pools.functions.invocations import FunctionsConfig
 from dorylus.pools.functions.tasks import Inputs, output_shapes, reply_of
 from dorylus.pools.functions.unfused import Unfused
-from dorylus.pools.pool import Lost
-from dorylus.pools.threads import ThreadsPool
+from dorylus.pools.pool import Lost, ThreadsPool
 from dorylus.saga import dense
 from dorylus.saga.dense import Kept, Mode, Saved
 

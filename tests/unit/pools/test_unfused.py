@@ -3,7 +3,7 @@ import torch
 from linear_functions import Waiting, a_call, assert_same
 
 from dorylus.pools.functions.unfused import Unfused
-from dorylus.pools.threads import ThreadsPool
+from dorylus.pools.pool import ThreadsPool
 from dorylus.saga import dense
 from dorylus.saga.dense import IGNORED, Mode, Targets
 

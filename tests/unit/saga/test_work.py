@@ -2,7 +2,7 @@ import pytest
 
 import dorylus
 from dorylus.saga import Savings, lower
-from dorylus.saga.work import Work, measure
+from dorylus.saga.lower import Work, measure
 
 EDGES = 100
 INTO = {0: 100, 1: 80, 2: 30}  # edges that end in a row needed at a level

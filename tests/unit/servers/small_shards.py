@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import dorylus
-from dorylus.backends import NativeBackend, NumberFormat
+from dorylus.backends.backend import NumberFormat
+from dorylus.backends.host import NativeBackend
 from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.partition import LocalShard, make_partition_plan, make_shard, needed_levels
 from dorylus.pipeline import Kind, Task

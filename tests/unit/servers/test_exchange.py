@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from dorylus.backends import NativeBackend, native
+from dorylus.backends import native
+from dorylus.backends.host import NativeBackend
 from dorylus.pipeline import Kind, Task
 from dorylus.servers.graph.ghosts import GhostMessage, pack, unpack
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dorylus.backends import NativeBackend, NumberFormat
+from dorylus.backends.backend import NumberFormat
+from dorylus.backends.host import NativeBackend
 from dorylus.servers.graph.matrices import Arena, BoundedArena, Matrices
 
 BACKEND = NativeBackend()

@@ -5,7 +5,7 @@ import pytest
 from small_shards import Messages
 
 import dorylus
-from dorylus.backends import NativeBackend
+from dorylus.backends.host import NativeBackend
 from dorylus.paging import Pager, ReadOnlyFile
 from dorylus.pipeline import Kind
 from dorylus.saga import Savings, lower

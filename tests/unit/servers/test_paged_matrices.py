@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dorylus.backends import NativeBackend
+from dorylus.backends.host import NativeBackend
 from dorylus.paging import PAGE, Pager, ReadOnlyFile
 from dorylus.servers.graph.paged import PagedMatrices
 

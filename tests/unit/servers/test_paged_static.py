@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.backends import NativeBackend, NumberFormat, native
+from dorylus.backends import native
+from dorylus.backends.backend import NumberFormat
+from dorylus.backends.host import NativeBackend
 from dorylus.paging import Pager
 from dorylus.paging.reserved_memory import up
 from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard

@@ -6,7 +6,7 @@ import pytest
 
 import dorylus
 from dorylus.cost import Bill
-from dorylus.saga.work import Work
+from dorylus.saga.lower import Work
 from dorylus.training.result import Result
 
 

@@ -10,7 +10,7 @@ import torch
 
 import dorylus
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
-from dorylus.pools.threads import ThreadsPool
+from dorylus.pools.pool import ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime.runtime import EpochDroppedError

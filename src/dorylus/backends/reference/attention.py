@@ -5,7 +5,7 @@ import numpy as np
 from dorylus.backends.native.dropout import Dropout
 from dorylus.backends.native.types import Array, Bf16, Floats, Ints, Offsets
 from dorylus.backends.reference.dropout import kept_edges
-from dorylus.backends.reference.rows import f64, maximum, rows_of, write
+from dorylus.backends.reference.gather import f64, maximum, rows_of, write
 
 
 def _softmax(logits_EH: Array) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ import numpy as np
 
 from dorylus.backends.native.dropout import Dropout
 from dorylus.backends.native.types import Array, Bf16, Floats, Ints, Offsets
-from dorylus.backends.reference.rows import nearest_bf16, rows_of
+from dorylus.backends.reference.gather import nearest_bf16, rows_of
 
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)

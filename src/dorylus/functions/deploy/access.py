@@ -37,7 +37,7 @@ _MOST_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True)
-class Access:
+class AwsAccess:
     """Where the services are. With an ``endpoint_url`` this is a stand-in on this machine, else AWS."""
 
     region: str
@@ -75,7 +75,7 @@ class Access:
         return session.client(service, endpoint_url=self.endpoint_url, config=config(**{**settings, "proxies": {}}))
 
 
-def aws_access(region: str | None = None, profile: str | None = None) -> Access:
+def aws_access(region: str | None = None, profile: str | None = None) -> AwsAccess:
     """AWS: in a region that is named, or else the one boto3 is set up for. Nothing is sent over the network."""
     if region is None:
         region = _session(profile).region_name
@@ -85,12 +85,12 @@ def aws_access(region: str | None = None, profile: str | None = None) -> Access:
             "in ~/.aws/config; dorylus functions takes --region, too."
         )
     _check_region(region)
-    return Access(region, profile=profile)
+    return AwsAccess(region, profile=profile)
 
 
-def local_access(endpoint_url: str | None = None) -> Access:
+def local_access(endpoint_url: str | None = None) -> AwsAccess:
     """A stand-in on this machine."""
-    return Access(LOCAL_REGION, endpoint_url or f"http://127.0.0.1:{LOCAL_PORT}")
+    return AwsAccess(LOCAL_REGION, endpoint_url or f"http://127.0.0.1:{LOCAL_PORT}")
 
 
 def _check_region(region: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dorylus.errors import DorylusError
-from dorylus.functions.deploy.access import Access, code_of, cure, said
+from dorylus.functions.deploy.access import AwsAccess, code_of, cure, said
 from dorylus.functions.deploy.config import DeployError
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import ApiCall, DesiredState, Found, RoleArn, deploy_calls, destroy_calls, find_calls
@@ -33,7 +33,7 @@ class Deployment:
     def __init__(
         self,
         desired: DesiredState,
-        access: Access,
+        access: AwsAccess,
         announce: Announce = lambda call: None,
         *,
         client: Callable[[str], Any] | None = None,
@@ -121,7 +121,7 @@ class Deployment:
         return [self._filled(each) for each in value] if isinstance(value, list) else value
 
 
-def _client_of(access: Access, service: str) -> Any:
+def _client_of(access: AwsAccess, service: str) -> Any:
     """A client of AWS, which may be slow to answer, or of a stand-in, which answers or is not there."""
     if access.is_local and not access.is_listened_to():
         port = urlsplit(access.endpoint_url or "").port

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Final
 
 from dorylus.extras import check_installed
-from dorylus.functions.deploy.access import LOCAL_REGION, Access
+from dorylus.functions.deploy.access import LOCAL_REGION, AwsAccess
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import DeployError, FunctionConfig, on_this_machine
 from dorylus.functions.deploy.package import Package, build
@@ -78,12 +78,12 @@ class LocalFunctions:
     ) -> None:
         self.close()
 
-    def _start(self) -> Access:
+    def _start(self) -> AwsAccess:
         for _ in range(_STARTS):
             port = _free_port()
             self._process = self._run(port)
             if _answers(self._process, port):
-                return Access(LOCAL_REGION, f"http://{HOST}:{port}")
+                return AwsAccess(LOCAL_REGION, f"http://{HOST}:{port}")
             _stop(self._process)
         said = (self._folder / _LOG).read_text(errors="replace").strip()[-1000:]
         raise DeployError(f"ministack did not start on this machine within {START_S:.0f} s. It said: {said}")

@@ -176,7 +176,7 @@ def load_edge_list(
     Numbers are separated by blanks, tabs or commas; # and % start comments; a header is skipped. Files that end in .gz,
     .bz2, .zst or .lz4 are decompressed. An undirected graph (the default) gets the reverse of every edge.
     """
-    from dorylus.ingest import open_edges  # ingest imports graph
+    from dorylus.ingest import open_edges
 
     edges = open_edges(path, format="text", ids="dense", skip_lines=skip_lines)
     sources, destinations, weights, *_ = zip(*edges, strict=True)

@@ -25,11 +25,10 @@ from dorylus.servers.graph.ages import Ages, levels_read
 from dorylus.servers.graph.cotangents import Cotangents
 from dorylus.servers.graph.dense_calls import DenseCalls, Publisher
 from dorylus.servers.graph.edges import EdgeGather
-from dorylus.servers.graph.gathers import Gatherer, row_gatherer
+from dorylus.servers.graph.gathers import EachInterval, Gatherer, row_gatherer
 from dorylus.servers.graph.ghosts import GhostExchange, GhostMessage, Peers
 from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.pass_context import PassContext
-from dorylus.servers.graph.static_gather import EachInterval
 from dorylus.servers.graph.storage import StaticRows, Storage
 
 

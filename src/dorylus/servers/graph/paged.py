@@ -22,11 +22,10 @@ from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
 from dorylus.servers.graph.access_sets import FEATURES, Access, access_sets, kept_names
 from dorylus.servers.graph.edges import EdgeGather
-from dorylus.servers.graph.gathers import Gatherer
+from dorylus.servers.graph.gathers import EachInterval, Gatherer
 from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.matrices import Arena, Matrices
 from dorylus.servers.graph.pass_context import Grad, PassContext, Published
-from dorylus.servers.graph.static_gather import EachInterval
 
 
 @dataclass(frozen=True, kw_only=True)

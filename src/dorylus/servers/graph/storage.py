@@ -10,11 +10,10 @@ from dorylus.backends import Backend
 from dorylus.partition import Layout
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
 from dorylus.servers.graph.edges import EdgeGather
-from dorylus.servers.graph.gathers import Gatherer
+from dorylus.servers.graph.gathers import EachInterval, Gatherer, gather_once
 from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.matrices import Arena, Matrices
 from dorylus.servers.graph.pass_context import PassContext
-from dorylus.servers.graph.static_gather import EachInterval, gather_once
 
 StaticRows: TypeAlias = Any
 """All rows of a gather that is made once, as the storage keeps them: for ``Matrices.put`` of the same storage."""

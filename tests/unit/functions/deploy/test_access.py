@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.functions.deploy.access import Access, aws_access, local_access
+from dorylus.functions.deploy.access import AwsAccess, aws_access, local_access
 
 
 @pytest.mark.parametrize("url", ["https://lambda.eu-central-1.amazonaws.com", "http://10.0.0.1:4566", "http://evil/"])
@@ -53,5 +53,5 @@ def test_regions_of_every_partition_are_known(region):
 
 
 def test_aws_is_what_has_no_endpoint_of_its_own():
-    assert not Access("eu-central-1").is_local
+    assert not AwsAccess("eu-central-1").is_local
     assert local_access().endpoint_url == "http://127.0.0.1:4566"

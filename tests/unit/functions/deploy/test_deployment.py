@@ -2,7 +2,7 @@ import pytest
 from botocore.exceptions import ClientError, WaiterError
 from wishes import ROLE_ARN, wish
 
-from dorylus.functions.deploy.access import Access, local_access
+from dorylus.functions.deploy.access import AwsAccess, local_access
 from dorylus.functions.deploy.aws import Deployment
 from dorylus.functions.deploy.config import DeployError
 
@@ -128,7 +128,7 @@ def test_whoever_may_not_read_tags_is_told_so_rather_than_that_the_function_is_s
 
 
 def test_where_no_stand_in_runs_the_message_says_how_to_start_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(Access, "is_listened_to", lambda access: False)
+    monkeypatch.setattr(AwsAccess, "is_listened_to", lambda access: False)
     with pytest.raises(
         DeployError, match=r"nothing answers at http://127\.0\.0\.1:4567: .*GATEWAY_PORT=4567 ministack"
     ):
