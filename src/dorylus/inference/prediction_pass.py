@@ -183,8 +183,7 @@ def _hidden(program: Program, layer: int) -> int:
     if not -hidden <= layer < hidden:
         raise ConfigError(
             f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
-            "them, "
-            f"0 to {hidden - 1} or counted back from -1."
+            f"them, 0 to {hidden - 1} or counted back from -1."
             if hidden
             else "the model has one layer and no hidden one, so it has no embeddings: use logits."
         )
