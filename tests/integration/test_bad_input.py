@@ -136,7 +136,7 @@ def assert_matches(sentence, says):
         (["train", "ring", "--model-option", "input_dropout=much"], r"input_dropout"),
         (["train", "ring", "--model-option", "residual=perhaps"], r"residual"),
         (["train", "ring", "--num-layers", "0"], r"num_layers=0"),
-        (["train", "ring:num_vertices=20", "--intervals", "21"], r"intervals=21, but.*20 vertices.*use at most 20"),
+        (["train", "ring:num_vertices=20", "--intervals", "21"], r"--intervals 21, but.*20 vertices.*use at most 20"),
         (["train", "ring", "--threads", "0"], r"use --threads 1 or more"),
         (["train", "ring:num_vertices=20", "--servers", "21"], r"--servers 21\b.*20 vertices"),
         (["train", "ring", "--servers", "2", "--partition", "streem"], r"streem.*Did you mean 'stream'"),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits, check_room, limits
 from dorylus.partition import PartitionPlan, plain_partition_plan
@@ -182,8 +182,8 @@ def _hidden(program: Program, layer: int) -> int:
     hidden = program.num_layers - 1
     if not -hidden <= layer < hidden:
         raise ConfigError(
-            f"layer={layer}, but the model has {hidden} hidden layers: embeddings are the output of one of them, "
-            f"0 to {hidden - 1} or counted back from -1."
+            f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
+            f"them, 0 to {hidden - 1} or counted back from -1."
             if hidden
             else "the model has one layer and no hidden one, so it has no embeddings: use logits."
         )

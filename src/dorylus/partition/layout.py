@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import native
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 
 ROWS_PER_INTERVAL = 8192
 EDGES_PER_INTERVAL = 1_000_000
@@ -60,9 +60,9 @@ def check_intervals(intervals: int, num_vertices: int, server: int | None = None
     """Refuse more intervals than vertices, in the graph or in the shard of one of several servers."""
     if intervals <= num_vertices:
         return
-    where, cure = ("the graph", "") if server is None else (f"shard {server}", ", or fewer servers")
+    where, cure = ("the graph", "") if server is None else (f"shard {server}", f", or fewer {given('servers')}")
     raise ConfigError(
-        f"intervals={intervals}, but {where} has {num_vertices} vertices. "
+        f"{given('intervals', intervals)}, but {where} has {num_vertices} vertices. "
         f"An interval holds at least one vertex: use at most {num_vertices}{cure}."
     )
 
