@@ -86,7 +86,13 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 def plans_count_a_process_of_their_own() -> Iterator[None]:
     """Has plans count a process as large as a user's: that of the tests holds what earlier ones have left."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("ingest.pipeline", "ingest.entry_point", "ingest.budget", "partition.limit", "partition.shard_store"):
+        for module in (
+            "ingest.pipeline",
+            "ingest.entry_point",
+            "ingest.budget",
+            "partition.limit",
+            "partition.shard_store",
+        ):
             patch.setattr(f"dorylus.{module}.resident_bytes", lambda: 120 << 20)
         yield
 

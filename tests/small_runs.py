@@ -34,12 +34,12 @@ def ctrl_c(monkeypatch, at):
 
     class Pressed(Interrupt):
         @property
-        def asked(self):
+        def requested(self):
             epochs.append(1)
             return len(epochs) >= at
 
-        @asked.setter
-        def asked(self, value):
+        @requested.setter
+        def requested(self, value):
             pass
 
     monkeypatch.setattr("dorylus.training.trainer.Interrupt", Pressed)

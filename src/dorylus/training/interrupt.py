@@ -143,7 +143,7 @@ def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
 
 
 class Interrupt:
-    """While it is open, the first Ctrl-C only sets ``asked``; after :meth:`defer`, so do SIGTERM and SIGHUP.
+    """While it is open, the first Ctrl-C only sets ``requested``; after :meth:`defer`, so do SIGTERM and SIGHUP.
 
     Those begin a countdown of ``grace_s`` seconds: ``drop`` is called, in another thread, when the epoch in progress
     has to be dropped. Before :meth:`defer` they raise :class:`Terminated`. Nothing changes outside the main thread, nor
@@ -151,7 +151,7 @@ class Interrupt:
     """
 
     def __init__(self, grace_s: float = GRACE_S, drop: Callable[[], None] = lambda: None) -> None:
-        self.asked = False
+        self.requested = False
         self.signal = int(signal.SIGINT)
         self.expected_s: float | None = None  # when the epoch in progress should be over, by time.monotonic()
         self.deferring = False
@@ -161,7 +161,7 @@ class Interrupt:
     @property
     def ending(self) -> bool:
         """Whether the run has to end within the grace."""
-        return self.signal in ENDING and self.asked
+        return self.signal in ENDING and self.requested
 
     def defer(self) -> None:
         """Treat signals as requests from now on: there is something to save."""
@@ -189,7 +189,7 @@ class Interrupt:
                 raise termination from None
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+        self.requested = True
         self._give_back(number)
 
     def _ask_to_end(self, number: int, frame: FrameType | None) -> None:
@@ -199,7 +199,7 @@ class Interrupt:
         if not self.deferring:
             countdown.start()
             raise Terminated(number)
-        self.signal, self.asked = number, True
+        self.signal, self.requested = number, True
         countdown.start(self._drop, self.expected_s)
 
     def _give_back(self, number: int) -> None:

@@ -237,7 +237,7 @@ class Trainer:
             else:
                 # An epoch that has begun is finished at any price: with a budget the next begins only after it.
                 self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until, interrupt)
-            if interrupt.asked:
+            if interrupt.requested:
                 self._interrupted(interrupt)
 
     def _one_epoch(self, until: int, interrupt: Interrupt) -> None:

@@ -23,15 +23,15 @@ def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)
-        assert not interrupt.asked
+        assert not interrupt.requested
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_the_first_ctrl_c_is_a_request():
     with Interrupt() as interrupt:
-        assert not interrupt.asked
+        assert not interrupt.requested
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.asked
+        assert interrupt.requested
 
 
 def test_the_second_does_not_wait():
@@ -64,7 +64,7 @@ def test_outside_the_main_thread_nothing_is_changed():
 
     def work():
         with Interrupt() as interrupt:
-            seen.append((signal.getsignal(signal.SIGINT), interrupt.asked))
+            seen.append((signal.getsignal(signal.SIGINT), interrupt.requested))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -86,7 +86,7 @@ def test_afterwards_the_first_is_a_request(number):
     with Interrupt() as interrupt:
         interrupt.defer()
         signal.raise_signal(number)
-        assert interrupt.asked
+        assert interrupt.requested
         assert interrupt.ending
         assert interrupt.signal == number
 
@@ -104,7 +104,7 @@ def test_a_request_within_a_command_that_may_end_at_any_time_is_still_one():
     with terminable(), Interrupt() as interrupt:
         interrupt.defer()
         signal.raise_signal(signal.SIGTERM)
-        assert interrupt.asked
+        assert interrupt.requested
 
 
 def test_a_command_ends_at_once_and_the_handlers_are_put_back():
