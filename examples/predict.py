@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 import dorylus
-from dorylus.inference import predict_from
+from dorylus import predict_from
 
 graph = dorylus.communities(num_vertices=3_000)
 model = dorylus.sage(hidden=32, num_layers=3)
