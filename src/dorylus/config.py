@@ -17,7 +17,7 @@ from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
 from dorylus.cost import CostSettings
 from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.memory import MemorySettings
-from dorylus.pools import FunctionSettings
+from dorylus.pools import POOLS, FunctionSettings
 from dorylus.runtime import ClusterSettings
 from dorylus.settings import (
     LARGEST,
@@ -245,14 +245,14 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(
                 f"{given(name)} is part of what a run computes, so it cannot change when the run is resumed: what can "
-                "is "
-                f"how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
+                f"is how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
             )
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))
     chosen_anew: dict[str, Any] = {}
     if settings.get("servers", config.servers) != config.servers:
         chosen_anew["intervals"] = None
-    if settings.get("pool") == "threads":  # goes on without functions, so what was said of them means nothing
+    pool = settings.get("pool", config.pool)
+    if pool in POOLS and not POOLS[pool].has_functions:  # the settings of functions mean nothing to it
         chosen_anew |= {"functions": None, "function_url": None}
     return RunConfig.of(**{**config.to_dict(), **chosen_anew, **settings})

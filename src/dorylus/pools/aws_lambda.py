@@ -171,12 +171,12 @@ class Connections:
         """The same kind of pool of connections, whose connections are known here."""
         opened = self._opened
 
-        class Connection(pool.ConnectionCls):  # type: ignore[misc]
+        class AbortableConnection(pool.ConnectionCls):  # type: ignore[misc]
             def connect(self) -> None:
                 super().connect()
                 opened(self)
 
-        return type(pool.__name__, (pool,), {"ConnectionCls": Connection})
+        return type(pool.__name__, (pool,), {"ConnectionCls": AbortableConnection})
 
 
 def _cut(connection: Any) -> None:

@@ -67,7 +67,7 @@ def test_edges_come_as_the_reference_gives_them(
     options |= {"drop_self_loops": drop_self_loops, "coalesce": coalesce}
     with tempfile.TemporaryDirectory() as folder:
         mine = sorted_by(native.EdgeSort(folder, LEAST, **options), batches)
-    same(mine, sorted_by(reference.ReferenceEdgeSort(folder, LEAST, **options), batches))
+    same(mine, sorted_by(reference.EdgeSort(folder, LEAST, **options), batches))
 
 
 def test_a_row_with_all_edges_takes_as_many_runs_as_it_needs(tmp_path: Path) -> None:

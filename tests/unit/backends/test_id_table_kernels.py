@@ -19,7 +19,7 @@ def names(given: list[str]) -> tuple[np.ndarray, np.ndarray]:
 
 @given(batches)
 def test_numbers_come_in_the_order_of_first_appearance(given_batches: list) -> None:
-    mine, theirs = native.NumberIds(), reference.ReferenceNumberIds()
+    mine, theirs = native.NumberIds(), reference.NumberIds()
     for edges, fixed in given_batches:
         source, destination = np.array(edges, np.int64).reshape(-1, 2).T.copy()
         for a, b in zip(
@@ -36,7 +36,7 @@ short = st.text("ab\0é", max_size=20)
 
 @given(st.lists(st.tuples(st.lists(st.tuples(short, short), max_size=20), st.booleans()), max_size=5))
 def test_names_come_in_the_order_of_first_appearance(given_batches: list) -> None:
-    mine, theirs = native.NameIds(), reference.ReferenceNameIds()
+    mine, theirs = native.NameIds(), reference.NameIds()
     for edges, fixed in given_batches:
         ends = names([a for a, _ in edges]), names([b for _, b in edges])
         *numbers, new = mine.pairs(*ends, fixed=fixed)

@@ -14,7 +14,9 @@ def nothing_is_built_and_nobody_called(monkeypatch, tmp_path):
     made = Package(tmp_path / "f.zip", "ab" * 32, SIZE, 3 * SIZE)
     monkeypatch.setattr(package, "build", lambda platform: made)
     monkeypatch.setattr(package, "needs_download", lambda platform: [])
-    monkeypatch.setattr("dorylus.functions.deploy.access.Access.client", lambda *given, **more: pytest.fail("called"))
+    monkeypatch.setattr(
+        "dorylus.functions.deploy.access.AwsAccess.client", lambda *given, **more: pytest.fail("called")
+    )
     for name in ("AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))

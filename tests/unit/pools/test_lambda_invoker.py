@@ -43,7 +43,7 @@ def clients(monkeypatch):
         made.append(Client(made.answer, {"service": service, **settings}))
         return made[-1]
 
-    monkeypatch.setattr(aws_lambda.Access, "client", client)
+    monkeypatch.setattr(aws_lambda.AwsAccess, "client", client)
     return made
 
 

@@ -29,7 +29,10 @@ from dorylus.backends.reference.csr import (
     csr_with_loops,
 )
 from dorylus.backends.reference.dropout import dropout, dropout_csr, kept_edges
-from dorylus.backends.reference.edge_input import ReferenceEdgeSort, ReferenceNameIds, ReferenceNumberIds, edge_text
+from dorylus.backends.reference.edge_input import ReferenceEdgeSort as EdgeSort
+from dorylus.backends.reference.edge_input import ReferenceNameIds as NameIds
+from dorylus.backends.reference.edge_input import ReferenceNumberIds as NumberIds
+from dorylus.backends.reference.edge_input import edge_text
 from dorylus.backends.reference.gather import (
     from_bf16,
     gather_limit,
@@ -52,9 +55,9 @@ from dorylus.backends.reference.partition import (
 __all__ = [
     "Dropout",
     "EdgeBlock",
-    "ReferenceEdgeSort",
-    "ReferenceNameIds",
-    "ReferenceNumberIds",
+    "EdgeSort",
+    "NameIds",
+    "NumberIds",
     "TextEdges",
     "TextFault",
     "TextForm",
