@@ -1,4 +1,4 @@
-"""The line to a parameter server: in order, never waiting longer than it must, and closed while somebody waits."""
+"""The connection to a parameter server: in order, never waiting longer than it must, and closed while one waits."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Parcels between servers: every row ends in the ghosts that stand for it, and no other travels."""
+"""Messages between servers: every row ends in the ghosts that stand for it, and no other travels."""
 
 from dataclasses import replace
 from itertools import product

@@ -1,4 +1,4 @@
-"""Residency over real tables: a driver runs every step for every interval, and looks at what is in memory."""
+"""The page scheduler over real tables: a driver runs every step for every interval, and looks at what is in memory."""
 
 import numpy as np
 import pytest
