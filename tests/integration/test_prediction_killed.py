@@ -11,7 +11,7 @@ import os, resource, signal, sys
 from contextlib import closing
 import numpy as np
 from dorylus.errors import DataError
-from dorylus.inference.prediction_file import NumberIds
+from dorylus.inference.prediction_file import StoredNumberIds
 from dorylus.inference.prediction_file import Form, PredictionFile
 
 target, how = sys.argv[1:]
@@ -24,7 +24,7 @@ def tell(done, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 rows = np.random.default_rng(0).random((size, 4), np.float32)
-ids = NumberIds(np.arange(size))
+ids = StoredNumberIds(np.arange(size))
 try:
     with closing(PredictionFile(target, Form(size, 4, rows.dtype), "logits", ids)) as file:
         file.write([rows], tell)

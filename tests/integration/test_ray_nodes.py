@@ -136,7 +136,7 @@ def test_nodes_that_do_not_reach_each_other_are_named(on_ray_nodes):
     found = lines(said)
     assert code == 1, said
     assert {name for name, (status, _) in found.items() if status == "fail"} == {"network", "store"}
-    assert f"2 of 9 ways are shut: {one} → {other}; {other} → {one} (server" in found["network"][1]
+    assert f"2 of 9 connections fail: {one} → {other}; {other} → {one} (server" in found["network"][1]
     assert "let TCP through" in found["network"][1]
     assert "is not a store" in found["store"][1]
 
