@@ -204,7 +204,7 @@ def placement(run: Run, options: argparse.Namespace) -> tuple[list[dict[str, Any
         reports = [before.reply()]
         with Worker("after", run, options, Path(folder)) as after:
             reports.append(after.reply())
-            check_apart(options, *(each["loaded"] for each in reports))
+            check_apart(options, *(each.pop("loaded") for each in reports))  # paths, which results do not keep
             return reports, [] if options.losses_only else take_turns(before, after, options.turns)
 
 

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 # Examples are timed by nobody: the machine may be busy.
-hypothesis.settings.register_profile("dorylus", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("dorylus", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("dorylus")
 

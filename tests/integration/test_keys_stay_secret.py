@@ -46,7 +46,7 @@ def everything_written(folder, capfd, caplog, error=""):
     return [out, err, caplog.text, error, *files]
 
 
-@pytest.mark.parametrize("path", ["direct", "inline"])
+@pytest.mark.parametrize("path", ["direct", pytest.param("inline", marks=pytest.mark.soak)])
 def test_a_run_on_functions_writes_no_key_anywhere(secrets, tmp_path, capfd, caplog, path):
     caplog.set_level(logging.DEBUG)
     from dorylus.report.terminal import TerminalProgress

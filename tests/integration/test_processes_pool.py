@@ -39,8 +39,17 @@ def make_pool(programs):
     return make
 
 
-@pytest.mark.parametrize("path", ["inline", "direct"])
-@pytest.mark.parametrize("name", ["gcn", "gat", "a user's edge layer"])
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("gcn", "inline"),
+        ("gcn", "direct"),
+        ("gat", "direct"),
+        ("a user's edge layer", "direct"),
+        pytest.param("gat", "inline", marks=pytest.mark.soak),
+        pytest.param("a user's edge layer", "inline", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_gives_the_losses_of_threads(make_pool, path, name):
     pool = make_pool(data_path=path, part_rows=40)
     assert losses_on(pool, name) == pytest.approx(losses_here(name), abs=TOLERANCE)

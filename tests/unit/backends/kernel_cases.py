@@ -13,7 +13,7 @@ from dorylus.backends import native, reference
 
 Array = npt.NDArray[Any]
 
-few = settings(max_examples=25, deadline=None)
+few = settings(max_examples=15, deadline=None)
 
 # Below, at and above a vector of every instruction set; several passes over the columns; an overlap in each.
 WIDTHS = [1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 33, 41, 64, 65, 96, 127, 128, 129, 144, 200, 257]

@@ -12,7 +12,7 @@ from dorylus.backends.native.edge_input import TextEdges, TextForm
 from draws import draws
 
 PLAIN = TextForm(0, 1, None, 2)
-many = draws(60)
+many = draws(30)
 
 
 def read(text: bytes, form: TextForm = PLAIN, *, names: bool = False) -> TextEdges:

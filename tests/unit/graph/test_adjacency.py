@@ -49,7 +49,7 @@ def expected(graph: Graph, norm: Norm, self_loops: bool) -> np.ndarray:
     return scaled[norm]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 @given(
     st.integers(0, 10**6), st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["symmetric", "mean", "none"])
 )
@@ -59,7 +59,7 @@ def test_entries_follow_the_definition(seed: int, directed: bool, weighted: bool
     assert np.allclose(dense(found), expected(graph, norm, loops), atol=1e-6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans(), st.sampled_from(["symmetric", "mean", "none"]))
 def test_an_order_renumbers_rows_and_columns(seed: int, directed: bool, weighted: bool, norm: Norm) -> None:
     graph = random_graph(seed, directed=directed, weighted=weighted)

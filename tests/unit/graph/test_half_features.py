@@ -142,7 +142,7 @@ def numbers(dtype: str) -> st.SearchStrategy[Any]:
     return arrays.arrays(dtype, (N, 2), elements=elements)
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(features=st.sampled_from(["f2", "f4", "f8", "i4"]).flatmap(numbers))
 def test_ingest_rounds_as_numpy_does(features: Any, tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("ingest")

@@ -81,7 +81,7 @@ class Model:
             self.paged.release_all()
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(sizes, orders)
 def test_spans_hold_what_a_plain_array_would(sizes: list[int], order: list[tuple[str, int]]) -> None:
     with some_io_threads() as io_threads:

@@ -125,7 +125,7 @@ def a_pager(folder):
         pager.close()
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(graph=st.booleans().flatmap(lambda weighted: graphs(weighted=weighted)), data=st.data())
 def test_small_graphs_of_any_shape(graph, data, tmp_path_factory):
     bounds = bounds_of(graph, data.draw(st.integers(1, graph.num_vertices)))

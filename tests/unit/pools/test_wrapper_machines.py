@@ -7,6 +7,6 @@ from draws import draws
 RelaunchingMachine, LimitedMachine = relaunching_machine(), limited_machine()
 
 TestRelaunching = RelaunchingMachine.TestCase
-TestRelaunching.settings = draws(40, stateful_step_count=40)
+TestRelaunching.settings = draws(20, stateful_step_count=40)
 TestLimited = LimitedMachine.TestCase
-TestLimited.settings = draws(30, stateful_step_count=40)
+TestLimited.settings = draws(15, stateful_step_count=40)

@@ -18,7 +18,7 @@ from dorylus.ingest.readers.files import open_edges, open_vertices
 
 PAIRS = np.arange(20, dtype=np.int64).reshape(10, 2) * 3
 LISTED = [tuple(pair) for pair in PAIRS.tolist()]
-shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 
 
 def saved(array: Any, folder: Path, name: str = "web.npy") -> Path:

@@ -13,7 +13,7 @@ import dorylus.ingest.readers.text as text
 from dorylus.errors import DataError
 from dorylus.ingest.readers.files import open_edges
 
-shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+shared_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 
 
 def read(content: str | bytes, folder: Path, name: str = "web.txt", **options: Any) -> list[tuple[Any, ...]]:
