@@ -1,6 +1,6 @@
-"""The process's memory as the kernel counts it: now, at its peak, and how much more there may be.
+"""The process's memory as the kernel counts it: now, at its peak, and how much more the machine and its groups allow.
 
-The control groups that this process is in, of either version: how much memory each of them lets it have.
+Control groups limit memory, too: those of version 1 and of version 2 are read, up to the root.
 """
 
 import ctypes
@@ -71,7 +71,7 @@ def _room(folder: Path, version: _Version, held: int) -> int | None:
 
 
 def _reclaimable(folder: Path, version: _Version) -> int:
-    """The page cache and the like, which go when somebody needs the memory."""
+    """The page cache and other memory that the kernel reclaims when a process needs it."""
     pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
     return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in version.reclaimable)
 
@@ -88,7 +88,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 def reset_peak() -> None:
-    """Start a new peak here, where the system can; elsewhere the peak is that of the whole process."""
+    """Reset the peak, where the system can; on others the peak stays that of the whole process."""
     with suppress(OSError):
         _CLEAR.write_text("5")
 
@@ -120,7 +120,7 @@ def private_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return memory that the C library keeps for the next to ask for some, where it can; elsewhere nothing happens."""
+    """Return freed memory that the C library keeps to the system; does nothing with other C libraries."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -61,8 +61,8 @@ class FunctionSettings(Settings):
     )
     rematerialize: bool | None = setting(
         None,
-        "Recompute activations in the backward pass rather than keep them, same result; functions do unless told not "
-        "to, threads only when told to.",
+        "Recompute activations in the backward pass rather than keep them, same result; by default functions do, and "
+        "threads do not.",
         optional(flag),
     )
 

@@ -1,8 +1,7 @@
-"""The gather: for every row of a graph, a reduction over the rows of its neighbours; and the gradients of these.
+"""The gather: for every row of a graph, a reduction over the rows of its neighbours, and its gradients.
 
-Reductions of messages kept in edge order, as an edge layer gives them back, and their gradients.
-
-Whole rows: picked, added, converted to and from bfloat16.
+Also reductions of messages that lie in edge order (``segment_``), as an edge layer returns them, and operations on
+whole rows: picked, added, converted to and from bfloat16.
 """
 
 from dorylus.backends.native import _native
