@@ -33,8 +33,15 @@ except DataError as error:
 """
 
 
-@pytest.mark.parametrize("before", [None, b"the file there was"])
-@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize(
+    ("name", "before"),
+    [
+        ("x.npy", b"the file there was"),
+        ("x.parquet", None),
+        pytest.param("x.npy", None, marks=pytest.mark.soak),
+        pytest.param("x.parquet", b"the file there was", marks=pytest.mark.soak),
+    ],
+)
 @pytest.mark.parametrize("how", ["kill", "limit"])
 def test_nothing_half_written_is_left(tmp_path, name, how, before):
     if before is not None:

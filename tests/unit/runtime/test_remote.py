@@ -47,8 +47,15 @@ def assert_same(cluster, losses, undisturbed):
 
 
 @pytest.mark.parametrize("kind", ["_graphs", "_parameters"])
-@pytest.mark.parametrize("number", [0, 1])
-@pytest.mark.parametrize("after", [0, 3])
+@pytest.mark.parametrize(
+    ("number", "after"),
+    [
+        (0, 0),
+        (1, 3),
+        pytest.param(1, 0, marks=pytest.mark.soak),
+        pytest.param(0, 3, marks=pytest.mark.soak),
+    ],
+)
 def test_a_server_that_dies_between_epochs_leaves_the_run_as_it_was(
     graph, make_cluster, undisturbed, kind, number, after
 ):
@@ -84,7 +91,7 @@ class KillsOnce:
 
 
 @pytest.mark.parametrize("kind", ["_graphs", "_parameters"])
-@pytest.mark.parametrize("at_call", [1, 17, 40])
+@pytest.mark.parametrize("at_call", [1, 17, pytest.param(40, marks=pytest.mark.soak)])
 def test_a_server_that_dies_in_the_middle_of_an_epoch_leaves_the_run_as_it_was(
     graph, make_cluster, undisturbed, kind, at_call
 ):
