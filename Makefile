@@ -40,7 +40,7 @@ check: setup
 	$(BIN)/mypy
 
 test: check
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # FUZZ_CASES=20000 FUZZ_SEED=mine makes the hostile inputs fewer, and others.
 soak: setup

@@ -157,7 +157,8 @@ def test_processes_of_a_pool_end_with_the_run(start, tmp_path):
         os.kill(worker, signal.SIGTERM)  # as Slurm and systemd do, to every process of a job
     assert ended(process, signal.SIGTERM)[0] == 143
     wait_for(lambda: not any(map(is_alive, workers)), 10)
-    assert list((tmp_path / "tmp").iterdir()) == []
+    left = [path.name for path in (tmp_path / "tmp").iterdir()]
+    assert [name for name in left if not name.startswith("torchinductor_")] == []  # torch's own, made by an export
     assert checkpoint.latest(tmp_path / "run" / "checkpoints") is not None
 
 

@@ -1,5 +1,7 @@
 """What Ctrl-C, SIGTERM and SIGHUP print: how to go on with a run that was saved, or that nothing was written."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,7 +35,22 @@ def ended(end: KeyboardInterrupt | Terminated, what: str = "") -> typer.Exit:
     """Prints what a signal ended; the exit code that stands for it. The terminal may be gone already."""
     with suppress(OSError):
         typer.echo(f"{reason(end)}{what}", err=True)
+    discard_unwritable_output()
     return typer.Exit(exit_code(end))
+
+
+def discard_unwritable_output() -> None:
+    """Sends output that a closed terminal or pipe no longer takes to /dev/null.
+
+    The interpreter flushes stdout as it exits, and would replace the exit code by 120 where that fails.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, stream.fileno())
+            os.close(nothing)
 
 
 def reason(end: KeyboardInterrupt | Terminated) -> str:
