@@ -41,6 +41,7 @@ class PeerTransport:
         self._lock = threading.Lock()
         # connections that have not proved themselves, oldest first, and their hosts
         self._unproven: dict[socket.socket, str] = {}
+        self._readers: set[threading.Thread] = set()  # of all connections that were accepted
         self._session: _Session | None = None
         self._closed = False
         self.refused = self.sent_bytes = 0
@@ -95,7 +96,10 @@ class PeerTransport:
         with self._lock:
             for link in self._unproven:
                 _shut(link)
+            readers = self._readers - {threading.current_thread()}
         self.hang_up()
+        for reader in readers:
+            reader.join(_END_S)
 
     def _count(self, num_bytes: int) -> None:
         with self._lock:
@@ -121,6 +125,7 @@ class PeerTransport:
                     return
                 time.sleep(0.05)  # too many open files, say
                 continue
+            reader = threading.Thread(target=self._read, args=(link,), name="dorylus-peer-receive", daemon=True)
             with self._lock:
                 if self._closed:
                     link.close()
@@ -128,11 +133,13 @@ class PeerTransport:
                 if len(self._unproven) >= _MAX_UNPROVEN:
                     _shut(self._drop_unproven())
                 self._unproven[link] = host
+                self._readers.add(reader)
             try:
-                threading.Thread(target=self._answer, args=(link,), name="dorylus-peer-receive", daemon=True).start()
+                reader.start()
             except RuntimeError:  # no more threads for now: the peer may dial again
                 with self._lock:
                     self._unproven.pop(link, None)
+                    self._readers.discard(reader)
                 link.close()
 
     def _drop_unproven(self) -> socket.socket:
@@ -146,6 +153,14 @@ class PeerTransport:
         dropped = next(link for link, host in self._unproven.items() if of_host[host] == most)
         del self._unproven[dropped]
         return dropped
+
+    def _read(self, link: socket.socket) -> None:
+        """Answer a connection, then pass its frames on until it ends."""
+        try:
+            self._answer(link)
+        finally:
+            with self._lock:
+                self._readers.discard(threading.current_thread())
 
     def _answer(self, link: socket.socket) -> None:
         session = self._session

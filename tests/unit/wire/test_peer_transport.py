@@ -190,3 +190,11 @@ def test_strangers_of_one_address_make_room_for_each_other_first(servers, monkey
     assert len(peer.recv(64, socket.MSG_WAITALL)) == 64
     for link in [peer, *silent]:
         link.close()
+
+
+def test_closing_waits_for_the_threads_of_connections_that_never_proved_themselves(servers):
+    silent = unanswered(servers[1], HOST, 40)
+    servers[1].transport.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "dorylus-peer-receive"]
+    for link in silent:
+        link.close()
