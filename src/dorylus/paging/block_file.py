@@ -258,8 +258,9 @@ class BlockFile:
         """
         if error.errno != errno.EINVAL:
             return False
-        self._direct = False
+        # The flag of the descriptor first: another thread that reads _direct as False must not be refused any more.
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
+        self._direct = False
         return True
 
     def _forget(self, offset: int, count: int) -> None:

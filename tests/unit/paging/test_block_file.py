@@ -1,4 +1,5 @@
 import errno
+import fcntl
 import gc
 import os
 from pathlib import Path
@@ -179,3 +180,33 @@ def test_a_file_that_cannot_be_opened_leaves_nothing_to_be_closed(make, tmp_path
 def test_a_scratch_folder_that_is_not_there_is_refused_with_the_cure(tmp_path):
     with pytest.raises(DataError, match="scratch_dir"):
         ScratchFile(tmp_path / "nowhere", PAGE)
+
+
+def test_a_thread_that_is_refused_while_another_leaves_direct_access_tries_again(tmp_path, monkeypatch):
+    content = pages(2)
+    (tmp_path / "file").write_bytes(content.tobytes())
+    file = ReadOnlyFile(tmp_path / "file")
+    first, second = ReservedMemory(PAGE).bytes, ReservedMemory(PAGE).bytes
+    really_read, really_control = os.preadv, fcntl.fcntl
+    descriptors = set()
+
+    def read(descriptor, *more):
+        if really_control(descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return really_read(descriptor, *more)
+
+    def control(descriptor, command, *more):
+        if command == fcntl.F_SETFL and descriptor not in descriptors:
+            descriptors.add(descriptor)
+            file.read_into(second, PAGE)  # as another thread would, just before the flag changes
+        return really_control(descriptor, command, *more)
+
+    monkeypatch.setattr(os, "preadv", read)
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    if not really_control(file._descriptor, fcntl.F_GETFL) & os.O_DIRECT:
+        pytest.skip("this file system has no direct access")
+    file.read_into(first, 0)
+    np.testing.assert_array_equal(first, content[:PAGE])
+    np.testing.assert_array_equal(second, content[PAGE:])
+    assert len(descriptors) == 1
+    file.close()

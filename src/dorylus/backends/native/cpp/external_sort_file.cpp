@@ -62,15 +62,16 @@ ScratchFile::~ScratchFile() { close(descriptor_); }
 void ScratchFile::write(const std::byte* data, int64_t bytes, int64_t offset) {
   for (int64_t done = 0; done < bytes;) {
     int64_t wanted = std::min(bytes - done, kPiece);
+    bool was_direct = direct_;  // read before the call: another thread may leave direct access meanwhile
     int64_t written = pwrite(descriptor_, data + done, size_t(wanted), offset + done);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EINVAL && direct_) {  // a file system that takes the flag and refuses the write
+    if (written < 0 && errno == EINVAL && was_direct) {  // a file system that takes the flag and refuses the write
       leave_direct();
       continue;
     }
     if (written < 0) fail(errno);
     if (written == 0) fail(ENOSPC);
-    if (written % kSector != 0) leave_direct();  // the rest starts within a sector: the next try tells why
+    if (written % kSector != 0) leave_direct();  // the rest starts within a sector: the next try reports why
     drop(offset + done, written);
     done += written;
   }
@@ -78,14 +79,15 @@ void ScratchFile::write(const std::byte* data, int64_t bytes, int64_t offset) {
 
 void ScratchFile::read(std::byte* data, int64_t bytes, int64_t offset) const {
   for (int64_t done = 0; done < bytes;) {
+    bool was_direct = direct_;
     int64_t got = pread(descriptor_, data + done, size_t(bytes - done), offset + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EINVAL && direct_) {  // refuses what it let be opened, or the rest begins within a sector
+    if (got < 0 && errno == EINVAL && was_direct) {  // refuses what it let be opened, or the rest begins within a sector
       leave_direct();
       continue;
     }
     if (got < 0) fail(errno);
-    if (got == 0) fail(EIO);  // the file was cut short by somebody else
+    if (got == 0) fail(EIO);  // the file was cut short by another process
     done += got;
   }
   if (!direct_) posix_fadvise(descriptor_, offset, bytes, POSIX_FADV_DONTNEED);
@@ -99,11 +101,10 @@ void ScratchFile::forget(int64_t offset, int64_t bytes) const {
 }
 
 void ScratchFile::leave_direct() const {
-  if (!direct_) return;
-  direct_ = false;
 #ifdef O_DIRECT
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_DIRECT);
 #endif
+  direct_ = false;  // after the descriptor's flag: a thread that reads false is not refused any more
 }
 
 // Pages are dropped only once they are clean.
