@@ -80,7 +80,7 @@ def test_a_users_decimal_context_changes_nothing():
     assert total == bill.total()
 
 
-def test_each_basis_counts_what_it_says():
+def test_each_basis_counts_its_own_lines():
     bill = make_bill(a_run(), Rates.of(BOOK, "c5.2xlarge", parameter="c5.xlarge", function="lambda-x86"))
     assert [(line.what, float(line.quantity), line.unit, line.on_paper) for line in bill.lines()] == [
         ("graph servers, c5.2xlarge, training", 2, "h", True),
@@ -101,7 +101,7 @@ def test_each_basis_counts_what_it_says():
     assert (bill.total_usd, bill.paper_usd) == (float(bill.total()), float(bill.total("paper")))
 
 
-def test_every_line_says_where_its_price_is_from():
+def test_every_line_names_the_source_of_its_price():
     lines = make_bill(a_run(), Rates.of(BOOK, "c5.2xlarge", function="lambda-x86")).lines()
     assert all(line.source and line.date for line in lines)
 
@@ -146,7 +146,7 @@ def test_calls_without_a_priced_service_are_refused():
         make_bill(a_run(), Rates.of(BOOK, "c5.2xlarge"))
 
 
-def test_traffic_by_a_path_nobody_knows_is_refused():
+def test_traffic_by_an_unknown_path_is_refused():
     with pytest.raises(ConfigError, match="Did you mean 'cross-zone'"):
         make_bill(Usage(moved_bytes={"cross-zon": 1}), Rates.of(BOOK, "c5.2xlarge"))
 
@@ -166,7 +166,7 @@ def test_nothing_used_costs_nothing():
     assert (bill.lines(), bill.total(), bill.rows()) == ((), 0, [("total", "", "", "$0")])
 
 
-def test_rows_are_for_people():
+def test_rows_are_formatted_for_people():
     usage = Usage({(Role.GRAPH, Phase.TRAINING): 1000 * 10**9}, {Phase.TRAINING: FunctionUse(5, 1024 * 7)})
     rows = make_bill(usage, Rates.of(BOOK, "c5n.2xlarge", function="lambda-x86")).rows()
     assert rows == [

@@ -17,10 +17,10 @@ def test_an_epoch_that_fits_is_trained():
 
 
 def test_an_epoch_that_would_pass_the_budget_is_not_trained():
-    told = Budget.of(1).decide(Decimal("0.9"), dollars_of(0.2, 0.2))
-    assert not told.go_on
-    assert told.expected_usd == Decimal("0.2")
-    assert told.reason == "$0.90 of $1.00 spent, the next epoch costs about $0.20"
+    decision = Budget.of(1).decide(Decimal("0.9"), dollars_of(0.2, 0.2))
+    assert not decision.go_on
+    assert decision.expected_usd == Decimal("0.2")
+    assert decision.reason == "$0.90 of $1.00 spent, the next epoch costs about $0.20"
 
 
 def test_a_budget_may_be_used_to_the_last_cent():

@@ -1,4 +1,4 @@
-"""What docs/cost.md shows is what its code prints."""
+"""The outputs in docs/cost.md are what its code prints."""
 
 import contextlib
 import io
@@ -26,9 +26,9 @@ def test_what_the_page_prints_is_what_its_code_prints():
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(found[index][1], names)
-        kind, shown = found[index + 1]
+        kind, printed = found[index + 1]
         assert kind == ""
-        assert out.getvalue() == shown
+        assert out.getvalue() == printed
 
 
 def test_the_price_book_on_the_page_is_a_good_one():

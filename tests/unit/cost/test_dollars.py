@@ -19,7 +19,7 @@ from dorylus.cost.money import quantity
         ("1e-12", "$0.0000000000010"),
     ],
 )
-def test_an_amount_is_told_to_the_cent_or_in_two_digits(usd, text):
+def test_an_amount_is_printed_to_the_cent_or_in_two_digits(usd, text):
     assert dollars(Decimal(usd)) == text
 
 
@@ -39,5 +39,5 @@ def test_a_float_is_an_amount_too():
         ("6000000000.4", "6,000,000,000"),
     ],
 )
-def test_a_quantity_is_told_in_four_digits_or_whole(amount, text):
+def test_a_quantity_is_printed_in_four_digits_or_whole(amount, text):
     assert quantity(Decimal(amount)) == text

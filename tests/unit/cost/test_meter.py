@@ -68,7 +68,7 @@ def test_vcpus_are_counted_where_they_are_paid():
     assert (float(used.vcpu_s), float(used.cold_vcpu_s)) == (0.15, 0.05)
 
 
-def test_things_are_counted_under_the_phase_that_is_on():
+def test_usage_is_counted_under_the_current_phase():
     meter = Meter()
     meter.add_servers(Role.GRAPH, 7.5, count=4)
     meter.phase = Phase.TRAINING

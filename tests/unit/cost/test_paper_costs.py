@@ -63,6 +63,6 @@ def test_with_parameter_servers_no_cost_would_be_the_papers():
             assert bill.total("full").quantize(Decimal(printed), ROUND_HALF_UP) > Decimal(printed)
 
 
-def test_a_cluster_of_fewer_than_no_servers_is_refused():
+def test_a_negative_number_of_servers_is_refused():
     with pytest.raises(ValueError, match="count=-1"):
         cluster_bill(THEN.instance("c5.xlarge"), -1, 10)

@@ -33,7 +33,7 @@ def test_prices_are_exact_decimals(book):
     assert book.transfer("cross-zone").usd_per_gb_moved == Decimal("0.02")
 
 
-def test_services_say_how_they_round(book):
+def test_services_have_their_own_rounding(book):
     assert book.function("lambda-x86").rounding == Rounding(1)
     assert book.function("cloud-run").rounding == Rounding(100)
     assert book.function("azure-consumption").rounding == Rounding(1, minimum_ms=100, memory_step_mb=128)
@@ -68,10 +68,10 @@ def test_later_tiers_are_ten_and_twenty_percent_cheaper(book):
         ("historic", "dorylus-2020", "dorylus-2021"),
     ],
 )
-def test_an_unknown_name_is_told_the_known_ones_and_the_nearest(book, lookup, name, nearest):
-    with pytest.raises(ConfigError, match=f"unknown .* {name!r}: the known ones are") as told:
+def test_the_error_of_an_unknown_name_lists_the_known_ones_and_the_nearest(book, lookup, name, nearest):
+    with pytest.raises(ConfigError, match=f"unknown .* {name!r}: the known ones are") as caught:
         getattr(book, lookup)(name)
-    assert f"Did you mean {nearest!r}?" in str(told.value)
+    assert f"Did you mean {nearest!r}?" in str(caught.value)
 
 
 def test_what_can_no_longer_be_bought_is_found_in_the_past(book):

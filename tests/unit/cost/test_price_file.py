@@ -47,7 +47,7 @@ def test_historic_sets_are_read_by_the_same_rules():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "says"),
+    ("old", "new", "message"),
     [
         ('source = "page"\ndate = "2026-08"', 'date = "2026-08"', "instances.small has no source"),
         ('date = "2026-08"\n', "", "instances.small has no date"),
@@ -83,12 +83,12 @@ def test_historic_sets_are_read_by_the_same_rules():
         ("format = 1", "format = ", "is not TOML"),
     ],
 )
-def test_a_file_that_breaks_a_rule_is_refused_in_words(old, new, says):
+def test_a_file_that_breaks_a_rule_is_refused_with_a_message(old, new, message):
     assert old in GOOD
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as caught:
         read_prices(GOOD.replace(old, new, 1), "own.toml")
-    assert says in str(told.value)
-    assert str(told.value).startswith("own.toml")
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("own.toml")
 
 
 def test_tiers_may_not_be_missing():

@@ -54,7 +54,7 @@ def test_each_part_of_a_month_is_priced_by_its_own_tier(service, gb_s, lines):
         (15_000_000_000, [(2, "0.0000133334")]),
     ],
 )
-def test_a_run_begins_where_the_month_stands(before, lines):
+def test_a_run_begins_in_the_tier_that_the_month_has_reached(before, lines):
     assert gb_s_lines("lambda-x86", 2, month_gb_s=before) == lines
 
 
@@ -83,7 +83,7 @@ def test_the_free_tier_is_not_assumed():
         (10, 400_000, [(10, "0.0000166667")]),
     ],
 )
-def test_the_free_tier_is_taken_off_where_asked_for(gb_s, before, lines):
+def test_the_free_tier_is_taken_off_where_requested(gb_s, before, lines):
     assert gb_s_lines("lambda-x86", gb_s, free_tier=True, month_gb_s=before) == lines
 
 
@@ -91,7 +91,7 @@ def test_the_free_tier_is_taken_off_where_asked_for(gb_s, before, lines):
     ("requests", "before", "paid"),
     [(1_000_000, 0, 0), (1_000_001, 0, 1), (10, 999_995, 5), (10, 2_000_000, 10)],
 )
-def test_free_requests_are_taken_off_where_asked_for(requests, before, paid):
+def test_free_requests_are_taken_off_where_requested(requests, before, paid):
     usage = Usage(functions={Phase.TRAINING: FunctionUse(requests=requests)})
     prices = Rates.of(BOOK, "c5.large", function="lambda-x86", free_tier=True, month_requests=before)
     assert make_bill(usage, prices).total() == paid * Decimal("0.0000002")

@@ -9,11 +9,11 @@ from dorylus.wire.frames import Frame, Refused, WireError, pack, unpack
 
 
 class FakePorts:
-    """Holds one task's rows, weights and program; keeps what is pushed and notes what is asked, in order."""
+    """Holds one task's rows, weights and program; keeps what is pushed and records requests in order."""
 
     def __init__(self, program, rows, weights, part_rows):
         self.program, self.rows, self.weights, self.part_rows = program, rows, weights, part_rows
-        self.asked, self.pushed, self.sums, self.dialled = [], {}, None, []
+        self.requests, self.pushed, self.sums, self.dialled = [], {}, None, []
         self.over = self.gone = False
 
     def links(self):
@@ -51,15 +51,15 @@ class FakeLink:
     def send(self, header, arrays, timeout_s):
         self._next += 1
         what = header["ask"] + str(header.get("part", ""))
-        self._ports.asked.append(what)
+        self._ports.requests.append(what)
         self._waiting[self._next] = (what, unpack(b"".join(pack(header, arrays))))
         return self._next
 
     def receive(self, request, timeout_s):
         if self._ports.gone:
-            raise WireError("nobody answers")
+            raise WireError("no answer")
         what, frame = self._waiting.pop(request)
-        self._ports.asked.append(f"got {what}")
+        self._ports.requests.append(f"got {what}")
         answered = self._ports.answer(self._address, frame)
         return unpack(b"".join(pack(answered.header, answered.arrays)))
 

@@ -1,4 +1,4 @@
-"""Calls made by hand, of bodies small enough that nobody waits for their export."""
+"""Calls made by hand, of bodies small enough to export quickly."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ ROWS = 9
 
 
 class Two(nn.Module):
-    """Two inputs, two outputs, a weight used twice, a frozen weight, and a weight nobody uses."""
+    """Two inputs, two outputs, a weight used twice, a frozen weight, and an unused weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ def call_of(
     num_rows: int = ROWS,
     label: str = "a small body",
 ) -> Call:
-    """A call on random rows of these widths; ``cotangents`` says which outputs have one, all unless given."""
+    """A call on random rows of these widths; ``cotangents`` marks the outputs that have one (default: all)."""
     random = torch.Generator().manual_seed(num_rows)
     body = Body(module, label)
     weights = {name: w.detach().clone().requires_grad_(w.requires_grad) for name, w in module.named_parameters()}
@@ -65,9 +65,9 @@ def call_of(
         made = body(weights, tuple(torch.zeros(2, width) for width in widths))
     given: tuple[Tensor | None, ...] = ()
     if mode is Mode.GRADIENT:
-        asked = cotangents or [True] * len(made)
+        has_cotangent = cotangents or [True] * len(made)
         drawn = [torch.randn(num_rows, output.shape[1], generator=random) for output in made]
-        given = tuple(each if ask else None for each, ask in zip(drawn, asked, strict=True))
+        given = tuple(each if has else None for each, has in zip(drawn, has_cotangent, strict=True))
     targets = _targets(loss, made[0].shape[1], num_rows, random) if mode is Mode.LOSS else None
     columns = tuple(output.shape[1] for output in made) if mode is Mode.FORWARD else ()
     return Call(TASK, mode, body, weights, inputs, tuple(wanted or [True] * len(widths)), given, targets, columns)

@@ -17,7 +17,7 @@ def app():
     made.close()
 
 
-def ask(app, method="POST", path="/", body=(FRAME,), headers=()):
+def request(app, method="POST", path="/", body=(FRAME,), headers=()):
     """(status, content) of a request whose body comes in several messages."""
     coming = [{"type": "http.request", "body": part, "more_body": True} for part in body[:-1]]
     coming.append({"type": "http.request", "body": body[-1] if body else b""})
@@ -34,29 +34,29 @@ def ask(app, method="POST", path="/", body=(FRAME,), headers=()):
 
 
 def test_a_frame_posted_is_answered_with_a_frame(app):
-    status, content = ask(app, body=(FRAME[:5], FRAME[5:]))
+    status, content = request(app, body=(FRAME[:5], FRAME[5:]))
     assert status == 200
     assert unpack(content).header["missing"] == "unknown"
 
 
-def test_garbage_is_answered_with_a_frame_that_says_so(app):
-    status, content = ask(app, body=(b"garbage",))
+def test_garbage_is_answered_with_an_error_frame(app):
+    status, content = request(app, body=(b"garbage",))
     assert status == 200
     assert unpack(content).header["kind"] == "frame"
 
 
 def test_health_needs_no_token(app, monkeypatch):
     monkeypatch.setenv("DORYLUS_FUNCTION_TOKEN", "secret")
-    assert ask(app, "GET", "/health") == (200, b"ok")
+    assert request(app, "GET", "/health") == (200, b"ok")
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 405), ("POST", "/elsewhere", 404)])
-def test_anything_else_is_no_task(app, method, path, status):
-    assert ask(app, method, path)[0] == status
+def test_any_other_method_or_path_is_refused(app, method, path, status):
+    assert request(app, method, path)[0] == status
 
 
 def test_a_body_longer_than_a_frame_may_be_is_refused(app):
-    assert ask(app, body=(bytes(600), bytes(600)))[0] == 413
+    assert request(app, body=(bytes(600), bytes(600)))[0] == 413
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_a_body_longer_than_a_frame_may_be_is_refused(app):
         (((b"Authorization", b"Bearer secret"),), 200),
     ],
 )
-def test_with_a_token_in_the_environment_only_those_who_bear_it_are_let_in(app, monkeypatch, headers, status):
+def test_with_a_token_in_the_environment_only_requests_that_carry_it_are_accepted(app, monkeypatch, headers, status):
     monkeypatch.setenv("DORYLUS_FUNCTION_TOKEN", "secret")
-    assert ask(app, headers=headers)[0] == status
+    assert request(app, headers=headers)[0] == status
 
 
 def test_the_threads_go_when_the_server_shuts_down():

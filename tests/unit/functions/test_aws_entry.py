@@ -13,5 +13,5 @@ def test_a_frame_comes_and_goes_as_text():
 
 
 @pytest.mark.parametrize("event", [{}, {"frame": "§"}, {"frame": None}, {"frame": "a"}, [], {"frame": ""}])
-def test_an_event_without_a_frame_gets_a_frame_that_says_so(event):
+def test_an_event_without_a_frame_is_answered_with_an_error_frame(event):
     assert unpack(b64decode(handler(event)["frame"])).header["kind"] == "frame"

@@ -22,7 +22,7 @@ DEADLINE_S = 30
 
 @pytest.fixture
 def translations(monkeypatch):
-    """Translation in no time, to a program that nobody checks; gives the tasks that were translated."""
+    """Replaces translation by an instant one without a check; lists the calls that were translated."""
     seen = []
 
     def instead(pure):
@@ -38,7 +38,7 @@ def doubled(module, y):
     return y * 2
 
 
-def test_a_program_takes_what_it_needs_and_gives_what_is_asked_for(capfd):
+def test_a_program_takes_what_it_needs_and_gives_the_requested_outputs(capfd):
     """One export of each kind; each is checked against torch as it is made, and nothing is printed meanwhile."""
     programs = {mode: export(call_of(Two(), (2, 3), mode, wanted=(True, False))) for mode in Mode}
     used = {"weight.mix.weight", "weight.mix.bias", "weight.again.bias", "weight.frozen"}
@@ -65,7 +65,7 @@ class Biased(nn.Module):
         return (x + self.bias).view(-1, 2, 2).mean(1)
 
 
-def test_rows_whose_values_a_gradient_does_not_depend_on_are_not_asked_for():
+def test_rows_whose_values_a_gradient_does_not_depend_on_are_no_input():
     program = export(call_of(Biased(), [4], Mode.GRADIENT))
     assert program.inputs == ("cotangent.0",)
     assert program.outputs == ("input_grad.0", "weight_grad.bias")
@@ -113,18 +113,18 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_a_body_that_cannot_be_exported_is_told_of_by_layer_and_operation(why):
-    function, says = REFUSED[why]
+def test_the_error_of_a_body_that_cannot_be_exported_names_its_layer_and_operation(why):
+    function, reason = REFUSED[why]
     call = call_of(Runs(function), [6], Mode.GRADIENT, label="apply_vertex of layer 2 (Mine)")
     with pytest.raises(ExportError) as caught:
         export(call, torch_pools=("threads", "ray"))
     message = str(caught.value)
     assert message.startswith("the gradient task of apply_vertex of layer 2 (Mine) cannot be exported for functions")
-    assert says in message
+    assert reason in message
     assert message.endswith('change the body, or run it with pool="threads" or pool="ray".')
 
 
-def test_complex_numbers_that_end_in_real_ones_are_fine():
+def test_complex_numbers_inside_a_body_are_allowed():
     assert export(call_of(Runs(lambda m, y: torch.fft.fft(y).real), [6])).outputs == ("output.0",)
 
 
@@ -161,22 +161,22 @@ def test_bodies_that_compute_the_same_share_a_program(translations):
     assert len(translations) == 2
 
 
-def test_two_threads_that_ask_at_once_make_it_once(translations, monkeypatch):
+def test_threads_that_request_a_program_at_once_make_it_once(translations, monkeypatch):
     call, exports = call_of(Runs(doubled), [6]), Exports()
-    under_way, all_asked, asked = threading.Event(), threading.Event(), []
+    under_way, both_wait, waits = threading.Event(), threading.Event(), []
     instead = exporting.translate
 
     def slow(pure):
         under_way.set()
-        assert all_asked.wait(DEADLINE_S)
+        assert both_wait.wait(DEADLINE_S)
         return instead(pure)
 
     wait = exporting._waited
 
     def waited(future):
-        asked.append(1)
-        if len(asked) == 2:
-            all_asked.set()
+        waits.append(1)
+        if len(waits) == 2:
+            both_wait.set()
         return wait(future)
 
     monkeypatch.setattr(exporting, "translate", slow)
@@ -194,19 +194,19 @@ def test_two_threads_that_ask_at_once_make_it_once(translations, monkeypatch):
     assert len(translations) == 1
 
 
-def test_who_waits_for_an_export_waits_no_longer_than_the_deadline(translations, monkeypatch):
+def test_a_thread_waits_for_an_export_no_longer_than_the_deadline(translations, monkeypatch):
     call, exports = call_of(Runs(doubled), [6]), Exports()
     monkeypatch.setattr(exporting, "_DEADLINE_S", 0.0)
 
-    def ask_again(pure):
+    def request_again(pure):
         return exports.program(call)
 
-    monkeypatch.setattr(exporting, "translate", ask_again)
+    monkeypatch.setattr(exporting, "translate", request_again)
     with pytest.raises(TrainingError, match="another thread's export has not ended within 0 s"):
         exports.program(call)
 
 
-def test_a_failure_is_told_to_everyone_who_asks_in_their_own_words(translations, monkeypatch):
+def test_a_failure_is_reported_to_every_caller_with_the_label_of_its_body(translations, monkeypatch):
     def refuse(pure):
         raise ArithmeticError("too hard")
 

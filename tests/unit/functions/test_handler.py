@@ -13,7 +13,7 @@ from dorylus.functions.payload import to_bf16
 from dorylus.wire.frames import FrameLimits, pack, unpack
 
 
-def ask(handler, invocation, arrays):
+def invoke(handler, invocation, arrays):
     header = invocation if isinstance(invocation, dict) else invocation.to_header()
     return unpack(handler.handle(b"".join(pack(header, arrays))))
 
@@ -26,17 +26,17 @@ def arrays_of_forward(num_rows=4):
     return {"rows.0": numbers(1, num_rows, 3), "weight.w": numbers(2, 3, 2)}
 
 
-def test_a_program_the_function_does_not_know_is_said_to_be_missing():
+def test_an_unknown_program_is_reported_as_missing():
     program = small.forward()
-    answer = ask(Handler(), Invocation("t1", program.hash), arrays_of_forward())
+    answer = invoke(Handler(), Invocation("t1", program.hash), arrays_of_forward())
     assert answer.header["missing"] == program.hash
     assert answer.arrays == {}
 
 
-def test_a_program_sent_along_is_run_and_known_ever_after():
+def test_a_program_sent_along_is_run_and_kept():
     program, handler, arrays = small.forward(), Handler(), arrays_of_forward()
-    first = ask(handler, Invocation("t1", program.hash), {**arrays, **content_of(program)})
-    again = ask(handler, Invocation("t2", program.hash), arrays)
+    first = invoke(handler, Invocation("t1", program.hash), {**arrays, **content_of(program)})
+    again = invoke(handler, Invocation("t2", program.hash), arrays)
     for answer in (first, again):
         np.testing.assert_allclose(answer.arrays["output.0"], arrays["rows.0"] @ arrays["weight.w"], rtol=1e-5)
     assert (first.header["task"], again.header["task"]) == ("t1", "t2")
@@ -44,15 +44,15 @@ def test_a_program_sent_along_is_run_and_known_ever_after():
 
 def test_the_first_invocation_of_a_process_is_cold_and_the_next_is_not():
     program, handler = small.forward(), Handler()
-    answers = [ask(handler, Invocation("t", program.hash), arrays_of_forward()) for _ in range(2)]
+    answers = [invoke(handler, Invocation("t", program.hash), arrays_of_forward()) for _ in range(2)]
     assert [answer.header["cold"] for answer in answers] == [True, False]
 
 
-def test_an_answer_says_what_its_time_was_spent_on():
+def test_an_answer_holds_its_timings():
     program = small.forward()
     ticks = iter(range(100))
     handler = Handler(clock=lambda: float(next(ticks)))
-    answer = ask(handler, Invocation("t", program.hash), {**arrays_of_forward(), **content_of(program)})
+    answer = invoke(handler, Invocation("t", program.hash), {**arrays_of_forward(), **content_of(program)})
     timings = answer.header["timings"]
     assert timings["init_ms"] == timings["compute_ms"] == 1000
     assert timings["fetch_ms"] == timings["push_ms"] == 0
@@ -62,7 +62,7 @@ def test_an_answer_says_what_its_time_was_spent_on():
 def test_rows_may_come_and_go_in_bf16():
     program, arrays = small.forward(), arrays_of_forward()
     sent = {**arrays, "rows.0": to_bf16(arrays["rows.0"]), **content_of(program)}
-    answer = ask(Handler(), Invocation("t", program.hash, precision="bf16"), sent)
+    answer = invoke(Handler(), Invocation("t", program.hash, precision="bf16"), sent)
     assert answer.arrays["output.0"].dtype == np.uint16
 
 
@@ -74,7 +74,7 @@ def test_sparse_rows_are_made_dense():
         "rows.0.values": np.array([5, 1, 2], np.float32),
     }
     sent = {**sparse, "weight.w": weight, **content_of(program)}
-    answer = ask(Handler(), Invocation("t", program.hash, {"rows.0": 3}), sent)
+    answer = invoke(Handler(), Invocation("t", program.hash, {"rows.0": 3}), sent)
     dense = np.array([[0, 0, 5], [0, 0, 0], [1, 2, 0]], np.float32)
     np.testing.assert_allclose(answer.arrays["output.0"], dense @ weight, rtol=1e-5)
 
@@ -98,13 +98,13 @@ def sparse(num_rows):
         ({}, {"rows.0": numbers(1, 2, 3), "rows.1": np.zeros((1000, 1000), np.uint16)}),
     ],
 )
-def test_rows_that_are_not_the_programs_are_refused_before_memory_is_taken_for_them(columns, rows):
+def test_rows_that_are_not_the_programs_are_refused_before_memory_is_allocated(columns, rows):
     program, handler = small.forward(), Handler()
-    ask(handler, Invocation("t", program.hash), {**arrays_of_forward(), **content_of(program)})
+    invoke(handler, Invocation("t", program.hash), {**arrays_of_forward(), **content_of(program)})
     sent = {**rows, "weight.w": numbers(2, 3, 2)}
     tracemalloc.start()
     try:
-        answer = ask(handler, Invocation("t", program.hash, columns), sent)
+        answer = invoke(handler, Invocation("t", program.hash, columns), sent)
         assert tracemalloc.get_traced_memory()[1] < 4 * sum(array.nbytes for array in sent.values()) + (1 << 20)
     finally:
         tracemalloc.stop()
@@ -112,16 +112,16 @@ def test_rows_that_are_not_the_programs_are_refused_before_memory_is_taken_for_t
     assert "rows." in answer.header["error"]
 
 
-def test_outputs_that_no_frame_holds_are_told_in_the_answer(monkeypatch):
+def test_outputs_too_large_for_a_frame_are_an_error_in_the_answer(monkeypatch):
     program = small.forward()
     monkeypatch.setattr("dorylus.functions.handler.LIMITS", FrameLimits(max_frame_bytes=10_000))
-    answer = ask(Handler(), Invocation("t", program.hash), {**arrays_of_forward(2000), **content_of(program)})
+    answer = invoke(Handler(), Invocation("t", program.hash), {**arrays_of_forward(2000), **content_of(program)})
     assert answer.header["kind"] == "frame"
     assert "at most 10000" in answer.header["error"]
 
 
 @pytest.mark.parametrize(
-    ("invocation", "arrays", "kind", "says"),
+    ("invocation", "arrays", "kind", "message"),
     [
         ({"task": "t"}, {}, "frame", "no 'program'"),
         ({"task": "t", "program": "x", "precision": "int4"}, {}, "frame", "precision 'int4'"),
@@ -130,22 +130,22 @@ def test_outputs_that_no_frame_holds_are_told_in_the_answer(monkeypatch):
         ({"task": "t", "program": "x"}, {CONTENT: np.zeros(3, np.uint8)}, "task", "was requested, but what came is"),
     ],
 )
-def test_what_goes_wrong_is_in_the_answer_and_says_who_can_help(invocation, arrays, kind, says):
-    answer = ask(Handler(), invocation, arrays)
+def test_an_error_is_in_the_answer_with_its_kind(invocation, arrays, kind, message):
+    answer = invoke(Handler(), invocation, arrays)
     assert answer.header["kind"] == kind
-    assert says in answer.header["error"]
+    assert message in answer.header["error"]
 
 
 def test_arrays_that_do_not_fit_the_program_are_the_tasks_error():
     program = small.forward()
     sent = {"rows.0": numbers(1, 4, 5), "weight.w": numbers(2, 3, 2), **content_of(program)}
-    answer = ask(Handler(), Invocation("t", program.hash), sent)
+    answer = invoke(Handler(), Invocation("t", program.hash), sent)
     assert answer.header["kind"] == "task"
     assert "rows.0" in answer.header["error"]
 
 
 @pytest.mark.parametrize("request_bytes", [b"", b"garbage", b"DRYL" + bytes(100)])
-def test_what_is_no_frame_gets_a_frame_that_says_so(request_bytes):
+def test_bytes_that_are_no_frame_are_answered_with_an_error_frame(request_bytes):
     answer = unpack(handle(request_bytes))
     assert answer.header["kind"] == "frame"
     assert "timings" in answer.header

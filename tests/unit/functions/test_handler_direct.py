@@ -19,8 +19,8 @@ def the_ports(program=None, part_rows=4, rows=None):
 
 def run(ports, handler=None, task="t", version="v1", arrays=None, **options):
     handler = handler or Handler(links=ports.links())
-    errand = DirectTask(Ports("rows", "weights", {}), 10, ports.part_rows, version, **options)
-    invocation = Invocation(task, ports.program.hash, direct=errand)
+    direct = DirectTask(Ports("rows", "weights", {}), 10, ports.part_rows, version, **options)
+    invocation = Invocation(task, ports.program.hash, direct=direct)
     return unpack(handler.handle(b"".join(pack(invocation.to_header(), arrays or {}))))
 
 
@@ -37,10 +37,10 @@ def test_outputs_are_pushed_part_by_part_and_sums_once(part_rows):
     )
 
 
-def test_with_streaming_the_next_part_is_asked_for_before_one_is_computed():
+def test_with_streaming_the_next_part_is_requested_before_one_is_computed():
     ports = the_ports()
     run(ports)
-    order = [what for what in ports.asked if "rows" in what or what.startswith("take")]
+    order = [what for what in ports.requests if "rows" in what or what.startswith("take")]
     assert order == [
         "rows0",
         "rows1",
@@ -58,13 +58,13 @@ def test_with_streaming_the_next_part_is_asked_for_before_one_is_computed():
 def test_the_first_part_travels_while_program_and_weights_are_fetched():
     ports = the_ports()
     run(ports)
-    assert ports.asked[:4] == ["rows0", "program", "got program", "weights"]
+    assert ports.requests[:4] == ["rows0", "program", "got program", "weights"]
 
 
 def test_without_streaming_everything_is_fetched_first_and_pushed_last():
     ports = the_ports()
     run(ports, stream=False)
-    order = [what for what in ports.asked if "rows" in what or what.startswith("take")]
+    order = [what for what in ports.requests if "rows" in what or what.startswith("take")]
     assert order[:6] == ["rows0", "rows1", "rows2", "got rows0", "got rows1", "got rows2"]
     assert order[6:] == ["take0", "take1", "take2", "take"]
 
@@ -72,16 +72,16 @@ def test_without_streaming_everything_is_fetched_first_and_pushed_last():
 def test_every_push_is_acknowledged_before_the_task_is_called_done():
     ports = the_ports()
     run(ports)
-    assert {"got take0", "got take1", "got take2", "got take"} <= set(ports.asked)
+    assert {"got take0", "got take1", "got take2", "got take"} <= set(ports.requests)
 
 
 def test_program_weights_and_connections_are_kept_for_the_next_task():
     ports = the_ports()
     handler = Handler(links=ports.links())
     run(ports, handler)
-    ports.asked.clear()
+    ports.requests.clear()
     run(ports, handler, task="next")
-    assert not {"program", "weights"} & set(ports.asked)
+    assert not {"program", "weights"} & set(ports.requests)
     assert ports.dialled == ["rows", "weights"]
 
 
@@ -96,21 +96,21 @@ def test_another_version_of_the_weights_is_fetched_again():
     )
 
 
-def test_what_is_whole_comes_with_the_invocation_and_a_task_may_have_only_sums():
+def test_whole_arrays_come_with_the_invocation_and_a_task_may_have_only_sums():
     ports = the_ports(small.loss(), rows={"rows.0": ROWS["rows.0"]})
     run(ports, arrays={"total": np.float32(2).reshape(())})
     assert ports.pushed == {}
     np.testing.assert_allclose(ports.sums["loss"], (ROWS["rows.0"] ** 2).sum() / 2, rtol=1e-5)
 
 
-def test_a_task_that_is_over_is_refused_and_says_so():
+def test_an_answer_for_a_task_that_is_over_is_of_kind_refused():
     ports = the_ports()
     ports.over = True
     answer = run(ports)
     assert answer.header["kind"] == "refused"
 
 
-def test_a_port_that_does_not_answer_is_the_wires_fault_and_is_dialled_anew():
+def test_a_port_that_does_not_answer_is_a_wire_error_and_is_dialled_again():
     ports = the_ports()
     handler = Handler(links=ports.links())
     ports.gone = True
@@ -121,7 +121,7 @@ def test_a_port_that_does_not_answer_is_the_wires_fault_and_is_dialled_anew():
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_a_probe_says_whether_the_ports_can_be_reached(gone):
+def test_a_probe_reports_whether_the_ports_can_be_reached(gone):
     ports = the_ports()
     ports.gone = gone
     request = {"probe": True, **Ports("rows", "weights", {}).to_header()}

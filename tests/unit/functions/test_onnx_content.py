@@ -11,7 +11,7 @@ FLOAT = TensorProto.FLOAT
 
 
 def model_of(nodes, outputs):
-    """A model over rows.0 and weight.w, as an exporter leaves it: with sizes of an example, and much that is said."""
+    """A model over rows.0 and weight.w, as an exporter makes it: with the sizes of an example and with metadata."""
     inputs = {"rows.0": ["s0", 3], "weight.w": [2, 3]}
     values = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()]
     made = [helper.make_tensor_value_info(name, FLOAT, None) for name in outputs]
@@ -68,7 +68,7 @@ def test_values_with_several_names_are_given_under_each(nodes, expected):
     assert sum(node.op_type == "Identity" for node in load_from_string(content).graph.node) == expected
 
 
-def test_shapes_say_which_axis_are_the_rows():
+def test_shapes_name_the_axis_of_rows():
     made = load_from_string(content_of(model_of(READ_AND_GIVEN, ["output.0", "output.1"]), [(7, 3), (7, 2)]))
     shapes = {
         array.name: [size.dim_param or size.dim_value for size in array.type.tensor_type.shape.dim]
@@ -79,5 +79,5 @@ def test_shapes_say_which_axis_are_the_rows():
     }  # fmt: skip
 
 
-def test_nothing_is_told_of_whose_code_it_was():
+def test_a_program_does_not_name_its_source_files():
     assert b"somebody" not in content_of(model_of(READ_AND_GIVEN, ["output.0", "output.1"]), [(7, 3), (7, 2)])

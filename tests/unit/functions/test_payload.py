@@ -12,7 +12,7 @@ MATRICES = hnp.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(2, 6)
 
 
 @given(MATRICES)
-def test_bf16_is_the_nearest_of_its_kind(x):
+def test_bf16_rounds_to_the_nearest_value(x):
     back = from_bf16(to_bf16(x))
     assert (np.abs(back - x) <= np.abs(x) * 2.0**-8 + 1e-38).all()
     np.testing.assert_array_equal(from_bf16(to_bf16(back)), back)
@@ -35,7 +35,7 @@ def test_int8_is_off_by_at_most_half_a_step_of_its_row(x):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_row_that_diverged_is_seen_to_have(bad):
+def test_a_diverged_row_comes_back_as_nan(bad):
     x = np.array([[1, 2], [bad, 2]], np.float32)
     back = from_int8(*to_int8(x))
     assert np.isfinite(back[0]).all()

@@ -41,7 +41,7 @@ def test_the_last_put_under_a_key_counts_and_nothing_else_is_left(cache):
 
 
 @pytest.mark.parametrize("at", [0, 30, 70, 100, 150, -1])
-def test_a_damaged_byte_is_seen(cache, at):
+def test_a_damaged_byte_is_detected(cache, at):
     cache.put("key", PROGRAM)
     content = bytearray(only_file(cache).read_bytes())
     content[at] ^= 1
@@ -52,7 +52,7 @@ def test_a_damaged_byte_is_seen(cache, at):
 
 
 @pytest.mark.parametrize("left", [0, 1, 64, 65, 100])
-def test_a_file_that_was_cut_off_is_seen(cache, left):
+def test_a_file_that_was_cut_off_is_detected(cache, left):
     cache.put("key", PROGRAM)
     only_file(cache).write_bytes(only_file(cache).read_bytes()[:left])
     assert cache.get("key") is None
@@ -74,7 +74,7 @@ def test_the_least_used_are_dropped_when_there_is_no_more_room(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["key0.program", "key3.program"]
 
 
-def test_a_folder_that_cannot_be_made_keeps_nothing_and_stops_nobody(tmp_path):
+def test_a_folder_that_cannot_be_made_keeps_nothing_and_is_no_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache = ProgramCache(tmp_path / "file" / "programs")
     cache.put("key", PROGRAM)
@@ -101,7 +101,7 @@ def test_programs_lie_in_the_users_cache_folder(monkeypatch, tmp_path):
         lambda about: about.update(kept=[1]),
     ],
 )
-def test_a_whole_file_that_does_not_say_what_it_should_is_made_again(cache, change):
+def test_an_intact_file_with_malformed_fields_is_not_used(cache, change):
     cache.put("key", PROGRAM)
     _, line, *content = only_file(cache).read_bytes().split(b"\n")
     about = json.loads(line)

@@ -29,7 +29,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_says_its_role(name):
+def test_a_name_gives_its_role(name):
     assert role(name) is NAMES[name]
 
 

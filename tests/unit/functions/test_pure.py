@@ -1,4 +1,4 @@
-"""The function that is traced gives what dense tasks give, and says what it gives."""
+"""The traced function returns what dense tasks return, and names its outputs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Records: the same for tasks that compute the same, different where anything differs that a program would hold."""
+"""Records are equal for tasks that compute the same, and differ where a part of their programs differs."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from dorylus.functions.pure import Pure
 from dorylus.saga.dense import Mode
 
 
-def of(function, mode=Mode.FORWARD, **asked):
-    return record(Pure(call_of(Runs(function), [6], mode, **asked)))
+def of(function, mode=Mode.FORWARD, **options):
+    return record(Pure(call_of(Runs(function), [6], mode, **options)))
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -63,9 +63,9 @@ def test_another_name_of_a_weight_has_another_record():
     assert record(Pure(call_of(inside, [3]))) != record(Pure(call_of(inside[0], [3])))
 
 
-def test_other_gradients_asked_for_have_another_record():
+def test_other_requested_gradients_have_another_record():
     both = {"wanted": (True,)}, {"wanted": (False,)}
-    assert len({of(bent(0.1), Mode.GRADIENT, **asked) for asked in both}) == 2
+    assert len({of(bent(0.1), Mode.GRADIENT, **options) for options in both}) == 2
 
 
 def test_what_autograd_keeps_is_no_constant():

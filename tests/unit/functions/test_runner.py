@@ -91,7 +91,7 @@ def test_arrays_that_are_views_are_taken_as_they_are(runner):
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "message"),
     [
         ({"rows.0": None}, r"takes rows.0, weight.w, but was given weight.w: give those"),
         ({"rows.1": numbers(0, 4, IN)}, r"takes rows.0, weight.w, but was given rows.0, rows.1, weight.w"),
@@ -103,9 +103,9 @@ def test_arrays_that_are_views_are_taken_as_they_are(runner):
         ({"weight.w": numbers(0, OUT, IN)}, r"takes weight.w as float32\[3, 2\], but was given float32\[2, 3\]"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(runner, changes, says):
+def test_arrays_that_do_not_fit_are_refused(runner, changes, message):
     given = {name: array for name, array in (arrays(FORWARD, 4) | changes).items() if array is not None}
-    with pytest.raises(ProgramError, match=says):
+    with pytest.raises(ProgramError, match=message):
         runner.run(FORWARD.hash, given)
 
 
@@ -143,7 +143,7 @@ FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "message"),
     [
         (model({"x": (FLOAT, ["n", 2])}, {"y": (FLOAT, ["n", 2])}, operation="Relu"), "no array is called 'x'"),
         (
@@ -160,8 +160,8 @@ FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING
         ),
     ],
 )  # fmt: skip
-def test_a_program_whose_arrays_are_not_as_agreed_is_refused(program, says):
-    with pytest.raises(ProgramError, match=says):
+def test_a_program_whose_arrays_are_not_as_agreed_is_refused(program, message):
+    with pytest.raises(ProgramError, match=message):
         Runner().load(program.hash, program.content)
 
 
@@ -176,7 +176,7 @@ def test_a_program_that_would_read_a_file_is_refused(tmp_path, monkeypatch):
             Runner().load(program.hash, program.content)
 
 
-def test_a_program_that_fails_says_on_how_many_rows():
+def test_the_error_of_a_program_that_fails_gives_the_number_of_rows():
     inputs = {"rows.0": (FLOAT, ["n", 2]), "labels": (TensorProto.INT64, ["n"])}
     program = model(inputs, {"output.0": (FLOAT, ["n", 2])}, operation="Gather")
     runner = Runner()

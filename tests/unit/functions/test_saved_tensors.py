@@ -1,4 +1,4 @@
-"""What a forward task hands to its gradient: as little as can be, and enough that the body is not run again."""
+"""What a forward task hands to its gradient: as little as possible, and enough to avoid a second run of the body."""
 
 from dataclasses import replace
 
@@ -60,17 +60,17 @@ HANDED = {
 }
 
 
-def forward_of(module, widths, **asked):
-    return replace(call_of(module, widths, **asked), keep=True)
+def forward_of(module, widths, **options):
+    return replace(call_of(module, widths, **options), keep=True)
 
 
-def gradient_of(module, widths, **asked):
-    call = call_of(module, widths, Mode.GRADIENT, **asked)
+def gradient_of(module, widths, **options):
+    call = call_of(module, widths, Mode.GRADIENT, **options)
     return replace(call, kept=Saved(call.inputs, {}))
 
 
 @pytest.mark.parametrize("what", HANDED)
-def test_only_what_the_gradient_cannot_have_otherwise_is_handed_over(what):
+def test_only_what_the_gradient_cannot_get_otherwise_is_handed_over(what):
     function, handed = HANDED[what]
     forward = Pure(forward_of(Runs(function), [6]))
     assert forward.kept == handed
@@ -79,9 +79,9 @@ def test_only_what_the_gradient_cannot_have_otherwise_is_handed_over(what):
     assert set(gradient.inputs) - {"rows.0", "cotangent.0", "weight.lin.weight", "weight.lin.bias"} == set(handed)
 
 
-def test_rows_are_handed_over_only_for_gradients_that_are_wanted():
-    wanted, frozen = Deep(), Deep().requires_grad_(False)
-    assert Pure(forward_of(wanted, [6])).kept.keys() == {"output.1", *(f"saved.{number}" for number in range(5))}
+def test_rows_are_handed_over_only_for_requested_gradients():
+    trained, frozen = Deep(), Deep().requires_grad_(False)
+    assert Pure(forward_of(trained, [6])).kept.keys() == {"output.1", *(f"saved.{number}" for number in range(5))}
     assert Pure(forward_of(frozen, [6], wanted=[False])).kept == {}
 
 
@@ -127,7 +127,7 @@ def test_calls_that_hand_over_have_programs_of_their_own():
     assert signature(plain) == signature(replace(plain, wanted=(True, False)))
 
 
-def test_a_program_on_disk_says_what_it_keeps_and_is_not_taken_for_one_that_keeps_nothing(tmp_path, monkeypatch):
+def test_a_program_on_disk_records_what_it_keeps_and_is_not_taken_for_one_that_keeps_nothing(tmp_path, monkeypatch):
     """The operations are the same here: what the gradient needs is the output."""
     translated = []
     made = lambda pure: ExportedProgram.of(b"the same", pure.inputs, pure.outputs, pure.kept)  # noqa: E731

@@ -7,10 +7,10 @@ from dorylus.functions.direct_path import Links, WarmWeights
 
 class Fetches:
     def __init__(self):
-        self.asked = []
+        self.requests = []
 
     def __call__(self, names):
-        self.asked.append(list(names))
+        self.requests.append(list(names))
         return {name: np.ones(1) for name in names}
 
 
@@ -19,16 +19,16 @@ def test_only_weights_not_here_yet_are_fetched():
     warm.get("v1", ["weight.a"], fetch)
     assert set(warm.get("v1", ["weight.a", "weight.b"], fetch)) == {"weight.a", "weight.b"}
     warm.get("v1", ["weight.b"], fetch)
-    assert fetch.asked == [["weight.a"], ["weight.b"]]
+    assert fetch.requests == [["weight.a"], ["weight.b"]]
 
 
 def test_the_version_used_longest_ago_is_forgotten_first():
     warm, fetch = WarmWeights(max_versions=2), Fetches()
     for version in ("v1", "v2", "v1", "v3", "v1"):
         warm.get(version, ["weight.a"], fetch)
-    assert len(fetch.asked) == 3
+    assert len(fetch.requests) == 3
     warm.get("v2", ["weight.a"], fetch)
-    assert len(fetch.asked) == 4
+    assert len(fetch.requests) == 4
 
 
 class Dialled:
@@ -39,7 +39,7 @@ class Dialled:
         self.closed = True
 
 
-def test_a_connection_is_used_again_until_the_keys_are_others():
+def test_a_connection_is_used_again_until_the_keys_change():
     links = Links(lambda address, keys: Dialled(address))
     first = links.to("a", {"public": "1"})
     assert links.to("a", {"public": "1"}) is first

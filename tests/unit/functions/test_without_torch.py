@@ -1,4 +1,4 @@
-"""What a function loads: numpy, onnxruntime and, to dial, pyzmq. Tried where the rest cannot be imported."""
+"""What a function loads: numpy, onnxruntime and, to dial, pyzmq. The tests block the import of heavy packages."""
 
 import subprocess
 import sys

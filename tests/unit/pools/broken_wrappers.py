@@ -1,4 +1,4 @@
-"""Wrappers that are wrong on purpose, each in one way that is easily got wrong."""
+"""Wrappers with one deliberate bug each."""
 
 from dorylus.pools.attempts import Attempts, Cancel, Complete
 from dorylus.pools.limited import LimitedPool
@@ -22,7 +22,7 @@ class DuplicatesAreNotDropped(Attempts):
 
 
 class LateAnswersAreDropped(Attempts):
-    """What an attempt that is overdue answers is thrown away, though the call is open."""
+    """The answer of an overdue attempt is dropped although its call is open."""
 
     def answered(self, attempt, reply, now_s):
         if attempt.ticket is not None and attempt.ticket.current is not attempt:
@@ -32,7 +32,7 @@ class LateAnswersAreDropped(Attempts):
 
 
 class TheCapIsOffByOne(Attempts):
-    """A call is tried once more than it may be."""
+    """A call gets one attempt more than the policy allows."""
 
     def _again(self, ticket, when_s):
         ticket.tries -= 1
@@ -50,7 +50,7 @@ class ThrottlingCountsAgainstTheCap(Attempts):
 
 
 class ARelaunchIsForgotten(Attempts):
-    """The second time a call is to be launched again, it is not."""
+    """The second relaunch of a call never happens."""
 
     def _again(self, ticket, when_s):
         if ticket.launches == 2:
@@ -59,14 +59,14 @@ class ARelaunchIsForgotten(Attempts):
 
 
 class TimeOutsAreNotWatched(Attempts):
-    """A call that hangs, hangs."""
+    """A call that hangs is never launched again."""
 
     def accepted(self, attempt, now_s):
         return []
 
 
 class EveryTaskHasOneTicket(Attempts):
-    """Two submissions of one task are taken for one."""
+    """Two submissions of one task share one ticket."""
 
     def submit(self, call, done, failed, now_s):
         actions = super().submit(call, done, failed, now_s)
@@ -77,7 +77,7 @@ class EveryTaskHasOneTicket(Attempts):
 
 
 class TheServiceIsNeverDown(Attempts):
-    """Failures come, and nobody stops."""
+    """Failures never open the circuit."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -85,7 +85,7 @@ class TheServiceIsNeverDown(Attempts):
 
 
 class TheServiceIsDownTooSoon(Attempts):
-    """A single failure is enough."""
+    """A single failure opens the circuit."""
 
     def __init__(self, *args):
         super().__init__(*args)
@@ -102,7 +102,7 @@ class TheWindowNeverOpensAgain(Attempts):
 
 
 class LaunchesAreNotCounted(Attempts):
-    """Relaunches are, though."""
+    """A relaunch does not count as a launch."""
 
     def _launch(self, ticket, now_s):
         launch = super()._launch(ticket, now_s)
@@ -111,7 +111,7 @@ class LaunchesAreNotCounted(Attempts):
 
 
 class TheLimitIsOffByOne(LimitedPool):
-    """One more goes than may."""
+    """One call more is under way than the limit allows."""
 
     def _go_on(self):
         self._queue.limit += 1
@@ -119,7 +119,7 @@ class TheLimitIsOffByOne(LimitedPool):
         self._queue.limit -= 1
 
 
-class NobodyGoesAfterAFailure(LimitedPool):
+class NoCallStartsAfterAFailure(LimitedPool):
     """A call that fails does not make room for the next."""
 
     def _failed(self, place, error):
@@ -130,7 +130,7 @@ class NobodyGoesAfterAFailure(LimitedPool):
 
 
 class AnAnswerTwiceMakesRoomTwice(LimitedPool):
-    """A pool inside that answers twice lets two go for one."""
+    """A duplicate answer of the pool inside starts a second call."""
 
     def _done(self, place, reply):
         super()._done(place, reply)
@@ -142,7 +142,7 @@ class AnAnswerTwiceMakesRoomTwice(LimitedPool):
 
 
 class FirstComeFirstServed(LimitedPool):
-    """Tasks wait in the order they came, not in their own."""
+    """Waiting calls start in arrival order, not in task order."""
 
     def __init__(self, inner, limit, *args):
         super().__init__(inner, limit, *args)
@@ -156,7 +156,7 @@ class FirstComeFirstServed(LimitedPool):
 
 
 class AnswersComeAfterClose(LimitedPool):
-    """Closing forgets nobody."""
+    """Calls that are under way at close are still answered."""
 
     def close(self):
         self._closed = True
@@ -164,7 +164,7 @@ class AnswersComeAfterClose(LimitedPool):
 
 
 class CancelledCallsAreTriedAgain(Attempts):
-    """Whoever waits for a call that is cancelled hears no more, but its attempts go on."""
+    """A cancelled call is not answered, but its attempts go on."""
 
     def cancel(self, calls, now_s):
         tickets = [each for each in self._open.values() if any(each.submitted is call for call in calls)]
@@ -174,7 +174,7 @@ class CancelledCallsAreTriedAgain(Attempts):
 
 
 class CancelledCallsKeepTheirPlaces(LimitedPool):
-    """A call that is cancelled makes no room for the next."""
+    """A cancelled call makes no room for the next."""
 
     def cancel(self, calls):
         with self._lock:

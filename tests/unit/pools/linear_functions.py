@@ -1,6 +1,6 @@
-"""Functions that run in this process: a linear body, its programs, and a handler that works them out with torch.
+"""Functions that run in this process: a linear body, its programs, and a handler that computes them with torch.
 
-No socket, no process, no ONNX: what is tested with these is what happens around a program.
+No socket, no process, no ONNX: tests that use this module check what happens around a program.
 """
 
 import threading
@@ -59,7 +59,7 @@ def program_of(call):
 
 
 class TorchRunner:
-    """Stands in for ONNX Runtime: knows the three programs by what they are called."""
+    """Stands in for ONNX Runtime: knows the three programs by their hashes."""
 
     def __init__(self):
         self._known = set()
@@ -105,7 +105,7 @@ def _specs(names):
 
 
 class InProcess:
-    """An invoker whose functions run in the thread that asks. ``on_request(frame)`` may act before each."""
+    """An invoker whose functions run in the calling thread. ``on_request(frame)`` may act before each."""
 
     def __init__(self, links=None, payload_limit_bytes=None, on_request=lambda frame: None):
         self.payload_limit_bytes = payload_limit_bytes
@@ -151,17 +151,17 @@ class PortsInProcess:
 
 
 class LinkInProcess:
-    """A request is answered when its answer is asked for."""
+    """A request is answered when its reply is received."""
 
     def __init__(self, answer):
-        self._answer, self._asked = answer, []
+        self._answer, self._requests = answer, []
 
     def send(self, header, arrays, timeout_s):
-        self._asked.append(b"".join(pack(header, arrays)))
-        return len(self._asked) - 1
+        self._requests.append(b"".join(pack(header, arrays)))
+        return len(self._requests) - 1
 
     def receive(self, request, timeout_s):
-        answered = self._answer(unpack(self._asked[request]))
+        answered = self._answer(unpack(self._requests[request]))
         return unpack(b"".join(pack(answered.header, answered.arrays)))
 
     def close(self):
@@ -196,7 +196,7 @@ class Waiting:
 
 
 def assert_same(reply, expected, atol=1e-5):
-    """That two replies hold the same tensors."""
+    """Check that two replies hold the same tensors."""
     for name in ("outputs", "input_grads"):
         for got, want in zip(getattr(reply, name), getattr(expected, name), strict=True):
             torch.testing.assert_close(got, want, rtol=1e-4, atol=atol)

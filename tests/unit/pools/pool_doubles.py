@@ -1,4 +1,4 @@
-"""Calls that compute nothing, a pool that answers when it is told to, and somebody who collects answers."""
+"""Calls that compute nothing, a pool whose answers the test controls, and a caller that collects answers."""
 
 from dorylus.pipeline import Kind, Task
 from dorylus.pools.clock import ManualClock
@@ -6,7 +6,7 @@ from dorylus.pools.pacing import Policy
 from dorylus.pools.relaunch import Relaunching
 from dorylus.saga.dense import Call, Mode, Reply
 
-# Short and round: nothing waits in these tests, but numbers are easier to follow.
+# Short, round numbers are easy to follow; no test waits for them.
 POLICY = Policy(
     attempts=3,
     first_s=10.0,
@@ -24,7 +24,7 @@ def a_call(interval=0, step=0, mode=Mode.FORWARD, epoch=0):
 
 
 class Launched:
-    """A call that the pool was given, waiting to be answered by the test."""
+    """A call that the pool received; the test answers it."""
 
     def __init__(self, call, done, failed):
         self.call, self.done, self.failed = call, done, failed
@@ -36,7 +36,7 @@ class Launched:
 
 
 class ScriptedPool:
-    """Keeps what it is given. ``at_once``: what it does with the next calls, inside ``submit``, one each."""
+    """Keeps the calls it receives. ``at_once``: functions that handle the next calls inside ``submit``, one each."""
 
     def __init__(self):
         self.launched = []
@@ -62,7 +62,7 @@ class ScriptedPool:
 
 
 class Caller:
-    """Submits calls and collects what they are answered with."""
+    """Submits calls and collects their answers."""
 
     def __init__(self, pool):
         self.pool = pool

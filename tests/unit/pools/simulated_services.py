@@ -116,7 +116,7 @@ class Saboteur:
             "lost at once": lose,
             "lost later": lambda: later(0.2, lose),
             "throttled": throttle,
-            "told to wait": lambda: failed(Throttled(0.3)),
+            "throttled, with a delay": lambda: failed(Throttled(0.3)),
             "hangs": lambda: None,
             "crawls": lambda: later(5.0, answer),
             "twice": lambda: (later(0.05, answer), later(0.06, answer)),

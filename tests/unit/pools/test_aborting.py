@@ -16,7 +16,7 @@ class Socket:
 
 
 class Connection:
-    """A connection as urllib3 has them."""
+    """A connection with urllib3's interface."""
 
     sock = None
 
@@ -29,7 +29,7 @@ class Pool:
 
 
 def client():
-    """As much of a boto3 client as is looked at."""
+    """The part of a boto3 client that Connections reads."""
     maker = SimpleNamespace(pool_classes_by_scheme={"http": Pool})
     return SimpleNamespace(_endpoint=SimpleNamespace(http_session=SimpleNamespace(_manager=maker)))
 
@@ -50,13 +50,13 @@ def test_closing_cuts_open_connections_and_those_opened_later():
     assert after.sock.cut
 
 
-def test_until_then_they_are_left_alone():
+def test_connections_are_left_alone_until_closing():
     connections, watched = Connections(), client()
     connections.watch(watched)
     assert not connected(watched).sock.cut
 
 
-def test_one_that_was_never_opened_or_has_ended_is_no_problem():
+def test_closing_accepts_connections_that_were_never_opened_or_have_ended():
     connections, watched = Connections(), client()
     connections.watch(watched)
     ended, unopened = connected(watched), connected(watched)
@@ -66,5 +66,5 @@ def test_one_that_was_never_opened_or_has_ended_is_no_problem():
     assert not ended.sock.cut
 
 
-def test_a_client_that_is_made_differently_is_left_as_it_is():
+def test_a_client_without_these_attributes_is_left_as_it_is():
     Connections().watch(SimpleNamespace())

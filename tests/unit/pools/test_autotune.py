@@ -1,4 +1,4 @@
-"""The autotuner on simulated services: it ends near the best fixed limit, wherever it starts. See autotuning_shapes."""
+"""The autotuner on simulated services: it ends near the best fixed limit from any start. See autotuning_shapes."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ def tuned(name, start):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_it_ends_within_15_percent_of_the_best_fixed_limit_wherever_it_starts(name):
+def test_epochs_end_within_15_percent_of_the_best_fixed_limit_from_any_start(name):
     shape = SHAPES[name]
     best_s = min(shape.fixed_s(limit) for limit in LIMITS)
     for start in STARTS:
@@ -35,12 +35,12 @@ def test_it_ends_within_15_percent_of_the_best_fixed_limit_wherever_it_starts(na
     ],
 )
 @pytest.mark.parametrize("start", STARTS)
-def test_it_uses_no_more_than_it_needs(name, fewest, most, start):
+def test_the_limit_is_no_higher_than_needed(name, fewest, most, start):
     _, limit, _ = tuned(name, start)
     assert fewest <= limit <= most
 
 
-def test_every_change_is_told_with_its_reason():
+def test_every_change_is_reported_with_its_reason():
     _, limit, decisions = tuned("cores: 8, and more than 8 hinder each other", 100)
     limits = [100] + [decision.new for decision in decisions]
     assert [decision.old for decision in decisions] == limits[:-1]
@@ -48,7 +48,7 @@ def test_every_change_is_told_with_its_reason():
     assert all(decision.reason and decision.throughput > 0 and decision.queue >= 0 for decision in decisions)
 
 
-def test_calls_pass_through_it_as_through_any_limit():
+def test_calls_pass_through_the_autotuner_as_through_a_fixed_limit():
     inner, clock = ScriptedPool(), ManualClock()
     pool = Autotuned(inner, 2, clock)
     caller = Caller(pool)

@@ -18,7 +18,7 @@ from dorylus.pools.pool import Lost, PoolFault, Throttled, Unavailable
 URL = {"endpoint_url": "http://127.0.0.1:1"}
 
 
-def refusal(code, status=400, message="what AWS says", **more):
+def refusal(code, status=400, message="AWS's own message", **more):
     metadata = {"HTTPStatusCode": status, "HTTPHeaders": more.pop("headers", {})}
     return ClientError({"Error": {"Code": code, "Message": message}, "ResponseMetadata": metadata, **more}, "Invoke")
 
@@ -33,7 +33,7 @@ def test_a_service_that_takes_no_more_is_throttling(code):
 
 
 @pytest.mark.parametrize(
-    ("told", "retry_after_s"),
+    ("response", "retry_after_s"),
     [
         ({"headers": {"retry-after": "3"}}, 3.0),
         ({"retryAfterSeconds": "2"}, 2.0),
@@ -41,8 +41,8 @@ def test_a_service_that_takes_no_more_is_throttling(code):
         ({"headers": {"retry-after": "soon"}}, None),
     ],
 )
-def test_how_long_it_asks_to_be_left_alone_is_kept(told, retry_after_s):
-    assert fault(refusal("TooManyRequestsException", 429, **told)).retry_after_s == retry_after_s
+def test_the_retry_delay_of_a_throttling_service_is_kept(response, retry_after_s):
+    assert fault(refusal("TooManyRequestsException", 429, **response)).retry_after_s == retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -58,12 +58,12 @@ def test_how_long_it_asks_to_be_left_alone_is_kept(told, retry_after_s):
         ConnectionResetError("gone"),
     ],
 )
-def test_an_invocation_that_came_to_nothing_is_lost(error):
+def test_an_invocation_without_a_result_is_lost(error):
     assert isinstance(fault(error), Lost)
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [
         (refusal("ResourceNotFoundException", 404), "dorylus functions deploy makes it"),
         (refusal("AccessDeniedException", 403), "docs/functions.md"),
@@ -71,22 +71,22 @@ def test_an_invocation_that_came_to_nothing_is_lost(error):
         (refusal("ExpiredTokenException", 403), "Check the credentials"),
         (NoCredentialsError(), "Check the credentials"),
         (EndpointConnectionError(**URL), "Check the region and the network"),
-        (refusal("InvalidSubnetIDException", 400), "what AWS says"),
+        (refusal("InvalidSubnetIDException", 400), "AWS's own message"),
     ],
 )
-def test_a_service_that_refuses_us_is_unavailable_and_the_cure_is_told(error, says):
+def test_a_service_that_refuses_us_is_unavailable_and_the_error_names_the_cure(error, message):
     found = fault(error)
     assert isinstance(found, Unavailable)
-    assert says in str(found)
+    assert message in str(found)
 
 
-def test_a_payload_that_is_too_large_is_nobodys_fault_but_ours_and_not_tried_again():
+def test_a_payload_that_is_too_large_is_an_error_of_ours_and_is_not_tried_again():
     found = fault(refusal("RequestTooLargeException", 413))
     assert isinstance(found, TrainingError)
     assert not isinstance(found, PoolFault)
 
 
-def answer(kind, message="what it said"):
+def answer(kind, message="the function's message"):
     return fault_of_answer(json.dumps({"errorType": kind, "errorMessage": message}).encode(), "f")
 
 
@@ -107,5 +107,5 @@ def test_an_answer_that_is_too_large_is_not_tried_again():
 
 
 @pytest.mark.parametrize("content", [b"", b"no json", b"[]", b"null"])
-def test_a_failure_that_says_nothing_is_lost_too(content):
+def test_a_failure_without_a_message_is_lost_too(content):
     assert "it said nothing" in str(fault_of_answer(content, "f"))

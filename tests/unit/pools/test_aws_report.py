@@ -11,7 +11,7 @@ AS_JSON = (
 )
 
 
-def told(text):
+def encoded(text):
     return b64encode(text.encode()).decode()
 
 
@@ -29,10 +29,10 @@ def told(text):
         (AS_JSON.replace("317", "9" * 5000), Report()),
     ],
 )
-def test_the_end_of_a_log_says_what_is_billed_and_whether_it_was_cold(log, report):
-    assert Report.of(told(log)) == report
+def test_the_end_of_a_log_gives_the_billed_time_and_whether_the_start_was_cold(log, report):
+    assert Report.of(encoded(log)) == report
 
 
 @pytest.mark.parametrize("log", [None, "", "no base64!"])
-def test_a_log_that_was_not_sent_says_nothing(log):
+def test_a_missing_log_gives_an_empty_report(log):
     assert Report.of(log) == Report()

@@ -1,4 +1,4 @@
-"""The machines can fail: each wrapper that is wrong on purpose is caught, and for the reason named."""
+"""The state machines catch each deliberately broken wrapper, for the named reason."""
 
 import broken_wrappers as broken
 import pytest
@@ -12,11 +12,11 @@ QUICK = settings(
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.generate],  # found is found: nobody reads the smallest example
+    phases=[Phase.generate],  # no shrinking: the smallest example is not used
     suppress_health_check=list(HealthCheck),
 )
 
-# Those that many orders of events must be tried for are left to the soak.
+# Those that need many orders of events run in the soak only.
 CAUGHT = [
     (relaunching_machine, broken.DuplicatesAreNotDropped, "answered twice|answered again|do not add up"),
     (relaunching_machine, broken.LateAnswersAreDropped, "was not passed on at once"),
@@ -40,7 +40,10 @@ CAUGHT = [
     (relaunching_machine, broken.CancelledCallsAreTriedAgain, "was cancelled was launched|do not add up"),
     (limited_machine, broken.TheLimitIsOffByOne, "more are under way than may be"),
     pytest.param(
-        limited_machine, broken.NobodyGoesAfterAFailure, "though there is room|calls were lost", marks=pytest.mark.soak
+        limited_machine,
+        broken.NoCallStartsAfterAFailure,
+        "though there is room|calls were lost",
+        marks=pytest.mark.soak,
     ),
     (limited_machine, broken.AnAnswerTwiceMakesRoomTwice, "more are under way|false load|not passed on"),
     (limited_machine, broken.FirstComeFirstServed, "overtook"),
@@ -51,7 +54,7 @@ CAUGHT = [
 ]
 
 
-@pytest.mark.parametrize(("machine", "wrapper", "says"), CAUGHT, ids=lambda each: getattr(each, "__name__", ""))
-def test_a_wrapper_that_is_wrong_on_purpose_is_caught(machine, wrapper, says):
-    with pytest.raises(AssertionError, match=says):
+@pytest.mark.parametrize(("machine", "wrapper", "message"), CAUGHT, ids=lambda each: getattr(each, "__name__", ""))
+def test_a_deliberately_broken_wrapper_is_caught(machine, wrapper, message):
+    with pytest.raises(AssertionError, match=message):
         run_state_machine_as_test(machine(wrapper), settings=QUICK)

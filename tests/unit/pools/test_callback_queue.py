@@ -8,72 +8,72 @@ DEADLINE_S = 30.0
 
 
 @pytest.fixture
-def outbox():
+def queue():
     return CallbackQueue()
 
 
-def test_deeds_are_carried_out_in_order(outbox):
+def test_callbacks_run_in_order(queue):
     done = []
-    outbox.run([lambda: done.append(1), lambda: done.append(2)])
+    queue.run([lambda: done.append(1), lambda: done.append(2)])
     assert done == [1, 2]
 
 
-def test_what_follows_from_a_deed_comes_after_it_and_not_inside(outbox):
+def test_a_callback_queued_by_a_callback_runs_after_it_and_not_inside_it(queue):
     done = []
 
     def callback(depth):
         done.append(f"begin {depth}")
         if depth < 3:
-            outbox.run([lambda: callback(depth + 1)])
+            queue.run([lambda: callback(depth + 1)])
         done.append(f"end {depth}")
 
-    outbox.run([lambda: callback(0), lambda: done.append("other")])
+    queue.run([lambda: callback(0), lambda: done.append("other")])
     assert done == [
         "begin 0", "end 0", "other", "begin 1", "end 1", "begin 2", "end 2", "begin 3", "end 3",
     ]  # fmt: skip
 
 
-def test_a_long_chain_of_deeds_is_not_nested(outbox):
+def test_a_long_chain_of_callbacks_is_not_nested(queue):
     left = [10_000]
 
     def callback():
         left[0] -= 1
         if left[0]:
-            outbox.run([callback])
+            queue.run([callback])
 
-    outbox.run([callback])
+    queue.run([callback])
     assert left == [0]
 
 
-def test_all_deeds_are_carried_out_then_the_first_error_is_raised(outbox):
+def test_all_callbacks_run_then_the_first_error_is_raised(queue):
     done = []
     with pytest.raises(ZeroDivisionError):
-        outbox.run([lambda: 1 / 0, lambda: done.append(1), lambda: {}["x"], lambda: done.append(2)])
+        queue.run([lambda: 1 / 0, lambda: done.append(1), lambda: {}["x"], lambda: done.append(2)])
     assert done == [1, 2]
-    outbox.run([lambda: done.append(3)])
+    queue.run([lambda: done.append(3)])
     assert done == [1, 2, 3]
 
 
-def test_other_threads_do_not_wait_for_each_other(outbox):
+def test_other_threads_do_not_wait_for_each_other(queue):
     inside, over = threading.Event(), threading.Event()
-    other = threading.Thread(target=outbox.run, args=([lambda: (inside.set(), over.wait(DEADLINE_S))],))
+    other = threading.Thread(target=queue.run, args=([lambda: (inside.set(), over.wait(DEADLINE_S))],))
     other.start()
     assert inside.wait(DEADLINE_S)
-    outbox.run([over.set])
+    queue.run([over.set])
     other.join(DEADLINE_S)
     assert not other.is_alive()
 
 
-def test_once_closed_it_gives_no_answer(outbox):
-    outbox.close()
-    outbox.answer(pytest.fail)
+def test_a_closed_queue_gives_no_answer(queue):
+    queue.close()
+    queue.answer(pytest.fail)
 
 
-def test_closing_waits_for_answers_that_other_threads_are_giving(outbox):
+def test_closing_waits_for_answers_that_other_threads_are_giving(queue):
     inside, over, order = threading.Event(), threading.Event(), []
     answer = lambda: (inside.set(), over.wait(DEADLINE_S), order.append("answered"))  # noqa: E731
-    giver = threading.Thread(target=outbox.answer, args=(answer,))
-    closer = threading.Thread(target=lambda: (outbox.close(), order.append("closed")))
+    giver = threading.Thread(target=queue.answer, args=(answer,))
+    closer = threading.Thread(target=lambda: (queue.close(), order.append("closed")))
     giver.start()
     assert inside.wait(DEADLINE_S)
     closer.start()
@@ -83,6 +83,6 @@ def test_closing_waits_for_answers_that_other_threads_are_giving(outbox):
     assert order == ["answered", "closed"]
 
 
-def test_an_answer_may_close_it(outbox):
-    outbox.answer(lambda: outbox.answer(outbox.close))
-    outbox.answer(pytest.fail)
+def test_an_answer_may_close_the_queue(queue):
+    queue.answer(lambda: queue.answer(queue.close))
+    queue.answer(pytest.fail)

@@ -48,7 +48,7 @@ def test_a_service_that_never_answered_is_given_less_time_once_it_refuses(circui
     assert circuit.opens_s == 46.0
 
 
-def test_one_that_has_answered_before_is_not(circuit):
+def test_a_service_that_has_answered_before_is_given_the_full_time(circuit):
     circuit.succeeded(1.0)
     circuit.failed(10.0, 11.0, Unavailable("connection refused"))
     assert circuit.opens_s == 70.0

@@ -28,13 +28,13 @@ def test_a_host_that_functions_cannot_dial_is_refused_with_the_cure(host, why):
         check(data_host=host)
 
 
-def test_the_address_is_told_once():
+def test_the_message_names_the_address_once():
     with pytest.raises(ConfigError) as caught:
         check(data_host=NOT_OURS)
     assert str(caught.value).count(NOT_OURS) == 1
 
 
-def test_ports_that_somebody_else_has_are_refused():
+def test_ports_in_use_are_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for first in (port, port - 1):  # rows, weights
@@ -42,20 +42,20 @@ def test_ports_that_somebody_else_has_are_refused():
                 check(data_port=first)
 
 
-def test_free_ports_are_found_free_and_left_so():
+def test_free_ports_are_accepted_and_left_free():
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     try:
         check(data_port=port)
     except ConfigError:
-        pytest.skip("somebody took the port meanwhile")
+        pytest.skip("another process took the port meanwhile")
     for each in (port, port + 1):
         with socket.create_server(("127.0.0.1", each)) as listening:
             assert listening.getsockname()[1] == each
 
 
 @pytest.mark.parametrize("settings", [{"data_path": "inline"}, {"pool": "threads"}], ids=str)
-def test_only_where_functions_dial_does_the_host_matter(settings):
+def test_the_host_is_checked_only_where_functions_dial(settings):
     with pytest.raises(ConfigError):
         check(data_host=NOT_OURS)
     assert check(data_host=NOT_OURS, **settings) is None

@@ -1,4 +1,4 @@
-"""What the ports answer, asked without a port."""
+"""What the data ports answer, called without a port."""
 
 import tracemalloc
 
@@ -75,7 +75,7 @@ def test_a_task_is_complete_when_rows_and_sums_have_come_and_not_before():
     assert opened.completed == [opened.task]
 
 
-def test_a_part_brought_again_is_not_taken_and_counted():
+def test_a_part_brought_again_is_not_taken_but_counted():
     opened = Opened()
     opened.rows("take", opened.grads(0), part=0)
     assert opened.rows("take", opened.grads(0), part=0).header == {"taken": False}
@@ -84,10 +84,10 @@ def test_a_part_brought_again_is_not_taken_and_counted():
     assert opened.usage.total().duplicates == 2
 
 
-def test_who_comes_when_the_task_is_over_is_refused_and_counted():
+def test_requests_for_a_task_that_is_over_are_refused_and_counted():
     opened = Opened()
     opened.service.withdraw(opened.task)
-    for ask in (
+    for request in (
         lambda: opened.rows("rows", part=0),
         lambda: opened.rows("take", opened.grads(0), part=0),
         lambda: opened.weights("take", opened.sums()),
@@ -95,12 +95,12 @@ def test_who_comes_when_the_task_is_over_is_refused_and_counted():
         lambda: opened.weights("program", program=opened.program.hash),
     ):
         with pytest.raises(Refused, match="the task is over"):
-            ask()
+            request()
     assert opened.usage.total().duplicates == 2
 
 
 @pytest.mark.parametrize(
-    ("port", "ask", "header", "says"),
+    ("port", "ask", "header", "message"),
     [
         ("rows", "rows", {"part": 3}, "from 0 to 2"),
         ("rows", "rows", {"part": -1}, "from 0 to 2"),
@@ -112,20 +112,20 @@ def test_who_comes_when_the_task_is_over_is_refused_and_counted():
         ("rows", "take", {"part": 0}, "not what the task gives"),
         ("weights", "take", {}, "not what the task gives"),
         ("weights", "rows", {}, "has no"),
-        ("weights", "program", {"program": "nobody's"}, "no open task runs that program"),
+        ("weights", "program", {"program": "unknown"}, "no open task runs that program"),
         ("weights", "weights", {"version": "old", "names": []}, "no task uses version old"),
         ("weights", "weights", {"version": "run-0", "names": ["weight.x"]}, "has no weight.x"),
         ("weights", "weights", {"version": "run-0", "names": ["rows.0"]}, "has no rows.0"),
         ("weights", "weights", {"version": "run-0", "names": "weight.bias"}, "gives their names"),
     ],
 )
-def test_whatever_else_is_asked_for_is_refused(port, ask, header, says):
+def test_any_other_request_is_refused(port, ask, header, message):
     opened = Opened()
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(Refused, match=message):
         getattr(opened, port)(ask, **header)
 
 
-LONG = 4000  # of a vector with as many scales, which would become 64 MB
+LONG = 4000  # of a vector with as many scales: widened, it would take 64 MB
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ LONG = 4000  # of a vector with as many scales, which would become 64 MB
         ("int8", {f"output.{i}": np.zeros((LONG, 500), np.uint16) for i in range(3)}),
     ],
 )
-def test_outputs_of_another_shape_are_refused_before_memory_is_taken_for_them(precision, brought):
+def test_outputs_of_another_shape_are_refused_before_memory_is_allocated(precision, brought):
     opened = Opened(precision=precision)
     tracemalloc.start()
     try:
@@ -151,7 +151,7 @@ def test_outputs_of_another_shape_are_refused_before_memory_is_taken_for_them(pr
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [("float32", np.float32), ("bf16", np.uint16), ("int8", np.int8)])
-def test_outputs_are_taken_in_the_precision_that_was_asked_for_and_no_other(precision, dtype):
+def test_outputs_are_taken_in_the_requested_precision_and_no_other(precision, dtype):
     opened = Opened(precision=precision)
     for other in {"float32", "bf16", "int8"} - {precision}:
         with pytest.raises(Refused, match="brought"):
@@ -162,7 +162,7 @@ def test_outputs_are_taken_in_the_precision_that_was_asked_for_and_no_other(prec
 
 
 @pytest.mark.parametrize("port", ["rows", "weights"])
-def test_anyone_with_a_key_may_say_hello(port):
+def test_any_client_with_a_key_may_say_hello(port):
     assert getattr(Opened(), port)("hello").header == {"hello": port}
 
 

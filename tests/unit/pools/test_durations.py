@@ -14,11 +14,11 @@ def durations():
     return Durations(POLICY)
 
 
-def test_before_anything_is_known_the_time_out_is_the_first_calls(durations):
+def test_before_any_answer_the_time_out_is_first_s(durations):
     assert durations.timeout_s("AV") == POLICY.first_s
 
 
-def test_it_comes_down_with_every_answer(durations):
+def test_the_time_out_falls_with_every_answer(durations):
     seen = [durations.timeout_s("AV")]
     for _ in range(15):
         durations.observe("AV", 0.5)
@@ -28,7 +28,7 @@ def test_it_comes_down_with_every_answer(durations):
     assert seen[15] == POLICY.at_least_s
 
 
-def test_it_is_the_mean_and_some_deviations(durations):
+def test_the_time_out_is_the_mean_plus_some_deviations(durations):
     draw = random.Random(1)
     for _ in range(500):
         durations.observe("AV", draw.gauss(5.0, 1.0))
@@ -42,12 +42,12 @@ def test_kinds_are_kept_apart(durations):
     assert durations.timeout_s("∇AV") == POLICY.first_s
 
 
-def test_each_time_out_a_call_has_had_doubles_its_next(durations):
+def test_each_time_out_of_a_call_doubles_its_next_one(durations):
     assert [durations.timeout_s("AV", timeouts) for timeouts in range(4)] == [30.0, 60.0, 100.0, 100.0]
     assert durations.timeout_s("AV", 10_000) == 100.0
 
 
-def test_one_answer_that_crawls_does_not_stop_the_clock(durations):
+def test_one_very_slow_answer_hardly_changes_the_time_out(durations):
     for _ in range(30):
         durations.observe("AV", 0.4)
     durations.observe("AV", 90.0)
@@ -66,7 +66,7 @@ def test_a_service_that_becomes_slow_is_waited_for_after_a_few_answers(durations
 
 
 @given(st.lists(st.floats(0, 1e6), max_size=30), st.integers(0, 100))
-def test_it_stays_within_its_bounds_whatever_is_seen(seen, timeouts):
+def test_the_time_out_stays_within_its_bounds(seen, timeouts):
     durations = Durations(POLICY)
     for seconds in seen:
         durations.observe("AV", seconds)

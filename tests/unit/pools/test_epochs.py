@@ -17,7 +17,7 @@ def test_the_first_epoch_is_over_when_a_task_comes_again():
     assert boundaries("abcab") == "abc|ab"
 
 
-def test_the_next_are_over_when_all_tasks_of_the_one_before_have_come_in_whatever_order():
+def test_a_later_epoch_is_over_when_all_tasks_of_the_one_before_have_ended_in_any_order():
     assert boundaries("abcbacacb") == "abc|bac|acb|"
 
 

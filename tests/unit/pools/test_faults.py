@@ -11,7 +11,7 @@ def test_a_fault_of_a_pool_stops_a_run_like_any_training_error(fault):
     assert fault.exit_code == 1
 
 
-def test_a_throttled_call_may_know_when_to_come_back():
+def test_throttling_may_carry_a_retry_delay():
     assert Throttled().retry_after_s is None
     assert Throttled(2.5).retry_after_s == 2.5
     assert str(Throttled(2.5, "429 of function x")) == "429 of function x"

@@ -23,7 +23,7 @@ PATHS = ["inline", "direct"]
 
 
 def rows_of_a_bigger_matrix(rows):
-    """The same rows, sparse: their offsets do not begin at 0, as others come before them."""
+    """The same rows, sparse. Other rows precede them, so their offsets do not begin at 0."""
     whole = csr_array(np.concatenate([np.full((2, IN), 99, np.float32), rows]))
     return SparseRows(whole.indptr[2:].astype(np.int64), whole.indices.astype(np.int32), whole.data, IN)
 
@@ -52,7 +52,7 @@ def make_pool():
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("part_rows", [None, 50])
-def test_a_function_gives_what_the_call_gives_here(make_pool, path, mode, part_rows):
+def test_a_function_returns_what_the_call_returns_in_this_process(make_pool, path, mode, part_rows):
     limit = None if part_rows is None else 4096 + 2000
     pool = make_pool(path, part_rows=part_rows, payload_limit_bytes=limit)
     for seed in range(3):
@@ -140,7 +140,7 @@ def test_a_body_that_cannot_be_exported_fails_its_calls_and_no_others(make_pool)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-def test_a_call_without_rows_is_answered_here(make_pool, mode):
+def test_a_call_without_rows_is_answered_in_this_process(make_pool, mode):
     pool = make_pool()
     call = a_call(mode, num_rows=0)
     assert_same(Waiting(pool, call).reply(), dense.run(call))
@@ -175,7 +175,7 @@ def test_a_fault_of_the_service_goes_to_failed_and_the_next_attempt_may_succeed(
 
 
 class HoldsTheFirst:
-    """Keeps the first request until it is let go; ``entered`` when it is there."""
+    """Blocks the first request until ``let_go`` is set; sets ``entered`` when the request arrives."""
 
     def __init__(self):
         self.entered, self.let_go = threading.Event(), threading.Event()
@@ -201,20 +201,20 @@ def test_the_attempt_that_completes_a_call_completes_all_its_attempts(make_pool,
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_an_attempt_that_comes_too_late_changes_nothing(make_pool, path):
+def test_a_late_attempt_changes_nothing(make_pool, path):
     hold = HoldsTheFirst()
     pool, call = make_pool(path, on_request=hold), a_call(Mode.GRADIENT)
     Waiting(pool, call)
     assert hold.entered.wait(DEADLINE_S)
     expected = dense.run(call)
     reply = Waiting(pool, call).reply()
-    call.inputs[0].fill_(float("nan"))  # the memory of inputs is others' now
+    call.inputs[0].fill_(float("nan"))  # the caller may reuse the memory of inputs now
     hold.let_go.set()
     pool._calls.shutdown(wait=True)  # until the late attempt has ended
     assert_same(reply, expected)
 
 
-def test_parts_one_attempt_has_brought_are_not_asked_for_again(make_pool):
+def test_parts_that_one_attempt_has_brought_are_not_requested_again(make_pool):
     hold = HoldsTheFirst()
     pool = make_pool(payload_limit_bytes=4096 + 2000, on_request=hold, max_invocations=2)
     call = a_call(num_rows=361)
@@ -222,14 +222,14 @@ def test_parts_one_attempt_has_brought_are_not_asked_for_again(make_pool):
     assert hold.entered.wait(DEADLINE_S)
     others = make_pool(payload_limit_bytes=4096 + 2000)
     Waiting(others, call).reply()
-    for more in range(1, 100):  # until the one thread left has seen to all other parts
+    for more in range(1, 100):  # until the one free thread has fetched all other parts
         Waiting(pool, a_call(seed=more)).reply()
         if len(pool.invoker.requests) >= len(others.invoker.requests) + more:
             break
-    asked = len(pool.invoker.requests)
-    assert asked > 4
+    num_requests = len(pool.invoker.requests)
+    assert num_requests > 4
     assert_same(Waiting(pool, call).reply(), dense.run(call))
-    assert len(pool.invoker.requests) == asked + 1
+    assert len(pool.invoker.requests) == num_requests + 1
     hold.let_go.set()
 
 
@@ -247,7 +247,7 @@ def test_a_function_that_hangs_is_not_counted_once_its_call_is_tried_again(make_
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_calls_that_are_cancelled_while_they_wait_are_not_invoked_and_leave_their_places(make_pool, path):
+def test_calls_that_are_cancelled_while_they_wait_are_not_invoked_and_free_their_places(make_pool, path):
     hold = HoldsTheFirst()
     pool = make_pool(path, on_request=hold, bound={"at_once": lambda: 1})
     old = [a_call(seed=seed) for seed in range(4)]
@@ -255,16 +255,18 @@ def test_calls_that_are_cancelled_while_they_wait_are_not_invoked_and_leave_thei
     assert hold.entered.wait(DEADLINE_S)
     pool.cancel(old)
     new = a_call(seed=9)
-    assert_same(Waiting(pool, new).reply(), dense.run(new))  # though the first of the old ones is still at work
+    assert_same(Waiting(pool, new).reply(), dense.run(new))  # while the first of the old ones still runs
     invoked = len(pool.invoker.requests)
     hold.let_go.set()
     pool._calls.shutdown(wait=True)
-    assert len(pool.invoker.requests) == invoked == (2 if path == "direct" else 3)  # inline: its program came along
+    assert (
+        len(pool.invoker.requests) == invoked == (2 if path == "direct" else 3)
+    )  # inline: once more, with its program
     assert not any(each.answered for each in waiting)
     assert pool._open == {}
 
 
-def test_a_function_whose_call_was_cancelled_before_it_fetched_its_rows_is_refused_them(make_pool):
+def test_a_function_cannot_fetch_the_rows_of_a_cancelled_call(make_pool):
     hold = HoldsTheFirst()
     pool, call = make_pool("direct", on_request=hold), a_call()
     waiting = Waiting(pool, call)
@@ -276,7 +278,7 @@ def test_a_function_whose_call_was_cancelled_before_it_fetched_its_rows_is_refus
     assert not waiting.answered
 
 
-def test_a_function_that_has_brought_its_results_and_does_not_end_is_counted_for_a_moment_only(make_pool):
+def test_a_function_that_has_sent_its_results_but_does_not_end_counts_for_a_moment_only(make_pool):
     now_s, ends = [0.0], threading.Event()
     pool = make_pool("direct", bound={"at_once": lambda: 1, "clock": lambda: now_s[0]})
     invoke = pool.invoker.invoke
@@ -291,7 +293,7 @@ def test_a_function_that_has_brought_its_results_and_does_not_end_is_counted_for
     second = Waiting(pool, a_call(seed=1))
     assert len(pool.invoker.requests) == 1
     now_s[0] = SETTLE_S + 1
-    third = Waiting(pool, a_call(seed=2))  # whatever happens next, the place is seen to be free
+    third = Waiting(pool, a_call(seed=2))  # any later event finds the place free
     assert_same(second.reply(), dense.run(a_call(seed=1)))
     ends.set()
     assert_same(third.reply(), dense.run(a_call(seed=2)))
@@ -317,7 +319,7 @@ def test_usage_is_counted_by_kind_of_task(make_pool):
     pool = make_pool("direct")
     call = a_call(Mode.GRADIENT, num_rows=50)
     Waiting(pool, call).reply()
-    pool._calls.shutdown(wait=True)  # the reply may be there before the function has said what it took
+    pool._calls.shutdown(wait=True)  # the reply may arrive before the function's timings
     usage = pool.usage()["AV"]
     weights = sum(weight.nbytes for weight in linear.WEIGHTS.values())
     assert usage.invocations == usage.cold_starts == 1
@@ -326,15 +328,15 @@ def test_usage_is_counted_by_kind_of_task(make_pool):
     assert usage.billed_ms >= 1
 
 
-def test_the_pool_says_which_path_it_took_and_why(make_pool):
-    told = []
-    pool = make_pool("auto", note=lambda what, **details: told.append((what, details["path"])))
+def test_the_pool_reports_which_path_it_took(make_pool):
+    notes = []
+    pool = make_pool("auto", note=lambda what, **details: notes.append((what, details["path"])))
     Waiting(pool, a_call()).reply()
-    assert told == [("data_path", "direct")]
+    assert notes == [("data_path", "direct")]
     assert pool.data_path == "direct"
 
 
-def test_an_error_of_whoever_takes_the_reply_is_not_the_calls_and_does_not_vanish(make_pool, monkeypatch):
+def test_an_error_of_the_reply_callback_is_reported_and_does_not_fail_the_call(make_pool, monkeypatch):
     seen = Future()
     monkeypatch.setattr(threading, "excepthook", lambda args: seen.set_result(args.exc_type))
 

@@ -1,4 +1,4 @@
-"""Everything that can happen to an invocation, at random and all at once: every call is answered once, and rightly."""
+"""Random faults in every part of an invocation: every call is answered once, with the right result."""
 
 import random
 import threading
@@ -19,7 +19,7 @@ NUM_CALLS = 60
 
 
 class Saboteur(InProcess):
-    """Loses requests, loses answers, runs twice, throttles; by chance, but the same each time."""
+    """Loses requests and answers, runs requests twice and throttles, at random with a fixed seed."""
 
     def __init__(self, links, seed):
         super().__init__(links)
@@ -41,7 +41,7 @@ class Saboteur(InProcess):
 
 
 class BreakingPorts(PortsInProcess):
-    """Now and then a connection breaks: before a part, or between the outputs and the gradients."""
+    """Connections break at random: before a part, or between the outputs and the gradients."""
 
     def __init__(self, seed):
         super().__init__()
@@ -87,7 +87,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("path", ["inline", "direct"])
 @pytest.mark.parametrize("seed", range(3))
-def test_every_call_is_answered_once_and_rightly_whatever_happens(path, seed):
+def test_every_call_is_answered_once_with_the_right_result_under_random_faults(path, seed):
     ports = BreakingPorts(seed)
     invoker = Saboteur(Links(ports.connect), seed)
     config = FunctionsConfig(data_path=path, part_rows=4, max_invocations=6)

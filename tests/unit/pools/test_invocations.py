@@ -7,33 +7,33 @@ from dorylus.pools.pool import InvocationResponse, Lost, Throttled
 from dorylus.wire.frames import pack
 
 
-class Says:
+class FixedInvoker:
     """An invoker that gives one answer, or raises it."""
 
     payload_limit_bytes = None
 
-    def __init__(self, header, **said):
-        self._header, self._said = header, said
+    def __init__(self, header, **response):
+        self._header, self._response = header, response
 
     def invoke(self, request, timeout_s):
         if isinstance(self._header, Exception):
             raise self._header
         if isinstance(self._header, bytes):
             return InvocationResponse(self._header)
-        return InvocationResponse(b"".join(pack(self._header, {})), **self._said)
+        return InvocationResponse(b"".join(pack(self._header, {})), **self._response)
 
     def close(self):
         pass
 
 
-class Asked:
-    """One invocation of such an invoker, waited for by a clock that ticks seconds."""
+class OneInvocation:
+    """One invocation of such an invoker, on a clock that advances one second at every reading."""
 
-    def __init__(self, header, **said):
+    def __init__(self, header, **response):
         self.usage, self.invoked = UsageCounter(), []
         ticks = iter(range(10))
         self._invocations = Invocations(
-            Says(header, **said), self.usage, 1.0, self.invoked.append, lambda: float(next(ticks))
+            FixedInvoker(header, **response), self.usage, 1.0, self.invoked.append, lambda: float(next(ticks))
         )
 
     def run(self):
@@ -43,26 +43,26 @@ class Asked:
 @pytest.mark.parametrize("kind", ["frame", "wire", "refused"])
 def test_a_function_that_could_not_reach_its_data_is_lost(kind):
     with pytest.raises(Lost, match="gone"):
-        Asked({"error": "gone", "kind": kind}).run()
+        OneInvocation({"error": "gone", "kind": kind}).run()
 
 
 @pytest.mark.parametrize("kind", ["task", "unheard of"])
-def test_any_other_error_is_the_bodys_own(kind):
+def test_any_other_error_is_an_error_of_the_body(kind):
     with pytest.raises(
         TrainingError, match=r"^a linear body failed on interval 0 in epoch 1, in a function: bad$"
     ) as e:
-        Asked({"error": "bad", "kind": kind}).run()
+        OneInvocation({"error": "bad", "kind": kind}).run()
     assert type(e.value) is TrainingError
 
 
 def test_an_answer_that_is_no_frame_is_lost():
     with pytest.raises(Lost, match="no frame"):
-        Asked(b"<html>").run()
+        OneInvocation(b"<html>").run()
 
 
-def test_what_the_service_bills_goes_before_what_the_function_says():
+def test_the_services_billing_takes_precedence_over_the_functions_timings():
     timings = {"timings": {"total_ms": 7.2, "compute_ms": 3.0}, "cold": True}
-    by_function, by_service = Asked(timings), Asked(timings, billed_ms=100.0, cold=False)
+    by_function, by_service = OneInvocation(timings), OneInvocation(timings, billed_ms=100.0, cold=False)
     by_function.run()
     by_service.run()
     assert by_function.usage.total().billed_ms == 8
@@ -72,35 +72,35 @@ def test_what_the_service_bills_goes_before_what_the_function_says():
     assert by_service.usage.total().compute_ms == 3
 
 
-def test_each_invocation_is_told_to_whoever_meters():
-    asked = Asked({"timings": {"total_ms": 7}})
-    asked.run()
-    (invoked,) = asked.invoked
+def test_each_invocation_is_reported_to_the_meter():
+    invocation = OneInvocation({"timings": {"total_ms": 7}})
+    invocation.run()
+    (invoked,) = invocation.invoked
     assert (invoked.kind, invoked.billed_ms, invoked.cold) == ("AV", 7, False)
     assert invoked.bytes_in > 0 < invoked.bytes_out
 
 
 @pytest.mark.parametrize("lost", [Lost("died"), b"<html>"])
 def test_a_lost_invocation_is_billed_for_as_long_as_it_was_waited_for(lost):
-    asked = Asked(lost)
+    invocation = OneInvocation(lost)
     with pytest.raises(Lost):
-        asked.run()
-    assert asked.invoked == [Invoked("AV", 1000.0, False, asked.usage.total().bytes_in, 0)]
+        invocation.run()
+    assert invocation.invoked == [Invoked("AV", 1000.0, False, invocation.usage.total().bytes_in, 0)]
 
 
 def test_a_throttled_invocation_is_counted_but_not_billed():
-    asked = Asked(Throttled(1.0))
+    invocation = OneInvocation(Throttled(1.0))
     with pytest.raises(Throttled):
-        asked.run()
-    assert asked.invoked == []
-    assert asked.usage.total().invocations == 1
+        invocation.run()
+    assert invocation.invoked == []
+    assert invocation.usage.total().invocations == 1
 
 
 @pytest.mark.parametrize("timings", [None, [], {"total_ms": "long"}, {"total_ms": -5}, {"total_ms": 1e300}])
 def test_timings_that_make_no_sense_count_nothing(timings):
-    asked = Asked({"timings": timings})
-    asked.run()
-    assert asked.usage.total().billed_ms == 0
+    invocation = OneInvocation({"timings": timings})
+    invocation.run()
+    assert invocation.usage.total().billed_ms == 0
 
 
 def test_usage_is_a_copy_and_adds_up():

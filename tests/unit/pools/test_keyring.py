@@ -12,7 +12,7 @@ def test_keys_are_renewed_after_half_of_their_lifetime():
     now[0] += 2
     second = ring.header()
     assert second["public"] != first["public"]
-    assert keys.is_allowed(first["public"])  # what was invoked with the first goes on
+    assert keys.is_allowed(first["public"])  # functions invoked with the first key still run
     now[0] += 50
     assert not keys.is_allowed(first["public"])
     assert keys.is_allowed(second["public"])

@@ -14,13 +14,13 @@ LOG = b64encode(b"REPORT RequestId: r\tBilled Duration: 12 ms\tInit Duration: 5.
 
 
 class Client:
-    """A boto3 client that answers as told."""
+    """A boto3 client with scripted answers."""
 
     def __init__(self, answer, settings):
-        self.answer, self.settings, self.asked, self.closed = answer, settings, [], False
+        self.answer, self.settings, self.requests, self.closed = answer, settings, [], False
 
     def invoke(self, **arguments):
-        self.asked.append(arguments)
+        self.requests.append(arguments)
         answer = self.answer(arguments) if callable(self.answer) else self.answer
         if isinstance(answer, Exception):
             raise answer
@@ -61,13 +61,13 @@ def invoker():
 def test_a_frame_goes_and_comes_as_text_in_json(clients, invoker):
     clients.answer = echo
     answer = invoker.invoke(b"\x00frame\xff", 5.0)
-    (asked,) = clients[0].asked
-    assert b64decode(json.loads(asked["Payload"])["frame"]) == b"\x00frame\xff"
-    assert asked["FunctionName"] == "f"
+    (request,) = clients[0].requests
+    assert b64decode(json.loads(request["Payload"])["frame"]) == b"\x00frame\xff"
+    assert request["FunctionName"] == "f"
     assert (answer.content, answer.billed_ms, answer.cold) == (b"\x00frame\xff", 12.0, True)
 
 
-def test_nothing_is_tried_again_by_boto3_and_every_wait_is_limited(clients, invoker):
+def test_boto3_does_not_retry_and_every_wait_is_limited(clients, invoker):
     clients.answer = echo
     invoker.invoke(b"x", 5.0)
     settings = clients[0].settings
@@ -75,7 +75,7 @@ def test_nothing_is_tried_again_by_boto3_and_every_wait_is_limited(clients, invo
     assert (settings["connect_timeout"], settings["read_timeout"]) == (5.0, 5.0)
 
 
-def test_a_client_is_made_once_for_each_time_out_and_not_too_many(clients, invoker):
+def test_a_client_is_made_once_for_each_time_out_and_few_are_kept(clients, invoker):
     clients.answer = echo
     for timeout_s in (1.0, 1.0, 2.0, 1.0):
         invoker.invoke(b"x", timeout_s)
@@ -85,11 +85,11 @@ def test_a_client_is_made_once_for_each_time_out_and_not_too_many(clients, invok
     assert len(invoker._clients) == 8
 
 
-def test_without_reports_nobody_asks_for_a_log_and_what_is_billed_is_unknown(clients):
+def test_without_reports_no_log_is_requested_and_the_billed_time_is_unknown(clients):
     clients.answer = lambda arguments: {"Payload": arguments["Payload"]}
     invoker = LambdaInvoker(local_access(), "f", reports=False)
     answer = invoker.invoke(b"x", 5.0)
-    assert "LogType" not in clients[0].asked[0]
+    assert "LogType" not in clients[0].requests[0]
     assert (answer.billed_ms, answer.cold) == (None, None)
 
 
@@ -120,7 +120,7 @@ def test_an_answer_that_holds_no_frame_is_lost(clients, invoker, content):
         (ReadTimeoutError(endpoint_url="http://127.0.0.1:1"), Lost),
     ],
 )
-def test_what_boto3_raises_is_a_fault_that_does_not_carry_it_along(clients, invoker, error, fault):
+def test_an_error_of_boto3_becomes_a_fault_without_the_original_error(clients, invoker, error, fault):
     clients.answer = error
     with pytest.raises(fault) as caught:
         invoker.invoke(b"x", 5.0)

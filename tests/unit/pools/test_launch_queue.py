@@ -34,14 +34,14 @@ def test_a_call_is_not_launched_before_its_pause_is_over(queue):
     assert queue.next_s() == inf
 
 
-def test_those_whose_pause_is_over_go_in_the_order_of_their_tasks(queue):
+def test_calls_whose_pause_is_over_are_launched_in_task_order(queue):
     tickets = [ticket(number, interval) for number, interval in enumerate([3, 1, 2, 1])]
     for number, each in enumerate(tickets):
         queue.add(each, float(number))
     assert [each.number for each in take_all(queue, 10.0)] == [1, 3, 2, 0]
 
 
-def test_when_an_attempt_must_end_first_no_time_will_help(queue, pace):
+def test_when_an_attempt_must_end_first_the_next_launch_has_no_time(queue, pace):
     pace.throttled(pace.launched(), 0.0, None)
     queue.add(ticket(0), 0.0)
     assert queue.take(0.0) is None
@@ -50,7 +50,7 @@ def test_when_an_attempt_must_end_first_no_time_will_help(queue, pace):
     assert queue.take(0.0) is not None
 
 
-def test_when_the_service_asks_to_be_left_alone_it_is_known_until_when(queue, pace):
+def test_the_services_retry_delay_sets_the_time_of_the_next_launch(queue, pace):
     number = pace.launched()
     pace.ended()
     pace.throttled(number, 0.0, 7.0)

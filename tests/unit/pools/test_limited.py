@@ -68,7 +68,7 @@ def test_a_call_that_the_pool_inside_will_not_take_fails_and_makes_room(inner):
     assert [str(error) for error in caller.errors] == ["cannot be packed"] * 2
 
 
-def test_a_higher_limit_lets_those_that_wait_go(inner):
+def test_a_higher_limit_starts_waiting_calls(inner):
     pool, caller = make(inner, 1)
     for interval in range(4):
         caller.submit(a_call(interval))
@@ -78,14 +78,14 @@ def test_a_higher_limit_lets_those_that_wait_go(inner):
 
 
 @pytest.mark.parametrize("limit", [0, -1])
-def test_a_limit_that_lets_nobody_go_is_refused(inner, limit):
+def test_a_limit_below_one_is_refused(inner, limit):
     with pytest.raises(ConfigError, match=f"limit={limit}: at least one call"):
         LimitedPool(inner, limit)
     with pytest.raises(ConfigError, match=f"limit={limit}: at least one call"):
         LimitedPool(inner, 1).set_limit(limit)
 
 
-def test_whoever_watches_hears_of_every_answer_after_it_was_given_and_before_the_next_call_goes(inner):
+def test_the_watch_callback_runs_after_each_answer_and_before_the_next_call_starts(inner):
     seen = []
     _, caller = make(
         inner, 1, watch=lambda completion: seen.append((completion, len(caller.answers), intervals(inner)))
@@ -98,7 +98,7 @@ def test_whoever_watches_hears_of_every_answer_after_it_was_given_and_before_the
     assert [(each.interval, answers, gone) for each, answers, gone in seen] == [(0, 1, [0]), (2, 3, [0, 1, 2])]
 
 
-def test_whoever_watches_may_change_the_limit(inner):
+def test_the_watch_callback_may_change_the_limit(inner):
     pool, caller = make(inner, 1, watch=lambda completion: pool.set_limit(3))
     for interval in range(5):
         caller.submit(a_call(interval))
@@ -124,7 +124,7 @@ def test_an_answer_that_comes_twice_is_given_once_and_makes_room_once(inner):
     assert len(caller.answers) == 1
 
 
-def test_nothing_is_answered_and_nobody_goes_after_close(inner):
+def test_nothing_is_answered_and_no_call_starts_after_close(inner):
     pool, caller = make(inner, 1)
     caller.submit(a_call(0))
     caller.submit(a_call(1))
@@ -136,7 +136,7 @@ def test_nothing_is_answered_and_nobody_goes_after_close(inner):
 
 
 class TickingClock(ManualClock):
-    """A clock on which a moment goes by at every look, as on a real one."""
+    """A clock that advances at every reading, as a real one does."""
 
     def now(self):
         self.advance(1e-6)
@@ -165,7 +165,7 @@ def test_calls_that_are_cancelled_while_they_wait_never_go(inner):
 
 
 def test_of_calls_that_are_cancelled_together_none_takes_the_place_of_another(inner):
-    """As when a session ends: all it has, under way and waiting."""
+    """A session that ends cancels all its calls, under way and waiting."""
     pool, caller = make(inner, 2)
     old = [caller.submit(a_call(interval)) for interval in range(5)]
     pool.cancel(old)
@@ -180,15 +180,15 @@ def test_of_calls_that_are_cancelled_together_none_takes_the_place_of_another(in
 
 def test_a_call_that_is_cancelled_while_it_is_handed_on_is_cancelled_at_the_pool_inside_afterwards(inner):
     pool, caller = make(inner, 1)
-    call, told = a_call(0), []
+    call, cancelled_inside = a_call(0), []
 
     def cancel(launched):
         pool.cancel([call])
-        told.extend(inner.cancelled)
+        cancelled_inside.extend(inner.cancelled)
         inner.cancelled.clear()
 
     inner.at_once = [cancel]
     caller.submit(call)
-    assert [len(told), len(inner.cancelled)] == [1, 1]
+    assert [len(cancelled_inside), len(inner.cancelled)] == [1, 1]
     caller.submit(a_call(1))
     assert intervals(inner) == [0, 1]

@@ -33,8 +33,8 @@ OF_FUNCTIONS = [name for name, spec in POOLS.items() if not spec.runs_torch]
 
 
 def invoke_by(monkeypatch, name, invoker):
-    """Have the pool of a name invoke its functions by such an invoker."""
-    spec = replace(POOLS[name], maker=lambda *asked: pool_of_functions(invoker(), *asked))
+    """Make the named pool invoke its functions through this invoker."""
+    spec = replace(POOLS[name], maker=lambda *arguments: pool_of_functions(invoker(), *arguments))
     monkeypatch.setitem(POOLS, name, spec)
 
 
@@ -60,7 +60,7 @@ def test_an_unknown_pool_lists_the_known_ones():
         make_pool(PoolRequest(name="thread"), PoolListeners())
 
 
-def test_threads_have_nothing_to_tell(make):
+def test_threads_have_no_figures(make):
     made = make()
     assert isinstance(made.pool, ThreadsPool)
     assert made.figures() == {}
@@ -119,7 +119,7 @@ def test_fusion_can_be_switched_off(make):
     assert isinstance(make(name="lambda", fuse=False).pool, Unfused)
 
 
-def test_a_pool_of_functions_tells_what_they_were_used_for(make):
+def test_a_pool_of_functions_reports_their_usage(make):
     figures = make(name="lambda", start=5).figures()
     assert (figures["functions"], figures["invocations"], figures["relaunches"]) == (5, 0, 0)
     assert {"bytes_in", "bytes_out", "billed_ms", "cold_starts", "duplicates", "duplicate_parts"} <= figures.keys()

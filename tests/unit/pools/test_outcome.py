@@ -20,7 +20,7 @@ def sums(value):
     return {"weight_grad.w": np.full(3, value, np.float32), "loss": np.float32(value).reshape(())}
 
 
-def test_rows_are_joined_and_sums_added_up_in_the_order_of_their_parts_whoever_comes_first():
+def test_rows_are_joined_and_sums_added_in_part_order_whichever_part_arrives_first():
     outcome = Outcome(SHAPES, PARTS, num_sums=2)
     outcome.take(1, {**rows(3), **sums(1e-8)})
     outcome.take(0, {**rows(1, 2), **sums(1.0)})
@@ -30,7 +30,7 @@ def test_rows_are_joined_and_sums_added_up_in_the_order_of_their_parts_whoever_c
     assert made["loss"] == np.float32(1.0) + np.float32(1e-8)
 
 
-def test_a_piece_is_taken_once_from_whoever_brings_it_first():
+def test_a_piece_is_taken_once_from_the_first_attempt_that_brings_it():
     outcome = Outcome(SHAPES, PARTS, num_sums=1)
     assert outcome.take_rows(0, rows(1, 2))
     assert not outcome.take_rows(0, rows(8, 9))
@@ -84,7 +84,7 @@ def test_rows_that_are_not_what_the_task_gives_are_refused(brought):
 
 
 @pytest.mark.parametrize("part", [-1, 2])
-def test_a_part_there_is_not_is_refused(part):
+def test_an_unknown_part_is_refused(part):
     with pytest.raises(ProgramError, match=f"part {part}"):
         Outcome(SHAPES, PARTS, num_sums=1).take_rows(part, rows(1, 2))
 
@@ -102,11 +102,11 @@ def test_the_shapes_of_outputs_come_from_the_call():
     }  # fmt: skip
 
 
-def test_a_call_that_does_not_say_its_outputs_widths_is_tried_on_one_row():
+def test_a_call_without_output_widths_is_tried_on_one_row():
     assert columns_of(a_call(Mode.LOSS)) == (OUT,)
 
 
-def test_one_sparse_row_is_enough_too():
+def test_one_sparse_row_gives_the_widths_too():
     seen = []
 
     def body(weights, inputs):

@@ -42,7 +42,7 @@ def test_calls_that_had_time_outs_before_are_given_longer(overdue):
     assert overdue.take(20.0) == [later]
 
 
-def test_one_that_has_reported_is_never_overdue(overdue):
+def test_an_attempt_that_has_reported_is_never_overdue(overdue):
     attempt, other = watch(overdue, 0.0), watch(overdue, 1.0)
     overdue.forget(attempt)
     overdue.forget(attempt)
@@ -50,7 +50,7 @@ def test_one_that_has_reported_is_never_overdue(overdue):
     assert overdue.take(100.0) == [other]
 
 
-def test_the_time_out_is_the_one_known_now(overdue, durations):
+def test_the_time_out_follows_later_answers(overdue, durations):
     attempt = watch(overdue, 0.0)
     for _ in range(20):
         durations.observe("AV", 0.1)

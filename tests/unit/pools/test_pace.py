@@ -90,20 +90,20 @@ def test_a_success_ends_the_pauses(pace):
     assert pace.ready_s() < 50.0
 
 
-def test_the_service_is_left_alone_for_as_long_as_it_asks(pace):
+def test_launches_pause_for_the_services_retry_delay(pace):
     throttle(pace, pace.launched(), 100.0, retry_after_s=3.0)
     assert pace.ready_s() == 103.0
     throttle(pace, pace.launched(), 100.0, retry_after_s=-5.0)
     assert pace.ready_s() == 103.0
 
 
-def test_but_not_for_longer_than_it_takes_to_call_it_down(pace):
+def test_a_retry_delay_counts_for_at_most_down_after_s(pace):
     throttle(pace, pace.launched(), 100.0, retry_after_s=86_400.0)
     assert pace.ready_s() == 100.0 + POLICY.down_after_s
 
 
 @given(st.lists(st.sampled_from(["launch", "succeed", "throttle", "throttle all"]), max_size=80))
-def test_one_may_always_be_under_way_when_nothing_is(steps):
+def test_one_call_may_always_start_when_none_is_under_way(steps):
     pace, under_way = Pace(POLICY), []
     for step in steps:
         if step == "launch":

@@ -9,15 +9,15 @@ from dorylus.wire.frames import pack, unpack
 
 
 class Function:
-    """Answers probes one after the other as it is told, with a header or a fault."""
+    """Answers probes in order from a list of headers and faults."""
 
     payload_limit_bytes = None
 
     def __init__(self, *answers):
-        self._answers, self.asked = list(answers), []
+        self._answers, self.probes = list(answers), []
 
     def invoke(self, request, timeout_s):
-        self.asked.append(unpack(request).header)
+        self.probes.append(unpack(request).header)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -42,24 +42,25 @@ class SomePorts:
         self.closed += 1
 
 
-def choose(asked, function, ports):
+def choose(data_path, function, ports):
     usage = UsageCounter()
     invocations = Invocations(function, usage, 1.0)
-    return PathChoice(FunctionsConfig(data_path=asked), invocations, usage, lambda task: None, ports.open).make("run")
+    config = FunctionsConfig(data_path=data_path)
+    return PathChoice(config, invocations, usage, lambda task: None, ports.open).make("run")
 
 
-@pytest.mark.parametrize(("asked", "opened"), [("inline", 0), ("direct", 1)])
-def test_a_path_asked_for_is_taken_and_no_function_asked(asked, opened):
+@pytest.mark.parametrize(("data_path", "opened"), [("inline", 0), ("direct", 1)])
+def test_a_requested_path_is_taken_without_a_probe(data_path, opened):
     ports = SomePorts()
-    path, why = choose(asked, Function(), ports)
-    assert (path.name, why, ports.opened) == (asked, "asked for", opened)
+    path, why = choose(data_path, Function(), ports)
+    assert (path.name, why, ports.opened) == (data_path, "asked for", opened)
 
 
 def test_auto_takes_the_direct_path_where_a_function_reaches_both_ports():
     function, ports = Function({"reached": True}), SomePorts()
     path, why = choose("auto", function, ports)
     assert (path.name, why, ports.closed) == ("direct", "a function reached our data ports", 0)
-    assert function.asked[0]["ports"] == {"rows": "tcp://here:1", "weights": "tcp://here:2"}
+    assert function.probes[0]["ports"] == {"rows": "tcp://here:1", "weights": "tcp://here:2"}
 
 
 def test_auto_takes_the_inline_path_where_none_does_and_closes_the_ports():
@@ -75,26 +76,26 @@ def test_a_lost_probe_is_sent_again():
 
 
 @pytest.mark.parametrize("faults", [[Lost("gone")] * PROBES, [Unavailable("no such function")]])
-def test_where_no_function_can_be_asked_the_path_is_inline(faults):
+def test_where_no_probe_is_answered_the_path_is_inline(faults):
     ports = SomePorts()
     path, why = choose("auto", Function(*faults), ports)
     assert (path.name, ports.closed) == ("inline", 1)
     assert why.count(str(faults[0])) == 1
 
 
-def test_where_ports_cannot_be_opened_auto_says_why():
+def test_where_ports_cannot_be_opened_auto_reports_why():
     def cannot(config, service):
         raise ConfigError("pyzmq is missing")
 
-    class None_:
+    class NoPorts:
         open = staticmethod(cannot)
 
-    path, why = choose("auto", Function(), None_)
+    path, why = choose("auto", Function(), NoPorts)
     assert (path.name, why) == ("inline", "pyzmq is missing")
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"data_path": "straight"}, "unknown data_path 'straight'"),
         ({"precision": "int4"}, "unknown precision 'int4'"),
@@ -103,6 +104,6 @@ def test_where_ports_cannot_be_opened_auto_says_why():
         ({"timeout_s": 0}, "timeout_s=0: use a value above 0"),
     ],
 )
-def test_settings_that_cannot_be_honoured_are_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
+def test_settings_that_cannot_be_honoured_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
         FunctionsConfig(**settings)

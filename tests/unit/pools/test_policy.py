@@ -19,7 +19,7 @@ def test_a_number_that_is_not_above_zero_and_finite_is_refused(name, value):
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"first_s": 200.0}, "first_s=200 is longer than down_after_s=120"),
         ({"at_most_s": 0.5}, "at_least_s=1 is longer than at_most_s=0.5"),
@@ -28,6 +28,6 @@ def test_a_number_that_is_not_above_zero_and_finite_is_refused(name, value):
         ({"backoff_s": 20.0}, "backoff_s=20 is longer than backoff_at_most_s=10"),
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(settings, says):
-    with pytest.raises(ConfigError, match=says):
+def test_numbers_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
         Policy(**settings)

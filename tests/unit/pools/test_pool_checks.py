@@ -1,4 +1,4 @@
-"""What is asked of a pool is checked before anything is started or written."""
+"""The settings of a pool are checked before anything is started or written."""
 
 import pytest
 
@@ -14,7 +14,7 @@ def graph():
 
 @pytest.fixture(autouse=True)
 def no_aws(monkeypatch, tmp_path):
-    """A user who has set up nothing of AWS."""
+    """A user without any AWS configuration."""
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))

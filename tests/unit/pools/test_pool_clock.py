@@ -55,12 +55,12 @@ def test_a_cancelled_call_is_not_made(clock):
     assert over.wait(DEADLINE_S)
 
 
-def test_no_thread_is_started_by_asking_for_the_time(clock):
+def test_reading_the_time_starts_no_thread(clock):
     clock.now()
     assert not timers()
 
 
-def test_a_clock_that_closes_stops_its_thread_and_forgets_what_was_to_come(clock):
+def test_a_clock_that_closes_stops_its_thread_and_drops_pending_calls(clock):
     clock.call_later(1000, pytest.fail)
     assert timers()
     clock.close()
@@ -99,7 +99,7 @@ def test_a_manual_clock_stands_still_until_it_is_moved():
     assert (clock.now(), made) == (7.9, [7.0])
 
 
-def test_a_manual_clock_makes_calls_in_order_also_those_asked_for_meanwhile():
+def test_a_manual_clock_makes_calls_in_order_including_those_added_by_calls():
     clock = ManualClock()
     made = []
     clock.call_later(3.0, lambda: made.append("third"))

@@ -10,11 +10,11 @@ def make(servers=1, intervals=None, threads=None, address=None, **settings):
 
 
 def settings_of(monkeypatch, **settings):
-    """What the pool of a run is made from."""
-    asked = []
-    monkeypatch.setattr(makers, "make_pool", lambda request, listeners: asked.append(request) or PoolHandle(None))
+    """The request from which a run's pool is made."""
+    requests = []
+    monkeypatch.setattr(makers, "make_pool", lambda request, listeners: requests.append(request) or PoolHandle(None))
     make(**settings)
-    return asked[0]
+    return requests[0]
 
 
 @pytest.mark.parametrize(("servers", "intervals", "start"), [(1, 7, 7), (4, 7, 28), (2, 100, 200), (2, 5000, 200)])
@@ -23,7 +23,7 @@ def test_a_server_begins_with_as_many_functions_as_intervals_or_a_hundred(monkey
 
 
 def test_settings_reach_the_pool(monkeypatch):
-    asked = settings_of(
+    request = settings_of(
         monkeypatch,
         pool="http",
         function_url="http://127.0.0.1:1/",
@@ -33,14 +33,14 @@ def test_settings_reach_the_pool(monkeypatch):
         stream=False,
         fuse=False,
     )
-    assert (asked.name, asked.url, asked.functions, asked.fuse) == ("http", "http://127.0.0.1:1/", 5, False)
-    assert (asked.travel.data_path, asked.travel.precision, asked.travel.stream) == ("inline", "bf16", False)
+    assert (request.name, request.url, request.functions, request.fuse) == ("http", "http://127.0.0.1:1/", 5, False)
+    assert (request.travel.data_path, request.travel.precision, request.travel.stream) == ("inline", "bf16", False)
 
 
 @pytest.mark.parametrize(
     ("given", "does"), [({}, True), ({"rematerialize": True}, True), ({"rematerialize": False}, False)]
 )
-def test_functions_rematerialise_unless_told_not_to(monkeypatch, given, does):
+def test_functions_rematerialise_unless_switched_off(monkeypatch, given, does):
     assert settings_of(monkeypatch, pool="processes", **given).travel.rematerialize is does
 
 
@@ -58,7 +58,7 @@ def test_functions_are_billed_by_the_service_of_the_pool_unless_one_is_named(set
     assert service_of(FunctionSettings.of(**settings)) == service
 
 
-def test_threads_need_nothing_but_themselves():
+def test_threads_need_no_settings():
     made = make()
     assert isinstance(made.pool, ThreadsPool)
     assert made.figures() == {}

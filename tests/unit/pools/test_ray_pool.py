@@ -24,7 +24,7 @@ DEADLINE_S = 30.0
 TASK = Task(epoch=2, phase=0, interval=7, step=0, kind=Kind.APPLY_VERTEX)
 BODY = Body(nn.Linear(3, 2), "apply_vertex of layer 1 (Mine)")
 ROWS = torch.arange(12, dtype=torch.float32).reshape(4, 3)
-# A policy of no patience at all: whoever does not answer at once never does.
+# A policy without patience: a task that is not answered at once counts as never answered.
 IMPATIENT = Policy(first_s=1e-3, at_least_s=1e-3, at_most_s=1e-3, refused_after_s=1e-3, down_after_s=1e-3)
 
 
@@ -39,7 +39,7 @@ def a_call(mode=Mode.FORWARD, body=BODY, given=None, **more):
 
 
 class Caller:
-    """Submits calls and waits for what each is answered with."""
+    """Submits calls and waits for their answers."""
 
     def __init__(self, pool):
         self.pool, self.twin, self.answers = pool, pool.twin, []
@@ -48,7 +48,7 @@ class Caller:
     def submit(self, call):
         self.pool.submit(call, self._note, self._note)
 
-    def ask(self, call):
+    def run(self, call):
         before = len(self.answers)
         self.submit(call)
         return self.wait(before + 1)[-1]
@@ -66,7 +66,7 @@ class Caller:
 
 @pytest.fixture
 def caller_of():
-    """Makes pools on twins of Ray, with somebody who asks them, and closes them."""
+    """Makes pools on in-process twins of Ray, each with a caller, and closes them."""
     made = []
 
     def make(*cores, policy=None, **twin):
@@ -78,7 +78,7 @@ def caller_of():
         pool.close()
 
 
-def test_a_task_takes_one_core_anywhere_and_ray_tries_it_again_as_often_as_the_policy_says(caller_of):
+def test_a_task_takes_one_core_anywhere_and_ray_retries_it_as_often_as_the_policy_allows(caller_of):
     options = caller_of(policy=Policy(attempts=4)).twin.options
     assert (options["num_cpus"], options["scheduling_strategy"], options["max_retries"]) == (1, "SPREAD", 3)
 
@@ -86,9 +86,9 @@ def test_a_task_takes_one_core_anywhere_and_ray_tries_it_again_as_often_as_the_p
 def test_a_body_and_a_version_of_the_weights_are_stored_once_for_all_calls(caller_of):
     caller, given = caller_of(), weights()
     for _ in range(5):
-        caller.ask(a_call(given=given))
+        caller.run(a_call(given=given))
     assert len(caller.twin.stored) == 2
-    caller.ask(a_call(given=weights()))
+    caller.run(a_call(given=weights()))
     assert len(caller.twin.stored) == 3
 
 
@@ -105,9 +105,9 @@ def test_an_old_version_of_the_weights_is_forgotten_and_the_newest_gives_the_ans
 
 def test_what_a_call_keeps_in_this_process_does_not_travel(caller_of):
     caller = caller_of()
-    assert caller.ask(a_call(keep=True)).kept is None
-    kept = Kept((ROWS,), (torch.zeros(4, 2),))  # of another body: walking it would give other gradients, or none
-    reply = caller.ask(a_call(Mode.GRADIENT, kept=kept))
+    assert caller.run(a_call(keep=True)).kept is None
+    kept = Kept((ROWS,), (torch.zeros(4, 2),))  # of another body: its graph would give other gradients, or none
+    reply = caller.run(a_call(Mode.GRADIENT, kept=kept))
     assert torch.equal(reply.input_grads[0], dense.run(a_call(Mode.GRADIENT)).input_grads[0])
 
 
@@ -126,17 +126,17 @@ class Fails(nn.Module):
 
 
 def test_an_error_of_the_body_arrives_as_it_is_and_is_not_tried_again(caller_of):
-    error = caller_of().ask(a_call(body=Body(Fails(None)), given={}))
+    error = caller_of().run(a_call(body=Body(Fails(None)), given={}))
     assert (type(error), str(error)) == (ArithmeticError, "no rows of mine")
 
 
-def test_an_error_that_cannot_travel_arrives_in_words(caller_of):
-    error = caller_of().ask(a_call(body=Body(Fails(("this", "that"))), given={}))
+def test_an_error_that_cannot_be_pickled_arrives_as_text(caller_of):
+    error = caller_of().run(a_call(body=Body(Fails(("this", "that"))), given={}))
     assert (type(error), str(error)) == (TrainingError, "StubbornError: this and that")
 
 
 @pytest.mark.parametrize(
-    ("what", "fault", "says"),
+    ("what", "fault", "message"),
     [
         (
             ray.exceptions.WorkerCrashedError(),
@@ -152,12 +152,12 @@ def test_an_error_that_cannot_travel_arrives_in_words(caller_of):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )  # fmt: skip
-def test_what_ray_has_no_answer_to_is_a_fault_of_the_pool(caller_of, what, fault, says):
+def test_a_failure_of_ray_is_a_fault_of_the_pool(caller_of, what, fault, message):
     caller = caller_of(held=True)
     caller.submit(a_call())
     caller.twin.tasks[0].fail(what)
     (error,) = caller.wait(1)
-    with pytest.raises(fault, match=says):
+    with pytest.raises(fault, match=message):
         raise error
 
 
@@ -165,10 +165,10 @@ def test_a_body_that_cannot_be_pickled_is_refused_with_its_name(caller_of):
     body = Body(nn.Linear(3, 2), "apply_vertex of layer 1 (Locked)")
     body.module.lock = threading.Lock()
     with pytest.raises(ConfigError, match=r'\(Locked\)\) could not be sent to Ray: .*lock.* use pool="threads"'):
-        raise caller_of().ask(a_call(body=body))
+        raise caller_of().run(a_call(body=body))
 
 
-def test_when_nothing_is_answered_for_too_long_every_open_call_fails_and_says_what_is_free(caller_of):
+def test_when_nothing_is_answered_for_too_long_every_open_call_fails_with_the_number_of_free_cores(caller_of):
     caller = caller_of(4, policy=IMPATIENT, held=True)
     caller.submit(a_call())
     (error,) = caller.wait(1)
@@ -229,7 +229,7 @@ def group(state="CREATED", **cpus):
     ("cores", "groups", "room"),
     [
         ((2, 3), (), Room(2, 5, 0, 5)),
-        ((2, 3), (group(n0=1, n1=1.5),), Room(2, 5, 2.5, 2)),  # half a core is nobody's
+        ((2, 3), (group(n0=1, n1=1.5),), Room(2, 5, 2.5, 2)),  # half a core is not used
         ((2, 3), (group("REMOVED", n0=2), group("PENDING", n1=2)), Room(2, 5, 0, 5)),
         ((2,), (group(n0=1, gone=4),), Room(1, 2, 1, 1)),
         ((1, 1), (group(n0=1, n1=0.1),), Room(2, 2, 1.1, 0)),
@@ -239,24 +239,24 @@ def test_tasks_may_have_the_whole_cores_that_no_placement_group_holds(cores, gro
     assert Room.of(InProcessRay(*cores, groups=groups)) == room
 
 
-def test_without_a_core_for_tasks_a_call_is_refused_at_once_and_told_what_is_missing(caller_of):
+def test_without_a_core_for_tasks_a_call_is_refused_at_once_with_what_is_missing(caller_of):
     caller = caller_of(1, 1, groups=(group(n0=1, n1=0.1),), held=True)
     with pytest.raises(ConfigError, match=r"2 nodes with 2 cores, 1.1 of them reserved, .* Add nodes, use fewer"):
-        raise caller.ask(a_call())
+        raise caller.run(a_call())
     assert caller.twin.tasks == []
 
 
-def test_a_pool_tells_what_its_tasks_were(caller_of):
+def test_a_pool_reports_its_tasks(caller_of):
     caller, given = caller_of(), weights()
     assert (caller.pool.figures()["calls"], caller.pool.figures()["bytes_in"]) == (0, 0)
-    caller.ask(a_call(given=given))
+    caller.run(a_call(given=given))
     caller.twin.attempt = 2
-    caller.ask(a_call(given=given))
-    told = caller.pool.figures()
-    assert (told["calls"], told["relaunches"], told["invocations"]) == (2, 2, 4)
-    assert told["bytes_in"] == 2 * ROWS.nbytes + sum(each.nbytes for each in given.values())
-    assert told["bytes_out"] == 2 * 4 * 2 * 4
-    assert told["billed_ms"] == 0
+    caller.run(a_call(given=given))
+    figures = caller.pool.figures()
+    assert (figures["calls"], figures["relaunches"], figures["invocations"]) == (2, 2, 4)
+    assert figures["bytes_in"] == 2 * ROWS.nbytes + sum(each.nbytes for each in given.values())
+    assert figures["bytes_out"] == 2 * 4 * 2 * 4
+    assert figures["billed_ms"] == 0
 
 
 @pytest.fixture
@@ -274,21 +274,21 @@ def made(monkeypatch):
         pool.close()
 
 
-def test_by_its_name_twice_as_many_calls_are_under_way_as_there_are_cores_unless_told_otherwise(made):
+def test_a_pool_made_by_name_runs_two_calls_a_core_unless_functions_is_given(made):
     assert "ray" in POOLS
     assert (type(made().pool), made().pool.limit, made(functions=5).pool.limit) == (LimitedPool, 6, 5)
 
 
-def test_by_its_name_it_tells_what_the_report_shows_of_functions(made):
-    shown = {"data_path", "functions", "invocations", "cold_starts", "bytes_in", "bytes_out", "billed_ms", "relaunches"}
-    assert shown | {"duplicates", "duplicate_parts", "timeouts", "losses", "throttled"} <= made().figures().keys()
+def test_a_pool_made_by_name_has_the_figures_that_the_report_prints(made):
+    names = {"data_path", "functions", "invocations", "cold_starts", "bytes_in", "bytes_out", "billed_ms", "relaunches"}
+    assert names | {"duplicates", "duplicate_parts", "timeouts", "losses", "throttled"} <= made().figures().keys()
 
 
 def test_fusion_can_be_switched_off(made):
     assert isinstance(made(fuse=False).pool, Unfused)
 
 
-def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
+def test_without_ray_the_error_names_the_install_command(monkeypatch):
     monkeypatch.setattr("dorylus.extras.find_spec", lambda name: None)
     with pytest.raises(
         ConfigError, match=r'^pool="ray" needs ray, zmq, .* not installed: pip install "dorylus\[ray\]"'
@@ -296,21 +296,21 @@ def test_without_ray_it_is_said_how_to_get_it(monkeypatch):
         check_pool(RunConfig.of(pool="ray"), address=None, is_local=True)
 
 
-def test_without_a_cluster_it_is_said_how_to_start_one(monkeypatch):
-    def nobody(**_):
-        raise ConnectionError("nobody there")
+def test_without_a_cluster_the_error_explains_how_to_start_one(monkeypatch):
+    def refuse(**_):
+        raise ConnectionError("connection refused")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray, "init", nobody)
+    monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(
         ConfigError,
-        match=r"^no Ray cluster on this machine lets us in \(nobody there\).*RAY_AUTH_TOKEN.*start one with",
+        match=r"^no Ray cluster on this machine lets us in \(connection refused\).*RAY_AUTH_TOKEN.*start one with",
     ):
         connected(None)
 
 
 @pytest.mark.parametrize("way", ["argument", "environment"])
-def test_an_address_where_nobody_listens_is_refused_before_ray_waits_for_it(monkeypatch, way):
+def test_an_address_without_a_listener_is_refused_before_ray_waits_for_it(monkeypatch, way):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     monkeypatch.setattr(ray, "init", pytest.fail)

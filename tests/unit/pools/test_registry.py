@@ -1,4 +1,4 @@
-"""A pool is one spec: what dorylus decides by pool derives from it, also for a pool defined outside the package."""
+"""A pool is one spec. Every decision that depends on the pool reads it, also for pools defined outside the package."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from dorylus.pools import POOLS, PoolHandle, PoolSpec, ThreadsPool, register, un
 
 
 class CountingPool(ThreadsPool):
-    """A pool of this file's own: tasks run where they are submitted, and are counted."""
+    """A pool defined in this file: it runs tasks in the submitting thread and counts them."""
 
     def __init__(self):
         self.calls = 0
@@ -83,7 +83,7 @@ def test_a_check_is_called_before_anything_is_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_a_spec_names_an_extra_and_functions_that_are_there(name):
+def test_a_spec_names_an_extra_and_functions_that_exist(name):
     spec = POOLS[name]
     assert spec.name == name
     assert spec.extra is None or spec.extra in EXTRAS
@@ -102,7 +102,7 @@ def test_a_spec_names_an_extra_and_functions_that_are_there(name):
     ],
     ids=["registry", "settings", "help"],
 )
-def test_the_names_of_pools_load_neither_torch_nor_what_is_optional(program):
-    asks = f"{program}\nimport sys; print(sorted({{'torch', 'onnxruntime', 'boto3', 'ray', 'zmq'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+def test_the_names_of_pools_load_neither_torch_nor_optional_packages(program):
+    code = f"{program}\nimport sys; print(sorted({{'torch', 'onnxruntime', 'boto3', 'ray', 'zmq'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

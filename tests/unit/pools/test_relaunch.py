@@ -125,7 +125,7 @@ def test_each_further_loss_doubles_the_longest_pause():
     assert POLICY.backoff_s < longest <= 2 * POLICY.backoff_s
 
 
-def test_a_call_is_tried_as_often_as_the_policy_says_and_not_once_more(setting):
+def test_a_call_is_tried_as_often_as_the_policy_allows_and_not_once_more(setting):
     call = setting.submit(7)
     for _ in range(POLICY.attempts):
         lose(setting.inner.last)
@@ -140,7 +140,7 @@ def test_a_call_is_tried_as_often_as_the_policy_says_and_not_once_more(setting):
     assert "Then try again" in str(error)
 
 
-def test_time_outs_count_as_tries_and_the_error_says_so(setting):
+def test_time_outs_count_as_tries_and_the_error_reports_them(setting):
     call = setting.submit()
     setting.clock.advance(1)
     setting.submit(interval=1)  # so that something succeeds, and the service does not count as down
@@ -196,7 +196,7 @@ def test_what_the_pool_inside_raises_is_the_calls_error(setting):
     assert [str(error) for error in setting.caller.errors] == ["cannot be packed"]
 
 
-def test_a_pool_that_answers_inside_submit_is_heard(setting):
+def test_an_answer_inside_submit_counts(setting):
     setting.inner.at_once = [lose, lambda launched: launched.answer()]
     call = setting.submit()
     assert setting.caller.answers == []
@@ -219,7 +219,7 @@ def test_throttled_calls_do_not_count_as_tries():
     assert setting.pool.counts.throttled == 3 * POLICY.attempts
 
 
-def test_a_throttled_call_waits_as_long_as_the_service_asks(setting):
+def test_a_throttled_call_waits_for_the_services_retry_delay(setting):
     setting.submit()
     setting.inner.last.failed(Throttled(retry_after_s=7.5))
     setting.clock.advance(7.4)
@@ -239,7 +239,7 @@ def test_after_throttling_no_more_are_launched_than_the_service_took(setting):
     assert [each.call.task.interval for each in setting.inner.launched[10:]] == [4]
 
 
-def test_those_that_wait_for_their_launch_go_in_the_order_of_tasks(setting):
+def test_calls_that_wait_for_their_launch_are_launched_in_task_order(setting):
     for interval in range(6):
         setting.submit(interval)
     for each in reversed(setting.inner.launched[1:]):
@@ -254,7 +254,7 @@ def test_those_that_wait_for_their_launch_go_in_the_order_of_tasks(setting):
     assert len(order) == 6
 
 
-def test_with_the_service_down_from_the_first_call_on_callers_hear_of_it_in_time(setting):
+def test_with_the_service_down_from_the_first_call_on_every_call_fails_in_time(setting):
     calls = [setting.submit(interval) for interval in range(4)]
     setting.clock.advance(POLICY.down_after_s - 0.01)
     assert setting.caller.answers == []
@@ -289,10 +289,10 @@ def test_a_service_that_was_never_there_is_given_up_sooner(setting):
     assert str(error).startswith("dense tasks cannot be run: no function named dorylus-abc. Nothing has succeeded for ")
 
 
-def test_one_that_has_worked_before_is_given_time_to_come_back(setting):
+def test_a_service_that_has_worked_before_is_given_time_to_come_back(setting):
     setting.submit()
     setting.inner.last.answer()
-    setting.clock.advance(1000)  # nobody asks for anything meanwhile: that is not the service's fault
+    setting.clock.advance(1000)  # no call is submitted meanwhile: this does not count against the service
     call = setting.submit(1)
     refuse = lambda launched: launched.failed(Unavailable("connection refused"))  # noqa: E731
     setting.inner.at_once = [refuse] * 1000
@@ -355,7 +355,7 @@ def test_a_pool_may_be_closed_by_an_answer(setting):
     assert setting.caller.answers == []
 
 
-def test_an_error_of_whoever_takes_the_reply_is_not_the_calls(setting):
+def test_an_error_of_the_reply_callback_is_not_the_calls_error(setting):
     def refuse(reply):
         raise ArithmeticError("not mine")
 
@@ -387,7 +387,7 @@ def test_a_call_that_is_over_is_not_kept_alive_by_an_attempt_that_hangs(setting)
     assert gone() is None
 
 
-def test_a_call_that_is_cancelled_is_not_tried_again_and_the_pool_inside_lets_go_of_it(setting):
+def test_a_cancelled_call_is_not_tried_again_and_is_cancelled_at_the_pool_inside(setting):
     call = setting.submit()
     setting.pool.cancel([call])
     setting.clock.advance(1000)
@@ -409,7 +409,7 @@ def test_a_call_that_is_cancelled_while_it_pauses_after_a_loss_is_not_launched(s
 
 
 def test_a_call_that_is_cancelled_makes_room_in_the_window(setting):
-    """The service takes two at a time, and has said so."""
+    """The service takes two calls at a time and has throttled the third."""
     calls = [setting.submit(interval) for interval in range(3)]
     setting.inner.last.failed(Throttled())
     assert len(setting.inner.launched) == 3

@@ -1,4 +1,4 @@
-"""What functions bring back of a forward task for its gradient: it is in the reply, and travels with the next call."""
+"""Arrays that a forward task saves for its gradient: the reply holds them, and the gradient call carries them."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def a_gradient(num_rows=6, saved_rows=6):
     return replace(call, kept=Saved(call.inputs, arrays))
 
 
-def test_a_gradient_is_sent_it_and_cut_as_its_rows_are():
+def test_a_gradient_call_carries_saved_arrays_cut_like_its_rows():
     call = a_gradient()
     inputs = Inputs(call, ExportedProgram.of(b"", ("cotangent.0", "saved.0", "output.0"), ("input_grad.0",)))
     part = inputs.part(2, 5)
@@ -50,12 +50,12 @@ def test_a_gradient_is_sent_it_and_cut_as_its_rows_are():
     assert part["saved.0"].tolist() == call.kept.arrays["saved.0"][2:5].tolist()
 
 
-def test_it_must_have_as_many_rows_as_the_call():
+def test_saved_arrays_must_have_as_many_rows_as_the_call():
     with pytest.raises(ValueError, match=r"saved\.0 has 5 rows"):
         Inputs(a_gradient(saved_rows=5), ExportedProgram.of(b"", ("saved.0",), ("input_grad.0",)))
 
 
-def test_parts_are_cut_with_its_weight_in_mind():
+def test_the_sizes_of_parts_count_saved_arrays():
     assert output_shapes(a_call(), ["output.0", "saved.0"], KEPT) == {"output.0": (OUT,), "saved.0": (4,)}
 
 
@@ -66,7 +66,7 @@ def keeping(call):
 
 
 @pytest.mark.parametrize("path", ["inline", "direct"])
-def test_it_comes_from_the_attempt_that_completed_the_call(path):
+def test_saved_arrays_come_from_the_attempt_that_completed_the_call(path):
     losses = []
 
     def lose(frame):
@@ -92,7 +92,7 @@ def test_it_comes_from_the_attempt_that_completed_the_call(path):
         pool.close()
 
 
-def test_it_travels_with_every_attempt():
+def test_saved_arrays_travel_with_every_attempt():
     setting = Setting()
     call = setting.caller.submit(replace(an_empty_call(), kept=Saved((), {})))
     setting.inner.last.failed(Lost("gone"))
@@ -100,7 +100,7 @@ def test_it_travels_with_every_attempt():
     assert [launched.call is call for launched in setting.inner.launched] == [True, True]
 
 
-def test_threads_have_no_use_for_it_and_run_the_body():
+def test_threads_ignore_saved_arrays_and_run_the_body():
     call = a_gradient()
     assert_same(Waiting(ThreadsPool(), call).reply(), dense.run(replace(call, kept=None)))
 
@@ -124,25 +124,25 @@ def test_an_unfused_gradient_gets_what_its_forward_half_kept(keep):
 
 
 @pytest.mark.parametrize(("rematerialize", "keep"), [(True, False), (False, True)])
-def test_the_halves_of_an_unfused_call_do_as_the_pool_does(monkeypatch, rematerialize, keep):
-    asked = []
-    monkeypatch.setattr(makers, "Unfused", lambda pool, keep: asked.append(keep) or pool)
+def test_the_halves_of_an_unfused_call_keep_what_the_pool_keeps(monkeypatch, rematerialize, keep):
+    keeps = []
+    monkeypatch.setattr(makers, "Unfused", lambda pool, keep: keeps.append(keep) or pool)
     travel = FunctionsConfig(rematerialize=rematerialize)
     request = PoolRequest(name="processes", fuse=False, travel=travel)
     makers.pool_of_functions(InProcess(), request, PoolListeners()).pool.close()
-    assert asked == [keep]
+    assert keeps == [keep]
 
 
 @pytest.mark.parametrize("rematerialize", [True, False])
-def test_functions_that_run_the_body_again_are_asked_for_programs_that_keep_nothing(monkeypatch, rematerialize):
-    asked = []
+def test_functions_that_run_the_body_again_use_programs_that_keep_nothing(monkeypatch, rematerialize):
+    keeps = []
 
     class Exports:
         def __init__(self, cache, torch_pools):
             pass
 
         def program(self, call):
-            asked.append(call.keep)
+            keeps.append(call.keep)
             return linear.program_of(call)
 
     monkeypatch.setattr(functions, "Exports", Exports)
@@ -151,6 +151,6 @@ def test_functions_that_run_the_body_again_are_asked_for_programs_that_keep_noth
     try:
         for keep in (True, False):
             Waiting(pool, a_call(num_rows=IN, keep=keep)).reply()
-        assert asked == ([False] if rematerialize else [True, False])
+        assert keeps == ([False] if rematerialize else [True, False])
     finally:
         pool.close()

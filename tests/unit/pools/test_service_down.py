@@ -1,4 +1,4 @@
-"""A service that is down, or misbehaves in every way at once: callers hear of it in time, and nothing is lost."""
+"""A service that is down, or misbehaves in every way at once: callers are notified in time, and nothing is lost."""
 
 from random import Random
 
@@ -20,7 +20,7 @@ from dorylus.saga.dense import Reply
 
 
 class DownPool:
-    """Hangs, loses, throttles or refuses, each attempt in the next of these ways, now or later, once it is down."""
+    """While down, fails each attempt in the next of ``ways``: hang, lose, throttle or refuse, at once or later."""
 
     def __init__(self, clock, ways):
         self._clock, self._ways, self._next = clock, ways, 0
@@ -48,8 +48,8 @@ WAYS = st.sampled_from(
 )
 
 
-def callers_hear_in_time(ways, moments, worked_before, attempts=Attempts):
-    """Submits calls at these moments to a service that is down in these ways: each must fail, once, and in time."""
+def check_callers_fail_in_time(ways, moments, worked_before, attempts=Attempts):
+    """Submits calls at these moments to a service that is down in these ways: each call must fail once and in time."""
     clock = ManualClock()
     service = DownPool(clock, ways)
     pool = Relaunching(service, POLICY, clock)
@@ -58,18 +58,18 @@ def callers_hear_in_time(ways, moments, worked_before, attempts=Attempts):
     if worked_before:
         pool.submit(a_call(), lambda reply: None, pytest.fail)
         service.is_up = False
-    heard, asked = {}, {}
+    results, submitted_s = {}, {}
     for number, moment in enumerate(sorted(moments)):
         clock.advance(max(0.0, moment - clock.now()))
-        asked[number] = clock.now()
-        hear = lambda error, number=number: heard.setdefault(number, []).append((clock.now(), error))  # noqa: E731
-        pool.submit(a_call(number), hear, hear)
+        submitted_s[number] = clock.now()
+        note = lambda error, number=number: results.setdefault(number, []).append((clock.now(), error))  # noqa: E731
+        pool.submit(a_call(number), note, note)
     clock.advance(POLICY.down_after_s)
-    assert heard.keys() == asked.keys()
-    for number, answers in heard.items():
+    assert results.keys() == submitted_s.keys()
+    for number, answers in results.items():
         ((when, error),) = answers
         assert isinstance(error, Unavailable | Exhausted)
-        assert when - asked[number] <= POLICY.down_after_s + 1e-6
+        assert when - submitted_s[number] <= POLICY.down_after_s + 1e-6
 
 
 @given(
@@ -77,15 +77,15 @@ def callers_hear_in_time(ways, moments, worked_before, attempts=Attempts):
     st.lists(st.floats(0.0, 60.0), min_size=1, max_size=8),
     st.booleans(),
 )
-def test_every_caller_hears_within_down_after_s_that_the_service_is_down(ways, moments, worked_before):
-    callers_hear_in_time(ways, moments, worked_before)
+def test_every_caller_is_notified_within_down_after_s_that_the_service_is_down(ways, moments, worked_before):
+    check_callers_fail_in_time(ways, moments, worked_before)
 
 
 @pytest.mark.parametrize("way", [Throttled, lambda: Unavailable("no")])
 def test_a_wrapper_that_never_calls_a_service_down_is_caught(way):
-    callers_hear_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True)
+    check_callers_fail_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True)
     with pytest.raises(AssertionError):
-        callers_hear_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True, attempts=TheServiceIsNeverDown)
+        check_callers_fail_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True, attempts=TheServiceIsNeverDown)
 
 
 @pytest.mark.parametrize("way", [None, lambda: Lost("gone"), Throttled, lambda: Unavailable("no such function")])

@@ -43,7 +43,7 @@ def test_parts_of_sparse_rows_stay_within_the_limit_however_uneven_the_rows_are(
     assert parts[-1][1] == len(entries)
     for begin, end in parts:
         sent = sum(array.nbytes for array in inputs.part(begin, end).values())
-        assert sent - 8 <= room  # a part has one offset more than rows: that is in the header's room
+        assert sent - 8 <= room  # a part has one offset more than rows: the header's room covers it
         assert (end - begin) * out_bytes <= room
 
 
@@ -80,7 +80,7 @@ def test_arrays_of_different_numbers_of_rows_are_refused():
         inputs_of(call)
 
 
-def test_labels_and_total_are_told_apart_from_rows():
+def test_labels_and_total_are_kept_apart_from_rows():
     inputs = inputs_of(a_call(Mode.LOSS))
     assert set(inputs.by_row) == {"rows.0", "labels"}
     assert set(inputs.whole) == {"total"}

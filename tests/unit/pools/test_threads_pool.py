@@ -8,7 +8,7 @@ from dorylus.saga import dense
 
 @pytest.fixture
 def answered(monkeypatch):
-    """What a call is answered with, and in which thread it was carried out."""
+    """Replaces the dense run; lists the threads in which calls ran."""
     seen = []
     monkeypatch.setattr(dense, "run", lambda call: seen.append(threading.get_ident()) or f"reply to {call}")
     return seen
@@ -31,7 +31,7 @@ def test_an_error_goes_to_failed(monkeypatch):
     assert [type(error) for error in errors] == [ArithmeticError]
 
 
-def test_an_error_of_whoever_takes_the_reply_is_not_the_calls(answered):
+def test_an_error_of_the_reply_callback_is_not_the_calls_error(answered):
     def refuse(reply):
         raise ArithmeticError
 

@@ -50,7 +50,7 @@ def a_call(mode, rows):
 
 
 def travelled(thing):
-    """As it arrives: in memory that nobody may write to."""
+    """The object as it arrives: in read-only memory."""
     buffers = []
     content = pickle.dumps(thing, protocol=5, buffer_callback=buffers.append)
     return pickle.loads(content, buffers=[buffer.raw().tobytes() for buffer in buffers])
@@ -77,7 +77,7 @@ def test_sparse_rows_leave_the_rest_of_their_matrix_behind():
     assert packed.nbytes < len(pickle.dumps(packed)) < 1500
 
 
-def test_what_arrives_may_be_written_to():
+def test_arrived_arrays_are_writable():
     there = travelled(PackedCall.of(a_call(Mode.FORWARD, torch.ones(4, 5)))).call(BODY, WEIGHTS)
     there.inputs[0].add_(1)
     sparse = travelled(PackedCall.of(a_call(Mode.FORWARD, MATRIX))).call(BODY, WEIGHTS)
@@ -87,6 +87,6 @@ def test_what_arrives_may_be_written_to():
     assert there.inputs[0].eq(2).all()
 
 
-def test_weights_arrive_with_their_wish_for_a_gradient():
+def test_weights_keep_requires_grad():
     there = unpacked_weights(travelled(packed_weights(WEIGHTS)))
     assert {name: weight.requires_grad for name, weight in there.items()} == {"lin.weight": True, "lin.bias": False}

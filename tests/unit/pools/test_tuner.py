@@ -9,7 +9,7 @@ from dorylus.pools.limited import Completion
 
 
 class World:
-    """Epochs of ``calls`` calls, of which ``demand`` are there at a time; ``speed(n)``: calls a second, n under way."""
+    """Epochs of ``calls`` calls, ``demand`` of them open at a time; ``speed(n)``: calls per second with n under way."""
 
     def __init__(self, tuner, speed, *, calls=60, demand=50, noise=0.0, seed=0):
         self.tuner, self.speed, self.calls, self.demand = tuner, speed, calls, demand
@@ -64,14 +64,14 @@ def best_at(peak):
 
 @pytest.mark.parametrize("start", [1, 7, 50, 100])
 @pytest.mark.parametrize("knee", [1, 3, 8, 20, 45])
-def test_it_ends_at_the_fewest_that_are_as_fast_as_any(start, knee):
+def test_the_limit_ends_at_the_fewest_calls_that_are_as_fast_as_any(start, knee):
     limit = World(Tuner(start), flat_from(knee)).settle()
     assert 0.9 * knee <= limit <= 1.25 * knee + 1
 
 
 @pytest.mark.parametrize("start", [1, 100])
 @pytest.mark.parametrize("peak", [1, 4, 12, 40])
-def test_it_ends_near_the_best_where_more_is_slower(start, peak):
+def test_the_limit_ends_near_the_best_where_more_calls_are_slower(start, peak):
     speed = best_at(peak)
     limit = World(Tuner(start), speed).settle()
     assert speed(limit) >= 0.85 * speed(peak)
@@ -79,18 +79,18 @@ def test_it_ends_near_the_best_where_more_is_slower(start, peak):
 
 @pytest.mark.parametrize("start", [1, 100])
 @pytest.mark.parametrize("seed", range(5))
-def test_it_is_not_led_far_astray_by_epochs_that_differ_by_chance(start, seed):
+def test_epochs_that_differ_by_chance_hardly_move_the_limit(start, seed):
     speed = best_at(10)
     world = World(Tuner(start), speed, noise=0.05, seed=seed)
     assert speed(world.settle()) >= 0.85 * speed(10)
 
 
-def test_a_limit_that_is_never_reached_is_lowered_to_what_is():
+def test_a_limit_that_is_never_reached_is_lowered_to_the_number_that_is():
     world = World(Tuner(100), lambda n: float(n), demand=9)
     assert world.settle() == 9
 
 
-def test_more_are_tried_only_when_calls_wait():
+def test_a_higher_limit_is_tried_only_when_calls_wait():
     world = World(Tuner(9), lambda n: float(n), demand=9)
     world.run(30)
     assert max(decision.new for decision in world.decisions) <= 9
@@ -110,7 +110,7 @@ def test_each_limit_is_tried_for_a_whole_epoch():
     assert limits == [25, 12, 6, 17, 8, 15, 10]
 
 
-def test_small_epochs_are_judged_by_several():
+def test_small_epochs_are_measured_several_at_a_time():
     world = World(Tuner(4), flat_from(2), calls=5, demand=4)
     changes = []
     for epoch in range(30):
@@ -136,7 +136,7 @@ def test_a_settled_limit_is_left_alone_for_longer_and_longer():
     assert longest[0] < 20 < longest[-1]
 
 
-def test_a_service_that_changes_is_searched_anew():
+def test_a_service_that_changes_is_tuned_again():
     world = World(Tuner(8), flat_from(8))
     assert world.settle() == 8
     world.speed = lambda n: 2.0 * min(n, 30)
@@ -147,7 +147,7 @@ def test_a_service_that_changes_is_searched_anew():
     assert world.settle() == 3
 
 
-def test_a_limit_that_was_lucky_when_tried_gives_way_to_a_better_one():
+def test_a_limit_that_measured_well_by_chance_gives_way_to_a_better_one():
     tuner = Tuner(20)
     world = World(tuner, lambda n: 20.0)
     world.run(2)
@@ -157,7 +157,7 @@ def test_a_limit_that_was_lucky_when_tried_gives_way_to_a_better_one():
     assert world.settle() >= 19
 
 
-def test_evaluations_now_and_then_do_not_disturb_it():
+def test_occasional_evaluations_do_not_disturb_the_tuner():
     world = World(Tuner(50), flat_from(10))
     for _ in range(12):
         world.run(2)
@@ -167,7 +167,7 @@ def test_evaluations_now_and_then_do_not_disturb_it():
     assert 10 <= world.tuner.limit <= 12
 
 
-def test_a_decision_tells_what_was_seen_and_why():
+def test_a_decision_holds_what_was_measured_and_the_reason():
     world = World(Tuner(1), flat_from(10), demand=30)
     world.run(1)
     first = world.decisions[0]
@@ -177,7 +177,7 @@ def test_a_decision_tells_what_was_seen_and_why():
     assert [each.new for each in world.decisions[:-1]] == [each.old for each in world.decisions[1:]]
 
 
-def test_it_stays_within_its_bounds():
+def test_the_limit_stays_within_its_bounds():
     world = World(Tuner(10, at_most=12), lambda n: float(n))
     world.run(40)
     assert all(1 <= decision.new <= 12 for decision in world.decisions)

@@ -9,7 +9,7 @@ from dorylus.saga.dense import IGNORED, Mode, Targets
 
 
 class Recording(ThreadsPool):
-    """A pool that notes what it is asked for, and may fail one mode."""
+    """A pool that records the modes of its calls, and may fail one mode."""
 
     def __init__(self, failing=None):
         self.modes, self.closed, self._failing = [], False, failing
@@ -73,7 +73,7 @@ def test_closing_closes_the_pool_inside():
 
 
 class Held(ThreadsPool):
-    """A pool that keeps its answers until they are let go."""
+    """A pool that holds its answers until the test releases them."""
 
     def __init__(self):
         self.held, self.cancelled = [], []

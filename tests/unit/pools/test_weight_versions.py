@@ -15,7 +15,7 @@ def test_a_version_is_one_mapping():
     assert versions.use(one) == versions.use(one) != versions.use(other)
 
 
-def test_the_last_ones_keep_their_ids_when_nobody_uses_them():
+def test_the_latest_versions_keep_their_ids_while_unused():
     versions, weights = WeightVersions("run", max_unused=2), [some_weights() for _ in range(4)]
     ids = [versions.use(each) for each in weights]
     for version in ids:
@@ -33,7 +33,7 @@ def test_a_version_in_use_stays_however_many_come_after_it():
     assert set(versions.get(kept, ["weight.w"])) == {"weight.w"}
 
 
-def test_a_version_nobody_knows_any_more_is_refused():
+def test_a_forgotten_version_is_refused():
     versions = WeightVersions("run", max_unused=0)
     version = versions.use(some_weights())
     versions.let_go(version)

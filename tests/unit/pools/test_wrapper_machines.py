@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, the wrappers answer every call exactly once; see wrapper_machines."""
+"""The wrappers answer every call exactly once, in any order of events; see wrapper_machines."""
 
 from wrapper_machines import limited_machine, relaunching_machine
 

@@ -21,7 +21,7 @@ IMPATIENT = Policy(attempts=40, first_s=0.2, at_least_s=0.02, backoff_s=0.0005, 
 
 
 class RestlessPool:
-    """Answers from four threads of its own or at once; of three in ten not well: lost, throttled, twice or never."""
+    """Answers at once or from four threads of its own; three in ten are lost, throttled, repeated or missing."""
 
     def __init__(self, seed):
         self._threads = ThreadPoolExecutor(4, thread_name_prefix="restless")
@@ -51,7 +51,7 @@ class RestlessPool:
 
 
 class WellPool(RestlessPool):
-    """The same, but well."""
+    """The same without failures."""
 
     def _answer(self, how, done, failed):
         done(Reply())

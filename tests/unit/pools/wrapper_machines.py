@@ -1,4 +1,4 @@
-"""What holds for the wrappers whatever happens in whatever order: state machines that hypothesis drives.
+"""Properties of the wrappers in any order of events: state machines that hypothesis drives.
 
 The pool inside is a scripted one: rules answer or fail any attempt, current or long replaced, once or twice, inside
 ``submit`` or later; move the clock; submit; close. Each machine is made for one wrapper, so that it can be turned on
@@ -49,23 +49,23 @@ class Machine(RuleBasedStateMachine):
         return id(call) not in self.cancelled and not self.caller.answers_to(call)
 
     def report(self, launched, outcome):
-        """Let an attempt report; the first thing it says about an open call must have its effect at once."""
+        """Let an attempt report; its first report about an open call must take effect at once."""
         answers = len(self.caller.answers_to(launched.call))
         if outcome == "answer":
-            said = launched.answer(loss=float(len(self.caller.answers)))
+            reported = launched.answer(loss=float(len(self.caller.answers)))
         else:
-            said = FAULTS[outcome]()
-            launched.failed(said)
+            reported = FAULTS[outcome]()
+            launched.failed(reported)
         self.reports[id(launched)] += 1
-        self.heard(launched, said, answers, first=self.reports[id(launched)] == 1)
+        self.check_effect(launched, reported, answers, first=self.reports[id(launched)] == 1)
 
-    def heard(self, launched, said, answers, first):
+    def check_effect(self, launched, reported, answers, first):
         now = self.caller.answers_to(launched.call)
         if answers or self.closed or id(launched.call) in self.cancelled:
             assert len(now) == answers, "a call that is over was answered again"
-        elif first and isinstance(said, Reply | ArithmeticError):
-            assert now == [said], "a result, or an error of the body, was not passed on at once"
-        elif first and isinstance(said, Throttled | Unavailable):
+        elif first and isinstance(reported, Reply | ArithmeticError):
+            assert now == [reported], "a result, or an error of the body, was not passed on at once"
+        elif first and isinstance(reported, Throttled | Unavailable):
             self.free[id(launched.call)] += 1
 
     @rule(interval=st.integers(0, 3), step=st.integers(0, 1), how=st.sampled_from(SOON))
@@ -83,7 +83,7 @@ class Machine(RuleBasedStateMachine):
         self.inner.at_once = []
 
     def soon(self, launched, how):
-        """Inside submit: what follows from it comes after it, so only what was said can be noted here."""
+        """Report inside submit: its effect comes after submit, so that only the report can be counted here."""
         self.reports[id(launched)] += 1
         if how == "raise":
             raise ArithmeticError("cannot be packed")
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.launched)
     @rule(data=st.data(), outcome=st.sampled_from(["answer", *FAULTS]))
-    def anyone_reports(self, data, outcome):
+    def any_attempt_reports(self, data, outcome):
         self.report(data.draw(st.sampled_from(self.launched)), outcome)
 
     @precondition(lambda self: self.launched)
@@ -100,17 +100,17 @@ class Machine(RuleBasedStateMachine):
     def the_newest_reports(self, outcome):
         self.report(self.launched[-1], outcome)
 
-    # Not too soon: a call that is cancelled says nothing about the tries it had left.
+    # Not too soon: a cancelled call does not test the tries it had left.
     @precondition(lambda self: not self.closed and sum(map(self.is_open, self.calls)) > 3)
     @rule(data=st.data())
     def cancel(self, data):
-        """Those that were launched are handed on, and none of them is launched again."""
+        """The pool inside cancels the calls that were launched, and none of them is launched again."""
         calls = data.draw(st.lists(st.sampled_from([call for call in self.calls if self.is_open(call)]), min_size=1))
         launched, before = {id(each.call) for each in self.launched}, len(self.inner.cancelled)
         self.cancelled |= {id(call) for call in calls}
         self.pool.cancel(calls)
-        told = {id(call) for call in self.inner.cancelled[before:]}
-        assert told == {id(call) for call in calls} & launched, "the pool inside was told of other calls"
+        handed_on = {id(call) for call in self.inner.cancelled[before:]}
+        assert handed_on == {id(call) for call in calls} & launched, "the pool inside cancelled other calls"
 
     @invariant()
     def no_call_is_launched_after_it_was_cancelled(self):
@@ -136,7 +136,7 @@ class Machine(RuleBasedStateMachine):
         assert not late, "a call was answered after close"
 
     def everything_is_answered(self, drain):
-        """From now on the service is well: then no call is left over."""
+        """From now on the service works: no call may remain open."""
         self.inner.at_once = []
         for _ in range(40):
             if self.closed or all(not self.is_open(call) for call in self.calls):
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
 
 
 def relaunching_machine(attempts=Attempts):
-    """The machine for :class:`Relaunching`, with this way to decide."""
+    """The machine for :class:`Relaunching`, with these decisions on attempts."""
 
     class RelaunchingMachine(Machine):
         @initialize(seed=st.integers(0, 1000))
@@ -161,10 +161,10 @@ def relaunching_machine(attempts=Attempts):
             self.begin(pool)
             self.succeeded_s, self.down = None, False
 
-        def heard(self, launched, said, answers, first):
-            if isinstance(said, Reply):
+        def check_effect(self, launched, reported, answers, first):
+            if isinstance(reported, Reply):
                 self.succeeded_s = self.clock.now()
-            super().heard(launched, said, answers, first)
+            super().check_effect(launched, reported, answers, first)
 
         def soon(self, launched, how):
             if how == "answer":
@@ -179,13 +179,13 @@ def relaunching_machine(attempts=Attempts):
         def counts_add_up(self):
             counts = self.pool.counts
             launched = {id(each.call) for each in self.launched}
-            said = counts.losses + counts.throttled + counts.refused + counts.duplicates
+            reported = counts.losses + counts.throttled + counts.refused + counts.duplicates
             failed = [error for error in self.caller.errors if isinstance(error, ArithmeticError)]
             replies = [answer for _, answer in self.caller.answers if isinstance(answer, Reply)]
             right = counts.calls == len(self.calls)
             right &= counts.launches == len(self.launched) >= counts.timeouts
             right &= counts.relaunches == counts.launches - len(launched)
-            right &= self.closed or sum(self.reports.values()) == said + len(failed) + len(replies)
+            right &= self.closed or sum(self.reports.values()) == reported + len(failed) + len(replies)
             assert right, "the counts do not add up"
 
         @invariant()
@@ -209,7 +209,7 @@ def relaunching_machine(attempts=Attempts):
             assert self.closed or not left, "the service is down, and not every call has failed"
 
         @invariant()
-        def somebody_will_look_after_every_open_call(self):
+        def something_is_scheduled_while_a_call_is_open(self):
             waits = not self.closed and any(self.is_open(call) for call in self.calls)
             assert not waits or self.clock.next_s() is not None, "a call is open, and nothing will ever happen"
 
@@ -224,7 +224,7 @@ def relaunching_machine(attempts=Attempts):
 
 
 class _Witness(ScriptedPool):
-    """Looks at every call before it is launched."""
+    """Passes every call to ``look`` before it is launched."""
 
     def __init__(self, look):
         super().__init__()
@@ -247,8 +247,8 @@ def limited_machine(make=LimitedPool):
 
         @property
         def under_way(self):
-            wanted = [each for each in self.launched if id(each.call) not in self.cancelled]
-            return [each for each in wanted if not self.reports[id(each)]]
+            not_cancelled = [each for each in self.launched if id(each.call) not in self.cancelled]
+            return [each for each in not_cancelled if not self.reports[id(each)]]
 
         @property
         def waiting(self):
@@ -264,12 +264,12 @@ def limited_machine(make=LimitedPool):
             self.limit = limit
             self.pool.set_limit(limit)
 
-        def heard(self, launched, said, answers, first):
+        def check_effect(self, launched, reported, answers, first):
             now = self.caller.answers_to(launched.call)
             if self.closed or not first or id(launched.call) in self.cancelled:
                 assert len(now) == answers, "a call that is over was answered again, or after close"
             else:
-                assert now == [said], "what the pool inside said was not passed on at once"
+                assert now == [reported], "what the pool inside reported was not passed on at once"
 
         @invariant()
         def as_many_are_under_way_as_may_be_and_no_more(self):
@@ -279,10 +279,10 @@ def limited_machine(make=LimitedPool):
             assert (load.limit, load.under_way, load.waiting) == (self.limit, count, len(self.waiting)), "a false load"
             assert not self.waiting or count >= self.limit, "a call waits though there is room"
             assert count <= max(self.limit, self.most), "more are under way than may be"
-            self.most = count  # who is under way when the limit sinks stays so
+            self.most = count  # calls that are under way when the limit falls stay so
 
         @invariant()
-        def nobody_is_overtaken(self):
+        def no_call_is_overtaken(self):
             assert not self.overtaken, "a call overtook one that comes before it"
 
         def teardown(self):

@@ -23,7 +23,7 @@ SHAPES = [b"[3,5]", b"[-1]", b"[9999999999]", b"[0,18446744073709551616]", b"[[]
 
 
 def noise(rng):
-    """Random bytes, half of them after a head that is right about them."""
+    """Random bytes, half of them after a head with the right sizes."""
     content = rng.randbytes(rng.randrange(200))
     text_bytes = rng.randint(0, len(content))
     head = HEAD.pack(b"DRYL", 1, 0, text_bytes, rng.randrange(3), HEAD.size + len(content))
@@ -51,7 +51,7 @@ def lying_head(rng):
 
 
 def lying_text(rng):
-    """JSON that says something else, in a head that agrees with it."""
+    """JSON with another shape, after a head with the right sizes."""
     text_bytes, num_arrays = struct.unpack_from("<II", frame := rng.choice(GOOD), 8)
     text = bytearray(frame[HEAD.size : HEAD.size + text_bytes])
     at = rng.choice([place for place, byte in enumerate(text) if byte == ord("[")])

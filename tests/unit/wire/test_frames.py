@@ -31,7 +31,7 @@ def joined(header, arrays):
 
 
 def raw(content, payload=b"", **lies):
-    """A frame around any JSON text, its head true unless the options say otherwise."""
+    """A frame around any JSON text; its head is right except for the fields in ``lies``."""
     text = content if isinstance(content, bytes) else json.dumps(content).encode()
     entries = content["arrays"] if isinstance(content, dict) and isinstance(content.get("arrays"), list) else []
     head = {"magic": b"DRYL", "version": 1, "zero": 0, "text": len(text), "arrays": len(entries)} | lies
@@ -115,7 +115,7 @@ def test_arrays_of_a_writable_buffer_may_be_written():
     assert frame.arrays["x"].sum() == 15
 
 
-def test_the_parts_say_how_long_the_frame_is():
+def test_the_parts_give_the_length_of_the_frame():
     parts = pack({"task": "a"}, {"x": np.zeros((3, 5), np.float32)})
     assert frame_bytes(parts) == len(b"".join(parts))
 
@@ -127,7 +127,7 @@ def test_a_frame_is_what_the_page_specifies():
 
 
 @pytest.mark.parametrize(
-    ("header", "arrays", "says"),
+    ("header", "arrays", "message"),
     [
         ({}, {"x": np.array(["a"])}, "of dtype <U1"),
         ({}, {"x": np.array([None])}, "of dtype object"),
@@ -144,8 +144,8 @@ def test_a_frame_is_what_the_page_specifies():
         ({"a": "x" * 300_000}, {}, "bytes of JSON in a frame: at most 262144"),
     ],
 )
-def test_what_no_frame_can_carry_is_refused_when_packed(header, arrays, says):
-    with pytest.raises(FrameError, match=says):
+def test_what_no_frame_can_carry_is_refused_when_packed(header, arrays, message):
+    with pytest.raises(FrameError, match=message):
         pack(header, arrays)
 
 
@@ -157,7 +157,7 @@ def test_a_header_with_a_cycle_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("buffer", "says"),
+    ("buffer", "message"),
     [
         (b"", "at least 24 bytes, but 0 arrived"),
         (b"DRYL", "at least 24 bytes, but 4 arrived"),
@@ -201,8 +201,8 @@ def test_a_header_with_a_cycle_is_refused():
         (raw({"header": {}, "arrays": [["x", "int8", [0]], ["x", "int8", [0]]]}, b""), "need"),
     ],
 )
-def test_what_is_no_frame_is_refused_with_the_reason(buffer, says):
-    with pytest.raises(FrameError, match=says):
+def test_what_is_no_frame_is_refused_with_the_reason(buffer, message):
+    with pytest.raises(FrameError, match=message):
         unpack(buffer)
 
 
@@ -244,7 +244,7 @@ def test_a_buffer_with_gaps_is_refused():
         unpack(memoryview(bytes(100))[::2])
 
 
-def test_an_error_never_shows_the_header():
+def test_an_error_never_contains_the_header():
     text = b'{"header":{"keys":"sesame"},"arrays":[}'
     with pytest.raises(FrameError) as caught:
         unpack(raw(text))

@@ -16,7 +16,7 @@ def test_a_piece_travels_in_32_bytes():
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "begins with 32 bytes, but 0 arrived"),
         (bytes(31), "begins with 32 bytes, but 31 arrived"),
@@ -27,8 +27,8 @@ def test_a_piece_travels_in_32_bytes():
         (Piece(MessageKind.REPLY, 0, 0, 1, 23).to_bytes(), "23 bytes"),
     ],
 )
-def test_what_is_no_piece_is_refused(content, says):
-    with pytest.raises(FrameError, match=says):
+def test_what_is_no_piece_is_refused(content, message):
+    with pytest.raises(FrameError, match=message):
         Piece.from_bytes(content)
 
 

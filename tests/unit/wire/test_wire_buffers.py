@@ -11,7 +11,7 @@ def address(view):
 
 
 @pytest.mark.parametrize("num_bytes", [1, 63, 64, 1000, 1 << 20])
-def test_buffers_are_aligned_writable_and_as_long_as_asked(num_bytes):
+def test_buffers_are_aligned_writable_and_of_the_requested_length(num_bytes):
     view = Buffers().take(num_bytes)
     assert len(view) == num_bytes
     assert not view.readonly
@@ -39,7 +39,7 @@ def as_array(view):
     return np.ndarray((10, 10), np.float32, buffer=view)
 
 
-KEEPERS = {
+REFERENCES = {
     "the view itself": lambda view: view,
     "a slice of the view": lambda view: view[4:8],
     "a cast of a slice of the view": lambda view: view[4:8].cast("f"),
@@ -54,11 +54,11 @@ KEEPERS = {
 }
 
 
-@pytest.mark.parametrize("keeper", KEEPERS)
-def test_a_buffer_stays_as_it_is_while_anything_refers_to_it_and_no_longer(keeper):
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_a_buffer_stays_as_it_is_while_anything_refers_to_it_and_no_longer(reference):
     buffers = Buffers()
     place = address(view := buffers.take(400))
-    kept = KEEPERS[keeper](view)
+    kept = REFERENCES[reference](view)
     del view
     assert all(address(buffers.take(400)) != place for _ in range(5))
     del kept
@@ -92,7 +92,7 @@ def test_a_small_request_does_not_take_a_big_buffer():
     assert address(buffers.take(100)) != place
 
 
-def test_no_more_memory_is_kept_than_agreed():
+def test_no_more_memory_is_kept_than_the_limits_allow():
     buffers = Buffers(max_kept=3, max_kept_bytes=10_000)
     held = [buffers.take(1000) for _ in range(20)]
     assert buffers.kept_bytes <= 3 * (1000 + 64)

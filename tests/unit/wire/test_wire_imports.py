@@ -28,13 +28,13 @@ def test_ports_and_clients_need_no_torch():
     assert done.stdout.strip() == "RunKeys(0 clients)", done.stderr
 
 
-def test_without_pyzmq_the_error_says_what_to_install():
+def test_without_pyzmq_the_error_names_what_to_install():
     done = run("import dorylus.wire; dorylus.wire.DataPort", "zmq")
     assert 'ConfigError: the data path of functions needs pyzmq: pip install "dorylus[functions]"' in done.stderr
 
 
 @pytest.mark.parametrize("name", dorylus.wire.__all__)
-def test_every_name_is_there_and_documented(name):
+def test_every_name_exists_and_is_documented(name):
     assert getattr(dorylus.wire, name).__doc__
 
 

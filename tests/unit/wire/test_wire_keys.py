@@ -38,18 +38,18 @@ def test_a_client_is_allowed_until_its_keys_end(keys, clock):
     assert not keys.is_allowed(client.public)
 
 
-def test_every_pair_is_another(keys):
+def test_every_key_pair_is_new(keys):
     clients = [keys.client(1) for _ in range(5)]
     assert len({key for client in clients for key in (client.public, client.secret)}) == 10
     assert RunKeys.fresh().public != keys.public
 
 
-def test_a_stranger_is_not_welcome(keys):
+def test_an_unknown_client_is_not_allowed(keys):
     assert not keys.is_allowed(RunKeys.fresh().client(60).public)
     assert not keys.is_allowed("")
 
 
-def test_a_revoked_client_is_not_welcome(keys):
+def test_a_revoked_client_is_not_allowed(keys):
     client = keys.client(60)
     keys.revoke(client.public)
     keys.revoke(client.public)
@@ -84,7 +84,7 @@ def test_a_header_carries_a_clients_keys(keys):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "fields"),
     [
         ({"secret": "short"}, "secret"),
         ({"secret": "x" * 39 + '"'}, "secret"),
@@ -96,9 +96,9 @@ def test_a_header_carries_a_clients_keys(keys):
         ({"expires_at": 10**400}, "expires_at"),
     ],
 )
-def test_a_header_with_bad_keys_is_refused_without_showing_them(keys, change, says):
+def test_a_header_with_bad_keys_is_refused_without_printing_them(keys, change, fields):
     header = keys.client(60).to_header() | change
-    with pytest.raises(DorylusError, match=f"without a good {says}") as caught:
+    with pytest.raises(DorylusError, match=f"without a good {fields}") as caught:
         ClientKeys.from_header(header)
     text = "".join(traceback.format_exception(caught.value))
     assert not any(value in text for value in header.values() if isinstance(value, str) and len(value) == 40)
@@ -110,11 +110,11 @@ def test_what_is_no_header_of_keys_is_refused(header):
         ClientKeys.from_header(header)
 
 
-def test_no_key_is_ever_shown(keys):
+def test_no_key_is_ever_printed(keys):
     client = keys.client(60)
-    shown = f"{keys} {keys!r} {client} {client!r} {[client]} {vars(keys).keys()}"
+    printed = f"{keys} {keys!r} {client} {client!r} {[client]} {vars(keys).keys()}"
     secrets = [client.public, client.secret, client.server_public, keys.public, keys.secret_for_port()]
-    assert not any(secret in shown for secret in secrets)
+    assert not any(secret in printed for secret in secrets)
 
 
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy])

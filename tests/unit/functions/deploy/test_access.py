@@ -5,7 +5,7 @@ from dorylus.functions.deploy.access import AwsAccess, aws_access, local_access
 
 
 @pytest.mark.parametrize("url", ["https://lambda.eu-central-1.amazonaws.com", "http://10.0.0.1:4566", "http://evil/"])
-def test_a_stand_in_is_on_this_machine_and_nowhere_else(url):
+def test_a_stand_in_must_be_on_this_machine(url):
     with pytest.raises(ConfigError, match=r"127\.0\.0\.1"):
         local_access(url)
 
@@ -34,7 +34,7 @@ def test_the_region_is_the_one_named_or_the_one_boto3_is_set_up_for(monkeypatch,
         aws_access(profile="nobody")
 
 
-def test_without_any_region_the_message_says_how_to_name_one(monkeypatch, tmp_path):
+def test_without_any_region_the_message_explains_how_to_name_one(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)

@@ -18,7 +18,7 @@ def test_a_compiled_source_lies_where_python_looks_for_it_and_runs(tmp_path):
     assert str(tmp_path / place) == importlib.util.cache_from_source(str(tmp_path / "module.py"))
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / place).write_bytes(content)
-    (tmp_path / "module.py").write_bytes(b"raise RuntimeError('compiled again')")  # nobody looks at it
+    (tmp_path / "module.py").write_bytes(b"raise RuntimeError('compiled again')")  # must not be read
     spec = importlib.util.spec_from_file_location("module", tmp_path / "module.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -45,12 +45,12 @@ def test_another_python_compiles_for_itself(tmp_path):
     for place, content in (compile_all({"module.py": SOURCE}, python) | {"module.py": b"raise RuntimeError"}).items():
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_bytes(content)
-    asked = "import sys; sys.path.append(sys.argv[1]); import module; print(module.f('d'))"
-    said = subprocess.run([python, "-I", "-c", asked, tmp_path], capture_output=True, text=True, timeout=60)
-    assert said.stdout == "True\n", said.stderr
+    code = "import sys; sys.path.append(sys.argv[1]); import module; print(module.f('d'))"
+    done = subprocess.run([python, "-I", "-c", code, tmp_path], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "True\n", done.stderr
 
 
-def test_where_the_functions_python_is_not_on_this_machine_there_is_nobody_to_compile():
+def test_without_the_functions_python_on_this_machine_there_is_no_interpreter():
     assert interpreter(Platform("x86_64", "3.99", managed=False)) is None
 
 

@@ -3,7 +3,7 @@ import sys
 from dorylus.functions.deploy.package import ENTRY, imports_of, modules_of, packages_of
 
 
-def test_the_function_needs_its_handler_and_the_wire_but_neither_torch_nor_the_rest_of_the_house():
+def test_the_function_needs_its_handler_and_the_wire_but_neither_torch_nor_the_rest_of_dorylus():
     modules = set(modules_of())
     assert {"dorylus", "dorylus.errors", ENTRY, "dorylus.functions.handler", "dorylus.wire.frames"} <= modules
     assert {name.split(".")[1] for name in modules if "." in name} == {"errors", "functions", "lazy", "wire"}
@@ -11,7 +11,7 @@ def test_the_function_needs_its_handler_and_the_wire_but_neither_torch_nor_the_r
 
 
 def test_what_is_imported_inside_a_function_is_needed_too():
-    assert "dorylus.wire.client" in modules_of()  # only dialled on the direct path
+    assert "dorylus.wire.client" in modules_of()  # used on the direct path only
     assert "zmq" in packages_of()
 
 

@@ -1,6 +1,6 @@
 import pytest
 from botocore.exceptions import ClientError, WaiterError
-from wishes import ROLE_ARN, wish
+from desired_states import ROLE_ARN, desired_state
 
 from dorylus.functions.deploy.access import AwsAccess, local_access
 from dorylus.functions.deploy.aws import Deployment
@@ -12,7 +12,7 @@ def refusal(code, message=""):
 
 
 class Service:
-    """Answers calls by name: with an answer, or by raising one that is an exception; a list is answered in turn."""
+    """Answers calls by name. It raises an answer that is an exception, and gives the items of a list in turn."""
 
     def __init__(self, calls, **answers):
         self._calls, self._answers = calls, answers
@@ -33,7 +33,7 @@ class Service:
 
 
 class Services:
-    """A fresh account, a clock that only moves while somebody sleeps, and a deployment that uses them."""
+    """A fresh account, a clock that moves only during sleeps, and a deployment that uses them."""
 
     def __init__(self, folder, **answers):
         nothing = {
@@ -42,11 +42,11 @@ class Services:
             "get_function": refusal("ResourceNotFoundException"),
             "create_role": {"Role": {"Arn": ROLE_ARN}},
         }
-        self.calls, self.told, self.now_s = [], [], 0.0
+        self.calls, self.messages, self.now_s = [], [], 0.0
         service = Service(self.calls, **(nothing | answers))
         (folder / "f.zip").write_bytes(b"the zip")
         self.deployment = Deployment(
-            wish(folder), local_access(), self.told.append,
+            desired_state(folder), local_access(), self.messages.append,
             client=lambda name: service, clock=lambda: self.now_s, sleep=self.sleep,
         )  # fmt: skip
 
@@ -66,10 +66,10 @@ def test_a_deployment_looks_first_and_fills_in_the_zip_and_the_role(tmp_path):
     assert create["Role"] == ROLE_ARN
     (wait,) = services.arguments("function_active_v2")
     assert wait["WaiterConfig"]["MaxAttempts"] * wait["WaiterConfig"]["Delay"] <= 300
-    assert made == services.told
+    assert made == services.messages
 
 
-def test_a_role_that_is_there_gives_its_arn(tmp_path):
+def test_an_existing_role_gives_its_arn(tmp_path):
     role = {"Role": {"Arn": "arn:there", "Tags": [{"Key": "managed-by", "Value": "dorylus"}]}}
     services = Services(tmp_path, get_role=role)
     services.deployment.deploy()
@@ -92,7 +92,7 @@ def test_a_role_that_is_never_known_ends_the_deployment_in_time(tmp_path):
     assert 60 <= services.now_s <= 64
 
 
-def test_another_refusal_is_told_at_once(tmp_path):
+def test_any_other_refusal_is_reported_at_once(tmp_path):
     services = Services(tmp_path, create_function=refusal("InvalidParameterValueException", "Memory is odd."))
     with pytest.raises(DeployError, match=r"lambda create_function .*InvalidParameterValueException: Memory is odd\."):
         services.deployment.deploy()
@@ -105,7 +105,7 @@ def test_a_missing_permission_is_named_with_where_they_are_listed(tmp_path):
         services.deployment.deploy()
 
 
-def test_an_error_shows_no_credential_not_even_the_one_it_came_from(tmp_path):
+def test_neither_an_error_nor_its_cause_holds_a_credential(tmp_path):
     services = Services(tmp_path, get_role=refusal("SignatureDoesNotMatch", "x-amz-security-token:SECRET"))
     with pytest.raises(DeployError) as caught:
         services.deployment.find()
@@ -120,16 +120,16 @@ def test_a_function_that_never_becomes_active_ends_the_deployment(tmp_path):
         services.deployment.deploy()
 
 
-def test_whoever_may_not_read_tags_is_told_so_rather_than_that_the_function_is_somebody_elses(tmp_path):
+def test_without_the_right_to_read_tags_the_error_names_that_right(tmp_path):
     answer = {"Configuration": {}, "TagsError": {"ErrorCode": "AccessDeniedException", "Message": "no"}}
     services = Services(tmp_path, get_function=answer)
     with pytest.raises(DeployError, match="lambda:ListTags"):
         services.deployment.deploy()
 
 
-def test_where_no_stand_in_runs_the_message_says_how_to_start_one(tmp_path, monkeypatch):
+def test_where_no_stand_in_runs_the_message_explains_how_to_start_one(tmp_path, monkeypatch):
     monkeypatch.setattr(AwsAccess, "is_listened_to", lambda access: False)
     with pytest.raises(
         DeployError, match=r"nothing answers at http://127\.0\.0\.1:4567: .*GATEWAY_PORT=4567 ministack"
     ):
-        Deployment(wish(tmp_path), local_access("http://127.0.0.1:4567")).find()
+        Deployment(desired_state(tmp_path), local_access("http://127.0.0.1:4567")).find()

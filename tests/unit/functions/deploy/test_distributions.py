@@ -52,7 +52,7 @@ def test_what_a_function_runs_is_packed_and_licences_too(place):
         "zmq/tests/test_socket.py",
     ],
 )
-def test_what_it_never_runs_is_left_behind(place):
+def test_what_a_function_never_runs_is_left_out(place):
     assert not is_needed(place)
 
 
@@ -109,7 +109,7 @@ def test_an_installed_package_is_copied_without_its_tests():
     assert not any("/tests/" in place or place.endswith(".pyc") for place in places)
 
 
-def test_a_wheel_is_pruned_alike(tmp_path):
+def test_a_wheel_is_pruned_in_the_same_way(tmp_path):
     with zipfile.ZipFile(tmp_path / "x.whl", "w") as archive:
         for place in ("numpy/a.py", "numpy/tests/b.py", "numpy/c.pyi"):
             archive.writestr(place, place)

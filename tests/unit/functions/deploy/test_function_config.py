@@ -5,7 +5,7 @@ from dorylus.functions.deploy.config import FunctionConfig
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "message"),
     [
         ({"name": "my function"}, "letters, digits"),
         ({"name": "x" * 41}, "1 to 40"),
@@ -16,10 +16,10 @@ from dorylus.functions.deploy.config import FunctionConfig
         ({"security_groups": ("sg-1",)}, "give both, or neither"),
     ],
 )
-def test_what_the_service_would_refuse_is_refused_before(settings, says):
-    with pytest.raises(ConfigError, match=says):
+def test_settings_that_the_service_would_refuse_are_refused_early(settings, message):
+    with pytest.raises(ConfigError, match=message):
         FunctionConfig(**settings)
 
 
-def test_a_function_gets_one_core_unless_asked_otherwise():
+def test_a_function_gets_one_core_by_default():
     assert FunctionConfig().memory_mb == 1769

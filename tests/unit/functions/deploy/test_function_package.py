@@ -35,7 +35,7 @@ def test_the_zip_holds_packages_our_modules_and_their_bytecode_in_order(tmp_path
     assert not any("torch" in name or "saga" in name for name in inside)
 
 
-def test_only_what_is_run_may_be_run_and_no_time_of_day_is_told(tmp_path):
+def test_only_programs_are_executable_and_entries_hold_no_time_of_day(tmp_path):
     with zipfile.ZipFile(build(on_this_machine(), tmp_path).path) as archive:
         modes = {info.filename: info.external_attr >> 16 & 0o777 for info in archive.infolist()}
         assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
@@ -78,7 +78,7 @@ def test_what_lambda_would_not_take_is_refused(tmp_path, monkeypatch):
         build(on_this_machine(), tmp_path)
 
 
-def test_the_hash_is_told_as_lambda_tells_it(tmp_path):
+def test_the_hash_is_in_the_format_of_lambda(tmp_path):
     import base64
 
     made = build(on_this_machine(), tmp_path)
@@ -93,17 +93,17 @@ def test_another_platforms_packages_are_fetched_and_its_zip_has_no_bootstrap(tmp
     wheel = tmp_path / "numpy-2-cp313.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("numpy/__init__.py", "x = 1\n")
-    asked = []
+    downloads = []
     monkeypatch.setattr(packing, "requirements", lambda names: [f"{name}==2" for name in names])
-    monkeypatch.setattr(packing, "download", lambda *given: asked.append(given) or [wheel])
+    monkeypatch.setattr(packing, "download", lambda *given: downloads.append(given) or [wheel])
     inside = names(build(other, tmp_path / "folder"))
-    assert asked[0][:2] == (["numpy==2", "onnxruntime==2", "pyzmq==2"], other)
+    assert downloads[0][:2] == (["numpy==2", "onnxruntime==2", "pyzmq==2"], other)
     assert "numpy/__init__.py" in inside
     assert "bootstrap" not in inside
     assert not any("__pycache__" in name for name in inside)  # this Python cannot compile for that one
 
 
-def test_what_would_have_to_be_fetched_is_known_beforehand(tmp_path, monkeypatch):
+def test_missing_wheels_are_listed_without_a_download(tmp_path, monkeypatch):
     other = on_aws(python="3.13" if on_this_machine().python != "3.13" else "3.12")
     monkeypatch.setattr(packing, "requirements", lambda names: ["numpy==2", "pyzmq==3"])
     folder = tmp_path / "wheels" / f"{other.python}-{other.architecture}"
@@ -127,7 +127,7 @@ def test_zips_are_kept_in_the_users_cache(monkeypatch, tmp_path):
     assert default_folder() == tmp_path / "dorylus" / "functions"
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_the_cure(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_with_the_cure(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(DeployError, match="XDG_CACHE_HOME"):
         build(on_this_machine(), tmp_path / "taken" / "functions")

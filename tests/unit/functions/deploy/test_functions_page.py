@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from wishes import every_call
+from desired_states import every_call
 
 from dorylus.cli.functions import functions
 from dorylus.functions.deploy.config import PYTHONS
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[4] / "docs" / "functions.md").read_text()
 
 
 def documents():
-    """The policies on the page: who deploys, and who trains."""
+    """The policies on the page: one to deploy, one to train."""
     return [json.loads(text) for text in re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)]
 
 
@@ -22,15 +22,15 @@ def actions(document):
     return {action for each in listed for action in ([each] if isinstance(each, str) else each)}
 
 
-def test_whoever_has_the_documented_rights_may_make_every_call_of_a_plan():
+def test_the_documented_rights_are_those_that_the_calls_of_plans_need():
     calls = [call for call in every_call() if not call.waits]
     needed = {f"{call.service}:{call.operation.title().replace('_', '')}" for call in calls}
-    also = {"iam:PassRole", "iam:UpdateAssumeRolePolicy", "lambda:ListTags"}  # told by no call's name, or by a rare one
+    also = {"iam:PassRole", "iam:UpdateAssumeRolePolicy", "lambda:ListTags"}  # named by no call, or by a rare one
     rights = {action for action in actions(documents()[0]) if not action.startswith("ec2:")}
     assert rights == needed | also
 
 
-def test_whoever_trains_needs_to_invoke_and_nothing_else():
+def test_training_needs_the_right_to_invoke_and_no_other():
     assert actions(documents()[1]) == {"lambda:InvokeFunction"}
 
 
@@ -41,5 +41,5 @@ def test_every_option_is_documented(name):
     assert [option for option in options if f"`{option}" not in PAGE and f"{option} " not in PAGE] == []
 
 
-def test_the_runtimes_are_those_that_can_be_asked_for():
+def test_every_supported_runtime_is_documented():
     assert all(f"`{python}`" in PAGE for python in PYTHONS)

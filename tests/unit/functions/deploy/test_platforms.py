@@ -13,7 +13,7 @@ def test_aws_runs_one_of_its_own_pythons_and_this_machine_brings_its_own():
     assert on_this_machine().fits_here == (platform.system() == "Linux")
 
 
-def test_without_a_wish_the_platform_is_the_nearest_to_this_machine():
+def test_by_default_the_platform_is_the_nearest_to_this_machine():
     nearest = PYTHON_HERE if PYTHON_HERE in platforms.PYTHONS else "3.12"
     assert on_aws() == Platform(architecture_here(), nearest)
 

@@ -25,11 +25,11 @@ def test_key_ids_are_left_out_of_other_messages():
     assert "permissions" in cure(error)
 
 
-def test_a_proxys_address_may_hold_a_password():
+def test_a_proxys_address_is_left_out_as_it_may_hold_a_password():
     assert said(ProxyConnectionError(proxy_url="http://me:secret@proxy")) == "ProxyConnectionError."
 
 
-def test_what_botocore_says_itself_is_told():
+def test_a_message_of_botocore_is_kept():
     error = EndpointConnectionError(endpoint_url="http://127.0.0.1:1/")
     assert "http://127.0.0.1:1/" in said(error)
     assert "stand-in" in cure(error)

@@ -7,7 +7,7 @@ from dorylus.functions.deploy.reporting import process_age_ms, report, reporting
 CONTEXT = SimpleNamespace(aws_request_id="r-1")
 
 
-def test_a_line_says_what_is_billed_the_start_of_a_cold_one_included():
+def test_a_line_gives_the_billed_time_including_a_cold_start():
     assert report("r-1", 1.2, None, "128").split("\t")[1:3] == ["Duration: 1.20 ms", "Billed Duration: 2 ms"]
     cold = report("r-1", 1.2, 100.0, "128")
     assert "Billed Duration: 102 ms" in cold
@@ -21,7 +21,7 @@ def test_each_invocation_has_a_line_and_only_the_first_is_cold():
     assert ["Init Duration" in line for line in lines] == [True, False]
 
 
-def test_one_that_fails_is_billed_too():
+def test_a_failed_invocation_is_billed_too():
     lines = []
 
     def fail(event, context):

@@ -1,4 +1,4 @@
-"""Functions that are desired, with a zip that nobody has to build."""
+"""Desired states of functions, with a zip that need not be built."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ REGION = "eu-central-1"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/f-{REGION}"
 FUNCTION_ARN = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:f"
 NETWORK = {"subnets": ("subnet-b", "subnet-a"), "security_groups": ("sg-1",)}
-WISHES = [
+SETTINGS = [
     {},
     {"concurrency": 7, "tags": {"project": "x"}},
     NETWORK,
@@ -32,8 +32,8 @@ WISHES = [
 ]
 
 
-def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: Any) -> DesiredState:
-    """A function called f."""
+def desired_state(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: Any) -> DesiredState:
+    """The desired state of a function called f."""
     import hashlib
 
     package = Package(folder / "f.zip", hashlib.sha256(content).hexdigest(), len(content), 3 * len(content))
@@ -43,7 +43,7 @@ def wish(folder: Path = Path("/nowhere"), content: bytes = b"zip", **settings: A
 
 
 def deployed(desired: DesiredState, calls: list[ApiCall]) -> Found:
-    """What the services tell once a function was made as the calls say."""
+    """What the services return once these calls have made a function."""
     made = {call.operation: call.arguments for call in calls}
     given = made["create_function"]
     function = {key: value for key, value in given.items() if key not in ("Code", "Tags")}
@@ -57,18 +57,18 @@ def deployed(desired: DesiredState, calls: list[ApiCall]) -> Found:
 
 
 def changes(before: DesiredState, after: DesiredState) -> list[ApiCall]:
-    """The calls that turn one wish, carried out, into another."""
+    """The calls that turn one deployed state into another."""
     return deploy_calls(after, deployed(before, deploy_calls(before, Found())))
 
 
 def every_call() -> Iterator[ApiCall]:
-    """The calls of plans from everything to everything else: all kinds of calls there are, but for a changed trust."""
-    for settings in WISHES:
-        desired = wish(**settings)
-        for other in WISHES:
+    """The calls of the plans between all pairs of states: every kind of call except that for a changed trust policy."""
+    for settings in SETTINGS:
+        desired = desired_state(**settings)
+        for other in SETTINGS:
             yield from [
                 *find_calls(desired),
                 *deploy_calls(desired, Found()),
-                *changes(wish(content=b"1", **other), desired),
+                *changes(desired_state(content=b"1", **other), desired),
             ]
         yield from destroy_calls(desired, desired.deployed())
