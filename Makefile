@@ -42,11 +42,13 @@ check: setup
 test: check
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# FUZZ_CASES=20000 FUZZ_SEED=mine makes the hostile inputs fewer, and others.
+# FUZZ_CASES=20000 FUZZ_SEED=mine makes the hostile inputs fewer, and others. As root: namespaces, memory groups, a small disk.
+SOAK := build/soak
 soak: setup
 	$(BIN)/pytest -s tests/soak
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --timeout 1800 -m "soak or hypothesis" --hypothesis-profile soak
-	$(BIN)/python -m benchmarks.faults
+	$(BIN)/python -m benchmarks.memory --what limit big --vertices 8388608 --edges 200000000 --memory 4GiB 2GiB --results $(SOAK)
+	$(BIN)/python -m benchmarks.faults --runs 30 --results $(SOAK)
 
 # Each Python that is found, in an environment of its own: with torch for CUDA, 5 GB of disk and some minutes each.
 PYTHONS ?= python3.11 python3.12 python3.13 python3.14

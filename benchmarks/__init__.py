@@ -1,1 +1,1 @@
-"""Measurements anyone can rerun: speed and memory beside PyG (and DGL), accuracy, kill and resume, a big graph."""
+"""Measurements anyone can rerun: speed and memory against PyG (and DGL), accuracy, kill and resume, a big graph."""

@@ -1,7 +1,7 @@
-"""`make bench`: seconds per epoch and peak memory of GCN and GAT beside PyG (and DGL), from one interleaved run.
+"""`make bench`: seconds per epoch and peak memory of GCN and GAT against PyG (and DGL), from one interleaved run.
 
 Contenders of one shape and model take turns, a few epochs each, and a turn counts only
-when nobody else used the machine (see `quiet`).
+when no other process used the machine (see `quiet`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def sparse_product(threads: int) -> bool:
-    """Print the sparse product's table as well, from a process of its own; whether it went well."""
+    """Print the sparse product's table as well, from another process; returns whether it succeeded."""
     command = [sys.executable, "-m", "benchmarks.spmm", "--threads", str(threads)]
     return subprocess.run(command).returncode == 0
 
@@ -64,7 +64,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def write_graph(shape: shapes.Shape, folder: Path, options: argparse.Namespace) -> str:
-    """Put the shape's arrays, and a store of them, into folder; says whether they are real or generated."""
+    """Put the shape's arrays, and a store of them, into folder; returns whether they are real or generated."""
     print(f"preparing {shape.name} ...", file=sys.stderr)
     origin = shapes.prepare(shape, folder / "arrays", options.data)
     if not options.peers:
@@ -75,7 +75,7 @@ def write_graph(shape: shapes.Shape, folder: Path, options: argparse.Namespace) 
 
 
 def entries(shape: str, model: str, options: argparse.Namespace) -> Iterator[Entry]:
-    """Who competes on this shape with this model."""
+    """The contenders on this shape with this model."""
     big = shapes.SHAPES[shape].num_edges > 1_000_000
     if not options.peers:
         yield from own_entries(shape, model)
@@ -107,7 +107,7 @@ def find_dgl() -> bool:
 def compete(
     competing: Sequence[Entry], folder: Path, recipe: dict[str, float], options: argparse.Namespace, origin: str
 ) -> list[Row]:
-    """Let the entries take turns; one row each, in their order."""
+    """Measure the entries in turns; one row each, in their order."""
     notes = {"real": "", "generated": "generated graph"}
     rows = [Row(shape=e.shape, model=e.model, contender=e.label, note=notes[origin]) for e in competing]
     with contextlib.ExitStack() as stack:
@@ -128,7 +128,7 @@ def compete(
 
 
 def take_turn(contender: Contender, count: int, row: Row, patience: int) -> None:
-    """Measure some epochs, again while others use the machine, but not for ever."""
+    """Measure some epochs; repeat a limited number of times while other processes use the machine."""
     for _ in range(patience):
         with Watch(contender.pid) as watch:
             seconds = contender.epochs(count)

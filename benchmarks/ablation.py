@@ -1,4 +1,4 @@
-"""What each thing that saves work in functions saves: fusion, rematerialisation, streaming, autotuning, on and off.
+"""The effect of each saving in functions: fusion, rematerialisation, streaming, autotuning, on and off.
 
     python -m benchmarks.ablation [--shapes pubmed wide] [--mbit 200] [--delay-ms 5]
 

@@ -1,4 +1,4 @@
-"""Held-out accuracy on Cora, Citeseer and Pubmed, mean and deviation over seeds, beside the value that is required.
+"""Held-out accuracy on Cora, Citeseer and Pubmed, mean and deviation over seeds, and the required value.
 
     python -m benchmarks.accuracy --root ../shared/data/planetoid [--pyg] [--seeds 10]
 
@@ -39,10 +39,10 @@ class Settings:
     lr: float = 0.01
     weight_decay: float = 5e-4
     epochs: int = 200
-    keep: str = "last"  # whose weights are scored: the last epoch's, or the best on validation
+    keep: str = "last"  # the scored weights: of the last epoch, or the best on validation
 
     def program(self) -> Recipe:
-        """The model in our words."""
+        """The recipe of the model."""
         if self.model == "gcn":
             return dorylus.gcn(hidden=self.hidden, num_layers=2, dropout=self.dropout)
         return dorylus.gat(
@@ -99,8 +99,8 @@ class Score:
         """The score as a line of the table."""
         mean = 100 * statistics.mean(self.accuracies)
         deviation = 100 * statistics.pstdev(self.accuracies)
-        verdict = "" if mean >= self.settings.required else " MISSED"
-        required = f"{self.settings.required:.1f}{verdict}"
+        mark = "" if mean >= self.settings.required else " MISSED"
+        required = f"{self.settings.required:.1f}{mark}"
         runs = len(self.accuracies)
         figures = (f"{mean:.2f} ± {deviation:.2f}", required, str(runs), f"{self.seconds / runs:.2f}")
         return (self.graph, self.settings.model, self.of, *figures)

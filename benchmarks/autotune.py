@@ -1,4 +1,4 @@
-"""Does the autotuner find the right number of functions? Fixed numbers beside tuned ones from too few and too many.
+"""Does the autotuner find the right number of functions? Fixed numbers against tuned ones from too few and too many.
 
     python -m benchmarks.autotune [--shapes narrow wide] [--fixed 1 2 4 8 16 32 64 100]
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def one_case(case: Case, options: argparse.Namespace, place: Place, report: Report) -> bool:
-    """Measure fixed and tuned numbers on one shape; whether the tuned ones come close enough to the best."""
+    """Measure fixed and tuned numbers on one shape; returns whether the tuned ones are close enough to the best."""
     print(f"{case.what}: making the graph ...", file=sys.stderr)
     graph = dorylus.communities(
         case.vertices, case.classes, case.features, average_degree=case.degree, homophily=0.5, seed=0
@@ -108,11 +108,11 @@ def show(case: Case, fixed: Sequence[Contender], tuned: Sequence[Contender], pla
         f"GCN {case.features}-{case.hidden}-{case.classes}, {case.intervals} intervals; {place.link}"
     )
     holds = all(ratios[each.name] <= BOUND for each in tuned)
-    said = [_decisions(each) for each in tuned]
+    sentences = [_decisions(each) for each in tuned]
     close = ", ".join(f"{each.name} {ratios[each.name]:.2f}x" for each in tuned)
-    wanted = f"at most {BOUND} is wanted: {'holds' if holds else 'DOES NOT HOLD'}."
-    said.append(f"The best fixed number is {best.name}; {close}; {wanted}")
-    report.add(title, HEADINGS, rows, said, [*fixed, *tuned])
+    bound = f"at most {BOUND} is required: {'holds' if holds else 'DOES NOT HOLD'}."
+    sentences.append(f"The best fixed number is {best.name}; {close}; {bound}")
+    report.add(title, HEADINGS, rows, sentences, [*fixed, *tuned])
     return holds
 
 

@@ -72,7 +72,7 @@ def generate(options: argparse.Namespace) -> None:
 
 
 def train(options: argparse.Namespace) -> dict[str, float]:
-    """Open the store, train, and say what it took."""
+    """Open the store, train, and print the figures."""
     import dorylus
 
     graph = dorylus.Graph.open(options.store)

@@ -1,6 +1,6 @@
-"""A contender in a process of its own, waiting for orders over a pipe, so that all can take turns within one run.
+"""A contender in a process of its own, with orders over a pipe, so that all can take turns within one run.
 
-Parent: `Contender(...)`, then `epochs(k)` as often as wanted. Child (`python -m benchmarks.contender`): one JSON line
+Parent: `Contender(...)`, then `epochs(k)` any number of times. Child (`python -m benchmarks.contender`): one JSON line
 in, one JSON line out. Peak memory is the child's own high-water mark, with nothing subtracted.
 """
 
@@ -28,7 +28,7 @@ class ContenderError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """Who competes: a row of the table."""
+    """A contender: a row of the table."""
 
     label: str
     builder: str  # a key of peers.BUILDERS, or "ours"
@@ -75,7 +75,7 @@ class Contender:
             self._child.stdin.write(json.dumps(order) + "\n")
             self._child.stdin.flush()
         except BrokenPipeError:
-            pass  # the reply below is empty, and stderr says why
+            pass  # the reply below is empty, and stderr has the reason
         line = self._child.stdout.readline()
         if not line:
             code = self._child.wait()
@@ -96,7 +96,7 @@ class Contender:
 
 
 class Trains(Protocol):
-    """What the child drives."""
+    """The interface of what the child trains."""
 
     def epochs(self, count: int) -> list[float]: ...
 
@@ -131,7 +131,7 @@ def build(order: Mapping[str, Any]) -> Trains:
 
 
 def serve() -> None:
-    """Build the contender named on the first line of stdin, then train as many epochs as each further line says."""
+    """Build the contender named on the first line of stdin, then train the number of epochs of each further line."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing a library prints may reach the pipe
     contender = build(json.loads(sys.stdin.readline()))

@@ -1,4 +1,4 @@
-"""How many epochs asynchrony costs, and what it does to accuracy: pipe beside bounded staleness, several seeds.
+"""How many epochs asynchrony costs, and what it does to accuracy: pipe against bounded staleness, several seeds.
 
     python -m benchmarks.convergence [--seeds 5] [--graphs pubmed coauthor_cs communities]
 
@@ -110,7 +110,7 @@ def train(
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Runs]:
-    """Every schedule on one graph, seed by seed, so that all see the same hours of the machine."""
+    """Every schedule on one graph, seed by seed, so that all run under the same load of the machine."""
     graph, recipe = load(name, options)
     runs = {schedule: Runs("", options.eval_every) for schedule in SCHEDULES}
     for seed in range(options.seeds):
@@ -142,10 +142,10 @@ def lines(name: str, runs: Mapping[str, Runs]) -> list[tuple[str, ...]]:
         spread = 100 * statistics.stdev(each.accuracy) if len(each.accuracy) > 1 else 0.0
         ratio = f"{needed / base:.2f}" if needed and base else "not always reached"
         oldest = str(max(each.ages, default=0))
-        shown = f"{needed:.1f}" if needed else "-"
+        epochs = f"{needed:.1f}" if needed else "-"
         rows.append(
             (
-                name, schedule, each.updates, f"{mean:.2f} ± {spread:.2f}", f"{mean - exact:+.2f}", shown, ratio,
+                name, schedule, each.updates, f"{mean:.2f} ± {spread:.2f}", f"{mean - exact:+.2f}", epochs, ratio,
                 f"{PAPER[schedule]:.2f}" if schedule in PAPER else "-", f"{100 * each.stale_share:.1f} %", oldest,
                 f"{each.waits / len(each.accuracy):,.0f} times",
             )
@@ -154,7 +154,7 @@ def lines(name: str, runs: Mapping[str, Runs]) -> list[tuple[str, ...]]:
 
 
 def report(all_runs: Mapping[str, Mapping[str, Runs]], options: argparse.Namespace) -> int:
-    """Print the table, leave it, the figures and the plot behind; fails where S=0 or S=1 is 0.5 points off."""
+    """Print the table; save it, the figures and the plot; fails where S=0 or S=1 is 0.5 points off."""
     rows = [line for name, runs in all_runs.items() for line in lines(name, runs)]
     title = f"{options.servers} servers x {options.intervals} intervals, {options.seeds} seeds, answers late by "
     table.show(
@@ -175,14 +175,14 @@ def _mean(curves: Sequence[Sequence[float]]) -> list[float]:
 
 
 def keep(name: str, runs: Mapping[str, Runs], folder: Path) -> None:
-    """Leave a graph's runs behind, so that the table can be made of several calls."""
+    """Save a graph's runs, so that several calls can fill the table."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {schedule: asdict(each) for schedule, each in runs.items()}
     (folder / f"convergence-{name}.json").write_text(json.dumps(content) + "\n")
 
 
 def kept(name: str, folder: Path) -> dict[str, Runs]:
-    """What :func:`keep` left behind."""
+    """The runs that :func:`keep` saved."""
     runs = {s: Runs(**each) for s, each in json.loads((folder / f"convergence-{name}.json").read_text()).items()}
     for each in runs.values():
         each.ages = {int(age): count for age, count in each.ages.items()}

@@ -1,9 +1,9 @@
-"""How fast rows travel between servers: the mail room that graph servers use beside a raw socket.
+"""How fast rows travel between servers: the peer transport of graph servers against a raw socket.
 
     python -m benchmarks.exchange [--mib 8] [--messages 64] [--rounds 7]
 
 Two processes in two network namespaces, joined by a bridge. The raw socket sends one ready buffer again and again and
-receives into another; the mail room sends frames that hold an array, and hands each to a receiver as one. Both take
+receives into another; the peer transport sends frames that hold an array, and its receiver gets each as one. Both take
 turns in one run. Needs root, for the namespaces.
 """
 
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     move_out()
     network = Network(2, None)
-    measured: dict[str, list[float]] = {"raw socket": [], "mail between servers": []}
+    measured: dict[str, list[float]] = {"raw socket": [], "peer transport": []}
     for _ in range(options.rounds):
-        for name, role in zip(measured, ("raw", "mail"), strict=True):
+        for name, role in zip(measured, ("raw", "peer"), strict=True):
             measured[name].append(turn(network, role, options))
     raw = statistics.median(measured["raw socket"])
     rows = [
@@ -64,29 +64,31 @@ def turn(network: Network, role: str, options: argparse.Namespace) -> float:
         network.command(1, [*command, f"{role}-sender", "--to", json.dumps(address)]), timeout=WAIT_S, check=True
     )
     assert sender.returncode == 0
-    told, _ = receiver.communicate(timeout=WAIT_S)
-    return float(json.loads(told))
+    output, _ = receiver.communicate(timeout=WAIT_S)
+    return float(json.loads(output))
 
 
 def own_address() -> str:
     """The address of the namespace this process is in."""
-    told = json.loads(subprocess.run(["ip", "-j", "addr", "show", "eth0"], capture_output=True, check=True).stdout)
-    return str(told[0]["addr_info"][0]["local"])
+    interfaces = json.loads(
+        subprocess.run(["ip", "-j", "addr", "show", "eth0"], capture_output=True, check=True).stdout
+    )
+    return str(interfaces[0]["addr_info"][0]["local"])
 
 
 def raw_receiver(options: argparse.Namespace) -> None:
     size = int(options.mib * 2**20)
     with socket.create_server((own_address(), 0)) as listener:
-        say(listener.getsockname())
+        report(listener.getsockname())
         link, _ = listener.accept()
-    room = memoryview(bytearray(size))
+    buffer = memoryview(bytearray(size))
 
     def one() -> None:
         got = 0
         while got < size:
-            got += link.recv_into(room[got:])
+            got += link.recv_into(buffer[got:])
 
-    say(rate(one, options))
+    report(rate(one, options))
 
 
 def raw_sender(options: argparse.Namespace) -> None:
@@ -96,30 +98,30 @@ def raw_sender(options: argparse.Namespace) -> None:
             link.sendall(message)
 
 
-def mail_receiver(options: argparse.Namespace) -> None:
+def peer_receiver(options: argparse.Namespace) -> None:
     from dorylus.wire.peer_transport import PeerTransport
 
-    room = PeerTransport(own_address(), SECRET, 0)
+    transport = PeerTransport(own_address(), SECRET, 0)
     came = threading.Semaphore(0)
-    room.open(1, lambda peer, frame: came.release(), lambda peer, why: None)
-    say(room.address)
-    say(rate(lambda: came.acquire(timeout=WAIT_S), options))
-    room.close()
+    transport.open(1, lambda peer, frame: came.release(), lambda peer, why: None)
+    report(transport.address)
+    report(rate(lambda: came.acquire(timeout=WAIT_S), options))
+    transport.close()
 
 
-def mail_sender(options: argparse.Namespace) -> None:
+def peer_sender(options: argparse.Namespace) -> None:
     from dorylus.wire.peer_transport import PeerTransport
 
     rows = np.ones((int(options.mib * 2**20) // 512, 128), np.float32)
-    room = PeerTransport(own_address(), SECRET, 1)
+    transport = PeerTransport(own_address(), SECRET, 1)
     over = threading.Event()
-    room.open(1, lambda peer, frame: None, lambda peer, why: over.set())
-    room.connect({0: tuple(options.to)})
+    transport.open(1, lambda peer, frame: None, lambda peer, why: over.set())
+    transport.connect({0: tuple(options.to)})
     for number in range(options.messages + 1):
-        room.post(0, {"number": number}, {"rows": rows}, WAIT_S)
-    while room.sent_bytes < rows.nbytes * (options.messages + 1):
+        transport.post(0, {"number": number}, {"rows": rows}, WAIT_S)
+    while transport.sent_bytes < rows.nbytes * (options.messages + 1):
         time.sleep(0.01)
-    room.close()
+    transport.close()
 
 
 def rate(one: Callable[[], object], options: argparse.Namespace) -> float:
@@ -131,15 +133,15 @@ def rate(one: Callable[[], object], options: argparse.Namespace) -> float:
     return options.messages * options.mib * 2**20 / 1e6 / (time.perf_counter() - start)
 
 
-def say(what: object) -> None:
-    print(json.dumps(what), flush=True)
+def report(value: object) -> None:
+    print(json.dumps(value), flush=True)
 
 
 ROLES: dict[str, Callable[[argparse.Namespace], None]] = {
     "raw-receiver": raw_receiver,
     "raw-sender": raw_sender,
-    "mail-receiver": mail_receiver,
-    "mail-sender": mail_sender,
+    "peer-receiver": peer_receiver,
+    "peer-sender": peer_sender,
 }
 
 

@@ -1,9 +1,9 @@
-"""Runs disturbed by random faults: does each end with the undisturbed weights, or say why and go on from its folder?
+"""Runs disturbed by random faults: does each reach the undisturbed weights, by itself or by `dorylus resume`?
 
     python -m benchmarks.faults [--runs 100] [--seed 0] [--places ray processes "memory limit"]
 
 Every run is a `dorylus train` of its own, in one of three places: servers on three Ray nodes (network namespaces of
-this machine, so root is needed), dense tasks in processes beside the driver, and a graph larger than the memory limit
+this machine, so root is needed), dense tasks in processes next to the driver, and a graph larger than the memory limit
 on a small disk. One or two faults come at random moments: kill -9 of the driver, a graph server, a parameter server,
 a function or a node; SIGSTOP for 5 to 60 s; SIGTERM; a cable out for 5 or 40 s; a store file truncated; a full disk.
 Some dense tasks take up to 10 s. A run passes when the program ends with the bits of an undisturbed run, or ends with
@@ -29,7 +29,7 @@ from benchmarks import table
 
 RESULTS = Path(__file__).parent / "results"
 TESTS = Path(__file__).parents[1] / "tests"
-HEADINGS = ("run", "place", "faults", "exit codes", "said", "seconds", "passed")
+HEADINGS = ("run", "place", "faults", "exit codes", "message", "seconds", "passed")
 SUMMARY = (
     "place",
     "fault",
@@ -44,8 +44,8 @@ SUMMARY = (
 
 def runs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The outcome of each run as it ends: runs are made in namespaces that nothing can leave."""
-    asked = {"runs": options.runs, "seed": options.seed, "places": options.places}
-    command = [sys.executable, "-m", "ray_bench.isolated", "fault_bench.soak", json.dumps(asked)]
+    request = {"runs": options.runs, "seed": options.seed, "places": options.places}
+    command = [sys.executable, "-m", "ray_bench.isolated", "fault_bench.soak", json.dumps(request)]
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(TESTS), str(TESTS.parent)])
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as child:
         assert child.stdout is not None
@@ -79,7 +79,7 @@ def summary(ended: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def recovered(its: Sequence[Mapping[str, Any]]) -> str:
-    """How long servers that were lost kept a run waiting."""
+    """How long a run waited for the recovery of lost servers."""
     seconds = [each for run in its for each in run["recovered_s"]]
     return f"{statistics.median(seconds):.1f} ({max(seconds):.1f})" if seconds else "-"
 

@@ -69,20 +69,20 @@ class Score:
 
     def line(self) -> tuple[str, ...]:
         """The score as a line of the table."""
-        verdict = "" if self.reached else " MISSED"
+        mark = "" if self.reached else " MISSED"
         ours, theirs = (f"{100 * statistics.mean(each):.2f}" for each in (self.stale, self.exact))
-        figures = (f"{self.losses_apart:.1e}", ours, theirs, f"{100 * self.apart:+.2f}{verdict}")
+        figures = (f"{self.losses_apart:.1e}", ours, theirs, f"{100 * self.apart:+.2f}{mark}")
         return (self.service, self.path, *figures, f"{100 * self.stale_reads:.0f}", f"{self.seconds:.1f}")
 
 
 def run(graph: dorylus.Graph, epochs: int, seed: int, **settings: Any) -> dorylus.Result:
-    """One run of the model that all of this is about."""
+    """One run of the benchmark's model."""
     model = dorylus.gcn(hidden=16, num_layers=2, dropout=0.5)
     return dorylus.train(graph, model, epochs=epochs, seed=seed, **SETTINGS, **settings)
 
 
 def losses_apart(graph: dorylus.Graph, functions: dict[str, Any]) -> float:
-    """By how much any epoch's loss on functions differs from that on threads."""
+    """The biggest difference between an epoch's loss on functions and on threads."""
     here, there = (run(graph, EXACT_EPOCHS, 0, **where).losses for where in ({}, functions))
     return max(abs(ours - theirs) for ours, theirs in zip(there, here, strict=True))
 

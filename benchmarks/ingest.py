@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def ingest(options: argparse.Namespace) -> dict[str, float]:
-    """Does it, in this process, and says what it took."""
+    """Ingest in this process, and print the figures."""
     from dorylus.ingest.entry_point import ingest_edges
 
     start = time.perf_counter()
@@ -80,7 +80,7 @@ def ingest(options: argparse.Namespace) -> dict[str, float]:
 
 
 def measured(edges: Path, store: Path, options: argparse.Namespace) -> dict[str, float]:
-    """What an ingest in a memory group of its own took, with the group's high-water mark."""
+    """The figures of an ingest in a memory group of its own, with the group's high-water mark."""
     limit = parse_bytes(options.memory)
     group = memory_group()
     command = [
@@ -127,7 +127,7 @@ def report(figures: dict[str, float], options: argparse.Namespace) -> int:
 
 
 def keep(folder: Path, name: str, figures: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Puts the figures of a format in the place of its last ones; those of all formats."""
+    """Replaces the figures of a format; returns those of all formats."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "ingest.json"
     kept: dict[str, dict[str, float]] = json.loads(path.read_text()) if path.exists() else {}

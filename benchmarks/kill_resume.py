@@ -26,7 +26,7 @@ POLL_S = 0.002
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is trained, again and again."""
+    """The run that is trained again and again."""
 
     store: Path
     model: str
@@ -121,9 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             finish(_dorylus("resume", str(run_dir)), "dorylus resume")
             equal = final_weights(run_dir, job) == expected
             same += equal
-            verdict = "identical" if equal else "DIFFERENT"
+            result = "identical" if equal else "DIFFERENT"
             print(
-                f"killed after {after_s:5.2f} s at {before[-1] if before else 'no checkpoint yet'}: {verdict}",
+                f"killed after {after_s:5.2f} s at {before[-1] if before else 'no checkpoint yet'}: {result}",
                 flush=True,
             )
     print(f"{same} of {done} resumed runs end with bit-identical weights")

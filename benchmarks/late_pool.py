@@ -1,7 +1,7 @@
-"""A pool that answers late: what dense tasks far away look like to a graph server, without going there.
+"""A pool that answers late: remote dense tasks as a graph server sees them, without a network.
 
-The work is done at once, in the thread that submits it; the answer is held back for as long as `delay_s` says. No core
-is busy meanwhile, as none would be while a function elsewhere computes.
+The work is done at once, in the thread that submits it; the answer is delayed by `delay_s`. No core
+is busy meanwhile, as with a remote function.
 """
 
 from __future__ import annotations

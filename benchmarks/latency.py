@@ -1,4 +1,4 @@
-"""Is the way to the functions hidden? Epochs with functions far away beside epochs with functions next door.
+"""Is the latency of functions hidden? Epochs with functions behind a slow network against epochs with local ones.
 
     python -m benchmarks.latency [--functions 8] [--intervals 48] [--mbit 200] [--delay-ms 5]
 
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make(options: argparse.Namespace, places: Mapping[str, Place]) -> list[Contender]:
-    """Every pool under every schedule asked for, on one graph."""
+    """Every requested pool and schedule, on one graph."""
     print("making the graph ...", file=sys.stderr)
     graph = dorylus.communities(
         options.vertices, options.classes, options.features, average_degree=options.degree, homophily=0.1, seed=0
@@ -83,7 +83,7 @@ def make(options: argparse.Namespace, places: Mapping[str, Place]) -> list[Conte
 
 
 def report(options: argparse.Namespace, contenders: Sequence[Contender], places: Mapping[str, Place]) -> int:
-    """Show and write the table; 0 if the way is hidden."""
+    """Show and write the table; 0 if the latency is hidden."""
     by_name = {contender.name: contender for contender in contenders}
     reference_s = by_name[REFERENCE].epoch_s
     rows = [
@@ -100,13 +100,13 @@ def report(options: argparse.Namespace, contenders: Sequence[Contender], places:
     )
     ratio = by_name[SHAPED].epoch_s / reference_s
     holds = "holds" if ratio <= BOUND else "DOES NOT HOLD"
-    said = [
+    sentences = [
         f"Shaped: {places['shaped'].link}.",
-        f"The pipelined epoch takes {ratio:.3f}x the unshaped one; at most {BOUND} is wanted: {holds}.",
+        f"The pipelined epoch takes {ratio:.3f}x the unshaped one; at most {BOUND} is required: {holds}.",
     ]
     links = {name: vars(place.link) for name, place in places.items() if place.link is not None}
     made = Report("latency", options.results)
-    made.add(title, HEADINGS, rows, said, contenders, links=links, ratio=ratio)
+    made.add(title, HEADINGS, rows, sentences, contenders, links=links, ratio=ratio)
     made.write()
     return int(ratio > BOUND)
 

@@ -21,7 +21,7 @@ VARIANTS: Mapping[str, Mapping[str, bool]] = {
 
 
 class Ours:
-    """A trainer that goes on where it stopped; `epochs(k)` gives the seconds of k epochs.
+    """A trainer that continues where it stopped; `epochs(k)` gives the seconds of k epochs.
 
     An epoch's time is that of the whole call, run log and all, as a user would see it on the clock.
     """
@@ -49,7 +49,7 @@ class Ours:
 
 
 def program(model: str, shape: Shape, dropout: float) -> Recipe:
-    """The model of the peers, in our words."""
+    """The model of the peers, as a recipe of ours."""
     if model == "gcn":
         return dorylus.gcn(hidden=shape.hidden, num_layers=2, dropout=dropout)
     return dorylus.gat(hidden=shape.head_width, heads=shape.heads, num_layers=2, dropout=dropout)

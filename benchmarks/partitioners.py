@@ -55,7 +55,7 @@ class Row:
     edge_balance: float
     seconds: float
     peak_bytes: int
-    foreign_cores: float  # used by others meanwhile: seconds are only worth quoting near 0
+    foreign_cores: float  # used by other processes meanwhile: quote seconds only near 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -116,7 +116,7 @@ def methods(graph: str) -> Sequence[str]:
 
 
 def in_another_process(make: Callable[[], Graph], store: Path) -> None:
-    """Write the graph, numbered at random, leaving none of its memory behind."""
+    """Write the graph, numbered at random, in a forked process, so that none of its memory stays in this one."""
     pid = os.fork()
     if pid == 0:
         renumbered(make()).save(store)
@@ -135,15 +135,15 @@ def renumbered(graph: Graph) -> Graph:
 
 
 def child(name: str, store: Path, method: str, servers: int) -> Row:
-    """The row that a process of its own measured."""
-    asked = json.dumps([name, str(store), method, servers])
-    command = [sys.executable, "-m", "benchmarks.partitioners", "--child", asked]
+    """A row, measured in another process."""
+    request = json.dumps([name, str(store), method, servers])
+    command = [sys.executable, "-m", "benchmarks.partitioners", "--child", request]
     answer = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ).stdout
     return Row(**json.loads(answer.splitlines()[-1]))
 
 
 def measure(name: str, store: str, method: str, servers: int) -> Row:
-    """Open the graph, partition it, and say what that took and gave. Peak memory is taken before quality is counted."""
+    """Open the graph, partition it, and measure. Peak memory is taken before quality is counted."""
     graph = Graph.open(store)
     passes = {"passes": 1} if method == ONE_PASS else {}
     with Watch(os.getpid()) as watch:
@@ -164,7 +164,7 @@ def measure(name: str, store: str, method: str, servers: int) -> Row:
 
 
 def report(rows: Sequence[Row], options: argparse.Namespace) -> int:
-    """Show and keep the rows; fail when a promise is broken."""
+    """Show and save the rows; fail when a bound is exceeded."""
     lines = [cells(row, rows) for row in rows]
     title = "partitioners: " + ", ".join(
         f"{name} {vertices:,} vertices {edges:,} directed edges"
@@ -206,7 +206,7 @@ def peer(row: Row, rows: Sequence[Row], method: str) -> Row | None:
 
 
 def broken_promises(row: Row, rows: Sequence[Row], options: argparse.Namespace) -> list[str]:
-    """In words, what the stream promises and this row does not keep."""
+    """The bounds of the stream that this row exceeds, in words."""
     if not row.method.startswith("stream"):
         return []
     broken = []

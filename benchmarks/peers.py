@@ -1,4 +1,4 @@
-"""What a user could pick instead: PyG as one would write it, PyG at its fastest on a CPU, DGL where installed.
+"""The alternatives: PyG as users write it, PyG at its fastest on a CPU, DGL where installed.
 
 Each peer is built in a process of its own from the arrays of `shapes.prepare`, and trains whole epochs on request.
 """

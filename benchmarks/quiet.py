@@ -1,7 +1,7 @@
 """Whether the machine was quiet while something was measured.
 
 Taking turns is not enough. A process that takes a core makes the spinning barriers of OpenMP, which the peers wait in,
-many times slower (PyG's Cora epoch: 5 ms alone, 30-60 ms beside one busy process), while an engine without such
+many times slower (PyG's Cora epoch: 5 ms alone, 30-60 ms next to one busy process), while an engine without such
 barriers hardly notices. A busy machine therefore flatters us: turns in which others used it are measured again.
 """
 
@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-QUIET_CORES = 0.1  # what others may use, on average, in a turn that counts
+QUIET_CORES = 0.1  # what other processes may use, on average, in a turn that counts
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
 class Watch:
-    """Measures, around a block, how many cores were used by anyone but one process."""
+    """Measures, around a block, how many cores all processes but one used."""
 
     pid: int
     foreign_cores: float = 0.0

@@ -1,12 +1,12 @@
-"""What servers on a Ray cluster cost: epoch time beside the embedded servers, bytes on the wire, memory of each server.
+"""The cost of servers on a Ray cluster: epoch time against embedded servers, bytes on the wire, memory of each server.
 
     python -m benchmarks.ray_servers [--what time wire memory]
 
 Ray's nodes are network namespaces of this machine, joined by a bridge. ``time``: two servers on two nodes, a thread
-each, take turns with two embedded servers on two threads. ``wire``: what left a node's network device in an epoch (all
-of it: rows, weights, Ray's own talk, headers), beside the rows that the cut makes the servers send. ``memory``: the
-peak of each of four servers beside a quarter of what one process needs for the whole graph; on both sides without what
-a process needs for a graph of next to nothing. A server also holds rows of its ghosts: how many there are is up to the
+each, take turns with two embedded servers on two threads. ``wire``: the bytes that left a node's network device in an
+epoch (rows, weights, Ray's own messages, headers), against the rows that the cut makes the servers send. ``memory``:
+the peak of each of four servers against a quarter of what one process needs for the whole graph; on both sides without
+what a process needs for a tiny graph. A server also holds rows of its ghosts: how many there are is up to the
 graph and its partitioning. Needs root, for the namespaces.
 """
 
@@ -41,7 +41,7 @@ TINY = "communities:num_vertices=64,average_degree=3"
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     if options.role:
-        print("{" + f'"told": {json.dumps(ROLES[options.role](options))}' + "}", flush=True)
+        print("{" + f'"result": {json.dumps(ROLES[options.role](options))}' + "}", flush=True)
         return 0
     if "RAY_BENCH" not in os.environ:
         return moved_out(sys.argv[1:] if arguments is None else arguments)
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def moved_out(arguments: Sequence[str]) -> int:
-    """This program again in a place of its own: no process of Ray's outlives it, and none reaches out."""
+    """Run this program in isolated namespaces: no process of Ray's outlives it, and none reaches another host."""
     own = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=SIGKILL"]
     path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     environment = {**os.environ, "PYTHONPATH": path, "RAY_BENCH": "1"}
@@ -71,12 +71,12 @@ def nodes(count: int, cpus: float, options: argparse.Namespace) -> Iterator[Any]
 
 
 def drive(nodes: Any, role: str, *words: str) -> Any:
-    """What a driver on the first node tells."""
+    """The result of a driver on the first node."""
     driver = nodes.drive("benchmarks.ray_servers", "--role", role, *words)
-    told, _ = driver.communicate(timeout=1800)
+    output, _ = driver.communicate(timeout=1800)
     if driver.returncode != 0:
-        sys.exit(f"the driver failed: {told[-2000:]}")
-    return json.loads(next(line for line in reversed(told.splitlines()) if line.startswith('{"told"')))["told"]
+        sys.exit(f"the driver failed: {output[-2000:]}")
+    return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith('{"result"')))["result"]
 
 
 def time_and_wire(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
@@ -98,26 +98,26 @@ def time_and_wire(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
 
 
 def measure_time(options: argparse.Namespace) -> bool:
-    told, _ = time_and_wire(options)
-    near, far = (statistics.median(told[name]) for name in ("embedded", "ray"))
+    run, _ = time_and_wire(options)
+    near, far = (statistics.median(run[name]) for name in ("embedded", "ray"))
     rows = [("2 embedded servers", f"{near:.4f}", "1.00"), ("2 servers on Ray", f"{far:.4f}", f"{far / near:.2f}")]
     headings = ("servers", "s/epoch", "ratio")
     table.show(
         headings,
         rows,
-        f"{options.shape}, GCN, 2 threads, {options.intervals} intervals a server, median of {len(told['ray'])} epochs",
+        f"{options.shape}, GCN, 2 threads, {options.intervals} intervals a server, median of {len(run['ray'])} epochs",
     )
     keep(options, "ray_time", headings, rows)
     counted = {
-        "rows that the cut asks for": told["ghost_bytes"],
-        "over the lines between servers": told["line_bytes"],
-        "over the network, all told": told["device_bytes"],
+        "rows that the cut requires": run["ghost_bytes"],
+        "over connections between servers": run["line_bytes"],
+        "over the network in total": run["device_bytes"],
     }
-    wire = [(name, f"{sent / 1e6:.2f}", f"{sent / told['ghost_bytes']:.3f}") for name, sent in counted.items()]
+    wire = [(name, f"{sent / 1e6:.2f}", f"{sent / run['ghost_bytes']:.3f}") for name, sent in counted.items()]
     headings = ("bytes", "MB an epoch", "ratio")
     table.show(headings, wire, f"{options.shape}, GCN, 2 servers on Ray")
     keep(options, "ray_wire", headings, wire)
-    return far / near <= BOUNDS["time"] and abs(told["line_bytes"] / told["ghost_bytes"] - 1) <= BOUNDS["wire"]
+    return far / near <= BOUNDS["time"] and abs(run["line_bytes"] / run["ghost_bytes"] - 1) <= BOUNDS["wire"]
 
 
 def epochs(options: argparse.Namespace) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def clocked(trainer: dorylus.Trainer) -> float:
 
 
 def device_bytes() -> int:
-    """What the device of this namespace has sent and received."""
+    """The bytes that the device of this namespace has sent and received."""
     words = next(line for line in Path("/proc/net/dev").read_text().splitlines() if "eth0" in line).split()
     return int(words[1]) + int(words[9])
 
@@ -212,15 +212,15 @@ def peaks(options: argparse.Namespace) -> list[int]:
 
 
 def alone(options: argparse.Namespace) -> int:
-    """In a process of its own: its peak memory for the whole graph."""
+    """In another process: its peak memory for the whole graph."""
     settings = {**RUN, "epochs": 3, "threads": 1}
     return dorylus.train(dorylus.Graph.open(options.words[0]), dorylus.gcn(hidden=64), **settings).peak_memory_bytes
 
 
 def alone_on(store: str) -> int:
     words = [sys.executable, "-m", "benchmarks.ray_servers", "--role", "alone", store]
-    told = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return int(json.loads(told.splitlines()[-1])["told"])
+    output = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return int(json.loads(output.splitlines()[-1])["result"])
 
 
 def keep(options: argparse.Namespace, name: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -241,7 +241,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--turn", type=int, default=10, help="epochs of a turn")
     parser.add_argument(
         "--graph", default="communities:num_vertices=400000,num_classes=40,num_features=256,homophily=0.99",
-        help="whose memory is measured",
+        help="the graph of the memory measurement",
     )  # fmt: skip
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--role", choices=ROLES, help=argparse.SUPPRESS)

@@ -1,9 +1,10 @@
-"""What many servers cost in one process: epoch time and peak memory of 1, 2 and 4 embedded servers on the same cores.
+"""The cost of many servers in one process: epoch time and peak memory of 1, 2 and 4 embedded servers on the same cores.
 
     python -m benchmarks.servers [--shape reddit] [--models gcn gat] [--partition stream]
 
-Contenders are processes of their own that take turns, as in `make bench`; a turn counts only when nobody else used the
-machine. All the ghosts of four servers live in one memory here: more than on four machines, and that is what is shown.
+Contenders are processes of their own that take turns, as in `make bench`; a turn counts only when no other process
+used the machine. All the ghosts of four servers live in one memory here: more than on four machines, and the table has
+that sum.
 """
 
 from __future__ import annotations

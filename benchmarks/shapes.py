@@ -1,4 +1,4 @@
-"""The graphs everything is measured on: real ones where their files are at hand, else generated ones of the same size.
+"""The graphs of the benchmarks: real ones where their files are at hand, else generated ones of the same size.
 
 Every contender reads the same arrays from one folder: `.npy` files for the peers, a store made of them for us.
 """
@@ -66,7 +66,7 @@ SHAPES: Mapping[str, Shape] = {
 
 
 def prepare(shape: Shape, folder: Path, data: Path | None) -> str:
-    """Write the shape's arrays into folder; says where they came from."""
+    """Write the shape's arrays into folder; returns their origin."""
     real = data / shape.file if data is not None and shape.file else None
     arrays = read_plain(real) if real is not None and real.exists() else generate(shape)
     folder.mkdir(parents=True, exist_ok=True)

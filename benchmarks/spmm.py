@@ -1,8 +1,8 @@
-"""The sparse product beside what memory permits: GB/s at several widths, from one interleaved run.
+"""The sparse product against the limit of memory: GB/s at several widths, from one interleaved run.
 
 The limit is a loop that reads the same rows in the same order, with the same prefetching, and does nothing but add them
 up in registers (`kernels.gather_limit`). Bytes are those of the rows gathered and of the column numbers. Limit, product
-and torch's CSR product (MKL) take turns; a turn counts only when nobody else used the machine (see `quiet`).
+and torch's CSR product (MKL) take turns; a turn counts only when no other process used the machine (see `quiet`).
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def contenders(csr: Csr, width: int, options: argparse.Namespace) -> dict[str, C
 
 
 def rows_on_lines(rows: int, width: int) -> NDArray[np.float32]:
-    """A matrix whose rows start on cache lines, as the engine keeps them."""
+    """A matrix with rows that start on cache lines, as in the engine."""
     stride = -(-width // 16) * 16
     block = np.empty(rows * stride + 16, np.float32)
     start = -block.ctypes.data // 4 % 16

@@ -1,10 +1,10 @@
-"""One slow interval: how much it costs without a pipeline, with one, and with bounded asynchrony.
+"""One slow interval: its cost without a pipeline, with one, and with bounded asynchrony.
 
     python -m benchmarks.straggler [--delay-ms 10] [--factor 10] [--rounds 5]
 
-Dense tasks are answered some milliseconds late, as functions elsewhere would; those of one interval, `factor` times as
-late. The three schedules take turns in one process, each with its own trainer over the same graph. Beside every epoch
-time stands the time without the straggler, so that what is shown is what the straggler costs.
+Dense tasks are answered some milliseconds late, as remote functions would; those of one interval, `factor` times as
+late. The three schedules take turns in one process, each with its own trainer over the same graph. Next to every epoch
+time is the time without the straggler: the difference is its cost.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """The note, with a warning when the machine was never quiet: such a figure says nothing."""
+        """The note, with a warning when the machine was never quiet: such a figure is useless."""
         busy = ["BUSY MACHINE"] if self.noisy_seconds and not self.seconds else []
         return ", ".join([*busy, *([self.note] if self.note else [])])
 
@@ -79,7 +79,7 @@ def markdown(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 
 def machine() -> dict[str, str | int]:
-    """What the figures were measured on."""
+    """The machine of the measurement."""
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
     return {
         "processor": names[0].split(":", 1)[1].strip() if names else platform.machine(),
@@ -90,7 +90,7 @@ def machine() -> dict[str, str | int]:
 
 
 def write(folder: Path, name: str, rows: Sequence[Row], command: str) -> None:
-    """Leave <name>.json and <name>.md in folder."""
+    """Write <name>.json and <name>.md to folder."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {
         "command": command,

@@ -1,4 +1,4 @@
-"""Four graph servers, two parameter servers, exactly and with bounded asynchrony: what travels, how old, who is busy.
+"""Four graph servers, two parameter servers, exactly and with bounded asynchrony: traffic, ages of values, busy shares.
 
 All servers are in this process, so this shows how a cluster works, not how fast one is. Threads take the lowest epoch
 first: on a few cores almost every value is read in the epoch it was written in.
@@ -21,7 +21,7 @@ for name, result in {"exact": exact, "async, staleness 1": bounded}.items():
     print(f"\n{name}: loss {result.losses[-1]:.3f}, test accuracy {result.test_accuracy:.1%}")
     for kind, num_bytes in sorted(result.traffic.items(), key=lambda item: -item[1]):
         print(f"  {num_bytes / len(result.losses) / 1024:7.0f} KiB {kind.replace('_', ' ')} an epoch")
-    print("  busy:", ", ".join(f"{who} {share:.0%} of the time" for who, share in result.busy.items()))
+    print("  busy:", ", ".join(f"{name} {share:.0%} of the time" for name, share in result.busy.items()))
 
 total = sum(bounded.ages.values())
 print("\nage of the values read, in epochs (at most staleness + 1):")

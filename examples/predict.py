@@ -21,7 +21,7 @@ with tempfile.TemporaryDirectory() as folder:
         array = np.load(path)
         print(f"{path.name:15} {array.dtype!s:8} {array.shape}")
 
-    # A run started by `dorylus train` needs neither graph nor model here: its folder says how to make them.
+    # A run started by `dorylus train` needs neither graph nor model here: its folder describes them.
     again = predict_from(run_dir, "classes", graph=graph, model=model)
     print(f"again from the run folder, the same: {np.array_equal(again, np.load(Path(folder, 'classes.npy')))}")
 

@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-# Examples are timed by nobody: the machine may be busy.
+# Examples have no time limit: the machine may be busy.
 hypothesis.settings.register_profile("dorylus", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("soak", deadline=None, max_examples=400)
 hypothesis.settings.load_profile("dorylus")
@@ -61,7 +61,7 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Exported programs and packages are kept for the tests of this session, and not in the user's folder."""
+    """Exported programs and packages are cached for the tests of this session, and not in the user's folder."""
     root = tmp_path_factory.getbasetemp()
     shared = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root  # one for all workers: exports take seconds
     with pytest.MonkeyPatch.context() as patch:
@@ -71,12 +71,12 @@ def caches_are_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 @pytest.fixture
 def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has every run with a memory limit keep in files what can be kept there."""
+    """Makes every run with a memory limit keep as much as possible in files."""
     from dorylus import process_memory
     from dorylus.memory import limit as limits
     from dorylus.memory.layout import Figures
 
-    monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)  # whatever tests before have left in the process
+    monkeypatch.setattr(process_memory, "private_bytes", lambda: 0)  # without the memory of earlier tests
     monkeypatch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))
     monkeypatch.setattr(limits, "SPILL_POLICIES", limits.SPILL_POLICIES[-1:])
     monkeypatch.setattr(limits, "FEWEST_ROWS", 50)
@@ -84,7 +84,7 @@ def nothing_fits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def plans_count_a_process_of_their_own() -> Iterator[None]:
-    """Has plans count a process as large as a user's: that of the tests holds what earlier ones have left."""
+    """Makes plans assume a process as large as a user's: that of the tests holds memory of earlier tests."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (
             "ingest.pipeline",
@@ -99,7 +99,7 @@ def plans_count_a_process_of_their_own() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def workers_share_the_cores() -> None:
-    """Each of several workers computes on one thread of torch's: threads of all would spin, waiting for each other."""
+    """Each of several workers computes on one thread of torch's: more threads would spin, waiting for each other."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         import torch
 
@@ -108,7 +108,7 @@ def workers_share_the_cores() -> None:
 
 @pytest.fixture(autouse=True)
 def torch_lists_its_operations_once() -> None:
-    """Has torch keep the table of all that it can export, which it makes anew, in half a second, for every program."""
+    """Makes torch keep its table of exportable operators, which it builds for every program in half a second."""
     module = sys.modules.get("torch.onnx._internal.exporter._registration")  # once something was exported here
     registry = getattr(module, "ONNXRegistry", None)
     if registry is not None and "from_torchlib" in vars(registry) and not hasattr(registry, "kept_by_tests"):

@@ -1,4 +1,4 @@
-"""As much of Ray as a pool needs, in this process: a store, and tasks that one thread carries out.
+"""The parts of Ray that a pool needs, in this process: a store, and tasks that one thread executes.
 
 Whatever is stored, sent or answered is pickled on the way, as between processes.
 """
@@ -49,7 +49,7 @@ def _known(number: int) -> Ref:
 class InProcessRay:
     """Stands in for the module ``ray``, connected to a cluster of nodes with so many cores.
 
-    ``held``: tasks wait in :attr:`tasks` until the test says what becomes of them.
+    ``held``: tasks wait in :attr:`tasks` until the test completes them.
     """
 
     exceptions, cloudpickle = ray.exceptions, ray.cloudpickle
@@ -114,7 +114,7 @@ class Task:
         self.ref = Ref()
 
     def carry_out(self) -> None:
-        """Do it, as if in a process that sees the twin as its Ray."""
+        """Execute it, as if in a process whose Ray is the twin."""
         try:
             with _seen(self._twin):
                 answer = self._function(*self._arguments)
@@ -123,7 +123,7 @@ class Task:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Ray has no answer, but this."""
+        """Fail the task with an error of Ray."""
         self.ref.future().set_exception(error)
 
 

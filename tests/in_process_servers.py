@@ -21,12 +21,14 @@ DEADLINE_S = 60.0
 
 
 class InProcess:
-    """Servers of one kind; one that is killed is gone until it is revived."""
+    """Servers of one kind; a killed one is missing until ``revive``."""
 
     def __init__(self, make: Callable[[int], Any], count: int) -> None:
         self._make = make
         self.nodes: list[Any] = [make(number) for number in range(count)]
-        self._threads = ThreadPoolExecutor(4 * count)  # what a lost session left hanging, and the next one's calls
+        self._threads = ThreadPoolExecutor(
+            4 * count
+        )  # calls of a lost session that still hang, and those of the next one
 
     def __len__(self) -> int:
         return len(self.nodes)

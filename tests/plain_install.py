@@ -18,7 +18,7 @@ _TOOLS = {"pip", "pkg_resources", "_distutils_hack"}
 
 
 def required(distribution: str) -> set[str]:
-    """The distributions that come with one when no extra is asked for, itself among them."""
+    """The distributions that come with one without extras, itself among them."""
     found: set[str] = set()
     waiting = [_normal(distribution)]
     while waiting:

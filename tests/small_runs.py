@@ -1,4 +1,4 @@
-"""What tests of the trainer share: scores and Ctrl-C at given epochs, and weights compared."""
+"""Helpers for tests of the trainer: scores and Ctrl-C at given epochs, and comparison of weights."""
 
 import torch
 
@@ -29,7 +29,7 @@ def scores(monkeypatch, values):
 
 
 def ctrl_c(monkeypatch, at):
-    """Presses Ctrl-C in so many epochs' time."""
+    """Presses Ctrl-C after a number of epochs."""
     epochs = []
 
     class Pressed(Interrupt):
@@ -46,8 +46,8 @@ def ctrl_c(monkeypatch, at):
 
 
 def noted_epochs(monkeypatch):
-    """The permit of every epoch that trainers train from now on, and whether epochs were made synchronous before it."""
-    asked = []
+    """The permit of every epoch that trainers train from now on, and whether the run was synchronous by then."""
+    permits = []
 
     class Noted(LocalRuntime):
         exact = False
@@ -57,8 +57,8 @@ def noted_epochs(monkeypatch):
             super().synchronise()
 
         def train_epoch(self, permit=None):
-            asked.append((permit, self.exact))
+            permits.append((permit, self.exact))
             return super().train_epoch(permit)
 
     monkeypatch.setattr("dorylus.training.placement.LocalRuntime", Noted)
-    return asked
+    return permits

@@ -27,7 +27,7 @@ WHEELS = ROOT / "src" / "dorylus" / "functions" / "deploy" / "wheels.lock"
 IN_FUNCTIONS = ("numpy", "onnxruntime", "pyzmq")
 HEADS = {
     LOCK: "# What set-up installs, with the hashes of all files of each release. Regenerate with: make lock\n",
-    # Apart from the rest: pip prefers a file whose hash an index tells, so it would pass over a CPU build on this disk.
+    # A lock of its own: pip prefers a file whose hash the index has, so it would ignore a CPU build on this disk.
     TORCH_LOCK: "# Torch: its builds for CUDA, and for CPUs where pip finds one. Regenerate with: make lock\n",
     CUDA_LOCK: "# What the CUDA build of torch needs besides. Regenerate with: make lock\n",
     WHEELS: "# The wheels that functions on another platform are packed with. Regenerate with: make lock\n",
@@ -38,7 +38,7 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
 def main() -> int:
-    """The exit code of the task that is asked for."""
+    """The exit code of the requested task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tasks = parser.add_subparsers(dest="task", required=True)
     locking = tasks.add_parser("lock")
@@ -46,23 +46,23 @@ def main() -> int:
     locking.add_argument("--torch", type=Path, nargs="*", default=[], help="other builds of torch that are accepted")
     tasks.add_parser("audit")
     tasks.add_parser("licences")
-    asked = parser.parse_args()
-    if asked.task == "lock":
-        return lock(upgrade=asked.upgrade, builds=asked.torch)
-    return audit() if asked.task == "audit" else licences()
+    options = parser.parse_args()
+    if options.task == "lock":
+        return lock(upgrade=options.upgrade, builds=options.torch)
+    return audit() if options.task == "audit" else licences()
 
 
 def lock(*, upgrade: bool, builds: list[Path]) -> int:
-    """Write both locks; pins stay as they are unless the newest are asked for."""
+    """Write both locks; pins stay as they are without --upgrade."""
     pinned = "".join(path.read_text() for path in LOCKS)
     with tempfile.TemporaryDirectory() as folder:
-        wanted, made = Path(folder, "wanted.in"), Path(folder, "made.lock")
-        wanted.write_text("\n".join([TORCH, *BUILD]))
+        requirements, made = Path(folder, "requirements.in"), Path(folder, "made.lock")
+        requirements.write_text("\n".join([TORCH, *BUILD]))
         made.write_text("" if upgrade else pinned)
         command = [
             *("uv", "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes"),
             *("--no-annotate", "--no-header", "--extra", "dev", "--output-file", str(made)),
-            *(str(ROOT / "pyproject.toml"), str(wanted)),
+            *(str(ROOT / "pyproject.toml"), str(requirements)),
         ]
         if subprocess.run(command).returncode:
             return 1
@@ -93,8 +93,8 @@ def audit() -> int:
         )
         found = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError, subprocess.TimeoutExpired) as error:
-        said = " ".join((done.stderr if "done" in locals() else str(error)).split())[-300:]
-        return _not_audited(f"pip-audit gave no answer ({said})")
+        output = " ".join((done.stderr if "done" in locals() else str(error)).split())[-300:]
+        return _not_audited(f"pip-audit gave no answer ({output})")
     skipped = [each["name"] for each in found if "skip_reason" in each]
     if skipped or not found:
         return _not_audited(f"the advisory service has no answer for {len(skipped)} of {len(found)} packages")

@@ -3,12 +3,12 @@
     python -m benchmarks.memory [--what limit predicted border big friendster] [--edges 1050000000]
 
 - limit: a problem three times a group's hard limit: ours finishes with the weights of a run in memory, PyG is killed.
-- predicted: the peak that `plan_memory` says beside the group's high-water mark, for shapes it was not made from.
+- predicted: the peak that `plan_memory` predicts against the group's high-water mark, for shapes it was not fitted to.
 - border: runs in hard groups of the very limit they were given, from the least to just above what fits in memory.
 - big: a recursive-matrix graph with a billion edges, ingested and trained under 16 GiB, then under 8 GiB.
 - friendster: the same with the vertices and edges of Friendster, 3.6 billion in both directions, under 16 GiB.
 
-Code of shared libraries is charged to whoever read it first: a warm-up outside any group does.
+Code of shared libraries is charged to the group that read it first: a warm-up outside any group reads it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.table import machine, markdown, show
 RESULTS = Path(__file__).parent.parent / "results"
 PARTS: dict[str, tuple[ModuleType, str]] = {
     "limit": (limit, "A problem three times the hard limit of its group"),
-    "predicted": (predicted, "Predicted peaks beside measured ones, page cache included"),
+    "predicted": (predicted, "Predicted and measured peaks, page cache included"),
     "big": (big, "A billion edges under two limits"),
     "friendster": (big, "Friendster's size"),
 }
@@ -102,7 +102,7 @@ def measured(what: str, folder: Path, options: argparse.Namespace) -> list[dict[
 
 
 def warm_up(folder: Path, threads: int) -> None:
-    """Has the code of all libraries read outside any group."""
+    """Reads the code of all libraries outside any group."""
     store = str(folder / "warm-up")
     order = {"what": "generate", "store": store, "generator": "rmat", "arguments": {"num_vertices": 2000}}
     run_outside(order).checked()
@@ -111,7 +111,7 @@ def warm_up(folder: Path, threads: int) -> None:
 
 
 def write(folder: Path, found: dict[str, list[dict[str, Any]]]) -> None:
-    """Leave memory.json and memory.md in a folder; parts that were not measured stay as they are there."""
+    """Write memory.json and memory.md to a folder; parts that were not measured stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "memory.json"
     kept = json.loads(path.read_text())["parts"] if path.exists() else {}

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.edge_files import write_edges
-from benchmarks.memory.group import Group, Ran, drop_pages
+from benchmarks.memory.group import Group, JobResult, drop_pages
 from dorylus.sizes import format_bytes, parse_bytes
 
 HEADINGS = (
@@ -47,7 +47,7 @@ SIZES = {
 
 
 def measure(folder: Path, options: argparse.Namespace, size: Size) -> list[dict[str, Any]]:
-    """A row for the ingest, whose figures are kept beside the store, and one for every limit."""
+    """A row for the ingest, with its figures in a file next to the store, and one for every limit."""
     store = options.store or folder / "store"
     figures = store.with_name(f"{store.name}.ingest.json")
     if not store.exists():
@@ -55,12 +55,12 @@ def measure(folder: Path, options: argparse.Namespace, size: Size) -> list[dict[
     rows = [json.loads(figures.read_text())]
     for limit in options.memory or size.memory:
         ran = trained(store, folder, limit, options)
-        rows.append({"run": "train", "limit": limit, "peak": ran.peak, "parts": ran.parts, **ran.said})
+        rows.append({"run": "train", "limit": limit, "peak": ran.peak, "parts": ran.parts, **ran.report})
     return rows
 
 
 def ingested(folder: Path, store: Path, options: argparse.Namespace, size: Size) -> dict[str, Any]:
-    """Writes edges, features, labels and who is trained on; makes a store of them in a group; deletes them."""
+    """Writes edges, features, labels and the trained vertices; makes a store of them in a group; deletes them."""
     edges, vertices = folder / "edges.i32", options.vertices or size.vertices
     write_edges(edges, vertices, options.edges or size.edges, seed=0)
     rows = write_vertices(folder, vertices)
@@ -73,7 +73,7 @@ def ingested(folder: Path, store: Path, options: argparse.Namespace, size: Size)
         ran = group.run(order).checked()
     for path in (edges, *rows.values()):
         path.unlink()
-    return {"run": "ingest", "limit": INGEST_MEMORY, "peak": ran.peak, "parts": ran.parts, **ran.said}
+    return {"run": "ingest", "limit": INGEST_MEMORY, "peak": ran.peak, "parts": ran.parts, **ran.report}
 
 
 def write_vertices(folder: Path, count: int) -> dict[str, Path]:
@@ -100,8 +100,8 @@ def write_rows(path: Path, dtype: str, shape: tuple[int, ...], block: Block) -> 
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def trained(store: Path, folder: Path, limit: str, options: argparse.Namespace) -> Ran:
-    """A training in a group with this hard limit, which it is told of."""
+def trained(store: Path, folder: Path, limit: str, options: argparse.Namespace) -> JobResult:
+    """A training with this limit, in a group with the same hard limit."""
     drop_pages(store)
     order = {
         "what": "train", "store": str(store), "model": "gcn", "options": {"hidden": HIDDEN, "dropout": 0.0},
@@ -140,5 +140,5 @@ def seconds(row: dict[str, Any]) -> float:
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
-    """What is not as it should be: a run that went past its limit did not come so far."""
+    """The failures: a run that exceeded its limit did not come this far."""
     return [f"{row['run']}: went past {row['limit']}" for row in rows if row["peak"] > parse_bytes(row["limit"])]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.group import Group, Ran, drop_pages, run_outside
+from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
 from benchmarks.table import machine, markdown
 from dorylus.sizes import format_bytes
 
@@ -28,7 +28,7 @@ LABELS: dict[str, tuple[float, float]] = {"all": (0.98, 0.01), "most": (0.6, 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A model and what is trained on; ``at``: the limits, by name or as text."""
+    """A model and the trained vertices; ``at``: the limits, by name or as text."""
 
     model: str
     options: Mapping[str, Any]
@@ -108,11 +108,11 @@ def order_of(case: Case, store: Path, options: argparse.Namespace) -> dict[str, 
 def limits_of(case: Case, store: Path, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """The limits of a case, each with its plan."""
     order = {**order_of(case, store, options), "what": "plan", "at": list(case.at)}
-    found: dict[str, dict[str, Any]] = run_outside(order).checked().said["limits"]
+    found: dict[str, dict[str, Any]] = run_outside(order).checked().report["limits"]
     return found
 
 
-def trained(case: Case, store: Path, limit: Mapping[str, Any], options: argparse.Namespace) -> Ran:
+def trained(case: Case, store: Path, limit: Mapping[str, Any], options: argparse.Namespace) -> JobResult:
     """A run in a hard group of its limit, however it ends."""
     drop_pages(store)
     order = {**order_of(case, store, options), "what": "train", "checkpoints": True}
@@ -121,9 +121,9 @@ def trained(case: Case, store: Path, limit: Mapping[str, Any], options: argparse
         return group.run(order)
 
 
-def row_of(case: Case, at: str, limit: Mapping[str, Any], ran: Ran) -> dict[str, Any]:
-    # What the run itself decided; of one that did not live to say so, what was planned.
-    memory = ran.said.get("memory") or {"peak_bytes": limit["peak"], "on_disk": limit["on_disk"]}
+def row_of(case: Case, at: str, limit: Mapping[str, Any], ran: JobResult) -> dict[str, Any]:
+    # The run's own decision; the plan, if the run was killed before it could report.
+    memory = ran.report.get("memory") or {"peak_bytes": limit["peak"], "on_disk": limit["on_disk"]}
     predicted, verdict = memory["peak_bytes"], "fits with spilling" if any(memory["on_disk"].values()) else "fits"
     return {
         "model": case.name,
@@ -140,7 +140,7 @@ def row_of(case: Case, at: str, limit: Mapping[str, Any], ran: Ran) -> dict[str,
         "refused": ran.refused,
         "parts": ran.parts,
         "errors": ran.errors if ran.status else "",
-        **ran.said,
+        **ran.report,
     }
 
 
@@ -159,7 +159,7 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
-    """What is not as it should be."""
+    """The failures."""
     return [
         f"{row['model']} {row['width']}, {row['labels']} labels, limit {format_bytes(row['limit'])}: "
         + ("killed" if row["killed"] else f"predicted / measured is {row['ratio']:.2f}")
@@ -169,7 +169,7 @@ def failures(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def write(folder: Path, rows: list[dict[str, Any]], name: str) -> None:
-    """Leave the rows and their table in a folder; rows of cases that were not run this time stay as they are there."""
+    """Leave the rows and their table in a folder; rows of cases that were not run this time stay as they are."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "memory-limits.json"
     kept = json.loads(path.read_text())["parts"] if path.exists() else {}

@@ -1,4 +1,4 @@
-"""A memory group (control groups, version 1; root): what a process takes, page cache included, and a hard limit."""
+"""A memory group (control groups, version 1; root): the memory of a process, page cache included, and a hard limit."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ PARTS = {"anonymous": "total_rss", "page cache": "total_cache"}  # ours: the ker
 
 
 @dataclass
-class Ran:
+class JobResult:
     """How a process in a group ended. ``peak``: of all stages; ``parts``: the most of each, sampled."""
 
     status: int
-    said: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)  # the JSON in the job's last line
     peak: int = 0
     parts: dict[str, int] = field(default_factory=dict)
-    refused: int = 0  # how often the limit was met
+    refused: int = 0  # how often the limit was reached
     oom_kills: int = 0
     errors: str = ""
 
     def checked(self) -> Self:
-        """This, or the end of the benchmark where the process failed."""
-        if self.status or not self.said:
+        """This result; exits if the process failed."""
+        if self.status or not self.report:
             sys.exit(f"the run ended with status {self.status} at a peak of {self.peak >> 20} MiB.\n{self.errors}")
         return self
 
@@ -53,18 +53,18 @@ class Group:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None):
         self.path.rmdir()
 
-    def run(self, order: Mapping[str, Any]) -> Ran:
-        """What a job in this group did."""
+    def run(self, order: Mapping[str, Any]) -> JobResult:
+        """The result of a job in this group."""
         command = job_command({**order, "group": str(self.path)})
         joined = ["sh", "-c", f'echo $$ > "{self.path}/cgroup.procs" && exec "$@"', "sh", *command]
         with subprocess.Popen(joined, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             parts, output, errors = self._watched(process)
-        said = _last_line(output)
-        stages = said.get("stages", {}).values()
+        report = _last_line(output)
+        stages = report.get("stages", {}).values()
         oom = dict(line.split() for line in (self.path / "memory.oom_control").read_text().splitlines())
-        return Ran(
+        return JobResult(
             status=process.returncode,
-            said=said,
+            report=report,
             peak=max(self._read(HIGH_WATER_MARK), *stages, 0),
             parts=parts,
             refused=self._read("memory.failcnt"),
@@ -86,11 +86,13 @@ class Group:
         return int((self.path / file).read_text())
 
 
-def run_outside(order: Mapping[str, Any]) -> Ran:
-    """What a job did without a group; its peak is that of its resident size."""
+def run_outside(order: Mapping[str, Any]) -> JobResult:
+    """The result of a job without a group; its peak is that of its resident size."""
     done = subprocess.run(job_command(order), capture_output=True, text=True, check=False)
-    said = _last_line(done.stdout)
-    return Ran(status=done.returncode, said=said, peak=said.get("resident_peak", 0), errors=done.stderr[-2000:])
+    report = _last_line(done.stdout)
+    return JobResult(
+        status=done.returncode, report=report, peak=report.get("resident_peak", 0), errors=done.stderr[-2000:]
+    )
 
 
 def job_command(order: Mapping[str, Any]) -> list[str]:
@@ -104,7 +106,7 @@ def _last_line(output: str) -> dict[str, Any]:
 
 
 def drop_pages(folder: Path) -> None:
-    """Have the kernel forget the pages of the files in a folder: whoever reads them next is charged for them."""
+    """Make the kernel drop the pages of the files in a folder: the group that reads them next is charged for them."""
     for path in folder.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:

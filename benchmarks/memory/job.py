@@ -27,7 +27,7 @@ class Stages:
         self.peaks: dict[str, int] = {}
 
     def end(self, name: str) -> None:
-        """A stage is over: note its peak, and start anew."""
+        """A stage is over: record its peak, and reset the counter."""
         if self._file is not None:
             self.peaks[name] = int(self._file.read_text())
             self._file.write_text("0")
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def train(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Open a store, say what training is to take, and train."""
+    """Open a store, predict the memory of training, and train."""
     import dorylus
     from dorylus.runs import MemorySink
 
@@ -81,7 +81,7 @@ def train(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan(order: Mapping[str, Any]) -> dict[str, Any]:
-    """What training is to take under some limits: the least, half of what fits in memory, and just below and above."""
+    """The plans of a training under some limits: the least, half of what fits in memory, and just below and above."""
     import dorylus
 
     graph = dorylus.Graph.open(order["store"])
@@ -100,14 +100,14 @@ def plan(order: Mapping[str, Any]) -> dict[str, Any]:
 
     least = int(tried(16).cure.split("memory='")[1].split("MiB")[0])
     border = first(lambda plan: plan.verdict == "fits")
-    # A run has loaded a little more or less than a process that plans.
+    # A run has a little more or less loaded than a process that plans.
     named = {"least": least, "half": max(least, border // 2), "below": border - BELOW, "above": border + ABOVE}
-    wanted = {at: named.get(at) or int(at.removesuffix("MiB")) for at in order["at"]}
-    return {"limits": {at: {"limit": mib << 20, **planned(tried(mib))} for at, mib in wanted.items()}}
+    limits = {at: named.get(at) or int(at.removesuffix("MiB")) for at in order["at"]}
+    return {"limits": {at: {"limit": mib << 20, **planned(tried(mib))} for at, mib in limits.items()}}
 
 
 def planned(plan: Any) -> dict[str, Any]:
-    """What a plan says, by kind; "process" is what the process is before it begins, and slack."""
+    """The figures of a plan, by kind; "process" is the memory of the process before training, and slack."""
     limits = plan.reported
     return {
         "verdict": plan.verdict,
@@ -128,7 +128,7 @@ def transfers() -> dict[str, int]:
 
 
 def generate(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a generated graph to a store and, where asked, as the arrays that PyG reads."""
+    """Write a generated graph to a store and, on request, as the arrays that PyG reads."""
     import dorylus
 
     graph = getattr(dorylus, order["generator"])(seed=order.get("seed", 0), **order["arguments"])
@@ -150,7 +150,7 @@ def write_arrays(graph: Any, folder: Path) -> None:
 
 
 def pyg(order: Mapping[str, Any]) -> dict[str, Any]:
-    """PyG's best path over the same graph; says on stderr how far it has come, as it may not live to say more."""
+    """PyG's best path over the same graph; prints its progress to stderr, as it may be killed at any time."""
     from benchmarks import peers
     from benchmarks.shapes import Shape
 

@@ -6,10 +6,10 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.group import Group, Ran, drop_pages, run_outside
+from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
 from dorylus.sizes import format_bytes, parse_bytes
 
-HEADINGS = ("who", "group's limit", "exit status", "s/epoch", "peak", "predicted", "limit met", "killed", "note")
+HEADINGS = ("contender", "group's limit", "exit status", "s/epoch", "peak", "predicted", "limit met", "killed", "note")
 LIMIT = "1GiB"
 SIZES = {"num_vertices": 1_500_000, "num_edges": 20_000_000, "num_features": 64, "num_classes": 40}
 OPTIONS = {"hidden": 96, "dropout": 0.0}
@@ -36,7 +36,7 @@ def measure_ours(folder: Path, order: dict[str, Any]) -> list[dict[str, Any]]:
     files = [str(folder / f"{name}.pt") for name in ("limited", "free", "same-cut")]
     held = {**EXACT, "memory": LIMIT, "scratch_dir": str(folder)}
     limited = in_group(folder, {**order, "settings": held, "weights": files[0]}).checked()
-    intervals = limited.said["plan"]["intervals"]
+    intervals = limited.report["plan"]["intervals"]
     free = run_outside({**order, "settings": EXACT, "weights": files[1]}).checked()
     same = run_outside({**order, "settings": {**EXACT, "intervals": intervals}, "weights": files[2]}).checked()
     return [
@@ -46,34 +46,34 @@ def measure_ours(folder: Path, order: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def in_group(folder: Path, order: dict[str, Any]) -> Ran:
+def in_group(folder: Path, order: dict[str, Any]) -> JobResult:
     """A run in a group with the limit, however it ends."""
     drop_pages(folder)
     with Group("limit", parse_bytes(LIMIT)) as group:
         return group.run(order)
 
 
-def apart(one: Ran, other: Ran, *weights: str) -> dict[str, float]:
+def apart(one: JobResult, other: JobResult, *weights: str) -> dict[str, float]:
     """The largest difference between two runs' losses, and between their weights."""
     import torch
 
     first, second = (torch.load(path, weights_only=True) for path in weights)
     return {
-        "losses": max(abs(a - b) for a, b in zip(one.said["losses"], other.said["losses"], strict=True)),
+        "losses": max(abs(a - b) for a, b in zip(one.report["losses"], other.report["losses"], strict=True)),
         "weights": max(float((first[name] - second[name]).abs().max()) for name in first),
     }
 
 
-def row_of(who: str, limit: str | None, ran: Ran) -> dict[str, Any]:
+def row_of(contender: str, limit: str | None, ran: JobResult) -> dict[str, Any]:
     return {
-        "who": who,
+        "who": contender,
         "limit": limit or "none",
         "status": ran.status,
         "peak": ran.peak,
         "refused": ran.refused,
         "oom_kills": ran.oom_kills,
         "errors": ran.errors if ran.status else "",
-        **ran.said,
+        **ran.report,
     }
 
 
@@ -91,7 +91,7 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def note_of(row: dict[str, Any]) -> str:
-    """How far a run came, or how near to the row above."""
+    """How far a killed run came, or the difference from the row above."""
     if row["status"]:
         return f"ended while: {(row['errors'].splitlines() or ['starting'])[-1]}"
     if "apart" not in row:
@@ -100,7 +100,7 @@ def note_of(row: dict[str, Any]) -> str:
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
-    """What is not as it should be."""
+    """The failures."""
     free, _, limited, _, theirs = rows
     found = []
     if max(limited["apart"].values()) > TOLERANCE:

@@ -1,4 +1,4 @@
-"""Predicted peak beside measured peak: shapes that the memory model was not made from."""
+"""Predicted and measured peaks, for shapes that the memory model was not fitted to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory.group import Group, Ran, drop_pages, run_outside
+from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
 from dorylus.sizes import format_bytes
 
 HEADINGS = (
@@ -100,7 +100,7 @@ def measure(folder: Path, threads: int, only: str = "") -> list[dict[str, Any]]:
     return rows
 
 
-def trained(case: Case, store: Path, limit: str | None, threads: int) -> Ran:
+def trained(case: Case, store: Path, limit: str | None, threads: int) -> JobResult:
     """Two epochs in a group without a limit, of a store of which nothing is in the page cache."""
     drop_pages(store)
     limited = {} if limit is None else {"memory": limit, "scratch_dir": str(store.parent)}
@@ -112,7 +112,7 @@ def trained(case: Case, store: Path, limit: str | None, threads: int) -> Ran:
         return group.run(order).checked()
 
 
-def row_of(case: Case, limit: str | None, ran: Ran) -> dict[str, Any]:
+def row_of(case: Case, limit: str | None, ran: JobResult) -> dict[str, Any]:
     chosen = ", ".join(f"{name}={value}" for name, value in {**case.options, **case.settings}.items())
     return {
         "shape": case.name,
@@ -120,8 +120,8 @@ def row_of(case: Case, limit: str | None, ran: Ran) -> dict[str, Any]:
         "limit": limit or "none",
         "measured": ran.peak,
         "parts": ran.parts,
-        "ratio": ran.said["plan"]["peak"] / ran.peak,
-        **ran.said,
+        "ratio": ran.report["plan"]["peak"] / ran.peak,
+        **ran.report,
     }
 
 
@@ -138,7 +138,7 @@ def lines(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def failures(rows: list[dict[str, Any]]) -> list[str]:
-    """What is not as it should be."""
+    """The failures."""
     return [
         f"{row['model']} on {row['shape']}, limit {row['limit']}: predicted / measured is {row['ratio']:.2f}"
         for row in rows

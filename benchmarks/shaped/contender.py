@@ -1,4 +1,4 @@
-"""Trainers whose dense tasks run on functions, taking turns: seconds an epoch, and what functions were used for."""
+"""Trainers with dense tasks on functions, in turns: seconds an epoch, and what functions were used for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMORY_MB = 1769  # of a function, for the bill: one vCPU of Lambda's
 
 
 class Shared:
-    """A pool that several contenders use, one after the other; whoever made it closes it."""
+    """A pool that several contenders use, one after the other; the code that made it closes it."""
 
     def __init__(self, inner: TensorPool) -> None:
         self._inner = inner
@@ -43,7 +43,7 @@ class Shared:
 
 @dataclass
 class Turn:
-    """What a turn took: seconds an epoch; processor seconds and dollars of all of it, and what functions did."""
+    """The figures of a turn: seconds an epoch, processor seconds, dollars, and the usage of functions."""
 
     epochs: int
     epoch_s: float
@@ -77,7 +77,7 @@ class Contender:
         )
 
     def _stack(self, functions: Functions) -> TensorPool:
-        """As a run puts it together, but for who makes and closes the functions."""
+        """The pool as a run makes it, except that the benchmark makes and closes the functions."""
         self.tried = Relaunching(Shared(functions.pool))
         if self.limit is not None:
             self.pool: LimitedPool | Autotuned = LimitedPool(self.tried, self.limit)
@@ -130,7 +130,7 @@ class Contender:
 
 
 def take_turns(contenders: Sequence[Contender], rounds: int, turn_s: float, patience: int, *, settle: int = 0) -> None:
-    """Let them take turns of about so many seconds; one counts only when nobody else used the machine.
+    """Train the contenders in turns of about ``turn_s`` seconds; a turn counts only on a quiet machine.
 
     Those that look for the right number of functions first train for ``settle`` epochs.
     """
@@ -147,7 +147,7 @@ def take_turns(contenders: Sequence[Contender], rounds: int, turn_s: float, pati
 
 
 def _warm(contender: Contender, turn_s: float, settle: int) -> int:
-    """Get programs, connections and caches warm; how many epochs fill a turn."""
+    """Warm up programs, connections and caches; returns how many epochs fill a turn."""
     start = time.perf_counter()
     contender.turn(2 + settle)
     first_s = time.perf_counter() - start

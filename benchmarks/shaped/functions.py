@@ -1,6 +1,6 @@
-"""Functions as the benchmarks have them: processes with the real handler, wherever a command line puts them.
+"""Functions of the benchmarks: processes with the real handler, in the place that a command line selects.
 
-Only the way there is ours: a process is told what to do over a socket pair (the Invoke API, with the delay a network
+Only the way there is ours: a process gets its invocations over a socket pair (the Invoke API, with the delay a network
 would add), and dials the data ports through its own bandwidth and the relay.
 """
 
@@ -58,7 +58,7 @@ class FunctionsInvoker:
             raise Throttled(None, "all functions were busy until the time was up.") from None
         try:
             content = worker.ask(request, deadline_s)
-        except (OSError, EOFError) as error:  # it is not replaced: a function that dies spoils the measurement anyway
+        except (OSError, EOFError) as error:  # not replaced: a function that dies invalidates the measurement
             worker.stop()
             raise Lost(f"function {worker.process.pid} died or did not answer within {timeout_s:g} s.") from error
         self._idle.put(worker)

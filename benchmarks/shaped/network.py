@@ -1,6 +1,6 @@
 """A network in which every function has an address and a bandwidth of its own. It needs root, and touches nothing else.
 
-The benchmark first moves into a network and mount namespace that nobody else sees (:func:`move_out`). Whatever is made
+The benchmark first moves into a network and mount namespace of its own (:func:`move_out`). Whatever is made
 there (bridge, function namespaces, queues) is gone with its last process, however that ends: there is nothing to clean
 up, not after a kill either. From there no address can be reached but those made here.
 """
@@ -73,4 +73,4 @@ def _run(*commands: str) -> None:
     for command in commands:
         done = subprocess.run(command.split(), capture_output=True, text=True)
         if done.returncode != 0:
-            sys.exit(f"The network for functions cannot be made: {command!r} says {done.stderr.strip()!r}.")
+            sys.exit(f"The network for functions cannot be made: {command!r} failed with {done.stderr.strip()!r}.")

@@ -12,7 +12,7 @@ from benchmarks.shaped.network import Network
 from dorylus.pools.functions.functions_pool import FunctionsPool, functions_pool
 from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invoked
 
-PORTS = range(7000, 7040)  # of a namespace that is ours alone: none is ever taken by others
+PORTS = range(7000, 7040)  # of a namespace of our own: no other process uses any of them
 PROBE_PORT = 7099
 _free_ports = iter(PORTS)
 
@@ -34,7 +34,7 @@ class Functions:
         return self.place.num_functions
 
     def used(self) -> FunctionUsage:
-        """What they were used for so far."""
+        """Their usage so far."""
         return sum(self.pool.usage().values(), FunctionUsage())
 
 

@@ -1,4 +1,4 @@
-"""What one function's network is like: megabits a second each way, and the time of a round trip. Run and measured.
+"""Measures one function's network: megabits a second each way, and the time of a round trip.
 
     python -m benchmarks.shaped.probe HOST PORT
 

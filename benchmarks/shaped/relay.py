@@ -45,7 +45,7 @@ class Relay:
         self._selector.register(0, selectors.EVENT_READ, None)
 
     def run(self) -> None:
-        """Hand on until standard input is closed."""
+        """Forward until standard input is closed."""
         while True:
             for key, events in self._selector.select(self._patience_s()):
                 if key.fd == 0:
@@ -137,7 +137,7 @@ class Relay:
             self._selector.register(end, events)
 
     def _hang_up(self, lane: Lane) -> None:
-        """One end is gone, so the other goes too: a broken connection is of no use to anyone."""
+        """One end is gone, so the other goes too: a half-open connection is useless."""
         for end in (lane.source, lane.target):
             for each in self._lanes.pop(end, ()):
                 each.over = True

@@ -15,7 +15,7 @@ USED_HEADINGS = ("invocations", "MB to, from", "billed ms")
 
 
 def used(contender: Contender) -> tuple[str, str, str]:
-    """What an epoch used of functions: invocations, megabytes each way, milliseconds billed."""
+    """The usage of functions in an epoch: invocations, megabytes each way, milliseconds billed."""
     if contender.functions is None:
         return "-", "-", "-"
     return (
@@ -29,12 +29,12 @@ def used(contender: Contender) -> tuple[str, str, str]:
 def busy_cores(contender: Contender) -> str:
     """How many cores the trainer kept busy on average, and functions with their relay."""
     wall_s = contender.each_epoch(lambda turn: turn.epoch_s * turn.epochs)
-    spent = (contender.each_epoch(lambda turn, who=who: turn.cores[who]) for who in ("trainer_s", "functions_s"))
+    spent = (contender.each_epoch(lambda turn, name=name: turn.cores[name]) for name in ("trainer_s", "functions_s"))
     return ", ".join(f"{seconds / wall_s:.2f}" for seconds in spent)
 
 
 class Report:
-    """One or several tables of a run, and what they say."""
+    """One or several tables of a run, with sentences about them."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self._name, self._folder = name, folder
@@ -47,18 +47,18 @@ class Report:
         title: str,
         headings: Sequence[str],
         rows: Sequence[Sequence[str]],
-        said: Sequence[str],
+        sentences: Sequence[str],
         contenders: Sequence[Contender],
         **more: Any,
     ) -> None:
         """Show a table, with sentences below it, and keep it for the files."""
         table.show(headings, rows, title)
-        print(*said, sep="\n", flush=True)
-        self._text += [title, table.markdown(headings, rows).strip(), *said]
+        print(*sentences, sep="\n", flush=True)
+        self._text += [title, table.markdown(headings, rows).strip(), *sentences]
         self._figures.append({"title": title, **more, "contenders": [each.to_dict() for each in contenders]})
 
     def write(self) -> None:
-        """Leave the files in the results."""
+        """Write the files to the results."""
         self._folder.mkdir(parents=True, exist_ok=True)
         content = {"command": self._command, "machine": table.machine(), "tables": self._figures}
         (self._folder / f"{self._name}.json").write_text(json.dumps(content, indent=1) + "\n")

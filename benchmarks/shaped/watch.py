@@ -1,4 +1,4 @@
-"""The machine's cores: one half for the trainer, one for its functions; and who used them during a turn."""
+"""The machine's cores: one half for the trainer, one for its functions; and their use during a turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.quiet import QUIET_CORES, machine_s, process_s
 def split_cores() -> set[int]:
     """Keep this process to half of its cores, and give the others, which are for the functions.
 
-    Functions run elsewhere in earnest: what they compute is not taken from the graph server's cores.
+    Real functions run on other machines, so they must not use the graph server's cores here.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
@@ -25,7 +25,7 @@ def split_cores() -> set[int]:
 
 
 class Cores:
-    """Processor seconds since it was made, of ourselves, of others that belong to us, and of strangers."""
+    """Processor seconds since it was made, of this process, of its functions, and of other processes."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = list(pids)
@@ -36,7 +36,7 @@ class Cores:
         return time.perf_counter(), process_s(os.getpid()), ours, machine_s()
 
     def used(self) -> dict[str, float]:
-        """Processor seconds of the trainer and of its functions (relay included), and cores strangers used."""
+        """Processor seconds of the trainer and of its functions (relay included), and cores of other processes."""
         wall_s, trainer_s, ours_s, machine = (now - then for now, then in zip(self._now(), self._start, strict=True))
         foreign = max(0.0, machine - trainer_s - ours_s) / wall_s
         return {"trainer_s": trainer_s, "functions_s": ours_s, "foreign_cores": foreign}

@@ -1,4 +1,4 @@
-"""What every back end promises a graph server, and that one object outside the package is enough for a new one."""
+"""The contract of back ends with a graph server; and that one object outside the package is enough for a new one."""
 
 import pickle
 from collections import Counter
@@ -24,7 +24,7 @@ BEGIN, END = 2, 11  # the interval at work
 OWN = slice(BEGIN, END)
 DROP = Dropout(p=0.4, seed=2**40 + 3, epoch=5, layer=1)
 
-# The definition that results are compared with: NumPy and the functions of ``reference``, with no back end between.
+# The definition that results are compared with: NumPy and the functions of ``reference``, without a back end.
 
 
 @pytest.fixture(params=BACKENDS)
@@ -457,7 +457,7 @@ def gates(reduce):
 
 
 ALWAYS = {"place", "place_csr", "dtype", "matrix_over", "store", "from_torch", "to_torch", "synchronise"}
-TRAINED = {  # the model, its settings, and what it must have called beside the above
+TRAINED = {  # the model, its settings, and the further methods it must have called
     "gcn": (lambda: dorylus.gcn(hidden=4), {}, {"gather", "dropout"}),
     "gcn of two servers in bf16": (
         lambda: dorylus.gcn(hidden=4),

@@ -1,4 +1,4 @@
-"""What every pool of dense tasks promises: those that ship, one that answers late and out of order, and wrappers.
+"""The contract of pools of dense tasks: the shipped ones, one that answers late and out of order, and wrappers.
 
 A further pool enters by its name and a function that makes it, in ``IMPLEMENTATIONS``. Where this process is connected
 to a Ray cluster, as it is when ``tests/soak/test_ray_pool_nodes.py`` runs these tests, the pool there is one of
@@ -51,9 +51,9 @@ class LatePool:
         self._threads.submit(self._answer_the_newest)
 
     def cancel(self, calls):
-        wanted = {id(call) for call in calls}
+        cancelled = {id(call) for call in calls}
         with self._lock:
-            self._calls = [each for each in self._calls if id(each[0]) not in wanted]
+            self._calls = [each for each in self._calls if id(each[0]) not in cancelled]
 
     def close(self):
         self._closed = True
@@ -101,7 +101,7 @@ class SabotagedPool:
 
 
 def sabotaged():
-    """What functions are wrapped in, around a pool that misbehaves; impatient, so that the tests are short."""
+    """The wrapper of functions around a faulty pool, with short limits for short tests."""
     impatient = Policy(attempts=20, first_s=0.3, at_least_s=0.05, backoff_s=0.001, backoff_at_most_s=0.01)
     return Autotuned(Relaunching(SabotagedPool(), impatient), 4)
 
@@ -118,7 +118,7 @@ IMPLEMENTATIONS = {
 }
 if ray.is_initialized():
     IMPLEMENTATIONS = {"a ray cluster": lambda: LimitedPool(ray_pool(None, Policy()), 2)}
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # its processes do not find this file
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's processes cannot import this file
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
@@ -129,7 +129,7 @@ def pool(request):
 
 
 class Answers:
-    """Collects what a pool answers; waits until so many answers are there."""
+    """Collects the answers of a pool; waits for a number of them."""
 
     def __init__(self):
         self.done = []
@@ -246,7 +246,7 @@ def test_a_pool_may_be_closed_while_calls_are_under_way_and_others_come(pool):
     assert len(answers.done) >= 20
 
 
-def test_an_error_of_a_body_goes_to_failed_and_others_are_not_touched(pool):
+def test_an_error_of_a_body_goes_to_failed_and_does_not_disturb_other_calls(pool):
     answers = Answers()
     for interval in range(10):
         answers.submit(pool, a_call(interval, body=Body(Refuses()) if interval == 3 else BODY))
@@ -256,22 +256,22 @@ def test_an_error_of_a_body_goes_to_failed_and_others_are_not_touched(pool):
     assert len(answers.done) == 9
 
 
-def test_calls_that_are_cancelled_leave_the_others_alone(pool):
+def test_cancelled_calls_do_not_disturb_the_others(pool):
     answers, calls = Answers(), [a_call(interval) for interval in range(60)]
     for call in calls:
         answers.submit(pool, call)
         if call.task.interval % 20 == 19:
             pool.cancel([each for each in calls[: call.task.interval] if each.task.interval % 2])
-    wanted = set(range(0, 60, 2)) | {59}
-    answers.wait_for(wanted)
+    kept = set(range(0, 60, 2)) | {59}
+    answers.wait_for(kept)
     pool.close()
     answered = [task.interval for task, _ in answers.done]
-    assert wanted <= set(answered)
+    assert kept <= set(answered)
     assert len(answered) == len(set(answered))
     assert answers.failed == []
 
 
-def test_calls_that_were_answered_or_never_came_are_passed_over_when_they_are_cancelled(pool):
+def test_cancelling_answered_or_unknown_calls_does_nothing(pool):
     answers, call = Answers(), a_call(0)
     answers.submit(pool, call)
     answers.wait(1)

@@ -1,4 +1,4 @@
-"""What every runtime promises the trainer, wherever its servers are."""
+"""The contract of runtimes with the trainer, on local and remote servers."""
 
 import threading
 from collections import Counter
@@ -86,7 +86,7 @@ def test_losses_are_those_of_the_reference(runtime_of, graph, expected_losses, m
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_a_report_tells_of_every_task_of_its_epoch(runtime_of, graph, cut):
+def test_a_report_has_every_task_of_its_epoch(runtime_of, graph, cut):
     cluster = runtime_of(graph, program(), **cut)
     for epoch in range(2):
         report = cluster.train_epoch()
@@ -107,13 +107,13 @@ def test_outputs_are_an_exact_forward_pass_with_the_weights_given(runtime_of, gr
     first = cluster.state().weights
     losses(cluster, 3)
     latest = cluster.state().weights
-    for weights, asked in ((latest, None), (first, first), (latest, latest)):
+    for weights, given in ((latest, None), (first, first), (latest, latest)):
         expected = forward(made, graph, weights)
-        np.testing.assert_allclose(cluster.outputs(weights=asked).whole(), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(cluster.outputs(weights=given).whole(), expected, rtol=1e-4, atol=1e-5)
     assert not np.allclose(forward(made, graph, first), forward(made, graph, latest), atol=1e-3)
 
 
-def test_outputs_belong_to_whoever_asked(runtime_of, graph):
+def test_outputs_are_a_copy_that_later_calls_do_not_change(runtime_of, graph):
     cluster = runtime_of(graph, program())
     first = cluster.outputs().whole()
     before = first.copy()
@@ -128,7 +128,7 @@ def test_the_last_layer_may_be_named_from_either_end(runtime_of, graph):
 
 
 @pytest.mark.parametrize("weights", [False, True], ids=["the latest", "given ones"])
-def test_looking_at_outputs_changes_nothing_of_the_training(runtime_of, graph, weights):
+def test_reading_outputs_does_not_change_the_training(runtime_of, graph, weights):
     left_alone, watched = (runtime_of(graph, program(dropout=0.5), servers=2) for _ in range(2))
     first = watched.state().weights
     for _ in range(3):
@@ -139,7 +139,7 @@ def test_looking_at_outputs_changes_nothing_of_the_training(runtime_of, graph, w
 
 @pytest.mark.parametrize("model", ["gcn", "gates"])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
-def test_a_cluster_goes_on_from_a_state_to_the_same_bits(runtime_of, graph, model, cut):
+def test_training_continued_from_a_state_gives_the_same_bits(runtime_of, graph, model, cut):
     cluster, fresh = (runtime_of(graph, program(model), **cut) for _ in range(2))
     losses(cluster, 3)
     saved = cluster.state()
@@ -152,7 +152,7 @@ def test_a_cluster_goes_on_from_a_state_to_the_same_bits(runtime_of, graph, mode
         assert equal(again.state().weights, weights)
 
 
-def test_a_state_of_one_cut_is_gone_on_with_in_another(runtime_of, graph):
+def test_training_continues_from_a_state_of_another_cut(runtime_of, graph):
     first, second = runtime_of(graph, program()), runtime_of(graph, program(), servers=3, parameter_servers=2)
     losses(first, 3)
     second.restore(first.state())
@@ -177,7 +177,7 @@ def as_tensors(entry):
 
 
 class CountedPool(ThreadsPool):
-    """Knows how many calls it has not answered."""
+    """Counts the calls that it has not answered."""
 
     def __init__(self):
         self.lock, self.open, self.calls = threading.Lock(), 0, 0
@@ -193,7 +193,7 @@ class CountedPool(ThreadsPool):
 
     def answered(self, answer):
         def note(what):
-            self.count(-1)  # first: after the last answer nobody waits for this thread
+            self.count(-1)  # before the answer: after the last one no thread waits for this thread
             answer(what)
 
         return note
@@ -209,7 +209,7 @@ def run_ahead(cluster, epochs):
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("model", ["gcn", "gat", "gates"])
-def test_nothing_is_in_flight_once_what_was_permitted_is_finished(runtime_of, graph, model, threads):
+def test_nothing_is_in_flight_once_all_permitted_epochs_are_finished(runtime_of, graph, model, threads):
     pool = CountedPool()
     dropout = 0.0 if model == "gat" else 0.5  # attention with dropout has no asynchronous epochs
     cluster = runtime_of(graph, program(model, dropout=dropout), pool=pool, threads=threads, **AHEAD)
@@ -220,7 +220,7 @@ def test_nothing_is_in_flight_once_what_was_permitted_is_finished(runtime_of, gr
     assert set(tasks.values()) == {1}
     by_epoch = Counter(task.epoch for task in tasks)
     assert set(by_epoch) == set(range(6))
-    assert len(set(by_epoch.values())) == 1  # none is missing, none is left over
+    assert len(set(by_epoch.values())) == 1  # no task is missing, none is extra
     cluster.outputs()
     assert equal(cluster.state().weights, weights)
     assert pool.calls > calls

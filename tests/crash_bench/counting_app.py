@@ -1,4 +1,4 @@
-"""Our function behind HTTP, which counts by itself how often it is invoked: a byte in a file each time."""
+"""Our function behind HTTP, with a counter of its own: each invocation appends a byte to a file."""
 
 import asyncio
 import os

@@ -3,7 +3,7 @@
     {"writer": "checkpoint", "action": "kill", "exchange": true, "most": 40}
 
 is answered by {"calls": 18, "tried": 18, "problems": []}, or {"error": ...}. Each call is tried in a forked child, so
-that what takes long, importing, is done once. ``most``: no more calls than that are tried, spread over all.
+that the slow imports happen once. ``most``: at most that many calls are tried, spread over all.
 """
 
 import errno
@@ -46,7 +46,7 @@ class Examination:
             self._names = _names(place)
 
     def all(self, most: int | None) -> int:
-        """Try the calls; gives how many."""
+        """Try the calls; returns their number."""
         step = 1 if most is None else max(1, -(-self.num_calls // most))
         tried = range(1, self.num_calls + 1, step)
         for at in tried:
@@ -57,7 +57,7 @@ class Examination:
         return len(tried)
 
     def one(self, at: int) -> None:
-        """Fault at one call, look, and write once more."""
+        """Inject the fault at one call, check the state, and write once more."""
         with self._copy() as place:
             status = self._in_child(
                 lambda: self._writer.write(place), place, at, ACTIONS[self._action], ERRORS.get(self._action, 0)
@@ -121,12 +121,12 @@ def _names(place: Path) -> set[str]:
     return {str(path.relative_to(place)) for path in place.rglob("*")}
 
 
-def examine(asked: dict[str, Any], faults: Faults) -> dict[str, Any]:
-    """What comes of one request."""
-    with tempfile.TemporaryDirectory(dir=asked.get("folder", FAST)) as root:
-        exchange = asked.get("exchange", True)
-        done = Examination(Path(root), faults, WRITERS[asked["writer"]](), asked["action"], exchange=exchange)
-        return {"calls": done.num_calls, "tried": done.all(asked.get("most")), "problems": done.problems}
+def examine(request: dict[str, Any], faults: Faults) -> dict[str, Any]:
+    """The answer to one request."""
+    with tempfile.TemporaryDirectory(dir=request.get("folder", FAST)) as root:
+        exchange = request.get("exchange", True)
+        done = Examination(Path(root), faults, WRITERS[request["writer"]](), request["action"], exchange=exchange)
+        return {"calls": done.num_calls, "tried": done.all(request.get("most")), "problems": done.problems}
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""A run that is killed again and again, and the time it was on, measured from outside.
+"""A run that is killed again and again, and the time it ran, measured from outside.
 
     python -m crash_bench.killed_runs RUN_DIR KILLS TASK_S EPOCHS [URL]
 
 Each time the run is a forked child of this warm process. The time from when the child begins the run to when it is
-killed is measured by the system's clock, not by the run's accounts. At the end one child is left alone to finish.
+killed is measured by the system's clock, not by the run's accounts. At the end one child runs undisturbed to the end.
 Prints {"measured_s": ..., "epochs": ...} as JSON: seconds of all children, and the epochs that they trained together.
 """
 
@@ -26,7 +26,7 @@ INSTANCE = "c5.large"
 
 
 class SlowPool(ThreadsPool):
-    """Dense tasks that take a while, on nobody's processor."""
+    """Dense tasks that sleep: they take time, but no processor."""
 
     def __init__(self, task_s: float) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class SlowPool(ThreadsPool):
 
 
 def run(run_dir: Path, graph: dorylus.Graph, task_s: float, epochs: int, url: str | None) -> None:
-    """Begin the run or go on with it, to its end; on functions behind a URL, or on threads that are slow."""
+    """Begin or resume the run, and train to its end; on functions behind a URL, or on slow threads."""
     model, pool = dorylus.gcn(hidden=4), SlowPool(task_s)
     settings = {"threads": 1, "intervals": 2, "eval_every": 0, "checkpoint_every": 5, "instance": INSTANCE}
     if (run_dir / "run.toml").exists():
@@ -71,7 +71,7 @@ def wait_for_an_epoch(run_dir: Path) -> None:
 
 
 def main() -> None:
-    """Kill, and in the end let finish."""
+    """Kill the run ``kills`` times, then let it finish."""
     run_dir, kills, task_s, epochs = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
     url = sys.argv[5] if len(sys.argv) > 5 else None
     graph = dorylus.communities(num_vertices=200, num_classes=3, seed=0)

@@ -1,4 +1,4 @@
-"""What a power cut takes away: content that was not forced to disk, and renames in folders that were not."""
+"""What a power cut loses: content of files and renames in folders that were not forced to disk."""
 
 import ctypes
 import os
@@ -36,7 +36,7 @@ class Unsynced:
                 self.renames.append(call)
 
     def take_away(self) -> int:
-        """Do to the files what the power cut would; gives how many were changed."""
+        """Change the files as the power cut would; returns how many."""
         for path in self.files:
             if os.path.isfile(path):
                 os.truncate(path, 0)

@@ -1,4 +1,4 @@
-"""The library of faults: compiled once, loaded before libc, armed in the child that is to die."""
+"""The library of faults: compiled once, loaded before libc, armed in the child process that it kills."""
 
 import ctypes
 import os
@@ -32,13 +32,13 @@ class Faults:
         self._library = ctypes.CDLL(os.environ["LD_PRELOAD"])
 
     def arm(self, folder: Path, at: int, action: int, trace: Path, error: int = 0, *, exchange: bool = True) -> None:
-        """From now on count what is changed in a folder, and act at the call with this number."""
+        """From now on count the calls that change a folder, and act at the call with this number."""
         words = os.fsencode(folder), ctypes.c_long(at), action, error, int(not exchange), os.fsencode(trace)
         self._library.faults_arm(*words)
 
 
 def calls(trace: Path) -> list[Call]:
-    """What was called before the end."""
+    """The recorded calls."""
     lines = trace.read_text(errors="surrogateescape").split("\n")[:-1]
     return [
         (what, path.removesuffix(" (deleted)"), other) for what, path, other in (line.split("\t") for line in lines)

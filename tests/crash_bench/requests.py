@@ -1,4 +1,4 @@
-"""A process that examines writers, and what it is asked."""
+"""A process that examines writers, and the requests to it."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TESTS = Path(__file__).parents[1]
 
 
 class Examiner:
-    """Asks a running process, and gives its answers."""
+    """Sends requests to a running process and returns its answers."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process

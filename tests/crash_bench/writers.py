@@ -1,4 +1,4 @@
-"""What is killed: every writer of files, the state before it writes, and which state is found afterwards."""
+"""The code that is killed: every writer of files, the state before it writes, and the state found afterwards."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ from dorylus.runs.run_lock import RunLock
 
 
 class Writer(Protocol):
-    """Writes something once; ``found`` is "old" or "new", and anything else is a state that must not be."""
+    """Writes something once; ``found`` is "old" or "new", anything else is an invalid state."""
 
     def prepare(self, place: Path) -> None: ...
 
@@ -40,7 +40,7 @@ def _state(epoch: int, value: float) -> Checkpoint:
 
 
 class NewCheckpoint:
-    """A checkpoint of a later epoch beside two others, of which the first then goes."""
+    """A checkpoint of a later epoch next to two others; the first of them is then removed."""
 
     def prepare(self, place: Path) -> None:
         for epoch in (10, 20):
@@ -145,7 +145,7 @@ class Metrics:
 
 
 class Used:
-    """What a run has used, written down as it goes, and with a checkpoint."""
+    """What a run has used, written during the run and with a checkpoint."""
 
     def prepare(self, place: Path) -> None:
         self._note(place, 1)

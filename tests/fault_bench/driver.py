@@ -1,4 +1,4 @@
-"""The `dorylus` program with dense tasks that take seconds when the bench asks for it.
+"""The `dorylus` program with dense tasks that take seconds on request of the fault bench.
 
     python -m fault_bench.driver SLOW_FOLDER ARGUMENTS OF DORYLUS
 

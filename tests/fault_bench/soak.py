@@ -35,10 +35,10 @@ from ray_bench.nodes import RayNodes
 
 EPOCHS = 20
 NUM_NODES = 3
-RUN_LIMIT_S = 300.0  # of one program, whatever was done to it
-SETTLE_S = 20.0  # in which what a program started has to end after it
+RUN_LIMIT_S = 300.0  # of one program, whatever its faults
+SETTLE_S = 20.0  # in which processes of a program have to end after it
 CUT_OFF_S = LEASE_S + 30.0  # the same on Ray, where a node may be cut off at the end of a run
-LATER_S = 6.0  # within which a fault comes to a process that was not there at its moment
+LATER_S = 6.0  # the longest wait of a fault after the start of a process that it had to wait for
 REPLACED_S = 4.0  # after which a killed node is started again, as a cloud would
 MOST_RESUMES = 3
 WAS_KILLED = -signal.SIGKILL
@@ -46,7 +46,7 @@ WAS_KILLED = -signal.SIGKILL
 
 @dataclass(frozen=True)
 class Options:
-    """How many runs, the seed of their faults, and the places they are made in (all where none is named)."""
+    """How many runs, the seed of their faults, and the places they are made in (all if empty)."""
 
     runs: int = 100
     seed: int = 0
@@ -55,7 +55,7 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What became of one run. ``codes``: exit codes of the program, and of `resume` after it."""
+    """The result of one run. ``codes``: exit codes of the program and of `resume`; ``said``: the last line."""
 
     run: int
     place: str
@@ -63,20 +63,20 @@ class Outcome:
     codes: list[int] = field(default_factory=list)
     said: str = ""
     same_weights: bool = False
-    recovered_s: list[float] = field(default_factory=list)  # after each fault that servers were lost by
+    recovered_s: list[float] = field(default_factory=list)  # for each recovery of lost servers
     left: list[str] = field(default_factory=list)
     error: str = ""
     seconds: float = 0.0
-    disturbed: bool = False  # by at least one of its faults: the others came after its end
+    disturbed: bool = False  # by at least one of its faults; the others came after its end
 
     @property
     def passed(self) -> bool:
-        """Whether the run kept all of its promises."""
+        """Whether the weights are right, nothing is left, and there is no error."""
         return self.same_weights and not self.left and not self.error
 
 
 class Program:
-    """A `dorylus` program that runs, with what it prints."""
+    """A running `dorylus` program, with its output in a file."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
         self._output = output
@@ -90,21 +90,21 @@ class Program:
         self.process.send_signal(number)
 
     def wait(self) -> int:
-        """Its exit code; a program that does not end in time is shown where it hangs, and killed."""
+        """Its exit code. A program that does not end in time is killed; the error ends with the last of its output."""
         try:
             return self.process.wait(RUN_LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-            raise TimeoutError(f"the program did not end within {RUN_LIMIT_S:g} s: {self.said()[-500:]}") from None
+            raise TimeoutError(f"the program did not end within {RUN_LIMIT_S:g} s: {self.output()[-500:]}") from None
 
-    def said(self) -> str:
+    def output(self) -> str:
         """All it has printed."""
         return self._output.read_text(errors="replace").replace("\0", "")
 
 
 class Place(ABC):
-    """Where runs are made: how the program is started, what may be done to it, and what it may leave."""
+    """Where runs are made: how the program is started, which faults it meets, and what it may leave."""
 
     name: str
     settings: Mapping[str, object]
@@ -125,16 +125,16 @@ class Place(ABC):
     @property
     @abstractmethod
     def faults(self) -> Mapping[str, Callable[["Disturbed"], str | None]]:
-        """What can be done to a run: each says to whom it was done, None if there was nobody before its end."""
+        """The faults by name. Each returns what it hit, None if the run ended before there was such a process."""
 
     def start(self, *words: str) -> Program:
         """The program with these arguments."""
         self._starts += 1
         command = self.command([sys.executable, "-m", "fault_bench.driver", str(self.slow), *words])
-        return Program(command, self.environment(), self.folder / f"said-{self._starts}")
+        return Program(command, self.environment(), self.folder / f"output-{self._starts}")
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """A command line that runs where the driver is to be."""
+        """A command line that runs where the driver runs."""
         return list(words)
 
     def environment(self) -> dict[str, str]:
@@ -163,13 +163,13 @@ class Place(ABC):
             dorylus.communities(seed=0, **self.sizes).save(self.store)
 
     def prepare(self) -> None:
-        """Make the graph, and the weights of a run that nothing disturbs."""
+        """Make the graph, and the weights of an undisturbed run."""
         self.save_graph()
         for _ in range(2):  # the first run writes what all others use: shards, exported programs
             begun = time.monotonic()
             program = self.train(0)
             if code := program.wait():
-                raise RuntimeError(f"the undisturbed run in {self.name} ended with {code}: {program.said()}")
+                raise RuntimeError(f"the undisturbed run in {self.name} ended with {code}: {program.output()}")
             self.undisturbed_s = time.monotonic() - begun
             self._expected = weights(self.run_folder(0))
             self.settled()
@@ -180,7 +180,7 @@ class Place(ABC):
         return weights(self.run_folder(number)) == self._expected
 
     def settled(self) -> list[str]:
-        """What is left of a run once everything had its time to end."""
+        """What is left of a run after ``settle_s``."""
         until = time.monotonic() + self.settle_s
         while (left := self.left()) and time.monotonic() < until:
             time.sleep(0.2)
@@ -192,18 +192,18 @@ class Place(ABC):
         return processes + [f"file {path.name}" for path in self.temporary.iterdir()]
 
     def mend(self) -> None:
-        """Make good what faults did to files, disks and networks; no task is slow from now on."""
+        """Repair the damage of faults to files, disks and networks; remove the requests for slow tasks."""
         for path in self.slow.iterdir():
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End whatever the place itself runs, and remove its files."""
+        """End the processes of the place itself, and remove its files."""
         shutil.rmtree(self.folder)
 
 
 @dataclass
 class Disturbed:
-    """A run while faults are done to it."""
+    """A run that faults are injected into."""
 
     program: Program
     chance: random.Random
@@ -220,7 +220,7 @@ class Disturbed:
         return self.stop(self.program.process.pid, "driver")
 
     def stop(self, pid: int, name: str) -> str:
-        """Stop a process for 5 to 60 seconds, and let it go on; it may be gone by then."""
+        """Stop a process for 5 to 60 seconds, then continue it; it may have ended by then."""
         seconds = self.chance.uniform(5.0, 60.0)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGSTOP)
@@ -249,7 +249,7 @@ class Disturbed:
         return None if pid is None else self.stop(pid, name)
 
     def _pick(self, find: Callable[[], Sequence[int]]) -> int | None:
-        """One of the processes; where none is there yet, a random moment after there is."""
+        """One of the processes; if there is none yet, waits for one and a random moment more."""
         waited = False
         while self.program.process.poll() is None:
             if (pids := find()) and not waited:
@@ -267,7 +267,7 @@ OF_THE_DRIVER: Mapping[str, Callable[[Disturbed], str]] = {
 
 
 class Functions(Place):
-    """Dense tasks in two processes beside the driver, by ports or in payloads."""
+    """Dense tasks in two processes next to the driver, by ports or in payloads."""
 
     name = "processes"
     settings: Mapping[str, object] = {"pool": "processes", "functions": 2, "threads": 1, "intervals": 3, "servers": 2}
@@ -315,13 +315,13 @@ class Limited(Place):
         return self.disk / f"run-{number}"
 
     def prepare(self) -> None:
-        """The limit is the least that the program itself names."""
+        """Take the least limit that the program itself names, plus 32 MiB."""
         self.save_graph()
-        asked = self.start("plan-memory", str(self.store), "--hidden=64", "--memory=1MiB", "--threads=2")
-        asked.wait()
-        least = re.search(r"memory[= ]'?(\d+)MiB'?", asked.said())
+        plan = self.start("plan-memory", str(self.store), "--hidden=64", "--memory=1MiB", "--threads=2")
+        plan.wait()
+        least = re.search(r"memory[= ]'?(\d+)MiB'?", plan.output())
         if least is None:
-            raise RuntimeError(f"plan-memory names no limit: {asked.said()}")
+            raise RuntimeError(f"plan-memory names no limit: {plan.output()}")
         self.settings = {"threads": 2, "hidden": 64, "memory": f"{int(least[1]) + 32}MiB"}
         super().prepare()
 
@@ -433,7 +433,7 @@ class Ray(Place):
         return f"node {node}"
 
     def _replace_lost_nodes(self) -> None:
-        """Start nodes again that Ray has given up, as it does when they are silent for too long."""
+        """Start nodes again that Ray gave up because they were silent for too long."""
         for node in range(1, NUM_NODES):
             if not any("/raylet/raylet " in title(pid) for pid in self._nodes.network.processes(node)):
                 self._nodes.kill_node(node)
@@ -477,7 +477,7 @@ class Soak:
                 place.close()
 
     def _disturbed(self, place: Place, number: int) -> Outcome:
-        """A run that a fault met; one that ended before its faults came says how long runs take, and is made again."""
+        """A run that a fault hit. A run that ends before its faults is repeated, with faults within its duration."""
         while True:
             outcome = self._run(place, number)
             if outcome.disturbed or not outcome.passed:
@@ -487,11 +487,11 @@ class Soak:
 
     def _run(self, place: Place, number: int) -> Outcome:
         chance = random.Random(self._chance.random())
-        wanted = [chance.choice(sorted(place.faults)) for _ in range(1 + (chance.random() < 0.25))]
-        moments = sorted(chance.uniform(0.0, place.undisturbed_s) for _ in wanted)
+        faults = [chance.choice(sorted(place.faults)) for _ in range(1 + (chance.random() < 0.25))]
+        moments = sorted(chance.uniform(0.0, place.undisturbed_s) for _ in faults)
         for _ in range(chance.choice((0, 0, 1, 2))):
             (place.slow / f"{chance.uniform(1.0, 10.0):.3f}").touch()
-        outcome, begun = Outcome(number, place.name, wanted), time.monotonic()
+        outcome, begun = Outcome(number, place.name, faults), time.monotonic()
         try:
             self._disturb(place, outcome, moments, chance)
         except (TimeoutError, RuntimeError, OSError) as error:
@@ -514,38 +514,38 @@ class Soak:
             done.append(f"{name} ({victim or 'ended before'}) at {moment:.1f} s")
         outcome.faults = done
         outcome.codes.append(program.wait())
-        self._judge(place, outcome, program)
+        self._check_output(place, outcome, program)
         place.mend()
         while outcome.codes[-1] != 0 and len(outcome.codes) <= MOST_RESUMES and not outcome.error:
             if (place.run_folder(outcome.run) / "run.toml").exists():
                 program = place.start("resume", str(place.run_folder(outcome.run)), "--quiet")
-            else:  # it was ended before it began
+            else:  # it ended before its run folder was written
                 program = place.train(outcome.run)
             outcome.codes.append(program.wait())
             if outcome.codes[-1] != 0:
-                outcome.error = f"resume: {program.said()[-600:]}"
+                outcome.error = f"resume: {program.output()[-600:]}"
         outcome.same_weights = outcome.codes[-1] == 0 and place.has_expected(outcome.run)
         log = read_log(place.run_folder(outcome.run) / "log.jsonl")
         outcome.recovered_s = [record["seconds"] for record in log if record.get("what") == "recovered"]
 
     @staticmethod
     def _unhandled(place: Place, number: int) -> list[int]:
-        """Before a run begins and after its end, a signal ends the program as it ends any other."""
+        """The exit code by SIGTERM before a run begins or after its end: nothing handles the signal then."""
         folder = place.run_folder(number)
         during = (folder / "run.toml").exists() and not (folder / "metrics.json").exists()
         return [] if during else [-signal.SIGTERM]
 
-    def _judge(self, place: Place, outcome: Outcome, program: Program) -> None:
-        """A program that ended badly, and was not killed, says why in one paragraph."""
-        code, said = outcome.codes[-1], program.said()
+    def _check_output(self, place: Place, outcome: Outcome, program: Program) -> None:
+        """Check that a program that failed, and was not killed, printed the reason in one paragraph."""
+        code, output = outcome.codes[-1], program.output()
         if code not in (0, WAS_KILLED):
-            outcome.said = said.strip().splitlines()[-1][:400] if said.strip() else ""
-        if "Traceback (most recent call last)" in said or "*** SIG" in said:
-            outcome.error = f"a traceback: {said[-1500:]}"
+            outcome.said = output.strip().splitlines()[-1][:400] if output.strip() else ""
+        if "Traceback (most recent call last)" in output or "*** SIG" in output:
+            outcome.error = f"a traceback: {output[-1500:]}"
         elif code not in (0, 1, 2, 143, WAS_KILLED, *self._unhandled(place, outcome.run)) or (
-            code in (1, 2) and "error:" not in said
+            code in (1, 2) and "error:" not in output
         ):
-            outcome.error = f"exit code {code}: {said[-600:]}"
+            outcome.error = f"exit code {code}: {output[-600:]}"
 
 
 def weights(run_dir: Path) -> dict[str, bytes]:
@@ -561,7 +561,7 @@ def weights(run_dir: Path) -> dict[str, bytes]:
 def _run(*words: str) -> None:
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(words)!r} says {done.stderr.strip()!r}")
+        raise RuntimeError(f"{' '.join(words)!r} failed: {done.stderr.strip()!r}")
 
 
 def main(options: dict[str, Any]) -> int:

@@ -1,6 +1,6 @@
-"""A test bench for functions: the real handler in real processes, and a saboteur that makes invocations go wrong.
+"""A test bench for functions: the real handler in real processes, and a saboteur that injects faults into invocations.
 
-What goes wrong on the service's side is done around an invoker (``saboteur``), what goes wrong inside a function by an
-entry point that wraps the handler (``inside``). A field in an invocation's header says what it is to be (``misdeeds``):
-the handler itself knows of none of this.
+An invoker around the real one injects the faults of a service (``saboteur``). An entry point that wraps the handler
+injects the faults of a function (``inside``); a field in the invocation's header names the fault (``injected_faults``).
+The handler itself is unchanged.
 """

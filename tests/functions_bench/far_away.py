@@ -1,9 +1,9 @@
-"""A run whose functions live behind a network: ministack in a network namespace, each function under limits.
+"""A run with functions behind a network: ministack in a network namespace, each function under limits.
 
     python -m functions_bench.far_away PACKAGE OPTIONS
 
 runs in a namespace of its own (``unshare --net --mount``), makes a second one for the service, with so much bandwidth
-between the two, and tells what came of the run as JSON on standard output. OPTIONS is JSON: see :class:`Options`.
+between the two, and prints the result of the run as JSON. OPTIONS is JSON: see :class:`Options`.
 """
 
 import json
@@ -49,7 +49,7 @@ class Options:
 
 
 def main(package_path: str, options: Options) -> dict[str, Any]:
-    """Make the network, deploy, train; what came of it."""
+    """Make the network, deploy, train; the result of the run."""
     make_network(options.mbit)
     with ExitStack() as ends:
         folder = Path(ends.enter_context(tempfile.TemporaryDirectory()))
@@ -63,14 +63,14 @@ def main(package_path: str, options: Options) -> dict[str, Any]:
         Deployment(DesiredState(config, package, LOCAL_REGION), access).deploy()
         ends.enter_context(invoked_by("lambda", lambda: LambdaInvoker(access)))
         ends.enter_context(made_with(Policy(attempts=options.attempts, backoff_s=0.05)))
-        told = train(options)
-        told["metered_periods"] = limits.counted("cpu", "cpu.stat", "nr_periods")
-        told["bytes_to_us"] = int(Path("/proc/net/dev").read_text().partition("ours:")[2].split()[0])
-        return told
+        result = train(options)
+        result["metered_periods"] = limits.counted("cpu", "cpu.stat", "nr_periods")
+        result["bytes_to_us"] = int(Path("/proc/net/dev").read_text().partition("ours:")[2].split()[0])
+        return result
 
 
 def train(options: Options) -> dict[str, Any]:
-    """Train, and tell of the result or of the error."""
+    """Train, and return the result or the error."""
     settings = {"pool": "lambda", "data_host": OURS, **options.settings}
     try:
         result = dorylus.train(small(), model("gcn"), **settings)
@@ -80,7 +80,7 @@ def train(options: Options) -> dict[str, Any]:
 
 
 def make_network(mbit: int) -> None:
-    """A namespace for functions, and a line to it of so many megabits a second each way."""
+    """A namespace for functions, and a link to it of ``mbit`` megabits a second each way."""
     bucket = f"root tbf rate {mbit}mbit burst 40000 latency 200ms"
     for command in (
         "mount --make-rprivate /", "mount -t tmpfs none /run/netns", "ip link set lo up",
@@ -129,7 +129,7 @@ def forwarded() -> int:
 
 
 def pump(source: socket.socket, target: socket.socket) -> None:
-    """Hand on what comes, until it ends."""
+    """Forward the stream until it ends."""
     with suppress(OSError):
         while content := source.recv(1 << 16):
             target.sendall(content)
@@ -140,9 +140,9 @@ def pump(source: socket.socket, target: socket.socket) -> None:
 def stop(process: "subprocess.Popen[bytes]") -> None:
     """End the service and its functions."""
     assert process.stdin is not None
-    process.stdin.close()  # it ends by that, with its whole group
+    process.stdin.close()  # it ends when its stdin closes, with its whole group
     process.wait(10)
-    time.sleep(0.2)  # until the kernel has let go of what was killed
+    time.sleep(0.2)  # until the kernel has removed the killed processes
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a real service holds a function to: so much memory, and so much of a processor, by a control group each."""
+"""The limits of a real service: memory and a share of a processor for each function, by control groups."""
 
 import hashlib
 import os
@@ -17,7 +17,7 @@ _REAL = "bootstrap.unlimited"
 
 
 def group_of_this_process(controller: str) -> Path | None:
-    """Where groups of a controller (version 1) can be made; None where there is no such thing, or we may not."""
+    """Where groups of a controller (version 1) can be made; None without the controller or the right to."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, names, place = line.split(":", 2)
         if controller in names.split(","):
@@ -50,12 +50,12 @@ class FunctionLimits:
         return replace(package, path=path, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
     def counted(self, controller: str, file: str, name: str) -> int:
-        """A counter of the kernel's, over all functions there ever were."""
+        """A counter of the kernel's, summed over all functions so far."""
         found = (each.read_text().split() for each in self._homes[controller].glob(f"*/{file}"))
         return sum(int(words[words.index(name) + 1]) for words in found)
 
     def close(self) -> None:
-        """Remove the groups, whose processes have ended."""
+        """Remove the groups; their processes have ended."""
         for home in self._homes.values():
             for group in [*home.iterdir(), home]:
                 if group.is_dir():

@@ -1,4 +1,4 @@
-"""What the bench trains: three kinds of models, on Pubmed and on a small graph as wide, so that programs serve both."""
+"""The models and graphs of the bench: three models, Pubmed and a small graph as wide, so that they share programs."""
 
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ needs_pubmed = pytest.mark.skipif(not FOLDER.is_dir(), reason=f"the folder of re
 
 
 class Attentive(dorylus.Layer):
-    """A layer of a user's, with work on edges: messages weighed by how well their two ends go together."""
+    """A user's layer with work on edges: messages weighed by a gate over both ends."""
 
     def __init__(self, in_columns: int, out_columns: int, **finish: Any) -> None:
         super().__init__(in_columns, out_columns, **finish)
@@ -58,7 +58,7 @@ def small() -> dorylus.Graph:
 
 
 def weights_apart(result: Any, other: Any) -> float:
-    """By how much any weight of one run's model differs from the other's, at most."""
+    """The biggest difference between two weights of the models of two runs."""
     ours, theirs = result.model.state_dict(), other.model.state_dict()
     assert ours.keys() == theirs.keys()
     return max(float((ours[name] - theirs[name]).abs().max()) for name in theirs)

@@ -1,4 +1,4 @@
-"""The entry point of a sabotaged function on Lambda's stand-in: ours, with the sabotaged handler for the process's."""
+"""The entry point of a sabotaged function on Lambda's stand-in: the real one, with the sabotaged handler in it."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""The saboteur: an invoker around an invoker, which makes some invocations go wrong, and counts them."""
+"""The saboteur: an invoker around an invoker that injects faults into invocations and counts them."""
 
 import threading
 from collections import Counter
@@ -6,14 +6,14 @@ from contextlib import suppress
 from itertools import count
 
 from dorylus.pools.pool import InvocationResponse, Invoker, PoolFault, Throttled
-from functions_bench.misdeeds import NOTE_BYTES, Misdeed, Note
+from functions_bench.injected_faults import NOTE_BYTES, InjectedFault, Note
 from functions_bench.plans import Plan
 
 
 class Saboteur:
-    """Invokes as the plan says: what the functions must do wrong themselves, a note in the header tells them.
+    """Invokes by the plan. A header field passes the fault to the function that has to commit it itself.
 
-    ``late_s`` is how late an invocation that crawls begins, and the second one of two that should be one.
+    ``late_s`` is the delay of an invocation that crawls, and of the second of two equal invocations.
     """
 
     def __init__(self, inner: Invoker, plan: Plan, *, late_s: float = 1.0) -> None:
@@ -21,37 +21,37 @@ class Saboteur:
         limit = inner.payload_limit_bytes
         self.payload_limit_bytes = None if limit is None else limit - NOTE_BYTES
         self._lock, self._forms = threading.Lock(), count()
-        self._done: Counter[Misdeed] = Counter()
+        self._done: Counter[InjectedFault] = Counter()
         self._invocations = 0
         self._closed = threading.Event()
         self._copies: list[threading.Thread] = []
 
     @property
     def invocations(self) -> int:
-        """How many invocations were asked for so far."""
+        """How many invocations were requested so far."""
         with self._lock:
             return self._invocations
 
     @property
-    def done(self) -> Counter[Misdeed]:
-        """What went wrong so far, by kind."""
+    def done(self) -> Counter[InjectedFault]:
+        """How many faults were injected so far, by kind."""
         with self._lock:
             return self._done.copy()
 
     def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
-        deed = self._plan.next()
+        fault = self._plan.next()
         with self._lock:
             self._invocations += 1
             form = next(self._forms)
-            if deed is not None:
-                self._done[deed] += 1
-        if deed is None:
+            if fault is not None:
+                self._done[fault] += 1
+        if fault is None:
             return self._inner.invoke(request, timeout_s)
-        if deed is Misdeed.THROTTLED:
+        if fault is InjectedFault.THROTTLED:
             raise Throttled(0.01 if form % 2 else None)
-        if deed is Misdeed.TWICE:
+        if fault is InjectedFault.TWICE:
             return self._twice(request, timeout_s, gives_second=form % 2 == 1)
-        return self._inner.invoke(Note(deed, self._late_s, form).put_on(request), timeout_s)
+        return self._inner.invoke(Note(fault, self._late_s, form).put_on(request), timeout_s)
 
     def close(self) -> None:
         self._closed.set()
@@ -60,7 +60,7 @@ class Saboteur:
             copy.join()
 
     def _twice(self, request: bytes, timeout_s: float, *, gives_second: bool) -> InvocationResponse:
-        """The same invocation again, later. The answer is one or the other's, as a service may have it."""
+        """The same invocation again, later. The answer is that of one of the two, as services do it."""
         if gives_second:
             first = self._inner.invoke(request, timeout_s)
             return first if self._closed.is_set() else self._inner.invoke(request, timeout_s)

@@ -23,13 +23,13 @@ from dorylus.pools.pacing import Policy
 from dorylus.pools.pool import Invoker, PoolHandle
 
 HERE = Path(__file__).parent
-SHIPPED = ("__init__.py", "misdeeds.py", "inside.py", "sabotaged_lambda.py")
+SHIPPED = ("__init__.py", "injected_faults.py", "inside.py", "sabotaged_lambda.py")
 HANDLER = "functions_bench.sabotaged_lambda.handler"
 STOP_S = 30.0
 
 
 class SabotagedWorker(processes.Worker):
-    """A process whose handler does wrong what it is told to."""
+    """A process with the sabotaged handler."""
 
     def __init__(self) -> None:
         self._link, theirs = socket.socketpair()
@@ -44,7 +44,7 @@ class SabotagedWorker(processes.Worker):
 
 @contextmanager
 def sabotaged_processes() -> Iterator[None]:
-    """Meanwhile every process that is started for dense tasks is a sabotaged one."""
+    """Within the context, every process that is started for dense tasks is a sabotaged one."""
     with patch.object(processes, "Worker", SabotagedWorker):
         yield
 
@@ -61,7 +61,7 @@ def sabotaged_lambda(package: Package, folder: Path, **settings: Any) -> Iterato
 
 
 def with_saboteur(package: Package, folder: Path) -> Package:
-    """The zip with our entry point in it, beside the one it wraps."""
+    """The zip with the sabotaged entry point and the one it wraps."""
     path = Path(shutil.copy(package.path, folder / "sabotaged.zip"))
     with zipfile.ZipFile(path, "a") as archive:
         for name in SHIPPED:
@@ -95,15 +95,17 @@ def http_server(app: str = "dorylus.functions.asgi:app") -> Iterator[HttpServer]
 
 @contextmanager
 def invoked_by(name: str, make: Callable[[], Invoker]) -> Iterator[None]:
-    """Meanwhile the pool of this name invokes its functions so; what a test has made already needs no check."""
-    spec = replace(POOLS[name], maker=lambda *asked: makers.pool_of_functions(make(), *asked), check=None, extra=None)
+    """Within the context, the pool of this name uses this invoker, without the check of the real service."""
+    spec = replace(
+        POOLS[name], maker=lambda *arguments: makers.pool_of_functions(make(), *arguments), check=None, extra=None
+    )
     with patch.dict(POOLS, {name: spec}):
         yield
 
 
 @contextmanager
 def made_with(policy: Policy, **travel: Any) -> Iterator[None]:
-    """Meanwhile runs make their pools with this policy, and with these settings of how tasks travel."""
+    """Within the context, runs make their pools with this policy and these settings of the data path."""
 
     make_pool = makers.make_pool
 

@@ -13,14 +13,14 @@ from pathlib import Path
 from hostile.child import AT, CASE_S
 
 HUNG_S = 12 * CASE_S  # without a new case
-MOST_BROKEN = 20  # of a kind, before it is left
+MOST_BROKEN = 20  # of a kind; then its other cases are skipped
 TESTS = Path(__file__).parent.parent
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 @dataclass
 class Report:
-    """What became of the cases of a kind; ``broken`` holds a line for each that broke a rule, with its number."""
+    """The results of the cases of a kind; ``broken`` has a line for each case that broke a rule, with its number."""
 
     kind: str
     counts: Counter[str] = field(default_factory=Counter)
@@ -40,7 +40,7 @@ class Report:
 
 
 def run(kinds: Mapping[str, int], folder: Path, *, seed: str = "dorylus", first: int = 0) -> list[Report]:
-    """Take in so many cases of each kind, from number ``first`` on; a case is the same whenever it is made."""
+    """Run a number of cases of each kind, from number ``first`` on; kind, seed and number determine a case."""
     folder.mkdir(parents=True, exist_ok=True)
     reports = {kind: Report(kind) for kind in kinds}
     left = [(kind, first, first + cases) for kind, cases in kinds.items()]
@@ -54,11 +54,11 @@ Left = list[tuple[str, int, int]]
 
 
 def _run_child(reports: dict[str, Report], seed: str, left: Left, folder: Path) -> Left:
-    """Run a child until it ends, however that is: what is left to do."""
+    """Run a child until it ends or hangs; returns the cases that are left."""
     (folder / "at").write_bytes(bytes(AT.size))
-    (folder / "said").write_text("")
-    asked = [f"{kind}:{first}:{last}" for kind, first, last in left]
-    command = [sys.executable, "-W", "ignore", "-m", "hostile.child", seed, str(folder), *asked]
+    (folder / "reports").write_text("")
+    ranges = [f"{kind}:{first}:{last}" for kind, first, last in left]
+    command = [sys.executable, "-W", "ignore", "-m", "hostile.child", seed, str(folder), *ranges]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]), **ONE_THREAD}
     with open(folder / "printed", "w+", errors="replace") as printed:
         process = subprocess.Popen(command, stdout=printed, stderr=printed, env=environment)
@@ -69,13 +69,13 @@ def _run_child(reports: dict[str, Report], seed: str, left: Left, folder: Path) 
             process.wait()
         printed.seek(0)
         complaint = printed.read()[-1000:]
-    for line in (folder / "said").read_text().splitlines():
+    for line in (folder / "reports").read_text().splitlines():
         _note(reports, seed, json.loads(line))
     if process.returncode == 0:
         return []
     place, case = _at(folder)
     if place == 0:
-        raise RuntimeError(f"the process for {asked[0]} did not begin: {complaint}")
+        raise RuntimeError(f"the process for {ranges[0]} did not begin: {complaint}")
     kind, first, last = left[place - 1]
     why = f"hung for {HUNG_S:g} s" if hung else f"died with exit code {process.returncode}: {complaint}"
     reports[kind].broken.append(f"{kind} {seed} {case}: {why}")
@@ -83,19 +83,19 @@ def _run_child(reports: dict[str, Report], seed: str, left: Left, folder: Path) 
     return [(kind, case + 1, last), *left[place:]] if case + 1 < last else left[place:]
 
 
-def _note(reports: dict[str, Report], seed: str, told: dict[str, object]) -> None:
-    report = reports[str(told["kind"])]
-    if "case" in told:
-        report.broken.append(f"{report.kind} {seed} {told['case']}: {told['why']}")
+def _note(reports: dict[str, Report], seed: str, record: dict[str, object]) -> None:
+    report = reports[str(record["kind"])]
+    if "case" in record:
+        report.broken.append(f"{report.kind} {seed} {record['case']}: {record['why']}")
         return
-    report.counts.update(told["counts"])  # type: ignore[arg-type]
-    report.seconds += float(str(told["seconds"]))
-    report.legitimate = max(report.legitimate, int(str(told["legitimate"])))
-    report.worst = max(report.worst, int(str(told["worst"])))
+    report.counts.update(record["counts"])  # type: ignore[arg-type]
+    report.seconds += float(str(record["seconds"]))
+    report.legitimate = max(report.legitimate, int(str(record["legitimate"])))
+    report.worst = max(report.worst, int(str(record["worst"])))
 
 
 def _watch(process: "subprocess.Popen[bytes]", folder: Path) -> bool:
-    """Wait for the child; whether it made no progress for too long."""
+    """Wait for the child; returns whether it hangs."""
     seen, since = (0, 0), time.monotonic()
     while True:
         try:
@@ -110,6 +110,6 @@ def _watch(process: "subprocess.Popen[bytes]", folder: Path) -> bool:
 
 
 def _at(folder: Path) -> tuple[int, int]:
-    """Which of the kinds a child is at, from 1 on, and its case."""
+    """The position of a child: the number of its kind, from 1 on, and its case."""
     content = (folder / "at").read_bytes()
     return AT.unpack(content) if len(content) == AT.size else (0, 0)

@@ -1,9 +1,9 @@
-"""The process that takes hostile cases in: it watches their errors, their time and their memory, and writes them down.
+"""The process that reads hostile cases: it checks their errors, their time and their memory, and reports them.
 
     python -m hostile.child SEED FOLDER KIND:FIRST:LAST ...
 
-FOLDER/said gets a line of JSON for each case that broke a rule, and one with the counts of each kind. The kind and the
-number of the case at hand are in FOLDER/at, so that they are known to whatever started the process if it dies or hangs.
+FOLDER/reports gets a line of JSON for each case that broke a rule, and one with the counts of each kind. FOLDER/at has
+the kind and the number of the current case, so that the parent process knows them if this one dies or hangs.
 """
 
 import gc
@@ -29,7 +29,7 @@ SPACE_BYTES = 768 << 20  # addresses, not memory: libraries reserve more than th
 FILE_BYTES = 32 << 20  # of one file: few edges may name a vertex of a high number, and so a store of many
 MOST_CHARACTERS = 20_000  # of an error
 
-AT = struct.Struct("<QQ")  # which of the kinds, from 1 on, and its case
+AT = struct.Struct("<QQ")  # the number of the kind, from 1 on, and the case
 
 
 class TooLong(BaseException):
@@ -63,7 +63,7 @@ class Peak:
 
 
 class Child:
-    """Takes the cases of one kind after the other."""
+    """Runs the cases of one kind after the other."""
 
     def __init__(self, seed: str, folder: Path) -> None:
         self._seed, self._folder, self._peak = seed, folder, Peak()
@@ -96,15 +96,15 @@ class Child:
             if took > allowed and not outcome.startswith("broken"):
                 outcome = f"broken: {took >> 20} MiB, where {allowed >> 20} are allowed"
             if outcome.startswith("broken"):
-                self._say({"kind": name, "case": number, "why": outcome})
+                self._report({"kind": name, "case": number, "why": outcome})
                 outcome = "broken"
             counts[outcome] += 1
         seconds = time.monotonic() - begun
-        told = {"counts": counts, "seconds": seconds, "legitimate": legitimate, "worst": worst}
-        self._say({"kind": name, **told})
+        totals = {"counts": counts, "seconds": seconds, "legitimate": legitimate, "worst": worst}
+        self._report({"kind": name, **totals})
 
     def _legitimate(self, kind: Any) -> int:
-        """What the largest sample takes, once libraries are loaded."""
+        """The memory of the largest sample, once libraries are loaded."""
         most = 0
         for _ in range(3):
             most = 0
@@ -131,9 +131,9 @@ class Child:
             signal.setitimer(signal.ITIMER_REAL, 0)
         return outcome, self._peak.bytes()
 
-    def _say(self, what: dict[str, Any]) -> None:
-        with open(self._folder / "said", "a") as said:  # not printed: libraries print, too
-            said.write(json.dumps(what) + "\n")
+    def _report(self, record: dict[str, Any]) -> None:
+        with open(self._folder / "reports", "a") as file:  # not printed: libraries print, too
+            file.write(json.dumps(record) + "\n")
 
 
 def main(seed: str, folder: str, *kinds: str) -> int:

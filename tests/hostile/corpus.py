@@ -1,4 +1,4 @@
-"""Inputs that once broke something, or are the nearest relatives of those: each is refused now."""
+"""Inputs that once broke something, and similar ones: each is refused now."""
 
 import json
 import struct
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
     "an answer of int8 in three dimensions": (
         "answers", lambda: (2, 0, joined({}, _scaled("output.0", (LONG, 1, 1)))),
     ),
-    "an answer with outputs that nobody asked for": (
+    "an answer with outputs that were not requested": (
         "answers", lambda: (0, 0, joined({}, {"output.7": np.ones((LONG, 500), np.uint16)})),
     ),
     "a push of int8, a vector with as many scales": (

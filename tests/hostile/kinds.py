@@ -1,4 +1,4 @@
-"""The kinds of input that come from outside: their samples, how they are changed, and what takes them in.
+"""The kinds of external input: their samples, how they are changed, and the code that reads them.
 
 ``samples()`` are valid and set what memory is legitimate; ``hostile(rng)`` makes a case; ``take`` hands one to the code
 that reads such input. Files lie in a folder of the process's own.
@@ -74,7 +74,7 @@ def forged(rng: random.Random, text: bytes, num_arrays: int, body: bytes) -> byt
 
 
 def changed_frame(rng: random.Random, frame: bytes) -> bytes:
-    """A frame whose JSON says something else, and whose head and length agree with that where they can."""
+    """A frame with other JSON; its head and length agree with that where they can."""
     if rng.random() < 0.25:
         return changed_bytes(rng, frame)
     text_bytes, _ = struct.unpack_from("<II", frame, 8)
@@ -94,7 +94,7 @@ def changed_frame(rng: random.Random, frame: bytes) -> bytes:
 
 
 def _body_bytes(text_bytes: int, entries: Any) -> int:
-    """How long the arrays are that a frame names, as far as they make sense."""
+    """The lengths of the arrays that a frame names, as far as they are valid."""
     begin = end = HEAD.size + text_bytes
     for entry in entries if isinstance(entries, list) else []:
         try:
@@ -110,7 +110,7 @@ def _body_bytes(text_bytes: int, entries: Any) -> int:
 
 
 class Frames:
-    """Frames, as whatever receives one unpacks it."""
+    """Frames, as a receiver unpacks them."""
 
     def __init__(self, folder: Path) -> None:
         self._good = [joined(header, arrays) for header, arrays in some_frames()]
@@ -205,11 +205,11 @@ class Pieces:
             assert receiver.pending_bytes <= 4 << 22
 
 
-# Functions: what they answer, what they ask of ports, and what is asked of them
+# Functions: their answers, their requests to ports, and the requests to them
 
 
 class Answers:
-    """What functions answer on the inline path: frames around the outputs of a task."""
+    """Answers of functions on the inline path: frames around the outputs of a task."""
 
     def __init__(self, folder: Path) -> None:
         from linear_functions import PROGRAMS, a_call
@@ -294,7 +294,7 @@ class Answers:
 
 
 class Pushes:
-    """What functions ask of the data ports and push to them on the direct path."""
+    """Requests and pushes of functions to the data ports on the direct path."""
 
     def __init__(self, folder: Path) -> None:
         from linear_functions import PROGRAMS, WEIGHTS, a_call
@@ -308,7 +308,7 @@ class Pushes:
         scaled = {"input_grad.0": np.ones((4, 5), np.int8), "input_grad.0.scale": np.ones(4, np.float32)}
         sums = {f"weight_grad.{name}": np.ones(tuple(weight.shape), np.float32) for name, weight in WEIGHTS.items()}
         names = [f"weight.{name}" for name in WEIGHTS]
-        asks: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [
+        requests: list[tuple[str, dict[str, Any], dict[str, np.ndarray]]] = [
             ("rows", {"ask": "hello"}, {}),
             ("rows", {"ask": "rows", "task": "task-1", "part": 1}, {}),
             ("rows", {"ask": "take", "task": "task-1", "part": 1}, grads),
@@ -317,13 +317,13 @@ class Pushes:
             ("weights", {"ask": "program", "task": "task-1", "program": self._program.hash}, {}),
             ("weights", {"ask": "weights", "task": "task-1", "version": "run-0", "names": names}, {}),
         ]
-        self._asks = asks
+        self._requests = requests
 
     def samples(self) -> list[Any]:
-        return [(*ask, "int8" if "input_grad.0.scale" in ask[2] else "float32") for ask in self._asks]
+        return [(*request, "int8" if "input_grad.0.scale" in request[2] else "float32") for request in self._requests]
 
     def hostile(self, rng: random.Random) -> Any:
-        port, header, arrays = rng.choice(self._asks)
+        port, header, arrays = rng.choice(self._requests)
         if rng.random() < 0.5:
             header = changed_tree(rng, header)
         if rng.random() < 0.7:
@@ -351,7 +351,7 @@ class Pushes:
 
 
 class Requests:
-    """What is asked of a function: the handler answers every one of them with a frame."""
+    """Requests to a function: the handler answers each with a frame."""
 
     def __init__(self, folder: Path) -> None:
         from dorylus.functions.handler import Handler
@@ -402,7 +402,7 @@ class Requests:
         if "error" in answer.header:
             text = answer.header["error"]
             assert answer.header["kind"] in ("task", "frame", "wire", "refused"), text
-            # What is no error of ours is told with its type: those are for bodies, and none of these has one.
+            # Only errors of bodies are reported with their type, and no body runs here.
             assert not re.match(r"[A-Z]\w*(Error|Exception|Fault)\b", text), text
             raise ProgramError(text)
 
@@ -438,9 +438,9 @@ class Invocations:
 
         keys = ClientKeys("a" * 40, "b" * 40, "c" * 40, 1e9).to_header()
         ports = Ports("tcp://127.0.0.1:1", "tcp://127.0.0.1:2", keys)
-        errand = DirectTask(ports, 100, 40, "v", True, 5.0)
+        direct_task = DirectTask(ports, 100, 40, "v", True, 5.0)
         self._headers = [
-            Invocation("t", "h", {"rows.0": 7}, "bf16", errand).to_header(),
+            Invocation("t", "h", {"rows.0": 7}, "bf16", direct_task).to_header(),
             Invocation("t", "h").to_header(),
         ]
 
@@ -573,7 +573,7 @@ class Programs:
         self._runner.load(program_hash, given)
         loaded = self._runner.loaded(program_hash)
         if sum(_size(spec.shape) for spec in loaded.inputs.values()) > 1 << 20:
-            return  # whoever sends such a program has to send such arrays, too
+            return  # a sender of such a program has to send such arrays, too
         self._runner.run(program_hash, {name: spec.zeros(4) for name, spec in loaded.inputs.items()})
 
 
@@ -714,7 +714,7 @@ class Checkpoints:
         try:
             state = self._checkpoint._state_file(content)
         except ValueError:
-            return  # a number that JSON has no word for
+            return  # a number that JSON cannot express
         (self._path / self._checkpoint.STATE).write_bytes(state)
         loaded = self._checkpoint.load(self._path, self._expect)
         assert loaded.fingerprint == self._expect
@@ -813,7 +813,7 @@ class _Edges:
     """Files of edges, ingested into a store."""
 
     name = "edges"
-    space_bytes = 1 << 30  # an ingest asks for what it may take, and touches what it needs
+    space_bytes = 1 << 30  # an ingest reserves what it may use, and touches what it needs
     options: Mapping[str, Any] = {}
 
     def __init__(self, folder: Path) -> None:
@@ -995,7 +995,7 @@ KINDS: dict[str, Callable[[Path], MessageKind]] = {
 """All kinds by name."""
 
 
-# Kinds that break the rules, by which it is tested that this is seen
+# Kinds that break the rules, to test the detection
 
 
 class _Breaks:

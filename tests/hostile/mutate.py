@@ -1,4 +1,4 @@
-"""Changes of valid things by their structure: trees as JSON has them, named arrays, and bytes."""
+"""Changes of valid values by their structure: JSON trees, named arrays, and bytes."""
 
 import copy
 import random
@@ -21,7 +21,7 @@ DTYPES = ["float32", "float64", "float16", "int64", "int32", "int16", "uint16", 
 
 
 def values(rng: random.Random) -> Any:
-    """A value that something else may not expect."""
+    """A value that a reader may not expect."""
     pick = rng.randrange(9)
     if pick < 4:
         return rng.choice(NUMBERS)

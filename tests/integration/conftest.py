@@ -1,4 +1,4 @@
-"""What several files of integration tests need."""
+"""Fixtures that several files of integration tests use."""
 
 import uuid
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Real dense tasks by hand: exported, sent as a frame to whatever answers frames, and compared with torch."""
+"""Real dense tasks by hand: exported, sent as a frame to a function of the test, and compared with torch."""
 
 from collections.abc import Callable
 from functools import cache
@@ -35,7 +35,7 @@ def fused_task() -> tuple[Call, ExportedProgram]:
 
 
 def answered(ask: Callable[[bytes], bytes]) -> dict[str, object]:
-    """Sends the task, its program along with it only once that is missed; gives the header of the last answer."""
+    """Sends the task, with its program only after an answer that misses it; returns the header of the last answer."""
     call, program = fused_task()
     inputs = Inputs(call, program)
     arrays = {**inputs.whole, **inputs.weights, **inputs.part(0, ROWS)}

@@ -1,4 +1,4 @@
-"""What processes do that train under a memory limit, to be killed."""
+"""The work of processes that train under a memory limit and are killed."""
 
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from dorylus.servers import SpillPolicy
 from dorylus.training import assembly
 
 EPOCHS = 16
-# What a server imports once that forks such processes; torch imports the last with the first optimiser: all in all
-# that takes seconds.
+# A server that forks such processes imports these once, which takes seconds. Torch imports the last with the first
+# optimiser.
 PRELOAD = ["dorylus.training.trainer", "safetensors.torch", "torch._dynamo"]
 NUM_VERTICES, NUM_FEATURES, NUM_CLASSES = 700, 40, 19
 
@@ -38,7 +38,7 @@ def small_graph() -> dorylus.Graph:
 
 
 def train(store: Path, run_dir: Path, scratch: Path) -> None:
-    """Train in a run folder, or go on there."""
+    """Train in a run folder, or resume there."""
     _keep_a_limit(scratch)
     graph, model = dorylus.Graph.open(store), dorylus.sage(hidden=40, dropout=0.5)
     if (run_dir / "run.toml").exists():
@@ -49,9 +49,9 @@ def train(store: Path, run_dir: Path, scratch: Path) -> None:
 
 
 def _keep_a_limit(scratch: Path) -> None:
-    def limits(asked: RunRequest) -> RunLimits:
-        plans = [in_blocks(plan, 2) for plan in (asked.training, asked.evaluation)]
+    def limits(request: RunRequest) -> RunLimits:
+        plans = [in_blocks(plan, 2) for plan in (request.training, request.evaluation)]
         how = SpillSettings(scratch=str(scratch), policy=SpillPolicy(), static_blocks=2)
         return RunLimits(plans[0], plans[1], 5, how, Figures(), 0)
 
-    assembly.limits = limits  # the process is this run's alone
+    assembly.limits = limits  # this process makes no other run

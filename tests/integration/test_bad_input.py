@@ -1,4 +1,4 @@
-"""What a user can get wrong: one sentence with the cure, exit code 2, no traceback, nothing written."""
+"""Errors of users: each gives one sentence with the cure, exit code 2, no traceback, and nothing is written."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ def listing(folder):
 
 @pytest.fixture
 def refused(capsys, monkeypatch, tmp_path):
-    """Runs the program in an empty folder, expects a refusal and gives its sentence."""
+    """Runs the program in an empty folder, expects a refusal and returns its sentence."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -69,7 +69,7 @@ def spoiled(array, at, value):
     return array
 
 
-def test_the_unspoiled_archive_is_a_good_one(tmp_path):
+def test_the_undamaged_archive_is_accepted(tmp_path):
     result = dorylus.train(dorylus.load(archive(tmp_path / "good.npz")), dorylus.gcn(), epochs=2, threads=1)
     assert len(result.losses) == 2
 
@@ -95,7 +95,7 @@ BAD_ARRAYS = {
         {"labels": spoiled(np.arange(NUM_VERTICES) % 2, 11, 1_000_000)},
         r"labels up to 1,000,000, but only 3 of those 1,000,001 classes have a vertex.*np\.unique",
     ),
-    "nobody to train on": ({"train_idx": None}, r"empty train_mask: mark at least one labelled vertex"),
+    "no vertex to train on": ({"train_idx": None}, r"empty train_mask: mark at least one labelled vertex"),
     "no labels": ({"labels": None, "train_idx": None, "val_idx": None, "test_idx": None}, r"has no labels"),
     "no features": (dict.fromkeys(["feat_indptr", "feat_indices", "feat_data", "feat_shape"]), r"has no features"),
     "an edge to a missing vertex": (
@@ -110,17 +110,17 @@ BAD_ARRAYS = {
 
 @pytest.mark.parametrize("case", BAD_ARRAYS)
 def test_a_bad_graph_is_refused_by_its_first_bad_place(refused, tmp_path, case):
-    changes, says = BAD_ARRAYS[case]
+    changes, pattern = BAD_ARRAYS[case]
     sentence = refused("train", archive(tmp_path / "bad.npz", **changes), "--epochs", 1)
-    assert_matches(sentence, says)
+    assert_matches(sentence, pattern)
 
 
-def assert_matches(sentence, says):
-    assert re.search(says, sentence), sentence
+def assert_matches(sentence, pattern):
+    assert re.search(pattern, sentence), sentence
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "pattern"),
     [
         (["train", "coraa"], r"coraa.*Did you mean 'cora'"),
         (["info", "pubmedd"], r"pubmedd.*Did you mean 'pubmed'"),
@@ -189,8 +189,8 @@ def assert_matches(sentence, says):
     ],
     ids=lambda value: ascii(" ".join(value))[:80] if isinstance(value, list) else "",
 )
-def test_a_bad_request_is_refused_with_the_cure(refused, arguments, says):
-    assert_matches(refused(*arguments), says)
+def test_a_bad_request_is_refused_with_the_cure(refused, arguments, pattern):
+    assert_matches(refused(*arguments), pattern)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ def test_a_store_whose_manifest_is_cut_off_is_refused(refused, store):
     assert "manifest" in refused("info", store)
 
 
-def test_a_store_is_not_overwritten_unless_asked(refused, store):
+def test_a_store_is_not_overwritten_without_the_flag(refused, store):
     assert "--overwrite" in refused("convert", "ring", store)
 
 
@@ -273,13 +273,13 @@ def test_predictions_have_a_known_form(refused, run_dir, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["train", "coraa"], "Did you mean 'cora'"),
         pytest.param(["train", "ring:num_vertices=20", "--intervals", "21"], "use at most 20", marks=pytest.mark.soak),
     ],
 )
-def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments, says):
+def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments, message):
     done = subprocess.run(
         [sys.executable, "-m", "dorylus.cli", *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
@@ -287,12 +287,12 @@ def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments
     assert done.stdout == ""
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
-    assert says in done.stderr
+    assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "pattern"),
     [
         ({"features": np.ones((3, 2), np.float32)}, r"3.*4"),
         ({"features": np.ones(4, np.float32)}, r"features"),
@@ -302,8 +302,8 @@ def test_the_real_program_ends_with_one_line_and_exit_code_2(tmp_path, arguments
         ({"edge_weight": np.ones(7, np.float32)}, r"edge_weight|weight"),
     ],
 )
-def test_arrays_of_the_wrong_shape_are_refused_in_python_too(fields, says):
-    with pytest.raises(dorylus.GraphError, match=says):
+def test_arrays_of_the_wrong_shape_are_refused_in_python_too(fields, pattern):
+    with pytest.raises(dorylus.GraphError, match=pattern):
         dorylus.Graph.from_edges([0, 1, 2], [1, 2, 3], 4, **fields)
 
 
@@ -325,7 +325,7 @@ def test_a_schedule_that_fails_in_use_ends_without_a_traceback(capsys, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "pattern"),
     [
         ({"run_dir": "a\0b"}, "has a NUL byte"),
         ({"run_dir": b"a\xff".decode(errors="surrogateescape")}, "is no UTF-8"),
@@ -336,13 +336,13 @@ def test_a_schedule_that_fails_in_use_ends_without_a_traceback(capsys, tmp_path,
         ({"checkpoint_every": 10**18}, "at most 1000000000"),
     ],
 )
-def test_settings_out_of_range_are_refused_in_python_and_in_files_too(refused, tmp_path, settings, says):
-    with pytest.raises(dorylus.ConfigError, match=says):
+def test_settings_out_of_range_are_refused_in_python_and_in_files_too(refused, tmp_path, settings, pattern):
+    with pytest.raises(dorylus.ConfigError, match=pattern):
         dorylus.train(dorylus.ring(num_vertices=20), dorylus.gcn(), epochs=1, **settings)
-    if "run_dir" in settings:  # where a run stands is not written into its file
+    if "run_dir" in settings:  # the folder of a run is not written into its file
         return
     (tmp_path / "mine.toml").write_text(tomli_w.dumps({"graph": {"source": "ring"}, "training": settings}))
-    assert_matches(refused("train", "--config", "mine.toml"), says)
+    assert_matches(refused("train", "--config", "mine.toml"), pattern)
 
 
 def test_weights_that_have_no_room_are_refused_before_they_are_made(monkeypatch, tmp_path):

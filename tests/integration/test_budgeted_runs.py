@@ -21,15 +21,15 @@ def graph():
 
 @pytest.fixture
 def hours(monkeypatch):
-    """Every look at the clock is an hour after the last: one in an epoch, one for the money, one between."""
-    looks = iter(range(0, 10**9, 3600))
-    wanted = Accounts.__init__
+    """Each reading of the clock is an hour after the last: one in an epoch, one for the budget, one between epochs."""
+    readings = iter(range(0, 10**9, 3600))
+    original_init = Accounts.__init__
 
     def made(books, config, since_s=None):
-        wanted(books, config, clock=lambda: float(next(looks)))
+        original_init(books, config, clock=lambda: float(next(readings)))
 
     monkeypatch.setattr(Accounts, "__init__", made)
-    monkeypatch.setattr("dorylus.runs.ledger.EVERY_S", 1e6)  # it would look, too, whenever it writes
+    monkeypatch.setattr("dorylus.runs.ledger.EVERY_S", 1e6)  # each write would read the clock, too
 
 
 EPOCH_USD = 3 * 0.085

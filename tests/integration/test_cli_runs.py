@@ -18,7 +18,7 @@ GRAPH = "communities:num_vertices=2000,num_classes=4,num_features=16,average_deg
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
-    """Runs the program in an empty folder to a good end, and gives what it said."""
+    """Runs the program in an empty folder, expects exit code 0 and returns its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 
@@ -43,17 +43,17 @@ def weights(folder, epoch):
     return (folder / "checkpoints" / f"epoch-{epoch:06d}" / "weights.safetensors").read_bytes()
 
 
-def test_training_shows_how_it_goes_and_leaves_a_run_folder(run, tmp_path):
+def test_training_prints_its_progress_and_leaves_a_run_folder(run, tmp_path):
     out = run("train", GRAPH, "--epochs", 5, "--threads", 1, "--eval-every", 2, "--run-dir", "here")
     assert "epoch 5/5" in out
     assert "accuracy" in out
     assert "epoch" in out
     folder = tmp_path / "here"
     assert {"run.toml", "log.jsonl", "checkpoints", "metrics.json"} <= {path.name for path in folder.iterdir()}
-    asked = tomllib.loads((folder / "run.toml").read_text())
-    assert asked["graph"]["source"] == GRAPH
-    assert asked["model"]["name"] == "gcn"
-    assert (asked["training"]["epochs"], asked["training"]["lr"]) == (5, 0.01)  # given, and resolved
+    config = tomllib.loads((folder / "run.toml").read_text())
+    assert config["graph"]["source"] == GRAPH
+    assert config["model"]["name"] == "gcn"
+    assert (config["training"]["epochs"], config["training"]["lr"]) == (5, 0.01)  # given, and resolved
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["epochs"] == 5
     assert 0 <= metrics["test_accuracy"] <= 1
@@ -78,7 +78,7 @@ def test_every_model_learns_a_graph_of_communities(run, tmp_path, model):
     assert losses[-1] < losses[0]
 
 
-def test_the_settings_of_a_run_do_the_same_again(run, tmp_path):
+def test_the_settings_of_a_run_reproduce_it(run, tmp_path):
     run("train", GRAPH, "--epochs", 4, "--threads", 1, "--lr", 0.02, "--run-dir", "first", "--quiet")
     run("train", "--config", "first/run.toml", "--run-dir", "second", "--quiet")
     assert weights(tmp_path / "first", 4) == weights(tmp_path / "second", 4)
@@ -89,7 +89,9 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one_to_the_last_bit(run, tmp_pat
     run("train", GRAPH, *flags, "--run-dir", "whole")
     run("train", GRAPH, *flags, "--run-dir", "cut")
     (tmp_path / "cut" / "metrics.json").unlink()
-    for path in (tmp_path / "cut" / "checkpoints" / "epoch-000010").iterdir():  # as if it had never got there
+    for path in (
+        tmp_path / "cut" / "checkpoints" / "epoch-000010"
+    ).iterdir():  # as if the run had not reached this epoch
         path.unlink()
     (tmp_path / "cut" / "checkpoints" / "epoch-000010").rmdir()
     run("resume", "cut", "--quiet")
@@ -103,7 +105,7 @@ def heed_ctrl_c():
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_ctrl_c_saves_says_how_to_go_on_and_the_rest_is_the_same(run, tmp_path):
+def test_ctrl_c_saves_prints_how_to_resume_and_the_resumed_run_is_the_same(run, tmp_path):
     epochs = 250
     flags = [GRAPH, "--epochs", str(epochs), "--eval-every", "0", "--threads", "1", "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "dorylus.cli", "train", *flags, "--run-dir", "cut"]
@@ -149,13 +151,13 @@ def test_patience_and_target_end_a_run_early(run, tmp_path):
     assert scores[-1] >= 0.4 > max(scores[:-1], default=0)
 
 
-def test_the_best_weights_are_kept_when_asked_for(run, tmp_path):
+def test_keep_best_keeps_the_best_weights(run, tmp_path):
     flags = [GRAPH, "--epochs", 30, "--eval-every", 1, "--lr", 1.0, "--threads", 1, "--quiet", "--keep", "best"]
     run("train", *flags, "--run-dir", "r")
     scores = [record["val_accuracy"] for record in records(tmp_path / "r", "evaluation")]
     metrics = json.loads((tmp_path / "r" / "metrics.json").read_text())
     assert metrics["val_accuracy"] == pytest.approx(max(scores), abs=1e-6)
-    assert max(scores) > scores[-1]  # else this shows nothing
+    assert max(scores) > scores[-1]  # else the test proves nothing
     run("predict", "r", "--output", "classes.npy")
     graph = dorylus.load(GRAPH)
     right = np.load(tmp_path / "classes.npy")[graph.val_mask] == graph.labels[graph.val_mask]
@@ -177,10 +179,10 @@ def test_predictions_are_written_as_numpy_and_as_parquet(run, tmp_path):
     assert len(table["embeddings"][0]) == 16
 
 
-def test_a_graph_is_shown_and_converted(run, tmp_path):
-    shown = run("info", GRAPH)
-    assert "2,000" in shown
-    assert "16,000" in shown
+def test_a_graph_is_described_and_converted(run, tmp_path):
+    output = run("info", GRAPH)
+    assert "2,000" in output
+    assert "16,000" in output
     assert "2,000 vertices" in run("convert", GRAPH, "store")
     stored, made = dorylus.Graph.open(tmp_path / "store"), dorylus.load(GRAPH)
     np.testing.assert_array_equal(stored.indices, made.indices)

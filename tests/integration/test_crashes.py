@@ -33,7 +33,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
 
 
 @pytest.mark.parametrize("writer", SHORT)
-def test_killed_at_any_call_the_old_or_the_new_is_found_and_the_next_writer_tidies_up(
+def test_a_kill_at_any_call_leaves_the_old_or_the_new_content_and_the_next_writer_cleans_up(
     bench: Examiner, writer: str
 ) -> None:
     found = bench.ask(writer, "kill")
@@ -42,7 +42,7 @@ def test_killed_at_any_call_the_old_or_the_new_is_found_and_the_next_writer_tidi
 
 
 @pytest.mark.parametrize("writer", LONG)
-def test_killed_at_some_calls_of_many_the_old_or_the_new_is_found(bench: Examiner, writer: str) -> None:
+def test_a_kill_at_some_of_many_calls_leaves_the_old_or_the_new_content(bench: Examiner, writer: str) -> None:
     found = bench.ask(writer, "kill", most=6)
     assert found["tried"] > 4
     assert not found["problems"]
@@ -58,7 +58,7 @@ def test_killed_at_some_calls_of_many_the_old_or_the_new_is_found(bench: Examine
         ("run.toml", "full disk"),
     ],
 )
-def test_so_it_is_when_the_power_goes_a_write_is_torn_or_the_disk_is_full(
+def test_a_power_cut_a_torn_write_or_a_full_disk_leaves_the_old_or_the_new_content(
     bench: Examiner, writer: str, action: str
 ) -> None:
     assert not bench.ask(writer, action)["problems"]

@@ -1,6 +1,6 @@
-"""What the doctor of a Ray cluster is made of: probes, a survey that may hang or die, an address where nobody listens.
+"""Parts of the doctor of a Ray cluster: probes, a survey that may hang or die, an address without a listener.
 
-The doctor on real nodes is in test_ray_nodes.py, with all that needs them.
+The doctor on real nodes is in test_ray_nodes.py, with the other tests that need them.
 """
 
 import socket
@@ -31,7 +31,7 @@ def listening(probes, secret):
     return {number: (HOST, each.listen(HOST, secret, number)) for number, each in enumerate(probes)}
 
 
-def nobody():
+def unused_address():
     with closing(socket.create_server((HOST, 0))) as gone:
         return HOST, gone.getsockname()[1]
 
@@ -48,9 +48,9 @@ def test_probes_reach_each_other_and_themselves(probes):
         assert None not in speeds.values()
 
 
-def test_a_probe_that_is_not_there_or_knows_another_secret_is_told_with_the_reason(probes):
+def test_a_probe_that_is_not_there_or_has_another_secret_is_reported_with_the_reason(probes):
     secret = new_secret()
-    addresses = {0: listening(probes, new_secret())[0], 1: nobody()}
+    addresses = {0: listening(probes, new_secret())[0], 1: unused_address()}
     came = probes[1].dial(addresses, secret, 1)
     assert "is not server 0 of this run" in came[0]["error"]
     assert "cannot be reached" in came[1]["error"]
@@ -59,7 +59,7 @@ def test_a_probe_that_is_not_there_or_knows_another_secret_is_told_with_the_reas
 
 @pytest.fixture
 def child(tmp_path, monkeypatch):
-    """Has a program take the survey."""
+    """Runs the survey with a program in place of its own."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
     def run(program):
@@ -74,14 +74,14 @@ def test_a_survey_that_hangs_is_not_waited_for(child, monkeypatch):
     assert child("import time; time.sleep(600)").trouble == "no word of our own within 0.5 s"
 
 
-def test_a_survey_that_dies_is_told_with_its_last_words(child):
-    told = child("import os, sys; print('no shared memory', file=sys.stderr, flush=True); os.abort()")
-    assert told.trouble.endswith("broke off, with no word of our own: no shared memory")
+def test_a_survey_that_dies_is_reported_with_the_last_line_of_its_stderr(child):
+    report = child("import os, sys; print('no shared memory', file=sys.stderr, flush=True); os.abort()")
+    assert report.trouble.endswith("broke off, with no word of our own: no shared memory")
 
 
 @pytest.mark.skipif(why_not() == "it needs Ray", reason="it needs Ray")
-def test_an_address_where_nobody_listens_is_told_at_once():
-    host, port = nobody()
+def test_an_address_without_a_listener_is_reported_at_once():
+    host, port = unused_address()
     command = [sys.executable, "-m", "dorylus.cli", "doctor", "--cluster", "ray", "--address", f"{host}:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert (done.returncode, done.stderr) == (1, "")

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, is short, says something, and leaves nothing behind."""
+"""Every example runs as it stands, is short, prints something, and leaves nothing behind."""
 
 import runpy
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-SLOW = {"functions"}  # by the minute
+SLOW = {"functions"}  # takes a minute
 
 
 def test_there_are_examples():

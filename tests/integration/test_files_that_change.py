@@ -53,7 +53,7 @@ def whole_store(tmp_path_factory):
 
 @pytest.fixture
 def store(whole_store, tmp_path):
-    """A copy that a test may spoil."""
+    """A copy that a test may damage."""
     copy = tmp_path / "graph"
     copy.mkdir()
     for file in whole_store.iterdir():
@@ -66,7 +66,7 @@ def cut_short(path: Path) -> None:
 
 
 def flip_a_bit_unseen(path: Path) -> None:
-    """As a failing disk does it: size and times stay."""
+    """Change a file as a failing disk does: size and times stay."""
     before = path.stat()
     with open(path, "r+b") as file:
         file.seek(before.st_size // 2)
@@ -154,7 +154,7 @@ def test_a_block_that_was_damaged_before_the_run_is_found_when_it_is_first_read(
 
 
 def without_block_sums(store):
-    """As an older Dorylus wrote it."""
+    """The same store, as an older Dorylus wrote it."""
     (store / "blocks.crc32").unlink()
     manifest = json.loads((store / "manifest.json").read_text())
     del manifest["blocks"]
@@ -208,7 +208,7 @@ def test_a_file_cut_short_between_epochs_stops_a_run_in_memory_too(model, store)
         run_and_spoil(store, model, lambda: cut_short(store / "labels.bin"), threads=2, epochs=6)
 
 
-def test_nothing_of_a_spoilt_epoch_is_saved(store, tmp_path):
+def test_nothing_of_a_damaged_epoch_is_saved(store, tmp_path):
     run = tmp_path / "run"
     settings = {"run_dir": str(run), "checkpoint_every": 1, "epochs": 6, "threads": 2}
     with pytest.raises(DataError, match="while it was in use"):
@@ -292,7 +292,7 @@ def test_a_mapped_file_that_is_cut_short_ends_the_process_with_a_sentence(name, 
     assert not ended.stdout
 
 
-def test_a_bus_error_of_another_mapping_is_not_ours(store, tmp_path):
+def test_a_bus_error_of_another_mapping_is_not_handled(store, tmp_path):
     (tmp_path / "other").write_bytes(b"x" * 8192)
     other = (
         "import mmap; file = open(sys.argv[2], 'r+b'); seen = mmap.mmap(file.fileno(), 8192); file.truncate(0); seen[0]"
@@ -303,7 +303,7 @@ def test_a_bus_error_of_another_mapping_is_not_ours(store, tmp_path):
     assert not ended.stderr
 
 
-def test_a_shard_that_is_cut_short_stops_a_run_on_servers_elsewhere(store, tmp_path, monkeypatch):
+def test_a_shard_that_is_cut_short_stops_a_run_on_remote_servers(store, tmp_path, monkeypatch):
     monkeypatch.setattr("dorylus.training.trainer.make_runtime", lambda job, *_: remote_runtime(job, ThreadsPool()))
     monkeypatch.setattr("dorylus.training.trainer.check_cluster", lambda config, pool: config)
     graph = dorylus.Graph.open(store)

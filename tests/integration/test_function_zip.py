@@ -1,4 +1,4 @@
-"""The real zip: how big it is, and how fast a fresh process imports it with nothing else in sight."""
+"""The real zip: how big it is, and how fast a fresh process imports it with nothing else to import."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def unpacked(package, tmp_path_factory):
 
 
 def import_s(folder):
-    """Seconds that a fresh process needs, which can import from this folder and write nowhere."""
+    """The seconds of the import in a fresh process, which can import from this folder only and write nowhere."""
     environment = {"PATH": os.defpath, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-S", "-P", "-c", IMPORT]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=60)

@@ -1,4 +1,4 @@
-"""Runs whose pool fails for good: what is done is saved, and they go on elsewhere to the same weights."""
+"""Runs whose pool fails for good: the finished epochs are saved, and the resumed runs reach the same weights."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from dorylus.pools.pool import PoolFault, Unavailable
 
 
 class Dying:
-    """A pool of threads that is gone after so many calls."""
+    """A pool of threads that fails after a number of calls."""
 
     def __init__(self, calls):
         self.calls_left, self.inner = calls, ThreadsPool()
@@ -67,7 +67,7 @@ def test_an_asynchronous_run_is_saved_too(graph, tmp_path):
 
 
 class Silent(Dying):
-    """A pool that answers no more after so many calls, and does not say so either."""
+    """A pool that stops answering after a number of calls, without an error."""
 
     def submit(self, call, done, failed):
         self.calls_left -= 1

@@ -1,4 +1,4 @@
-"""Runs whose dense tasks are posted to a real HTTP server, and how its answers are understood."""
+"""Runs whose dense tasks are posted to a real HTTP server, and how its answers are interpreted."""
 
 import logging
 import os
@@ -33,7 +33,7 @@ HELLO = b"".join(pack({"task": "t", "program": "unknown"}, {}))
 
 @pytest.fixture(scope="module")
 def server():
-    """The URL of uvicorn with our application, which asks for a token."""
+    """The URL of uvicorn with our application, which requires a token."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         command = [sys.executable, "-m", "uvicorn", "dorylus.functions.asgi:app", "--log-level", "warning"]
         process = subprocess.Popen(
@@ -54,7 +54,7 @@ def token(monkeypatch):
 
 @pytest.fixture(scope="module")
 def programs():
-    """Exports take seconds: those of one test serve all others of this session."""
+    """Exports take seconds: all tests of the session share them."""
     return ProgramCache()
 
 
@@ -64,13 +64,13 @@ def test_a_run_gives_the_losses_of_threads(server, token, programs, path):
     assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
 
 
-def test_auto_finds_out_that_a_server_near_by_can_reach_us(server, token, programs):
+def test_auto_takes_the_direct_path_to_a_server_that_can_reach_us(server, token, programs):
     pool = functions_pool(HttpInvoker(server), cache=programs)
     losses_on(pool, "gcn", epochs=1)
     assert pool.data_path == "direct"
 
 
-def test_who_bears_no_token_is_told_where_to_put_it(server):
+def test_a_request_without_a_token_is_refused_with_the_place_for_it(server):
     invoker = HttpInvoker(server)
     with pytest.raises(Unavailable, match=f"status 401: put the service's token into {TOKEN_VARIABLE}"):
         invoker.invoke(HELLO, DEADLINE_S)
@@ -96,10 +96,10 @@ def test_a_connection_is_used_again(server, token):
 
 
 class Service:
-    """A server that answers as it is told: a list of (status, headers), or "hang up" or "hang"."""
+    """A server with scripted answers: a list of (status, headers), "hang up" or "hang"."""
 
     def __init__(self, answers):
-        self.answers, self.let_go, self.asked = list(answers), threading.Event(), threading.Event()
+        self.answers, self.let_go, self.requested = list(answers), threading.Event(), threading.Event()
         service = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -107,7 +107,7 @@ class Service:
 
             def do_POST(self):
                 self.rfile.read(int(self.headers["Content-Length"]))
-                service.asked.set()
+                service.requested.set()
                 answer = service.answers.pop(0)
                 if answer == "hang":
                     service.let_go.wait(DEADLINE_S)
@@ -144,7 +144,7 @@ class Service:
     ("status", "fault"),
     [(500, Lost), (502, Lost), (503, Lost), (408, Lost), (401, Unavailable), (403, Unavailable), (404, Unavailable)],
 )
-def test_a_status_says_whether_to_try_again(status, fault):
+def test_a_status_decides_whether_to_retry(status, fault):
     with Service([(status, {})]) as service, pytest.raises(fault, match=f"{status}"):
         service.invoker.invoke(HELLO, DEADLINE_S)
 
@@ -152,7 +152,7 @@ def test_a_status_says_whether_to_try_again(status, fault):
 @pytest.mark.parametrize(
     ("headers", "seconds"), [({}, None), ({"Retry-After": "2.5"}, 2.5), ({"Retry-After": "?"}, None)]
 )
-def test_a_service_that_has_enough_says_for_how_long(headers, seconds):
+def test_a_service_that_throttles_gives_the_time_to_wait(headers, seconds):
     with Service([(429, headers)]) as service:
         with pytest.raises(Throttled) as caught:
             service.invoker.invoke(HELLO, DEADLINE_S)
@@ -164,7 +164,7 @@ def test_a_service_that_hangs_up_is_lost():
         service.invoker.invoke(HELLO, DEADLINE_S)
 
 
-def test_a_connection_the_service_closed_meanwhile_is_dialled_anew():
+def test_a_connection_that_the_service_closed_is_dialled_again():
     with Service([(200, {}), "hang up", (200, {})]) as service:
         for _ in range(2):
             assert bytes(service.invoker.invoke(HELLO, DEADLINE_S).content) == b"word"
@@ -179,14 +179,14 @@ def test_a_service_that_does_not_answer_in_time_is_lost():
 @pytest.mark.parametrize("where", ["head", "body"])
 def test_a_service_that_goes_on_answering_slowly_is_lost_when_the_time_is_up(where):
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n"
-    said = [head + b"X-Long: ", b"x"] if where == "head" else [head + b"\r\n", b"y"]
+    parts = [head + b"X-Long: ", b"x"] if where == "head" else [head + b"\r\n", b"y"]
     let_go = threading.Event()
 
     def drip(listener):
         with listener.accept()[0] as link, suppress(OSError):
-            link.sendall(said[0])
+            link.sendall(parts[0])
             for _ in range(1000):
-                link.sendall(said[1])
+                link.sendall(parts[1])
                 if let_go.wait(0.02):
                     return
 
@@ -203,31 +203,33 @@ def test_a_service_that_goes_on_answering_slowly_is_lost_when_the_time_is_up(whe
         thread.join(DEADLINE_S)
 
 
-def test_closing_ends_what_is_under_way():
+def test_closing_ends_requests_under_way():
     with Service(["hang"]) as service:
-        threading.Timer(0.0, lambda: service.asked.wait(DEADLINE_S) and service.invoker.close()).start()
+        threading.Timer(0.0, lambda: service.requested.wait(DEADLINE_S) and service.invoker.close()).start()
         with pytest.raises(Lost):
             service.invoker.invoke(HELLO, DEADLINE_S)
 
 
 @pytest.fixture
-def nobody():
-    """A URL where nothing listens."""
+def unused_url():
+    """A URL where no server listens."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-def test_where_nobody_listens_the_service_is_not_there(nobody):
-    invoker = HttpInvoker(nobody)
-    with pytest.raises(Unavailable, match=f"nothing answers at {nobody}: start the functions there"):
+def test_a_url_without_a_listener_is_unavailable(unused_url):
+    invoker = HttpInvoker(unused_url)
+    with pytest.raises(Unavailable, match=f"nothing answers at {unused_url}: start the functions there"):
         invoker.invoke(HELLO, DEADLINE_S)
     invoker.close()
 
 
-def test_a_run_without_its_service_soon_says_so_and_how_to_mend_it(nobody):
+def test_a_run_without_its_service_soon_fails_with_the_cure(unused_url):
     began_s = time.monotonic()
-    with pytest.raises(PoolFault, match=f"dense tasks cannot be run: nothing answers at {nobody}: start the functio"):
-        dorylus.train(graph(), model("gcn"), epochs=1, pool="http", function_url=nobody)
+    with pytest.raises(
+        PoolFault, match=f"dense tasks cannot be run: nothing answers at {unused_url}: start the functio"
+    ):
+        dorylus.train(graph(), model("gcn"), epochs=1, pool="http", function_url=unused_url)
     assert time.monotonic() - began_s < Policy().refused_after_s + CLOSING_S
 
 
@@ -263,10 +265,10 @@ class ComesBack:
         return process
 
 
-def test_a_service_that_has_answered_may_be_gone_for_longer_than_one_that_never_has(nobody):
+def test_a_service_that_has_answered_may_be_gone_for_longer_than_one_that_never_has(unused_url):
     policy = Policy(refused_after_s=0.5, down_after_s=60.0, at_most_s=60.0, backoff_at_most_s=0.5)
-    service = ComesBack(nobody, after_s=4 * policy.refused_after_s)
-    settings = {"epochs": 2, "pool": "http", "function_url": nobody, "data_path": "inline", "sinks": [service]}
+    service = ComesBack(unused_url, after_s=4 * policy.refused_after_s)
+    settings = {"epochs": 2, "pool": "http", "function_url": unused_url, "data_path": "inline", "sinks": [service]}
     with made_with(policy):
         result = dorylus.train(graph(), model("gcn"), **settings)
     service.timer.join()

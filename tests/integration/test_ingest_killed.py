@@ -1,4 +1,4 @@
-"""An ingest that is killed leaves no half store, and the next one leaves nothing of it."""
+"""An ingest that is killed leaves no partial store, and the next one removes its files."""
 
 import random
 import signal
@@ -14,7 +14,7 @@ from dorylus.graph import Graph
 
 TOUCHED = "open os.mkdir os.rename os.truncate os.remove os.rmdir os.listdir os.scandir fcntl.flock"
 
-# Dies without a word at its n-th step: a file or folder touched (the interpreter's audit events), or progress told.
+# Kills itself at its n-th step: an access to a file or folder (the interpreter's audit events), or a progress report.
 KILLED = """
 import os, signal, sys
 import numpy as np
@@ -31,7 +31,7 @@ ends = tuple(np.load(edges))
 steps = 0
 def step(event, *_):
     global steps
-    if (event if isinstance(event, str) else "told") in events.split():
+    if (event if isinstance(event, str) else "progress") in events.split():
         steps += 1
         if steps == int(last):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -42,9 +42,9 @@ print(steps)
 
 
 def run(
-    edges: Path, store: Path, last: int, *, overwrite: bool, events: str = f"{TOUCHED} told"
+    edges: Path, store: Path, last: int, *, overwrite: bool, events: str = f"{TOUCHED} progress"
 ) -> subprocess.CompletedProcess[str]:
-    """An ingest that dies at its ``last`` step; at 0 it does not."""
+    """An ingest that kills itself at its ``last`` step; 0: at none."""
     command = [sys.executable, "-c", KILLED, edges, store, str(last), str(overwrite), events]
     return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
@@ -94,8 +94,8 @@ def test_killed_at_any_step_the_store_is_whole_or_not_there_and_the_next_run_is_
 
 @pytest.mark.parametrize(("rename", "left"), [(1, "old"), (2, None)])
 def test_an_old_store_is_never_lost(rename: int, left: str | None, edges: Path, tmp_path: Path) -> None:
-    """Killed between the two renames, where names cannot be exchanged, the old store comes back when the same place is
-    asked for again."""
+    """After a kill between the two renames, where names cannot be exchanged, the next ingest to the same place restores
+    the old store."""
     store = tmp_path / "store"
     Graph.from_edges([0], [1], name="old").save(store)
     assert run(edges, store, rename, overwrite=True, events="os.rename").returncode == -signal.SIGKILL

@@ -23,7 +23,7 @@ def ingested(group: Path, edges: Path, store: Path, mib: int, *flags: str) -> su
     return subprocess.run(joined, capture_output=True, text=True, timeout=120)
 
 
-def test_many_ids_are_refused_with_a_limit_in_which_the_ingest_lives(group: Path, tmp_path: Path) -> None:
+def test_many_ids_are_refused_with_a_limit_that_is_enough(group: Path, tmp_path: Path) -> None:
     """The first limit that is named has room for some ids; they are more, and the second has room for all."""
     edges, store = tmp_path / "pairs.i64", tmp_path / "store"
     ids = np.arange(NUM_IDS) * 1_000_003

@@ -19,7 +19,7 @@ SETTINGS["rematerialize"] = True  # as other tests do, which have exported the s
 
 @pytest.fixture
 def secrets(monkeypatch):
-    """Every key that is made from here on, and the credentials of the environment."""
+    """Every key that is made during the test, and the credentials of the environment."""
     made = [TOKEN, *AWS.values()]
     new = sockets.new_key_pair
 
@@ -35,14 +35,14 @@ def secrets(monkeypatch):
 
 
 def found_in(texts, secrets):
-    """The secrets that some text shows, as they are or as bytes would be printed."""
+    """The secrets that a text contains, as they are or as bytes are printed."""
     return [secret for secret in secrets for text in texts if secret in text or secret.encode().hex() in text]
 
 
 def everything_written(folder, capfd, caplog, error=""):
     out, err = capfd.readouterr()
     files = [path.read_bytes().decode("latin-1") for path in folder.rglob("*") if path.is_file()]
-    assert len(files) > 3  # settings, log, checkpoints: there is something to look through
+    assert len(files) > 3  # settings, log, checkpoints: else the search proves nothing
     return [out, err, caplog.text, error, *files]
 
 
@@ -61,11 +61,11 @@ def test_a_run_on_functions_writes_no_key_anywhere(secrets, tmp_path, capfd, cap
     assert found_in(written, secrets) == []
 
 
-def test_a_run_that_fails_shows_no_credential(secrets, tmp_path, capfd, caplog):
+def test_a_run_that_fails_prints_no_credential(secrets, tmp_path, capfd, caplog):
     caplog.set_level(logging.DEBUG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/"  # where nobody listens any more
+    url = f"http://127.0.0.1:{port}/"  # where no server listens any more
     with pytest.raises(TrainingError) as failed:
         dorylus.train(
             graph(),

@@ -1,4 +1,4 @@
-"""A training process killed with SIGKILL and resumed ends with the weights of one that was left alone."""
+"""A training process killed with SIGKILL and resumed ends with the weights of an undisturbed one."""
 
 import os
 import re

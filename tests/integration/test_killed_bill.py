@@ -1,4 +1,4 @@
-"""A run that is killed with SIGKILL again and again has on its bill what it used, all of it."""
+"""A run that is killed with SIGKILL again and again has all that it used on its bill."""
 
 import json
 import os

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="functions run o
 TOLERANCE = 1e-4
 TIMEOUT_S = 30.0
 CRASH = "crash"  # a task that ends its process
-SLEEP = "sleep"  # a task that takes longer than anybody waits
+SLEEP = "sleep"  # a task that takes longer than the time limit
 SABOTEUR = f'''
 import os, time
 from dorylus.functions import aws_lambda
@@ -64,7 +64,7 @@ def local(package):
 
 @pytest.fixture(scope="module")
 def programs():
-    """Exports take seconds: those of one test serve all others of this session."""
+    """Exports take seconds: all tests of the session share them."""
     return ProgramCache()
 
 
@@ -87,12 +87,12 @@ def test_a_deployment_is_complete_and_the_second_one_finds_nothing_to_do(local):
     assert Deployment(local.desired, local.access).deploy() == []
 
 
-def test_a_changed_wish_is_carried_out_and_everything_is_destroyed_in_the_end(local):
-    asked = FunctionConfig(name="other", platform=on_this_machine(), memory_mb=512, concurrency=3)
-    desired = replace(local.desired, config=asked)
+def test_a_changed_desired_state_is_deployed_and_destroy_removes_everything(local):
+    config = FunctionConfig(name="other", platform=on_this_machine(), memory_mb=512, concurrency=3)
+    desired = replace(local.desired, config=config)
     assert [call.operation for call in Deployment(desired, local.access).deploy()][-1] == "put_function_concurrency"
     assert Deployment(desired, local.access).deploy() == []
-    changed = replace(desired, config=replace(asked, memory_mb=1024, concurrency=None, tags={"project": "x"}))
+    changed = replace(desired, config=replace(config, memory_mb=1024, concurrency=None, tags={"project": "x"}))
     made = [call.operation for call in Deployment(changed, local.access).deploy()]
     assert made == [
         "tag_role",
@@ -109,7 +109,7 @@ def test_a_changed_wish_is_carried_out_and_everything_is_destroyed_in_the_end(lo
     assert Deployment(changed, local.access).destroy() == []
 
 
-def test_what_somebody_else_made_is_neither_changed_nor_destroyed(local, package):
+def test_a_function_that_dorylus_did_not_make_is_neither_changed_nor_destroyed(local, package):
     iam, service = local.access.client("iam"), local.access.client("lambda")
     role = iam.create_role(RoleName="theirs", AssumeRolePolicyDocument='{"Version": "2012-10-17", "Statement": []}')
     service.create_function(
@@ -140,7 +140,7 @@ def test_a_run_gives_the_losses_of_threads(local, programs, path):
     assert usage.duplicates == 0
 
 
-def test_an_answer_says_what_is_billed_and_whether_it_was_a_cold_start(local):
+def test_an_answer_has_the_billed_time_and_whether_it_was_a_cold_start(local):
     fresh = replace(local.desired, config=FunctionConfig(name="fresh", platform=on_this_machine()))
     Deployment(fresh, local.access).deploy()
     invoker = LambdaInvoker(local.access, "fresh")
@@ -151,7 +151,7 @@ def test_an_answer_says_what_is_billed_and_whether_it_was_a_cold_start(local):
     assert cold.billed_ms > warm.billed_ms >= 1
 
 
-def test_the_command_line_deploys_looks_and_destroys(local, capsys):
+def test_the_command_line_deploys_reports_the_status_and_destroys(local, capsys):
     service = ("--target", "local", "--endpoint-url", local.access.endpoint_url, "--name", "by-hand")
 
     def run(command):
@@ -162,16 +162,16 @@ def test_the_command_line_deploys_looks_and_destroys(local, capsys):
 
     assert "done, with 4 calls" in run("deploy")
     assert "by-hand: nothing to do" in run("deploy")
-    shown = run("status")
-    assert "by-hand: Active, provided.al2023" in shown
-    assert "as desired" in shown
+    status = run("status")
+    assert "by-hand: Active, provided.al2023" in status
+    assert "as desired" in status
     assert "done, with 3 calls" in run("destroy")
     assert "by-hand is not there" in run("status")
 
 
 def test_a_function_that_is_not_there_is_unavailable_and_the_message_gives_the_cure(local):
-    invoker = LambdaInvoker(local.access, "nobody")
-    with pytest.raises(Unavailable, match=r"no function nobody .* dorylus functions deploy"):
+    invoker = LambdaInvoker(local.access, "absent")
+    with pytest.raises(Unavailable, match=r"no function absent .* dorylus functions deploy"):
         invoker.invoke(request(), TIMEOUT_S)
     invoker.close()
 
@@ -203,7 +203,7 @@ def saboteur(package, tmp_path_factory):
 
 
 def in_background(invoker):
-    """An invocation that sleeps, soon under way; what it raised in the end is in the list once the thread ends."""
+    """An invocation that sleeps, soon under way; its exception is in the list once the thread ends."""
     raised = []
 
     def invoke():
@@ -253,7 +253,7 @@ def test_one_call_more_than_is_reserved_is_throttled_with_the_time_to_wait(sabot
     invoker.close()
 
 
-def test_closing_an_invoker_ends_what_is_under_way(saboteur):
+def test_closing_an_invoker_ends_invocations_under_way(saboteur):
     invoker = LambdaInvoker(saboteur.access, "saboteur")
     thread, raised = in_background(invoker)
     watcher = LambdaInvoker(saboteur.access, "saboteur")
@@ -269,7 +269,7 @@ def test_closing_an_invoker_ends_what_is_under_way(saboteur):
 
 
 def alive(group):
-    """Whether any process of a group runs; one that has ended may wait for its parent to take note."""
+    """Whether any process of a group runs; an ended one may be a zombie until its parent reads the exit code."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
@@ -309,7 +309,7 @@ os.kill(os.getpid(), 9)
     assert not Path(folder).exists()
 
 
-def test_nothing_listens_but_on_loopback_and_nothing_of_our_environment_gets_through(local):
+def test_the_service_listens_on_loopback_only_and_gets_nothing_of_our_environment(local):
     port = urlsplit(local.access.endpoint_url).port
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ours = {line[1] for line in listening if line[3] == "0A" and line[1].endswith(f":{port:04X}")}

@@ -1,4 +1,4 @@
-"""Training under a memory limit, killed with SIGKILL again and again and resumed, ends as if it had been left alone."""
+"""Training under a memory limit, killed several times and resumed, ends with the weights of an undisturbed run."""
 
 import multiprocessing
 import random
@@ -31,7 +31,7 @@ def started(store: Path, folder: Path) -> BaseProcess:
 
 
 def finished(store: Path, folder: Path) -> dict[str, np.ndarray]:
-    """The weights at the end of a run that is left alone from here on."""
+    """The weights at the end of a run that is not killed from here on."""
     child = started(store, folder)
     child.join(LIMIT_S)
     assert child.exitcode == 0

@@ -11,7 +11,7 @@ import pytest
 
 from dorylus.graph import Graph
 
-# Replaces the store of a fresh overlay, in a process that dies before its n-th change; prints what is found afterwards.
+# Replaces the store of a fresh overlay, in a process that is killed before its n-th change; prints what is left.
 REPLACED = """
 import json, os, shutil, signal, subprocess, sys
 from pathlib import Path
@@ -63,7 +63,7 @@ print(json.dumps([whole, *(once(last) for last in range(1, whole["status"] + 1))
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What came of a store that was replaced by a process that lived, and by others that died before each change."""
+    """The stores after replacements: by a process that finished, and by others that were killed before each change."""
     if os.geteuid() != 0:
         pytest.skip("mounting an overlay takes root")
     root = tmp_path_factory.mktemp("overlay")
@@ -74,8 +74,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     if done.returncode == 77:
         pytest.skip(f"an overlay cannot be mounted here: {done.stderr}")
     assert done.returncode == 0, done.stderr
-    told: list[dict[str, Any]] = json.loads(done.stdout)
-    return told
+    results: list[dict[str, Any]] = json.loads(done.stdout)
+    return results
 
 
 def test_a_store_of_a_lower_layer_is_replaced(found: list[dict[str, Any]]) -> None:
@@ -84,7 +84,9 @@ def test_a_store_of_a_lower_layer_is_replaced(found: list[dict[str, Any]]) -> No
     assert len(found) == 1 + num_changes > 5
 
 
-def test_killed_at_any_change_the_old_one_or_the_new_one_or_the_way_to_it_is_found(found: list[dict[str, Any]]) -> None:
+def test_a_kill_before_any_change_leaves_the_old_store_the_new_one_or_the_way_to_it(
+    found: list[dict[str, Any]],
+) -> None:
     killed = found[1:]
     assert {each["status"] for each in killed} == {-9}
     assert {(each["after"], *each["left"]) for each in killed} == {("again", "store")}, "whatever was left is tidied"
@@ -93,7 +95,7 @@ def test_killed_at_any_change_the_old_one_or_the_new_one_or_the_way_to_it_is_fou
 
 
 def test_a_store_that_is_a_mount_point_is_refused_before_any_work(tmp_path: Path) -> None:
-    """As where a volume is mounted there: no other folder can take its place."""
+    """As with a mounted volume: no other folder can take its place."""
     if os.geteuid() != 0:
         pytest.skip("mounting a folder takes root")
     store = tmp_path / "a store"

@@ -1,4 +1,4 @@
-"""A prediction whose process ends in the middle, or whose file may not grow, leaves nothing half-written."""
+"""A prediction that is killed, or whose file may not grow, leaves no partial file."""
 
 import signal
 import subprocess
@@ -43,7 +43,7 @@ except DataError as error:
     ],
 )
 @pytest.mark.parametrize("how", ["kill", "limit"])
-def test_nothing_half_written_is_left(tmp_path, name, how, before):
+def test_no_partial_file_is_left(tmp_path, name, how, before):
     if before is not None:
         (tmp_path / name).write_bytes(before)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Runs whose dense tasks run in processes of their own: by both data paths, and when a process dies."""
+"""Runs with dense tasks in other processes: by both data paths, and when a process dies."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(scope="module")
 def programs():
-    """Exports take seconds: those of one test serve all others of this session."""
+    """Exports take seconds: all tests of the session share them."""
     return ProgramCache()
 
 
 @pytest.fixture
 def make_pool(programs):
-    """Makes pools of two processes; whoever trains with one closes it."""
+    """Makes pools of two processes; the trainer of a run closes its pool."""
 
     def make(note=lambda what, **details: None, **settings):
         return functions_pool(ProcessesInvoker(2), FunctionsConfig(**settings), cache=programs, note=note)
@@ -56,12 +56,12 @@ def test_a_run_gives_the_losses_of_threads(make_pool, path, name):
     assert sum(usage.duplicates for usage in pool.usage().values()) == 0
 
 
-def test_auto_takes_the_direct_path_and_says_so(make_pool):
-    told = []
-    pool = make_pool(note=lambda what, **details: told.append((what, details)))
+def test_auto_takes_the_direct_path_and_notes_it(make_pool):
+    notes = []
+    pool = make_pool(note=lambda what, **details: notes.append((what, details)))
     assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
-    assert told[0] == ("data_path", {"path": "direct", "why": "a function reached our data ports"})
-    assert {what for what, _ in told[1:]} == {"program"}
+    assert notes[0] == ("data_path", {"path": "direct", "why": "a function reached our data ports"})
+    assert {what for what, _ in notes[1:]} == {"program"}
 
 
 @pytest.mark.parametrize("settings", [{"stream": False}, {"part_rows": None}, {"part_rows": 7}])
@@ -77,14 +77,14 @@ def test_unfused_tasks_give_the_same(make_pool, path):
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_narrow_payloads_train_nearly_the_same_and_not_the_same(make_pool, precision):
+def test_narrow_payloads_train_to_nearly_the_same_losses(make_pool, precision):
     losses = losses_on(make_pool(precision=precision), "gcn")
     assert losses == pytest.approx(losses_here("gcn"), abs=0.02)
     assert losses != pytest.approx(losses_here("gcn"), abs=1e-7)
 
 
 class Listening(ProcessesInvoker):
-    """Notes the public keys that invocations bring along."""
+    """Records the public keys of invocations."""
 
     def __init__(self, num_workers):
         super().__init__(num_workers)
@@ -103,8 +103,8 @@ def test_keys_that_end_during_a_run_are_renewed(programs):
     assert len(invoker.keys) > 1
 
 
-class Murderous(ProcessesInvoker):
-    """Kills one of its processes with every ninth invocation."""
+class KillingInvoker(ProcessesInvoker):
+    """Kills one of its processes at every ninth invocation."""
 
     kills = 0
 
@@ -122,13 +122,13 @@ class Murderous(ProcessesInvoker):
 
 @pytest.mark.parametrize("path", ["inline", "direct"])
 def test_a_run_goes_on_when_processes_are_killed(programs, path):
-    invoker = Murderous(2)
+    invoker = KillingInvoker(2)
     pool = Relaunching(functions_pool(invoker, FunctionsConfig(data_path=path), cache=programs))
     assert losses_on(pool, "gcn") == pytest.approx(losses_here("gcn"), abs=TOLERANCE)
     assert 0 < pool.counts.losses <= invoker.kills
 
 
-def test_a_process_that_cannot_start_says_that_the_service_is_not_there(invoker, monkeypatch, capfd):
+def test_a_process_that_cannot_start_makes_the_service_unavailable(invoker, monkeypatch, capfd):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(Unavailable, match=r"did not start \(exit code 1\)"):
         invoker.invoke(HELLO, DEADLINE_S)
@@ -161,7 +161,7 @@ HELLO = b"".join(pack({"task": "t", "program": "unknown"}, {}))
 
 
 def stop_in_its_task(invoker):
-    """Stops the process, so that the next task never ends; gives its id."""
+    """Stops the process, so that the next task never ends; returns its id."""
     invoker.invoke(HELLO, DEADLINE_S)
     (pid,) = invoker.pids
     os.kill(pid, signal.SIGSTOP)
@@ -192,7 +192,7 @@ def test_a_process_that_does_not_answer_is_killed_when_its_time_is_up(invoker):
     assert not is_alive(pid)
 
 
-def test_who_finds_all_processes_busy_until_time_is_up_is_throttled(invoker):
+def test_a_call_that_finds_all_processes_busy_until_its_time_limit_is_throttled(invoker):
     stop_in_its_task(invoker)
     busy = threading.Thread(target=lose, args=(invoker, 1.0))
     busy.start()
@@ -202,7 +202,7 @@ def test_who_finds_all_processes_busy_until_time_is_up_is_throttled(invoker):
     busy.join()
 
 
-def test_closing_ends_all_processes_and_what_waits_for_them(invoker):
+def test_closing_ends_all_processes_and_the_calls_that_wait_for_them(invoker):
     pid, lost = stop_in_its_task(invoker), []
     busy = threading.Thread(target=lambda: lost.append(lose(invoker, DEADLINE_S)))
     busy.start()
@@ -213,7 +213,7 @@ def test_closing_ends_all_processes_and_what_waits_for_them(invoker):
     assert not is_alive(pid)
 
 
-def test_processes_do_not_outlive_whoever_started_them():
+def test_processes_do_not_outlive_the_process_that_started_them():
     program = (
         "import os, sys\n"
         "from dorylus.pools.processes import ProcessesInvoker\n"

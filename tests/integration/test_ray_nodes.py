@@ -1,15 +1,14 @@
 """Training on three Ray nodes that share nothing but a network and a folder, and the doctor's view of them.
 
-Each has a network namespace, an address and a Ray of its own; Ray asks for a token. All runs are made on one cluster.
-More of them, which differ less from each other, are in tests/soak.
+Each has a network namespace, an address and a Ray of its own; Ray requires a token. All runs are made on one cluster.
+Further runs, which differ less from each other, are in tests/soak.
 """
 
 import pytest
 
 import dorylus
 from ray_bench.isolated import run_isolated, why_not
-from ray_bench.runs import KILLED, LOST, PIPE, furthest, model, small
-from ray_bench.runs import told as told_of
+from ray_bench.runs import KILLED, LOST, PIPE, furthest, model, small, summary
 
 pytestmark = [pytest.mark.skipif(why_not() is not None, reason=why_not() or ""), pytest.mark.timeout(480)]
 
@@ -18,31 +17,31 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def on_ray_nodes(tmp_path_factory):
-    """What came of all that is done on three nodes."""
-    parts = ("doctor_well", "runs", "pool", "lost_driver", "doctor_apart")
+    """The results of all parts on three nodes."""
+    parts = ("doctor_connected", "runs", "pool", "lost_driver", "doctor_disconnected")
     return run_isolated("ray_bench.three_nodes", str(tmp_path_factory.mktemp("shared")), *parts, timeout_s=450)
 
 
 @pytest.fixture(scope="module")
 def runs(on_ray_nodes):
-    """What came of runs whose servers are Ray's."""
+    """The results of runs with servers on Ray."""
     return on_ray_nodes["runs"]
 
 
 @pytest.fixture(scope="module")
 def pool(on_ray_nodes):
-    """What came of runs whose dense tasks are Ray's."""
+    """The results of runs with dense tasks on Ray."""
     return on_ray_nodes["pool"]
 
 
 def embedded(name, settings):
-    return told_of(dorylus.train(small(), model(name), **settings))
+    return summary(dorylus.train(small(), model(name), **settings))
 
 
 def test_a_run_gives_the_losses_of_embedded_servers(runs):
     expected = embedded("gcn", PIPE)
     assert runs["gcn"]["losses"] == pytest.approx(expected["losses"], abs=TOLERANCE)
-    assert runs["gcn"]["losses"] == expected["losses"]  # to the last bit: it is the same sums in the same order
+    assert runs["gcn"]["losses"] == expected["losses"]  # bit-identical: the same sums in the same order
     assert runs["gcn"]["test_accuracy"] == expected["test_accuracy"]
 
 
@@ -50,16 +49,16 @@ def test_every_graph_server_has_a_node_to_itself(runs):
     assert runs["gcn"]["servers"] == runs["gcn"]["nodes"] == 3
 
 
-def test_one_log_tells_of_all_servers(runs):
+def test_one_log_reports_all_servers(runs):
     assert runs["gcn"]["servers_of_spans"] == [0, 1, 2]
-    servers = runs["gcn"]["told_by_servers"]
+    servers = runs["gcn"]["server_reports"]
     assert [each["server"] for each in servers] == [0, 1, 2]
     assert len({each["host"] for each in servers}) == 3
     assert min(each["sent_bytes"] for each in servers) > 0
     assert min(each["peak_memory_bytes"] for each in servers) >= min(each["memory_bytes"] for each in servers) > 2**20
 
 
-def test_a_lost_driver_leaves_no_server_and_a_run_that_goes_on(on_ray_nodes):
+def test_a_killed_driver_leaves_no_server_and_its_run_resumes(on_ray_nodes):
     lost = on_ray_nodes["lost_driver"]
     assert lost["left"] == []
     assert 3 <= lost["resumed_after"] < LOST["epochs"]
@@ -88,40 +87,42 @@ def test_dense_tasks_run_on_more_than_one_node(pool):
     assert pool["nodes"] > 1
 
 
-def test_a_run_tells_what_its_dense_tasks_were(pool):
-    told = pool["edges"]["pool"]
-    assert told["invocations"] == told["calls"] > 0
-    assert min(told["bytes_in"], told["bytes_out"]) > 0
+def test_a_run_reports_its_dense_tasks(pool):
+    stats = pool["edges"]["pool"]
+    assert stats["invocations"] == stats["calls"] > 0
+    assert min(stats["bytes_in"], stats["bytes_out"]) > 0
 
 
-def test_an_error_of_a_body_arrives_in_the_words_of_whoever_wrote_it(pool):
+def test_an_error_of_a_body_arrives_with_its_own_type_and_message(pool):
     assert pool["refuses"].startswith("TrainingError: apply_edge of layer 0 (Edges) failed on interval")
     assert pool["refuses"].endswith("in epoch 1: ArithmeticError: no edge of mine")
 
 
-def test_a_dense_task_whose_process_dies_is_tried_again_and_nothing_is_lost(pool):
+def test_a_dense_task_whose_process_dies_is_retried_and_nothing_is_lost(pool):
     assert pool["dies"]["pool"]["relaunches"] >= 1
     assert pool["dies"]["ray"] == pytest.approx(pool["dies"]["threads"], abs=TOLERANCE)
 
 
-def test_where_servers_hold_every_core_it_is_said_at_once_what_is_missing(pool):
+def test_while_servers_hold_every_core_the_error_says_at_once_what_is_missing(pool):
     assert pool["without_room"].startswith('ConfigError: pool="ray" runs each dense task on one core, and no node has')
     assert "3 nodes with 6 cores, 6 of them reserved" in pool["without_room"]
 
 
-def test_where_others_have_every_core_calls_do_not_wait_for_ever(pool):
+def test_while_other_programs_use_every_core_calls_do_not_wait_forever(pool):
     assert pool["while_others_work"].startswith("Unavailable: Ray has answered none of 1 dense tasks for 1 s")
     assert "6 cores, 0 of them reserved" in pool["while_others_work"]
 
 
-def lines(said):
-    return {name: (status, rest) for status, name, rest in (line.split(maxsplit=2) for line in said.splitlines()[:-1])}
+def lines(output):
+    return {
+        name: (status, rest) for status, name, rest in (line.split(maxsplit=2) for line in output.splitlines()[:-1])
+    }
 
 
-def test_all_is_well_on_nodes_that_reach_each_other(on_ray_nodes):
-    code, said = on_ray_nodes["doctor_well"]
-    found = lines(said)
-    assert code == 0, said
+def test_the_doctor_finds_no_fault_on_nodes_that_reach_each_other(on_ray_nodes):
+    code, output = on_ray_nodes["doctor_connected"]
+    found = lines(output)
+    assert code == 0, output
     assert {name: status for name, (status, _) in found.items() if name not in ("memory", "clock")} == dict.fromkeys(
         ["ray", "nodes", "versions", "cores", "network", "speed", "token", "store"], "ok"
     )
@@ -131,10 +132,10 @@ def test_all_is_well_on_nodes_that_reach_each_other(on_ray_nodes):
 
 
 def test_nodes_that_do_not_reach_each_other_are_named(on_ray_nodes):
-    code, said = on_ray_nodes["doctor_apart"]["said"]
-    one, other = on_ray_nodes["doctor_apart"]["addresses"][1:]
-    found = lines(said)
-    assert code == 1, said
+    code, output = on_ray_nodes["doctor_disconnected"]["report"]
+    one, other = on_ray_nodes["doctor_disconnected"]["addresses"][1:]
+    found = lines(output)
+    assert code == 1, output
     assert {name for name, (status, _) in found.items() if status == "fail"} == {"network", "store"}
     assert f"2 of 9 connections fail: {one} → {other}; {other} → {one} (server" in found["network"][1]
     assert "let TCP through" in found["network"][1]

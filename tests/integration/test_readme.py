@@ -1,4 +1,4 @@
-"""Programs of the README and of the pages print what is shown or are examples, and lines of code can be typed."""
+"""Programs of README and docs print the documented output or are examples; lines of code and commands are valid."""
 
 import ast
 import re
@@ -16,17 +16,17 @@ from dorylus.cli.app import app
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()
 ONE_LINERS = re.findall(r"^\| .*? \| `(.*?)` \| \[", TEXT, re.MULTILINE)
-SHOWN = re.findall(r"^dorylus .*", TEXT, re.MULTILINE)
+COMMANDS = re.findall(r"^dorylus .*", TEXT, re.MULTILINE)
 
 
 def test_the_program_prints_what_the_readme_shows(tmp_path):
     programs = re.findall(r"```python\n(.*?)```\s*```\n(.*?)```", TEXT, re.DOTALL)
     assert len(programs) == TEXT.count("```python")
-    for program, shown in programs:
+    for program, expected in programs:
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=240
         )
-        assert done.stdout == shown, done.stderr
+        assert done.stdout == expected, done.stderr
 
 
 def test_the_program_is_the_first_example():
@@ -35,15 +35,15 @@ def test_the_program_is_the_first_example():
 
 
 @pytest.mark.parametrize("page", ["pipeline.md", "partitioning.md"])
-def test_the_programs_of_a_page_print_as_many_lines_as_it_shows(page, tmp_path):
+def test_the_programs_of_a_page_print_as_many_lines_as_documented(page, tmp_path):
     text = (ROOT / "docs" / page).read_text()
     programs = re.findall(r"```python\n(import dorylus\n.*?)```\s*```\n(.*?)```", text, re.DOTALL)
     assert programs
-    for program, shown in programs:
+    for program, expected in programs:
         done = subprocess.run(
             [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=240
         )
-        assert len(done.stdout.splitlines()) == len(shown.splitlines()), done.stderr
+        assert len(done.stdout.splitlines()) == len(expected.splitlines()), done.stderr
 
 
 @pytest.mark.parametrize(("page", "example"), [("functions.md", "functions.py"), ("layers.md", "own_layer.py")])
@@ -63,12 +63,12 @@ def test_a_line_of_code_uses_names_and_settings_that_exist(line):
             assert hasattr(eval(ast.unparse(name.value)), name.attr)
 
 
-@pytest.mark.parametrize("line", SHOWN)
-def test_a_command_can_be_typed(line):
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_is_parsed(line):
     _, name, *words = shlex.split(line)
     typer.main.get_command(app).commands[name].make_context(name, words)
 
 
-def test_there_are_lines_to_look_at():
+def test_there_are_lines_and_commands_to_check():
     assert len(ONE_LINERS) >= 12
-    assert len(SHOWN) >= 3
+    assert len(COMMANDS) >= 3

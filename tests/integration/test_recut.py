@@ -46,7 +46,7 @@ class StoppedError(Exception):
 
 
 class StopsAt:
-    """A sink that breaks at the record of a kind that speaks of an epoch."""
+    """A sink that raises at the record of a kind for an epoch."""
 
     def __init__(self, kind: str, epoch: int) -> None:
         self.kind, self.epoch = kind, epoch
@@ -225,7 +225,7 @@ def test_a_synchronous_run_goes_on_cut_in_another_way_to_the_same_weights(
     assert {name: written[name] for name in after} == after
 
 
-def test_a_weight_that_came_out_otherwise_is_noticed(graph: dorylus.Graph, undisturbed: Any, tmp_path: Path) -> None:
+def test_a_different_weight_is_noticed(graph: dorylus.Graph, undisturbed: Any, tmp_path: Path) -> None:
     model, whole, _ = undisturbed
     dorylus.train(graph, model, run_dir=str(tmp_path / "run"), **SETTINGS | {"weight_decay": 6e-4}, **RATES, **FOUR)
     with pytest.raises(AssertionError, match="is off by"):
@@ -246,7 +246,7 @@ def test_a_run_may_be_cut_anew_many_times(graph: dorylus.Graph, undisturbed: Any
 
 @pytest.fixture
 def run(capsys: Any) -> Any:
-    """Runs the program to a good end, and gives what it said."""
+    """Runs the program, expects exit code 0 and returns its output."""
 
     def call(*arguments: object) -> str:
         with pytest.raises(SystemExit) as end:
@@ -273,7 +273,7 @@ def whole(tmp_path_factory: Any) -> Path:
 def stopped(whole: Path, tmp_path: Path) -> Path:
     """The same run, stopped after 5 of its epochs."""
     shutil.copytree(whole, tmp_path / "cut")
-    shutil.rmtree(checkpoint.at_epoch(tmp_path / "cut" / "checkpoints", 10))  # as if it had never got there
+    shutil.rmtree(checkpoint.at_epoch(tmp_path / "cut" / "checkpoints", 10))  # as if the run had not reached this epoch
     (tmp_path / "cut" / "metrics.json").unlink()
     return tmp_path / "cut"
 

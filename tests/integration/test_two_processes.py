@@ -29,19 +29,19 @@ def dorylus_command(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What is in a run folder, without the ledger, which is written all the time."""
+    """The contents of a run folder, without the ledger, which changes all the time."""
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "used.ledger"]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def test_resuming_a_run_that_another_process_trains_is_refused_and_leaves_it_alone(store: Path, tmp_path: Path) -> None:
-    """Also in its first epochs, before any checkpoint, where resuming means to begin anew."""
+    """Also in its first epochs, before any checkpoint, where resuming starts from epoch 0."""
     graph, run_dir = dorylus.Graph.open(store), tmp_path / "run"
     spec = dorylus.runs.run_folder.RunSpec({"source": str(store)}, {"name": "gcn", "hidden": 4})
     with dorylus.Trainer(graph, dorylus.gcn(hidden=4), epochs=6, run_dir=run_dir, spec=spec, threads=1) as trainer:
         trainer.run(3)
         half_written = run_dir / ".partial-0123456789abcdef-metrics.json"
-        half_written.touch()  # as of the process that holds the folder, in the middle of a write
+        half_written.touch()  # as if the process that holds the folder were writing it
         before = contents(run_dir)
         done = dorylus_command("resume", run_dir)
         assert done.returncode == 2, done.stderr
@@ -55,7 +55,7 @@ def test_resuming_a_run_that_another_process_trains_is_refused_and_leaves_it_alo
     assert b"\0" not in (run_dir / "log.jsonl").read_bytes()
 
 
-def test_of_many_that_begin_one_run_at_once_one_trains_and_the_rest_are_refused(tmp_path: Path) -> None:
+def test_of_many_processes_that_start_the_same_run_one_trains_and_the_others_are_refused(tmp_path: Path) -> None:
     graph = dorylus.communities(num_vertices=200, num_classes=3, seed=0)
     results, refused, together = [], [], threading.Barrier(4)
 

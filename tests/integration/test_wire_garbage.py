@@ -1,4 +1,4 @@
-"""A client with good keys that does not keep to the protocol: refused and counted, and the port goes on."""
+"""A client with valid keys that breaks the protocol is refused and counted, and the port goes on."""
 
 import random
 import time
@@ -39,7 +39,7 @@ def port(keys, answered):
 
 @pytest.fixture
 def dial(keys):
-    """Makes bare sockets of clients whose keys are good."""
+    """Makes bare sockets of clients with valid keys."""
     context, dealers = zmq.Context(), []
 
     def dial(port, held=None, **options):
@@ -76,7 +76,7 @@ def until(condition):
 
 
 def served(dealer, request):
-    """Whether a good request still gets its answer."""
+    """Whether a valid request still gets its answer."""
     dealer.send_multipart([head(request, session=99), HELLO])
     while True:
         piece, header = answer_to(dealer)
@@ -112,7 +112,7 @@ def test_garbage_is_refused_and_counted(dealer, port, answered, message):
     assert served(dealer, 2)
 
 
-def test_the_reason_is_told_where_there_is_a_request_to_tell_it_to(dealer):
+def test_garbage_in_a_request_is_answered_with_the_reason(dealer):
     dealer.send_multipart([head(total=100), b"x" * 100])
     piece, header = answer_to(dealer)
     assert (piece.kind, piece.request) == (MessageKind.ERROR, 1)
@@ -154,14 +154,14 @@ def test_a_message_too_long_to_be_a_piece_ends_the_connection(dealer, port, keys
     assert answered == [{}]
 
 
-def test_clients_that_begin_and_never_finish_do_not_take_all_memory(port, dial):
+def test_clients_with_unfinished_requests_do_not_take_all_memory(port, dial):
     for dealer in [dial(port) for _ in range(20)]:
         dealer.send_multipart([head(total=LIMITS.max_frame_bytes), b"x"])
     until(lambda: port.counts.busy == 16)
     assert port.counts.served == 0
 
 
-def test_a_client_that_never_reads_loses_its_answers_and_nobody_elses(keys, dial):
+def test_a_client_that_never_reads_loses_only_its_own_answers(keys, dial):
     rows = np.zeros(1 << 20, np.uint8)
     limits = FrameLimits(max_frame_bytes=2 << 20)
     with DataPort(keys, lambda frame: Frame({}, {"x": rows}), limits=limits) as port:

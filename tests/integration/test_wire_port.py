@@ -24,7 +24,7 @@ class Time:
 
 
 class Service:
-    """Answers for tests: what the header asks."""
+    """Answers for tests, as the header requests."""
 
     def __init__(self):
         self.kept = []
@@ -128,7 +128,7 @@ def test_what_is_kept_of_a_request_is_not_overwritten(client, service):
     assert [array[-1] for array in service.kept] == list(range(12))
 
 
-def test_answers_nobody_receives_do_not_pile_up(client):
+def test_answers_that_are_never_received_do_not_pile_up(client):
     first, *_ = [client.send({}, {}, DEADLINE_S) for _ in range(MAX_IN_FLIGHT + 1)]
     last = client.send({}, {}, DEADLINE_S)
     client.receive(last, DEADLINE_S)
@@ -138,7 +138,7 @@ def test_answers_nobody_receives_do_not_pile_up(client):
         client.receive(last, DEADLINE_S)
 
 
-def test_what_an_answer_refuses_reaches_the_client(client, port):
+def test_the_reason_of_a_refusal_reaches_the_client(client, port):
     with pytest.raises(Refused, match="no such task: it has been done by another") as caught:
         ask(client, "refuse")
     assert caught.value.kind == "refused"
@@ -146,7 +146,7 @@ def test_what_an_answer_refuses_reaches_the_client(client, port):
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("failure", "message"),
     [
         ("fail", "ZeroDivisionError: oh"),
         ("unsendable", "dtype object"),
@@ -154,9 +154,9 @@ def test_what_an_answer_refuses_reaches_the_client(client, port):
         ("empty", "of 0 bytes"),
     ],
 )
-def test_an_answer_that_fails_is_counted_and_the_port_goes_on(client, port, asked, says):
-    with pytest.raises(Refused, match=says) as caught:
-        ask(client, asked)
+def test_an_answer_that_fails_is_counted_and_the_port_goes_on(client, port, failure, message):
+    with pytest.raises(Refused, match=message) as caught:
+        ask(client, failure)
     assert caught.value.kind == "failed"
     assert ask(client).header == {"hello": True}
     assert (port.counts.failed, port.counts.served) == (1, 1)
@@ -174,7 +174,7 @@ def test_an_answer_longer_than_a_frame_may_be_fails(keys, service):
         ask(client, "big")
 
 
-def test_a_request_beyond_the_limits_is_not_even_sent(port, keys):
+def test_a_request_beyond_the_limits_is_not_sent(port, keys):
     with Client(port.address, keys.client(60), limits=FrameLimits(max_frame_bytes=1000)) as client:
         with pytest.raises(FrameError, match="at most 1000"):
             ask(client, "echo", {"x": np.ones(1000)})
@@ -213,7 +213,7 @@ def test_a_key_that_is_revoked_is_cut_off_on_its_open_connection(port, keys):
 
 
 @pytest.mark.parametrize("expired", [True, False], ids=["expired", "of another run"])
-def test_a_client_whose_key_is_refused_is_told_so_at_once(port, keys, clock, expired):
+def test_a_client_with_a_refused_key_gets_the_error_at_once(port, keys, clock, expired):
     held = keys.client(60) if expired else RunKeys.fresh().client(60)
     clock.now += 61
     held = ClientKeys(held.public, held.secret, keys.public, held.expires_at)
@@ -231,7 +231,7 @@ def test_a_client_does_not_talk_to_a_server_with_another_key(port, keys, service
     assert not service.kept
 
 
-def test_who_does_not_answer_in_time_is_named(keys):
+def test_the_error_names_the_port_that_does_not_answer_in_time(keys):
     go = threading.Event()
 
     def slow(frame):
@@ -254,10 +254,10 @@ def test_an_answer_that_takes_long_is_counted(keys, monkeypatch):
     assert port.counts.slow == 2
 
 
-def test_nobody_there_is_an_error_after_the_deadline(keys, port):
+def test_a_port_without_a_server_is_an_error_after_the_deadline(keys, port):
     port.close()
-    says = f"{port.address} could not be reached within 0.1 s: no server listens"
-    with Client(port.address, keys.client(60)) as client, pytest.raises(WireError, match=says):
+    message = f"{port.address} could not be reached within 0.1 s: no server listens"
+    with Client(port.address, keys.client(60)) as client, pytest.raises(WireError, match=message):
         client.request({}, {}, 0.1)
 
 
@@ -270,12 +270,12 @@ def test_a_client_finds_a_port_that_was_closed_and_opened_again(keys, service):
         with DataPort(keys, service, port=number) as second:
             try:
                 ask(client)
-            except WireError:  # sent to the old port, lost, and told so: ask again
+            except WireError:  # sent to the old port and reported lost: retry
                 ask(client)
             assert second.counts.served == 1
 
 
-def test_requests_under_way_are_told_lost_when_the_port_goes(keys):
+def test_requests_under_way_are_reported_lost_when_the_port_closes(keys):
     started, go = threading.Event(), threading.Event()
 
     def stuck(frame):
@@ -320,13 +320,13 @@ def test_closing_twice_is_fine_and_leaves_no_thread(keys, service):
     assert not [thread.name for thread in threading.enumerate() if port.address in thread.name]
 
 
-def test_a_port_that_is_taken_is_an_error_that_says_so(keys, service, port):
+def test_a_port_in_use_is_an_error_that_names_it(keys, service, port):
     number = int(port.address.rpartition(":")[2])
     with pytest.raises(WireError, match=f"cannot listen on 127.0.0.1:{number}: Address already in use"):
         DataPort(keys, service, port=number)
 
 
-def test_an_address_that_is_none_is_an_error_that_says_so(keys):
+def test_an_invalid_address_is_an_error_with_the_right_form(keys):
     with pytest.raises(DorylusError, match="An address looks like"):
         Client("rows", keys.client(60))
 

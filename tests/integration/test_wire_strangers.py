@@ -1,4 +1,4 @@
-"""Connections without keys, with wrong and with expired keys: turned away, counted, and nobody else notices."""
+"""Connections without keys, with wrong and with expired keys: refused and counted, while other clients are served."""
 
 import logging
 import socket
@@ -29,7 +29,7 @@ class Time:
 
 
 class Run:
-    """A port with something to lose, its keys, and the names of those it has answered."""
+    """A port with secret rows, its keys, and the names of the clients it has answered."""
 
     def __init__(self):
         self.clock = Time()
@@ -78,14 +78,14 @@ def expired_keys(run):
 
 
 def dial(context, run, keys):
-    """A socket that dials once and asks for rows as a client would."""
+    """A socket that dials once and requests rows as a client does."""
     dealer = context.socket(zmq.DEALER) if keys is None else client_socket(context, keys)
     dealer.set(zmq.LINGER, 0)
     dealer.set(zmq.IMMEDIATE, 0)
     dealer.set(zmq.RECONNECT_IVL, -1)
     dealer.connect(run.port.address)
     content = b"".join(pack({"name": "stranger"}, {}))
-    with suppress(zmq.Again):  # turned away before it could ask
+    with suppress(zmq.Again):  # refused before it could send
         dealer.send_multipart([Piece(MessageKind.REQUEST, 0, 1, 1, len(content)).to_bytes(), content], zmq.NOBLOCK)
     return dealer
 
@@ -140,10 +140,10 @@ def test_a_thousand_connections_of_noise_get_nothing(run):
     assert resident_bytes() - settled < 48 << 20
 
 
-def test_connections_that_say_nothing_keep_nobody_out(run):
-    with ExitStack() as open_lines:
+def test_silent_connections_do_not_keep_an_honest_client_out(run):
+    with ExitStack() as connections:
         for _ in range(200):
-            open_lines.enter_context(socket.create_connection(run.host_and_port, DEADLINE_S))
+            connections.enter_context(socket.create_connection(run.host_and_port, DEADLINE_S))
         with Client(run.port.address, run.keys.client(60)) as honest:
             honest.request({"name": "honest"}, {}, DEADLINE_S)
     assert run.answered == {"honest"}
@@ -152,16 +152,16 @@ def test_connections_that_say_nothing_keep_nobody_out(run):
 def test_no_key_is_in_a_log_an_error_or_a_repr(run, caplog):
     caplog.set_level(logging.DEBUG)
     held = [run.keys.client(60), keys_of_another_run(run), expired_keys(run)]
-    told = [repr(run.port), repr(run.keys), str(run.port.counts), *map(repr, held)]
+    texts = [repr(run.port), repr(run.keys), str(run.port.counts), *map(repr, held)]
     for keys in held:
         with Client(run.port.address, keys) as client:
-            told.append(repr(client))
+            texts.append(repr(client))
             try:
                 client.request({"name": "x"}, {}, DEADLINE_S)
             except WireError as error:
-                told.append(f"{error} {error!r}")
-    assert sum("refused our key" in text for text in told) == 2
-    told.append(caplog.text)
+                texts.append(f"{error} {error!r}")
+    assert sum("refused our key" in text for text in texts) == 2
+    texts.append(caplog.text)
     secrets = [run.keys.secret_for_port(), run.keys.public]
     secrets += [text for keys in held for text in (keys.public, keys.secret, keys.server_public)]
-    assert not any(secret in text for secret in secrets for text in told)
+    assert not any(secret in text for secret in secrets for text in texts)

@@ -1,4 +1,4 @@
-"""What "the same numbers" means in these tests."""
+"""The definition of "the same numbers" in these tests."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -6,7 +6,7 @@ from numpy.typing import ArrayLike
 
 def assert_same_run(losses: ArrayLike, logits: ArrayLike, expected: object, *, relative: float = 1e-4) -> None:
     """Every loss, and the logits by their largest entry, agree to a relative tolerance."""
-    want_losses = np.asarray(expected.losses)  # type: ignore[attr-defined]
-    want_logits = np.asarray(expected.logits)  # type: ignore[attr-defined]
-    np.testing.assert_allclose(losses, want_losses, rtol=relative)
-    np.testing.assert_allclose(logits, want_logits, rtol=0, atol=relative * np.abs(want_logits).max())
+    expected_losses = np.asarray(expected.losses)  # type: ignore[attr-defined]
+    expected_logits = np.asarray(expected.logits)  # type: ignore[attr-defined]
+    np.testing.assert_allclose(losses, expected_losses, rtol=relative)
+    np.testing.assert_allclose(logits, expected_logits, rtol=0, atol=relative * np.abs(expected_logits).max())

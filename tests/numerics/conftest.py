@@ -1,4 +1,4 @@
-"""Memory that is given back is spoilt at once: whoever still reads it gets NaN, not last epoch's numbers."""
+"""Returned memory is overwritten with NaN at once: a late read gets NaN, not the numbers of the last epoch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Runs cut over many servers: the graphs they are of, the programs they train, and what they must come to."""
+"""Runs cut over many servers: their graphs, their programs, and the expected losses and weights."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -140,7 +140,7 @@ OPTIMIZERS: Mapping[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Problem:
-    """What is learned: everything that may change the numbers."""
+    """A training problem: all settings that may change the numbers."""
 
     model: str
     directed: bool = True
@@ -166,7 +166,7 @@ class Problem:
         return {"epochs": self.epochs, "seed": self.seed, "eval_every": 0, **OPTIMIZERS[self.optimizer]}
 
     def train(self, **cut: Any) -> dorylus.Result:
-        """The run, cut over servers as asked."""
+        """The run, cut over servers by these settings."""
         return dorylus.train(self.graph, self.program(), **{"threads": 2, "deadline_s": 60.0} | self.settings | cut)
 
     def reference(self) -> ReferenceRun:
@@ -189,7 +189,7 @@ def _reference(problem: Problem) -> ReferenceRun:
 
 
 def torch_optimizer(name: str) -> Callable[..., torch.optim.Optimizer]:
-    """What ``OPTIMIZERS`` asks for, as PyTorch makes it."""
+    """The optimizers of ``OPTIMIZERS``, made by PyTorch."""
     if name == "adam":
         return torch.optim.Adam
     return lambda parameters, **rates: torch.optim.SGD(parameters, **rates, **OPTIMIZERS[name]["optimizer_options"])
@@ -206,9 +206,9 @@ def assert_same_weights(
 ) -> None:
     """Every weight agrees, by the largest entry of its tensor."""
     assert weights.keys() == expected.keys()
-    for name, want in expected.items():
-        off = (weights[name] - want).abs().max().item()
-        allowed = relative * want.abs().max().item()
+    for name, weight in expected.items():
+        off = (weights[name] - weight).abs().max().item()
+        allowed = relative * weight.abs().max().item()
         assert off <= allowed, f"{name} is off by {off:.3g}, more than {allowed:.3g}"
 
 
@@ -216,5 +216,5 @@ def assert_same_bits(result: dorylus.Result, other: dorylus.Result) -> None:
     """Losses and weights agree to the last bit."""
     assert result.losses == other.losses
     weights = result.model.state_dict()
-    for name, want in other.model.state_dict().items():
-        assert torch.equal(weights[name], want), name
+    for name, weight in other.model.state_dict().items():
+        assert torch.equal(weights[name], weight), name

@@ -1,4 +1,4 @@
-"""Pools that try an asynchronous run: one answers late and at random, one holds back a single interval's answers."""
+"""Pools that stress an asynchronous run: one answers late and at random, one delays the answers of one interval."""
 
 import random
 import threading
@@ -24,7 +24,7 @@ def _answer(call: Call, done: Callable[[Reply], None], failed: Callable[[BaseExc
 
 
 class ShuffledPool:
-    """Answers from threads of its own, now this call, now that, newer ones more readily than older ones."""
+    """Answers from threads of its own in random order, newer calls with a higher probability than older ones."""
 
     def __init__(self, seed: int = 0, threads: int = 2) -> None:
         # One call, one thread: torch's own threads would cut sums differently, and change their last bits.
@@ -50,7 +50,7 @@ class ShuffledPool:
 
 
 class StragglerPool:
-    """Answers at once, but those of one interval only when all the others have run ahead as far as they may.
+    """Answers at once, except for one interval: its answers wait until all others have run ahead as far as they may.
 
     In an epoch e after the first (which is exact, so all would wait for it) that is: when every other interval has
     had its answers of epoch e + ``staleness``, or of the last epoch there is. Nobody sleeps, and on one thread

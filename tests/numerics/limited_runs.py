@@ -1,4 +1,4 @@
-"""Training under a memory limit beside the same training in memory, on graphs of many pages."""
+"""Training under a memory limit and the same training in memory, on graphs of many pages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ GRAPHS = ("undirected", "directed", "weighted", "sparse", "multilabel")
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """How a limit cuts a run up. An interval of a hundred rows and more has pages of its own in every wide matrix."""
+    """How a limit cuts a run. An interval of a hundred rows and more has pages of its own in every wide matrix."""
 
     blocks: int = 2
     static_blocks: int = 2
@@ -122,7 +122,7 @@ SETTINGS = {
 def in_memory(
     kind: str, name: str, dropout: float, input_dropout: float | None = None, precision: str = "float32"
 ) -> dorylus.Result:
-    """The run to be equalled."""
+    """The run in memory, to compare with."""
     return dorylus.train(
         paged_graph(kind),
         model(name, dropout, input_dropout),
@@ -135,12 +135,12 @@ def in_memory(
 
 @contextmanager
 def limited(scratch: Path, cut: Cut) -> Iterator[None]:
-    """Runs that are asked to keep a limit are cut like this, whatever the limit; memory given back is spoilt."""
+    """Within the context, runs with a limit are cut like this, whatever the limit; returned memory is overwritten."""
 
-    def limits(asked: RunRequest) -> RunLimits | None:
-        if asked.config.memory is None:
+    def limits(request: RunRequest) -> RunLimits | None:
+        if request.config.memory is None:
             return None
-        plans = [in_blocks(plan, cut.blocks) for plan in (asked.training, asked.evaluation)]
+        plans = [in_blocks(plan, cut.blocks) for plan in (request.training, request.evaluation)]
         how = SpillSettings(scratch=str(scratch), policy=cut.policy, static_blocks=cut.static_blocks)
         return RunLimits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
 
@@ -163,10 +163,10 @@ def under_limit(graph: dorylus.Graph, what: Any, scratch: Path, cut: Cut, **sett
 def assert_equal_runs(found: dorylus.Result, expected: dorylus.Result, *, within: float = 1e-6) -> None:
     """Losses and weights agree to rounding, and so every score."""
     np.testing.assert_allclose(found.losses, expected.losses, rtol=0, atol=within * max(expected.losses))
-    weights, wanted = found.model.state_dict(), expected.model.state_dict()
-    assert weights.keys() == wanted.keys()
+    weights, reference = found.model.state_dict(), expected.model.state_dict()
+    assert weights.keys() == reference.keys()
     for name, weight in weights.items():
-        np.testing.assert_allclose(weight.numpy(), wanted[name].numpy(), rtol=0, atol=within, err_msg=name)
+        np.testing.assert_allclose(weight.numpy(), reference[name].numpy(), rtol=0, atol=within, err_msg=name)
     if within <= 1e-6:
         assert dict(found.metrics) == pytest.approx(dict(expected.metrics), abs=1e-12)
 

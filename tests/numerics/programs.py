@@ -16,6 +16,6 @@ WIDTHS: Mapping[str, dict[str, Any]] = {
 
 
 def program(model: str, num_layers: int = 2, *, seed: int = 3, **options: Any) -> dorylus.Program:
-    """A program for the sample graphs, without dropout unless asked for."""
+    """A program for the sample graphs, without dropout by default."""
     chosen = WIDTHS[model] | {"num_layers": num_layers, "dropout": 0.0} | options
     return getattr(dorylus, model)(**chosen).build(NUM_FEATURES, NUM_CLASSES, seed=seed)

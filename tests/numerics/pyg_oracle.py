@@ -1,4 +1,4 @@
-"""Plain PyG full-batch training: the independent definition of what our losses and logits must be."""
+"""Plain PyG full-batch training: the independent definition of our losses and logits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Small graphs with everything that goes wrong at the edges: hubs, isolated vertices, sinks, sources, self loops."""
+"""Small graphs with the special cases: hubs, isolated vertices, sinks, sources, self loops."""
 
 from dataclasses import dataclass
 from functools import cache

@@ -1,4 +1,4 @@
-"""A store of float16 features trains, under every way to hold them, to what the same features in float32 give."""
+"""A store of float16 features trains, however they are held, to the numbers of the same features in float32."""
 
 from dataclasses import replace
 from functools import cache
@@ -19,7 +19,7 @@ MODELS = {  # dropout, dropout of the input, and other settings: every way that 
     "gathered once": ("gcn", 0.0, None, {}),
     "gathered in every epoch": ("gcn", 0.0, None, {"cache_first_gather": False}),
     "gathered with dropout": ("sage mean", 0.5, 0.5, {}),
-    "own rows beside the gather": ("sage mean", 0.0, None, {}),
+    "own rows and the gather": ("sage mean", 0.0, None, {}),
     "a maximum": ("sage max", 0.0, None, {}),
     "read by a dense task": ("gat", 0.0, None, {}),
     "read by a dense task with dropout": ("gat", 0.5, 0.5, {}),
@@ -52,69 +52,69 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
     return {kind: dorylus.Graph.open(root / kind, verify=True) for kind in GRAPHS}
 
 
-def trained(graph: dorylus.Graph, asked: str, **settings: Any) -> dorylus.Result:
-    name, dropout, of_input, more = MODELS[asked]
+def trained(graph: dorylus.Graph, case: str, **settings: Any) -> dorylus.Result:
+    name, dropout, of_input, more = MODELS[case]
     return dorylus.train(graph, model(name, dropout, of_input), **(SETTINGS | {"intervals": 5} | more | settings))
 
 
 @cache
-def expected(kind: str, asked: str, precision: str = "float32") -> dorylus.Result:
-    return trained(rounded(kind), asked, prune_rows=False, precision=precision)
+def expected(kind: str, case: str, precision: str = "float32") -> dorylus.Result:
+    return trained(rounded(kind), case, prune_rows=False, precision=precision)
 
 
-@pytest.mark.parametrize("asked", MODELS)
-def test_in_memory_every_bit_is_the_same(asked: str, stores: Stores) -> None:
-    found, wanted = trained(stores["directed"], asked), trained(rounded("directed"), asked)
-    assert found.losses == wanted.losses
-    assert all(weight.equal(wanted.model.state_dict()[name]) for name, weight in found.model.state_dict().items())
+@pytest.mark.parametrize("case", MODELS)
+def test_in_memory_every_bit_is_the_same(case: str, stores: Stores) -> None:
+    found, reference = trained(stores["directed"], case), trained(rounded("directed"), case)
+    assert found.losses == reference.losses
+    assert all(weight.equal(reference.model.state_dict()[name]) for name, weight in found.model.state_dict().items())
 
 
-@pytest.mark.parametrize("asked", MODELS)
+@pytest.mark.parametrize("case", MODELS)
 @pytest.mark.parametrize(
     "policy", [SpillPolicy(), pytest.param(NOTHING, marks=pytest.mark.soak)], ids=["files", "memory"]
 )
-def test_under_a_limit(asked: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    name, dropout, of_input, more = MODELS[asked]
+def test_under_a_limit(case: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+    name, dropout, of_input, more = MODELS[case]
     what = model(name, dropout, of_input)
     found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), **more)
-    assert_equal_runs(found, expected("directed", asked))
+    assert_equal_runs(found, expected("directed", case))
 
 
-@pytest.mark.parametrize("asked", ["gathered once", "gathered in every epoch", "read by a dense task"])
-def test_under_a_limit_without_a_store(asked: str, tmp_path: Path) -> None:
-    name, dropout, of_input, more = MODELS[asked]
+@pytest.mark.parametrize("case", ["gathered once", "gathered in every epoch", "read by a dense task"])
+def test_under_a_limit_without_a_store(case: str, tmp_path: Path) -> None:
+    name, dropout, of_input, more = MODELS[case]
     graph = rounded("directed")
     assert isinstance(graph.features, np.ndarray)
     half = replace(graph, features=graph.features.astype(np.float16), trust="everything")
     found = under_limit(half, model(name, dropout, of_input), tmp_path, Cut(blocks=1), **more)
-    assert_equal_runs(found, expected("directed", asked))
+    assert_equal_runs(found, expected("directed", case))
 
 
 @pytest.mark.parametrize("kind", ["sparse", "weighted", "multilabel"])
 @pytest.mark.parametrize("limited", [False, True])
 def test_graphs_of_every_kind(kind: str, limited: bool, stores: Stores, tmp_path: Path) -> None:
-    wanted = expected(kind, "gathered with dropout")
+    reference = expected(kind, "gathered with dropout")
     if limited:
         found = under_limit(stores[kind], model("sage mean", 0.5, 0.5), tmp_path, Cut())
     else:
         found = trained(stores[kind], "gathered with dropout", prune_rows=False)
-    assert_equal_runs(found, wanted)
+    assert_equal_runs(found, reference)
 
 
-@pytest.mark.parametrize("asked", ["gathered once", "gathered in every epoch", "read by a dense task"])
-def test_over_two_servers(asked: str, stores: Stores) -> None:
-    found = trained(stores["undirected"], asked, servers=2, intervals=3)
-    assert_equal_runs(found, trained(rounded("undirected"), asked, servers=2, intervals=3))
+@pytest.mark.parametrize("case", ["gathered once", "gathered in every epoch", "read by a dense task"])
+def test_over_two_servers(case: str, stores: Stores) -> None:
+    found = trained(stores["undirected"], case, servers=2, intervals=3)
+    assert_equal_runs(found, trained(rounded("undirected"), case, servers=2, intervals=3))
 
 
-@pytest.mark.parametrize("asked", ["gathered once", "gathered in every epoch"])
+@pytest.mark.parametrize("case", ["gathered once", "gathered in every epoch"])
 @pytest.mark.parametrize("policy", all_policies()[::7], ids=["memory", "files"])
-def test_with_what_is_gathered_in_bf16(asked: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    name, dropout, of_input, more = MODELS[asked]
+def test_with_gathered_rows_in_bf16(case: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
+    name, dropout, of_input, more = MODELS[case]
     what = model(name, dropout, of_input)
     found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), precision="bf16", **more)
-    assert_equal_runs(found, expected("directed", asked, "bf16"), within=1e-4)
-    assert found.losses != expected("directed", asked).losses, "nothing was rounded"
+    assert_equal_runs(found, expected("directed", case, "bf16"), within=1e-4)
+    assert found.losses != expected("directed", case).losses, "nothing was rounded"
 
 
 @pytest.mark.usefixtures("nothing_fits")

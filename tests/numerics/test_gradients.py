@@ -46,7 +46,7 @@ def slope(loss: Callable[[], Tensor], weight: Tensor, along: Tensor) -> float:
 
 
 def assert_slope(loss: Callable[[], Tensor], weight: Tensor, gradient: Tensor, name: str, *, relative: float) -> None:
-    """Along a random direction, the gradient says what the finite difference says."""
+    """Along a random direction, the gradient agrees with the finite difference."""
     along = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     allowed = relative * float(gradient.norm() * along.norm()) + 1e-9  # the difference quotient's own rounding
     assert abs(float((gradient * along).sum()) - slope(loss, weight, along)) <= allowed, name

@@ -1,4 +1,4 @@
-"""What may only change speed or memory changes no number beyond rounding, and a run repeated changes none at all."""
+"""Settings for speed or memory change no number beyond rounding, and a repeated run is bit-identical."""
 
 from functools import cache
 

@@ -32,7 +32,7 @@ from dorylus.servers.graph.ghosts import GhostExchange
 from draws import draws
 
 SWITCH = st.booleans()
-DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is plain enough as it is, and shrinking takes minutes
+DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is readable as it is, and shrinking takes minutes
 
 
 def problems(model: str) -> st.SearchStrategy[Problem]:
@@ -98,7 +98,7 @@ def test_parameter_servers_and_the_schedule_change_no_bit(mode: str) -> None:
     assert_same_bits(problem.train(**FOUR | {"parameter_servers": 1, "mode": mode}), problem.train(**FOUR))
 
 
-# Edges of twelve vertices, four to a server, and who is trained on.
+# Edges of twelve vertices, four to a server, and the trained vertices.
 ODD = {
     "no edge at all": ([], range(12)),
     "no edge crosses": ([(0, 1), (1, 2), (4, 5), (5, 6), (8, 9)], range(12)),
@@ -126,20 +126,20 @@ def test_odd_graphs_are_trained_as_by_the_reference(model: str, odd: str, tmp_pa
 
 
 class LateOnce:
-    """A ghost exchange that once, in the third epoch, is given the rows of the epoch before."""
+    """A ghost exchange that once, in the third epoch, receives the rows of the epoch before."""
 
     def __init__(self, kind: type) -> None:
         self.kind, self.before, self.done = kind, {}, 0
         self.receive = GhostExchange.receive
 
-    def __call__(self, exchange: GhostExchange, parcel: Any, stage: object) -> None:
-        if isinstance(stage, self.kind) and sum(part.size for part in parcel.parts):
-            place = id(exchange), parcel.task.step, parcel.task.interval
-            if parcel.task.epoch == 2 and not self.done:
+    def __call__(self, exchange: GhostExchange, message: Any, stage: object) -> None:
+        if isinstance(stage, self.kind) and sum(part.size for part in message.parts):
+            place = id(exchange), message.task.step, message.task.interval
+            if message.task.epoch == 2 and not self.done:
                 self.done += 1
-                parcel = parcel._replace(parts=self.before[place])
-            self.before[place] = parcel.parts
-        self.receive(exchange, parcel, stage)
+                message = message._replace(parts=self.before[place])
+            self.before[place] = message.parts
+        self.receive(exchange, message, stage)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ class LateOnce:
     ],
     ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
-def test_one_parcel_with_old_rows_is_noticed(model: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_message_with_old_rows_is_noticed(model: str, kind: type, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(model, few=True, optimizer="sgd")
     assert_trained_alike(problem.train(**FOUR, threads=1), problem.reference())
     late = LateOnce(kind)

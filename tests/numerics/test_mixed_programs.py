@@ -1,4 +1,4 @@
-"""Programs of mixed layers, with residuals, equal the reference: rows and cotangents pass through many hands here."""
+"""Programs of mixed layers, with residuals, equal the reference: their rows and cotangents pass through many layers."""
 
 import random
 from itertools import pairwise

@@ -119,7 +119,7 @@ def test_whatever_is_drawn(
     name: str, kind: str, dropout: float, cut: Cut, stored: bool, threads: int, stores: Stores
 ) -> None:
     graph = stores[kind] if stored else paged_graph(kind)
-    found = under_limit(graph, model(name, dropout), _beside(stores), cut, threads=threads)
+    found = under_limit(graph, model(name, dropout), _folder_of(stores), cut, threads=threads)
     assert_equal_runs(found, in_memory(kind, name, dropout))
 
 
@@ -129,11 +129,11 @@ def test_one_interval_is_a_cut_too(name: str, stores: Stores, tmp_path: Path) ->
     assert_equal_runs(found, in_memory("undirected", name, 0.5))
 
 
-def _beside(stores: Stores) -> Path:
+def _folder_of(stores: Stores) -> Path:
     return Path(str(stores["directed"].store)).parent
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_numbers(stores: Stores, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_numbers(stores: Stores, tmp_path: Path) -> None:
     settings = SETTINGS | {"memory": "1GiB", "run_dir": str(tmp_path / "run"), "checkpoint_every": 1}
     with limited(tmp_path, Cut()):
         with dorylus.Trainer(stores["weighted"], model("sage mean", 0.5), **settings) as trainer:
@@ -161,12 +161,12 @@ def test_neither_files_nor_descriptors_are_left(stores: Stores, tmp_path: Path) 
 def _target(descriptor: Path) -> str:
     try:
         return os.readlink(descriptor)
-    except OSError:  # the one that listed them
+    except OSError:  # the descriptor of the listing itself
         return ""
 
 
 def no_space(*arguments: object) -> int:
-    """What a full disk answers to a write."""
+    """Fail as a write to a full disk does."""
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

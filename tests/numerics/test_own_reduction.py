@@ -117,7 +117,7 @@ class Transformed(dorylus.Layer):
 
 
 class Gathered(dorylus.Layer):
-    """Gathers the layer's input, beside the vertex's own row: in the first layer, features, once for all epochs."""
+    """Gathers the layer's input; reads the vertex's own row, too: in the first layer, features, once for all epochs."""
 
     reduce, self_loops = LOG_SUM_EXP, True
 
@@ -176,7 +176,7 @@ def kinds(steps, numbers):
     return {steps.table.steps[number].kind for number in numbers}
 
 
-def test_the_task_table_has_its_gradient_read_the_values_it_declares():
+def test_the_gradient_task_reads_the_values_that_the_reduction_declares():
     steps, gather = steps_and_gather(Gathered)
     gradients = {number for number, stage in enumerate(steps.stages) if stage is gather}
     assert kinds(steps, gradients) == {Kind.GATHER, Kind.GRAD_SCATTER, Kind.GRAD_GATHER}
@@ -253,7 +253,7 @@ def test_its_matrices_take_what_the_memory_model_predicts(layer, monkeypatch):
     assert arena.most == pytest.approx(arena.room, rel=0.02)
 
 
-def test_columns_are_gathered_in_blocks_only_where_the_reduction_says_they_can():
+def test_columns_are_gathered_in_blocks_only_if_the_reduction_declares_it():
     class Whole(Gathered):
         reduce = replace(LOG_SUM_EXP, rows=replace(ROWS, splits_columns=False))
 

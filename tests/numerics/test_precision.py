@@ -1,4 +1,4 @@
-"""bfloat16 activations: an approximation that stays near float32, and never the death of the process."""
+"""bfloat16 activations: an approximation that stays near float32, and it never kills the process."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 MODELS = ("gcn", "gat", "sage", "gin")
-# In a child: some processors advertise bfloat16 instructions whose execution kills the process, and a test must say so.
+# In a child process: some processors advertise bfloat16 instructions that kill it, and a test must report that.
 SCRIPT = """
 import json, sys
 import dorylus

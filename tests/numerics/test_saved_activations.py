@@ -19,7 +19,7 @@ from dorylus.pools.relaunch import Relaunching
 
 TOLERANCE = 1e-5
 SETTINGS: dict[str, Any] = {"epochs": 3, "intervals": 3, "threads": 2, "eval_every": 0, "seed": 3, "deadline_s": 60}
-ALONE = {"mode": "async", "intervals": 1}  # nobody is ahead of anybody: as exact as threads
+ALONE = {"mode": "async", "intervals": 1}  # no interval is ahead of another: as exact as threads
 PATHS = ("inline", "direct")
 
 
@@ -57,7 +57,7 @@ def test_losses_are_those_of_threads(name, path):
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("fuse", [True, pytest.param(False, marks=pytest.mark.soak)])
-def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
+def test_more_bytes_travel_than_with_rematerialisation(path, fuse):
     settings = {"pool": "processes", "data_path": path, "fuse": fuse, "functions": 1}  # programs travel to one, once
     kept, again = (train("norm and residual", **settings, rematerialize=given) for given in (False, None))
     assert kept.losses == pytest.approx(again.losses, abs=TOLERANCE)
@@ -65,7 +65,7 @@ def test_more_bytes_travel_than_where_gradients_run_the_body_again(path, fuse):
         assert kept.pool[way] > 1.05 * again.pool[way]
 
 
-def test_edges_hand_over_too_where_their_rows_may_be_overwritten_and_are_kept_for_those_that_do_not():
+def test_bodies_on_edges_send_their_activations_too():
     name = "one layer of edges"
     kept, again = (train(name, pool="processes", rematerialize=given, **ALONE) for given in (False, None))
     for result in (kept, again):
@@ -74,7 +74,7 @@ def test_edges_hand_over_too_where_their_rows_may_be_overwritten_and_are_kept_fo
 
 
 class Lossy(ProcessesInvoker):
-    """Of four invocations it loses one before it is begun, and the answer of another."""
+    """Of four invocations it loses one before its start, and the answer of another."""
 
     def __init__(self, num_workers: int) -> None:
         super().__init__(num_workers)
@@ -84,12 +84,12 @@ class Lossy(ProcessesInvoker):
         number = next(self._numbers) % 4
         answer = None if number == 0 else super().invoke(request, timeout_s)
         if answer is None or number == 2:
-            raise Lost("nobody knows what came of it")
+            raise Lost("the answer is lost")
         return answer
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_was_saved_comes_from_whichever_attempt_brought_it(path):
+def test_saved_activations_come_from_the_attempt_that_succeeded(path):
     config = FunctionsConfig(data_path=path, part_rows=17, rematerialize=False)
     pool = Relaunching(functions_pool(Lossy(2), config), Policy(backoff_s=0.01))
     assert train("norm and residual", pool=pool).losses == pytest.approx(

@@ -1,4 +1,4 @@
-"""Exactly so many bytes travel as the graph and its cut ask for: a row once to each peer that reads it, no more."""
+"""Exactly the bytes that the graph and its cut require are sent: each row once to each peer that reads it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from dorylus.training import assembly
 from in_process_servers import remote_runtime
 
 SWITCH = st.booleans()
-DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is plain enough as it is, and shrinking takes minutes
+DRAWN = (Phase.explicit, Phase.reuse, Phase.generate)  # a draw is readable as it is, and shrinking takes minutes
 CUTS = st.fixed_dictionaries(
     {
         "servers": st.sampled_from([3, 2, 4, 1]),
@@ -61,7 +61,7 @@ def without_refused(model: str, cut: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("model", MODELS)
 @settings(max_examples=4, phases=DRAWN, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_an_epoch_sends_exactly_what_the_graph_and_its_cut_ask_for(
+def test_an_epoch_sends_exactly_the_bytes_that_the_graph_and_its_cut_require(
     make_cluster: Callable[..., Any], model: str, data: st.DataObject
 ) -> None:
     problem = Problem(
@@ -82,12 +82,12 @@ def test_an_epoch_sends_exactly_what_the_graph_and_its_cut_ask_for(
 
 
 def delivered(report: EpochReport) -> int:
-    """The bytes of all parcels of an epoch."""
+    """The bytes of all messages of an epoch."""
     return sum(delivery.num_bytes for delivery in report.deliveries)
 
 
 @pytest.mark.parametrize("mode", ["pipe", "async"])
-def test_a_result_tells_the_bytes_of_all_its_epochs(mode: str) -> None:
+def test_a_result_counts_the_bytes_of_all_its_epochs(mode: str) -> None:
     problem = Problem("gat", epochs=5)
     cut = {"servers": 4, "parameter_servers": 2, "intervals": 3, "mode": mode, "partition": "hash"}
     result = problem.train(**cut)
@@ -164,12 +164,12 @@ def test_attention_sends_a_score_a_head_forward_and_three_back(sent_on_a_star):
 @pytest.mark.parametrize("intervals", [1, 2, 4])
 def test_edge_messages_send_one_partial_sum_an_interval(sent_on_a_star, intervals):
     # Forward the hub's prepared rows, 6 and 4 columns, to two peers. Back, from each interval of those two servers, one
-    # sum for the hub: an int32 that says for whom, and a row.
+    # sum for the hub: an int32 with its row number, and a row.
     sums = 2 * intervals * ((4 + 6 * 4) + (4 + 4 * 4))
     assert sent_on_a_star("edges sum", undirected=False, intervals=intervals) == (2 * (6 + 4) * 4, sums)
 
 
-def test_a_maximum_sends_the_share_and_what_it_was_the_maximum_of(sent_on_a_star):
+def test_a_maximum_sends_its_gradient_and_the_maximum(sent_on_a_star):
     # Layer 1 gathers 6 columns (a maximum does not commute with the weights).
     assert sent_on_a_star("sage max", undirected=False, intervals=2) == (2 * 6 * 4, 8 * 2 * 6 * 4)
 
@@ -183,7 +183,7 @@ def test_rows_that_reach_no_trained_vertex_do_not_travel():
 
 
 @pytest.mark.parametrize("model", ["gcn", "gat"])
-def test_what_goes_over_sockets_is_what_the_graph_and_its_cut_ask_for(
+def test_sockets_carry_the_bytes_that_the_graph_and_its_cut_require(
     make_cluster: Callable[..., Any], model: str
 ) -> None:
     graph = dorylus.communities(num_vertices=3000, num_classes=5, num_features=8, average_degree=10, seed=0)

@@ -1,7 +1,7 @@
 """The bytes an epoch must send, counted straight from the graph: crossing edges, made distinct.
 
-Nothing here is fast, and nothing is shared with the engine but the lowered plan, which says how wide rows are. Who owns
-a vertex (``parts``), and which interval it is in, is given.
+Nothing here is fast, and nothing is shared with the engine but the lowered plan, which has the widths of rows. The
+owner of a vertex (``parts``) and its interval are given.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ import dorylus
 from dorylus.saga.lower import Plan
 from dorylus.saga.stages import ApplyEdge, ApplyVertex, Body, Gather, Loss, Scatter, Slot
 
-FLOAT = NUMBER = 4  # bytes of a float32, and of the int32 that says which row a partial sum is for
+FLOAT = NUMBER = 4  # bytes of a float32, and of the int32 with the row number of a partial sum
 BF16 = 2
 ALMOST_ALL = 0.95  # a level whose rows have this share of the edges is not pruned
 

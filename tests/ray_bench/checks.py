@@ -1,8 +1,8 @@
-"""A driver on Ray's nodes: trains there in several ways, and tells what came of it as JSON in its last line.
+"""A driver on Ray's nodes: trains there in several ways, and prints the results as JSON in its last line.
 
     python -m ray_bench.checks FOLDER CHECK...
 
-Every run is told with its losses, scores and weights; whoever started this compares them with embedded runs.
+Each result has losses, scores and weights; the test that starts this driver compares them with embedded runs.
 """
 
 import json
@@ -20,7 +20,7 @@ from dorylus.errors import DorylusError
 from dorylus.runs.jsonl import MemorySink
 from ray_bench.leaks import left_by_runs
 from ray_bench.network import alive, namespace, title
-from ray_bench.runs import ASYNC, FUNCTIONS, KILLED, PIPE, model, told
+from ray_bench.runs import ASYNC, FUNCTIONS, KILLED, PIPE, model, summary
 
 CHECKS: dict[str, Callable[[dorylus.Graph], dict[str, Any]]] = {
     "gcn": lambda graph: on_ray(graph, "gcn", PIPE),
@@ -32,7 +32,7 @@ CHECKS: dict[str, Callable[[dorylus.Graph], dict[str, Any]]] = {
 
 
 def main(folder: Path, checks: list[str]) -> dict[str, Any]:
-    """Some checks, on one cluster, and what they left."""
+    """The named checks, on one cluster, and what they leave behind."""
     graph = dorylus.Graph.open(folder / "graph")
     return {**{name: CHECKS[name](graph) for name in checks}, "left": left_by_runs()}
 
@@ -47,8 +47,8 @@ def on_ray(graph: dorylus.Graph, name: str, settings: dict[str, Any]) -> dict[st
     epochs = [record for record in log.records if record["kind"] == "epoch"]
     spans = next(record["spans"] for record in log.records if record["kind"] == "spans")
     return {
-        **told(result), **where, "pool": dict(result.pool), "servers_of_spans": sorted({span[6] for span in spans}),
-        "told_by_servers": epochs[-1]["servers"], "bill": result.bill.to_dict(), "seconds": result.seconds,
+        **summary(result), **where, "pool": dict(result.pool), "servers_of_spans": sorted({span[6] for span in spans}),
+        "server_reports": epochs[-1]["servers"], "bill": result.bill.to_dict(), "seconds": result.seconds,
     }  # fmt: skip
 
 
@@ -62,11 +62,11 @@ def killed(graph: dorylus.Graph) -> dict[str, Any]:
         result = trainer.run().result()
         saboteur.join()
         noted = [record["what"] for record in log.records if record.get("what") in ("fault", "recovered")]
-        return {**told(result), "noted": noted}
+        return {**summary(result), "noted": noted}
 
 
 def refused(graph: dorylus.Graph, **settings: Any) -> dict[str, Any]:
-    """The error of a run that cannot be, and how long it took to say so."""
+    """The error of a run that cannot start, and the seconds until it was raised."""
     begun = time.monotonic()
     try:
         dorylus.train(graph, model("gcn"), cluster="ray", **(PIPE | {"intervals": 1} | settings))
@@ -76,7 +76,7 @@ def refused(graph: dorylus.Graph, **settings: Any) -> dict[str, Any]:
 
 
 def graph_servers() -> list[int]:
-    """The processes of graph servers, on whichever node."""
+    """The processes of graph servers on all nodes."""
     return [pid for pid in alive() if title(pid).startswith("ray::GraphServer")]
 
 

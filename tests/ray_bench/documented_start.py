@@ -1,8 +1,8 @@
-"""Ray on one machine, started by the very commands of docs/cluster.md: which sockets listen, told as JSON.
+"""Ray on one machine, started by the commands of docs/cluster.md: which sockets listen, printed as JSON.
 
     python -m ray_bench.documented_start FOLDER
 
-It runs in an isolated place, where nothing but loopback can be reached.
+It runs in isolated namespaces, where nothing but loopback can be reached.
 """
 
 import json
@@ -40,7 +40,7 @@ def documented() -> list[str]:
 
 
 def listeners() -> list[dict[str, Any]]:
-    """All TCP sockets that listen in this network namespace: port, whether on loopback only, and whose it is."""
+    """The listening TCP sockets of this network namespace: port, whether on loopback only, and the owner's command."""
     owners = _owners()
     found = []
     for table in ("tcp", "tcp6"):
@@ -68,13 +68,13 @@ def _owners() -> dict[str, str]:
 
 
 def look_like_a_machine() -> None:
-    """An address and a way to others, as machines have: without one Ray takes loopback for its address by itself."""
+    """An address and a default route, as machines have: without them Ray itself picks loopback as its address."""
     for command in (
         f"ip link add {LINK} type veth peer name {LINK}-far",
         f"ip link set {LINK} up",
         f"ip link set {LINK}-far up",
         f"ip address add {ADDRESS}/24 dev {LINK}",
-        f"ip route add default via {BEYOND}",  # where there is nothing
+        f"ip route add default via {BEYOND}",  # where no host is
     ):
         subprocess.run(command.split(), check=True)
 
@@ -84,15 +84,15 @@ def main(folder: Path) -> dict[str, Any]:
     look_like_a_machine()
     from ray_bench.nodes import environment
 
-    kept = ("RAY_USAGE", "PATH", "HOME", "PYTHONPATH")  # all else is as a reader of the page has it
+    kept = ("RAY_USAGE", "PATH", "HOME", "PYTHONPATH")  # everything else is as a reader of the page has it
     given = {name: value for name, value in environment(folder).items() if name.startswith(kept)}
     own = {"PATH": os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]]), "RAY_TMPDIR": str(folder)}
     script = "\n".join(["set -e", *documented(), f"exec {sys.executable} -c '{DRIVER}'"])
     with subprocess.Popen(["sh", "-c", script], env=given | own, stdout=subprocess.PIPE, text=True) as shell:
         assert shell.stdout is not None
-        said = list(takewhile(lambda line: line.strip() != READY, shell.stdout))
+        output = list(takewhile(lambda line: line.strip() != READY, shell.stdout))
         try:
-            assert shell.poll() is None, f"{script}\n{''.join(said)}"
+            assert shell.poll() is None, f"{script}\n{''.join(output)}"
             return {"listeners": listeners()}
         finally:
             shell.kill()

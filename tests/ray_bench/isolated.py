@@ -1,8 +1,8 @@
-"""A place that nobody can leave: processes, network and mounts of its own, gone with the first process there.
+"""Isolated namespaces: processes, network and mounts of their own, gone with the first process in them.
 
     python -m ray_bench.isolated MODULE WORDS
 
-runs a module there.
+runs a module in them.
 """
 
 import importlib.util
@@ -22,7 +22,7 @@ _OWN = ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "--kil
 
 @cache
 def why_not() -> str | None:
-    """Why this machine cannot have such a place with Ray in it, if it cannot."""
+    """Why this machine cannot run Ray in isolated namespaces; None if it can."""
     if importlib.util.find_spec("ray") is None:
         return "it needs Ray"
     if sys.platform != "linux" or any(shutil.which(name) is None for name in ("ip", "unshare", "nsenter")):
@@ -33,32 +33,32 @@ def why_not() -> str | None:
 
 
 def run_isolated(module: str, *words: str, timeout_s: float) -> Any:
-    """Run a module of the tests there; what it tells as JSON in the last line it prints."""
+    """Run a module of the tests in isolated namespaces; returns the JSON in the last line it prints."""
     command = [*_OWN, sys.executable, "-m", module, *words]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
     try:
-        told, errors = process.communicate(timeout=timeout_s)
+        output, errors = process.communicate(timeout=timeout_s)
     except BaseException as why:
-        process.send_signal(signal.SIGKILL)  # and with it everything there
-        told, errors = process.communicate()
-        raise AssertionError(f"{module} did not end within {timeout_s:g} s:\n{told}\n{errors[-5000:]}") from why
-    assert process.returncode == 0, f"{module} failed:\n{told}\n{errors[-5000:]}"
-    return last_told(told)
+        process.send_signal(signal.SIGKILL)  # and with it every process in its namespaces
+        output, errors = process.communicate()
+        raise AssertionError(f"{module} did not end within {timeout_s:g} s:\n{output}\n{errors[-5000:]}") from why
+    assert process.returncode == 0, f"{module} failed:\n{output}\n{errors[-5000:]}"
+    return last_json(output)
 
 
-def last_told(output: str) -> Any:
-    """The last line of JSON that a process has printed; Ray may print what it likes before it and after."""
+def last_json(output: str) -> Any:
+    """The last line of JSON that a process has printed; Ray may print other lines before it and after it."""
     return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith("{")))
 
 
 def python_path() -> str:
-    """Where modules are found, those of tests and benchmarks among them."""
+    """The PYTHONPATH with which modules of tests and benchmarks are found."""
     return os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(TESTS), str(TESTS.parent)])
 
 
 def settle_in() -> None:
-    """The first thing to do there: loopback, and namespaces and shared memory that are not the machine's."""
+    """Set up the namespaces, before anything else: loopback, and /run/netns and /dev/shm apart from the machine's."""
     os.makedirs("/run/netns", exist_ok=True)
     for command in ("ip link set lo up", "mount -t tmpfs none /run/netns", "mount -t tmpfs none /dev/shm"):
         subprocess.run(command.split(), check=True, capture_output=True)

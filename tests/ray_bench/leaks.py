@@ -1,4 +1,4 @@
-"""What runs have left behind: on a cluster that goes on, and in a place where nothing should be any more."""
+"""What runs leave behind: on a cluster that goes on, and in namespaces where nothing should be left."""
 
 import os
 import tempfile
@@ -9,11 +9,11 @@ from typing import Any
 from ray_bench.network import alive, title
 
 SERVERS = ("ray::GraphServer", "ray::ParameterServer")  # titles of the processes of our actors
-SETTLE_S = 15.0  # for Ray to have ended what it was told to end
+SETTLE_S = 15.0  # the time in which Ray ends processes after a request
 
 
 def left_by_runs() -> list[str]:
-    """What is left of the runs of this driver, once Ray has had time to tidy up."""
+    """What is left of the runs of this driver, once Ray has had time to clean up."""
     until = time.monotonic() + SETTLE_S
     while (left := _left_by_runs()) and time.monotonic() < until:
         time.sleep(0.2)

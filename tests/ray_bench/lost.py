@@ -1,4 +1,4 @@
-"""A driver that something is lost to: it tells of its epochs as they end, and of the run in its last line.
+"""A driver that is killed or loses a node: it prints its epochs as they end, and the run's result in its last line.
 
 python -m ray_bench.lost FOLDER begin|resume|elastic
 """
@@ -10,11 +10,11 @@ from typing import Any
 
 import dorylus
 from dorylus.runs.jsonl import Record
-from ray_bench.runs import LOST, model, told
+from ray_bench.runs import LOST, model, summary
 
 
 class Epochs:
-    """Tells how many epochs are done, and with how many servers."""
+    """Prints how many epochs are done, and with how many servers."""
 
     def write(self, record: Record) -> None:
         if record["kind"] == "epoch":
@@ -25,14 +25,14 @@ class Epochs:
 
 
 def main(folder: Path, what: str) -> dict[str, Any]:
-    """Train, go on with what another driver began, or train on whatever nodes are left."""
+    """Train, resume the run of another driver, or train elastically on the nodes that are left."""
     run = folder / "run"
     if what == "resume":
         with dorylus.Trainer.resume(
             run, dorylus.Graph.open(folder / "graph"), model("gcn"), sinks=[Epochs()]
         ) as trainer:
             begun_with = trainer.epoch
-            return {**told(trainer.run().result()), "resumed_after": begun_with}
+            return {**summary(trainer.run().result()), "resumed_after": begun_with}
     if what == "begin":
         more: dict[str, Any] = {"run_dir": str(run), "servers": 2}
     else:
@@ -41,7 +41,7 @@ def main(folder: Path, what: str) -> dict[str, Any]:
     graph = dorylus.Graph.open(folder / "graph")
     with dorylus.Trainer(graph, model("gcn"), cluster="ray", sinks=[Epochs()], **settings) as trainer:
         result = trainer.run().result()
-        return {**told(result), "servers": result.config.servers}
+        return {**summary(result), "servers": result.config.servers}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ _BRIDGE = "rays"
 
 
 class Network:
-    """Nodes 0 to ``count`` - 1, at addresses of their own. No way leads out of it."""
+    """Nodes 0 to ``count`` - 1, each with an address. There is no route out of the network."""
 
     def __init__(self, count: int, prefix: str = "10.77.0") -> None:
         self._places = [f"node-{number}" for number in range(count)]
@@ -34,7 +34,7 @@ class Network:
         return [pid for pid in alive() if namespace(pid) == self._namespaces[node]]
 
     def cut(self, node: int) -> None:
-        """Pull the cable: whatever is sent to the node or by it gets lost."""
+        """Pull the cable: every packet to or from the node is lost."""
         _run(f"ip link set {_cable(node)} down")
 
     def mend(self, node: int) -> None:
@@ -49,12 +49,12 @@ class Network:
 
 
 def alive() -> list[int]:
-    """All processes but those that have ended and only wait to be asked for their exit code."""
+    """All processes except zombies, which have ended and wait for their parent to read the exit code."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit() and title(int(name))]
 
 
 def title(pid: int) -> str:
-    """A process's command line, which Ray's workers change to what they do; nothing once it has ended."""
+    """A process's command line, which Ray's workers set to their current task; empty once it has ended."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read().replace(b"\0", b" ").decode(errors="replace").strip()
@@ -78,4 +78,4 @@ def _run(*commands: str) -> None:
     for command in commands:
         done = subprocess.run(command.split(), capture_output=True, text=True)
         if done.returncode != 0:
-            raise RuntimeError(f"{command!r} says {done.stderr.strip()!r}")
+            raise RuntimeError(f"{command!r} failed: {done.stderr.strip()!r}")

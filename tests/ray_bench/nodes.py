@@ -1,4 +1,4 @@
-"""Ray's nodes in namespaces of this machine: started, killed, cut off, started again, and looked over for leaks.
+"""Ray's nodes in namespaces of this machine: started, killed, cut off, started again, and checked for leaks.
 
 All of it must run in an isolated place (:mod:`ray_bench.isolated`), where everything ends with the first process.
 """
@@ -25,14 +25,15 @@ PORT = 6379
 START_S = 90.0
 END_S = 20.0
 
-# A killed node is found out after 5 checks in about 5 s (its ports refuse), one that is silent in about 10.
+# Ray detects a killed node after 5 checks, in about 5 s (its ports refuse), and a silent one in about 10 s.
 _HEALTH = {"initial_delay_ms": 1000, "period_ms": 1000, "timeout_ms": 1000, "failure_threshold": 5}
 
 
 class RayNodes:
-    """``count`` nodes of so many cores, the first of them the head, with a token that only they know.
+    """``count`` nodes with ``cpus`` cores each; node 0 is the head. Their token is not known outside them.
 
-    Where none is to be lost, ``checks`` may be many: on a busy machine a node that lives can be silent for seconds.
+    ``checks`` is the number of missed health checks after which a node counts as lost. Use many where no node is to be
+    lost: on a busy machine a live node can be silent for seconds.
     """
 
     def __init__(self, count: int, *, cpus: float = 2.0, checks: int = _HEALTH["failure_threshold"]) -> None:
@@ -81,17 +82,17 @@ class RayNodes:
         return next(node for node in range(len(self)) if pid in self.network.processes(node))
 
     def kill_node(self, node: int) -> None:
-        """Kill all processes of a node at once; whoever is connected to them is told by the kernel."""
+        """Kill all processes of a node at once; the kernel closes their connections, so their peers notice."""
         for pid in end(lambda: self.network.processes(node)):
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)  # what has no parent any more is a child of the first process here
+                os.waitpid(pid, os.WNOHANG)  # an orphan becomes a child of the first process of this namespace
 
     def start_node(self, node: int) -> None:
         """Start Ray on a node where nothing runs, as on a new machine."""
         self._wait_for(node, self._begin(node))
 
     def close(self) -> None:
-        """End every process, and remove all that was made."""
+        """End every process, and remove all files and interfaces."""
         end(lambda: [pid for node in range(len(self)) for pid in self.network.processes(node)])
         for driver in self._drivers:
             driver.wait(END_S)
@@ -115,10 +116,10 @@ class RayNodes:
             "--disable-usage-stats",
             "--include-log-monitor=false",
         ]
-        said = (self._folder / f"start-{self._starts}.log").open("wb")
-        with said:
+        log = (self._folder / f"start-{self._starts}.log").open("wb")
+        with log:
             return subprocess.Popen(
-                self.network.command(node, command), stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                self.network.command(node, command), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self.environment,
             )  # fmt: skip
 
@@ -129,21 +130,23 @@ class RayNodes:
             starting.kill()
             code = starting.wait()
         if code != 0:
-            said = "\n".join(path.read_text(errors="replace") for path in self._folder.glob("start-*.log"))
-            raise RuntimeError(f"Ray did not start on node {node}: {said[-3000:]}")
+            output = "\n".join(path.read_text(errors="replace") for path in self._folder.glob("start-*.log"))
+            raise RuntimeError(f"Ray did not start on node {node}: {output[-3000:]}")
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What Ray's processes have in their environment: nothing that leads anywhere but to each other."""
+    """The environment of Ray's processes: nothing in it leads to hosts outside the namespaces."""
     home = folder / "home"
     home.mkdir()
-    (home / "ray_bootstrap_config.yaml").write_text("provider: {type: local}\n")  # or it asks clouds who it is
+    (home / "ray_bootstrap_config.yaml").write_text(
+        "provider: {type: local}\n"
+    )  # else Ray queries the clouds' metadata
     return {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home),
         "PYTHONPATH": python_path(),
         "OMP_NUM_THREADS": "1",
-        "TORCHINDUCTOR_CACHE_DIR": str(home / "torch"),  # or torch makes it in the folder for temporary files
+        "TORCHINDUCTOR_CACHE_DIR": str(home / "torch"),  # else torch makes it in the folder for temporary files
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -155,7 +158,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def end(processes: Callable[[], Sequence[int]]) -> set[int]:
-    """Kill processes until there are none left, within a deadline; gives those that there were."""
+    """Kill processes until none is left, within a deadline; returns the killed ones."""
     killed: set[int] = set()
     until = time.monotonic() + END_S
     while left := processes():

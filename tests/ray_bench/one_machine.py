@@ -1,8 +1,8 @@
-"""Four Ray nodes on one machine, made by Ray's own class for that, and a run on them: told as JSON in the last line.
+"""Four Ray nodes on one machine, made by Ray's own class for tests, and a run on them; it prints the result as JSON.
 
     python -m ray_bench.one_machine FOLDER
 
-It runs in an isolated place, where nothing but loopback can be reached.
+It runs in isolated namespaces, where nothing but loopback can be reached.
 """
 
 import json
@@ -20,13 +20,13 @@ def main(folder: Path) -> dict[str, Any]:
     settle_in()
     from ray_bench.nodes import environment
 
-    # Before Ray is imported, which reads it. All of Ray's files are in the folder, that of its address too.
+    # Ray reads these at import. All of Ray's files are in the folder, the one with its address too.
     os.environ.update(environment(folder) | {"RAY_TMPDIR": str(folder)})
     import ray
     from ray.cluster_utils import Cluster
 
     import dorylus
-    from ray_bench.runs import PIPE, model, stored, told
+    from ray_bench.runs import PIPE, model, stored, summary
 
     of_node = {"node_ip_address": HERE, "num_cpus": 2, "object_store_memory": 100_000_000}
     cluster = Cluster(True, head_node_args={**of_node, "include_dashboard": False, "temp_dir": str(folder / "ray")})
@@ -36,7 +36,7 @@ def main(folder: Path) -> dict[str, Any]:
         cluster.wait_for_nodes()
         ray.init(address=cluster.address, _node_ip_address=HERE, log_to_driver=False)
         result = dorylus.train(stored(folder), model("gcn"), cluster="ray", **(PIPE | {"servers": 4}))
-        return {**told(result), "nodes": sum(node["Alive"] for node in ray.nodes())}
+        return {**summary(result), "nodes": sum(node["Alive"] for node in ray.nodes())}
     finally:
         ray.shutdown()
         cluster.shutdown()

@@ -1,9 +1,9 @@
-"""A driver whose dense tasks run on Ray's nodes, and what came of that as JSON in its last line.
+"""A driver whose dense tasks run on Ray's nodes; the results are JSON in its last line.
 
     python -m ray_bench.pool_checks FOLDER                  all checks, on two nodes that are made for them
-    python -m ray_bench.pool_checks FOLDER drive CHECK...   some, on the nodes that this driver is among
+    python -m ray_bench.pool_checks FOLDER drive CHECK...   some, by a driver on one of these nodes
 
-It runs in an isolated place; files in the folder tell on which nodes tasks were, and who has died already.
+It runs in isolated namespaces; files in the folder record on which nodes tasks ran, and that a task's process died.
 """
 
 import json
@@ -32,7 +32,7 @@ from ray_bench.isolated import TESTS, settle_in
 from ray_bench.nodes import RayNodes
 
 SETTINGS = {"epochs": 3, "intervals": 4, "threads": 1, "lr": 0.05, "seed": 3, "eval_every": 0, "deadline_s": 60}
-ON_RAY = SETTINGS | {"pool": "ray", "functions": 2}  # few: a new process of Ray's takes seconds to begin
+ON_RAY = SETTINGS | {"pool": "ray", "functions": 2}  # few: a new Ray process takes seconds to start
 CORES = 2  # of a node
 LIMIT_S = 120.0
 
@@ -55,7 +55,7 @@ class Edges(dorylus.Layer):
 
 
 class Act:
-    """What a body does besides, on the nodes only; files in a folder tell of it."""
+    """A side effect of a body, on the nodes only; files in a folder record it."""
 
     def __init__(self, folder: Path, what: str) -> None:
         self.folder, self.what, self.driver = folder, what, os.getpid()
@@ -65,7 +65,7 @@ class Act:
             return
         if self.what == "refuses":
             raise ArithmeticError("no edge of mine")
-        if self.what == "tells":
+        if self.what == "notes":
             place = os.readlink("/proc/self/ns/net").strip("net:[]")
             (self.folder / f"node-{place}").touch()
         if self.what == "dies":
@@ -93,14 +93,14 @@ def edges(folder: Path, what: str) -> dorylus.Program:
 
 
 def both(model: Callable[[], Any], **settings: Any) -> dict[str, Any]:
-    """The losses of a run on Ray and of the same on threads; what the pool tells."""
+    """The losses of a run on Ray and of the same on threads, and the pool's statistics."""
     on_ray = dorylus.train(graph(), model(), **ON_RAY | settings)
     here = dorylus.train(graph(), model(), pool="threads", **SETTINGS)
     return {"ray": on_ray.losses, "threads": here.losses, "pool": dict(on_ray.pool)}
 
 
 def refused(model: Any) -> str:
-    """The error of a run that cannot go on."""
+    """The error that a run ends with."""
     try:
         dorylus.train(graph(), model, **ON_RAY)
     except DorylusError as error:
@@ -109,7 +109,7 @@ def refused(model: Any) -> str:
 
 
 def answers(pool: TensorPool) -> str:
-    """What a pool answers to one call."""
+    """The type of a pool's answer to one call, with the message of an error."""
     given: queue.SimpleQueue[object] = queue.SimpleQueue()
     task = Task(epoch=0, phase=0, interval=0, step=0, kind=Kind.APPLY_VERTEX)
     call = Call(task, Mode.FORWARD, Body(nn.Identity()), {}, (torch.ones(2, 2),), wanted=(True,))
@@ -121,7 +121,7 @@ def answers(pool: TensorPool) -> str:
 
 
 def without_room(ray: Any) -> str:
-    """What is answered while placement groups hold every core."""
+    """The answer while placement groups hold every core."""
     groups = [ray.util.placement_group([{"CPU": CORES}]) for _ in ray.nodes()]
     ray.get([group.ready() for group in groups], timeout=LIMIT_S)
     answer = answers(ray_pool(None, Policy()))
@@ -131,7 +131,7 @@ def without_room(ray: Any) -> str:
 
 
 def while_others_work(ray: Any, folder: Path) -> str:
-    """What is answered while tasks of others have every core."""
+    """The answer while tasks of another program have every core."""
 
     def sleep(number: int) -> None:
         (folder / f"asleep-{number}").touch()
@@ -150,25 +150,25 @@ def while_others_work(ray: Any, folder: Path) -> str:
 
 
 def contract() -> int:
-    """The suite that every pool passes, on this cluster, but for whole runs: those are made here anyway."""
+    """Pytest's exit code for the contract suite of pools on this cluster, without the runs that other checks make."""
     file = TESTS / "contract" / "test_pools.py"
     with redirect_stdout(sys.stderr):
         return int(pytest.main([str(file), "-k", "not training", "-p", "no:cacheprovider", f"--rootdir={TESTS}"]))
 
 
 def nodes_used(folder: Path) -> int:
-    """On how many nodes tasks have run; Ray may find one of them enough for a run, but not for every one."""
+    """On how many nodes tasks have run. Ray may place a whole run on one node, so this trains up to four times."""
     for _ in range(4):
         if len(list(folder.glob("node-*"))) > 1:
             break
-        both(lambda: edges(folder, "tells"))
+        both(lambda: edges(folder, "notes"))
     return len(list(folder.glob("node-*")))
 
 
 CHECKS: dict[str, Callable[[Any, Path], Any]] = {
     "gcn": lambda ray, folder: both(gcn),
     "gat": lambda ray, folder: both(lambda: dorylus.gat(hidden=4, heads=2, dropout=0.5)),
-    "edges": lambda ray, folder: both(lambda: edges(folder, "tells")),
+    "edges": lambda ray, folder: both(lambda: edges(folder, "notes")),
     "unfused": lambda ray, folder: both(gcn, fuse=False),
     "refuses": lambda ray, folder: refused(edges(folder, "refuses")),
     "contract": lambda ray, folder: contract(),
@@ -191,10 +191,10 @@ def main(folder: str) -> str:
     settle_in()
     with RayNodes(2, cpus=CORES, checks=60) as nodes:
         driver = nodes.drive("ray_bench.pool_checks", folder, "drive")
-        told, _ = driver.communicate(timeout=LIMIT_S)
+        output, _ = driver.communicate(timeout=LIMIT_S)
         if driver.returncode != 0:
-            raise SystemExit(f"the driver ended with {driver.returncode}:\n{told}")
-    return told.splitlines()[-1]
+            raise SystemExit(f"the driver ended with {driver.returncode}:\n{output}")
+    return output.splitlines()[-1]
 
 
 if __name__ == "__main__":

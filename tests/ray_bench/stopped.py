@@ -1,8 +1,8 @@
-"""A run on a Ray cluster of one machine that is ended by SIGTERM: told as JSON in the last line.
+"""A run on a Ray cluster of one machine that is ended by SIGTERM; the result is JSON in the last line.
 
     python -m ray_bench.stopped FOLDER
 
-It runs in an isolated place, where nothing but loopback can be reached.
+It runs in isolated namespaces, where nothing but loopback can be reached.
 """
 
 import json
@@ -24,7 +24,7 @@ def main(folder: Path) -> dict[str, Any]:
     settle_in()
     from ray_bench.nodes import environment
 
-    # Before Ray is imported, which reads it. All of Ray's files are in the folder, that of its address too.
+    # Ray reads these at import. All of Ray's files are in the folder, the one with its address too.
     os.environ.update(environment(folder) | {"RAY_TMPDIR": str(folder)})
     from ray.cluster_utils import Cluster
 

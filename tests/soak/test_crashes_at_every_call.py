@@ -42,14 +42,14 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
 
 @pytest.mark.parametrize("writer", RUN + OTHERS)
 @pytest.mark.parametrize("action", ["kill", "tear", "power cut", "full disk", "bad disk"])
-def test_at_every_call_the_old_or_the_new_is_found(bench: Examiner, writer: str, action: str) -> None:
+def test_a_fault_at_any_call_leaves_the_old_or_the_new_content(bench: Examiner, writer: str, action: str) -> None:
     found = bench.ask(writer, action)
     assert found["tried"] == found["calls"] > 0
     assert not found["problems"]
 
 
 @pytest.mark.parametrize("writer", RUN + OTHERS)
-def test_on_the_disk_of_the_tests_too(bench: Examiner, writer: str, tmp_path: Path) -> None:
+def test_a_kill_at_any_call_is_safe_on_the_disk_of_the_tests_too(bench: Examiner, writer: str, tmp_path: Path) -> None:
     assert not bench.ask(writer, "kill", folder=str(tmp_path))["problems"]
 
 

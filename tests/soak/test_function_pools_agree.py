@@ -1,4 +1,4 @@
-"""Dense tasks on functions give what threads give: every service, both data paths, three kinds of models, on Pubmed."""
+"""Dense tasks on functions give the losses of threads: every service, both data paths, three models, on Pubmed."""
 
 import sys
 from functools import cache
@@ -67,12 +67,12 @@ def test_a_run_gives_the_losses_of_threads(service, name, path):
     assert result.pool["invocations"] >= result.pool["calls"] > 0
 
 
-def test_the_name_of_the_pool_is_all_that_lambda_local_needs():
+def test_lambda_local_needs_no_setting_but_the_name_of_the_pool():
     log = MemorySink()
     result = dorylus.train(pubmed(), model("gcn"), pool="lambda-local", sinks=[log], **SETTINGS)
     assert result.losses == pytest.approx(on_threads("gcn").losses, abs=TOLERANCE)
-    said = [record for record in log.records if record["kind"] == "pool" and record["what"] == "data_path"]
-    assert [(each["path"], each["why"]) for each in said] == [("direct", "a function reached our data ports")]
+    reports = [record for record in log.records if record["kind"] == "pool" and record["what"] == "data_path"]
+    assert [(each["path"], each["why"]) for each in reports] == [("direct", "a function reached our data ports")]
 
 
 def test_bounded_staleness_reaches_the_accuracy_of_the_exact_pipeline(lambda_local):

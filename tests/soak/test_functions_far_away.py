@@ -20,7 +20,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def why_not():
-    """Why this machine cannot have such functions, if it cannot."""
+    """Why this machine cannot run such functions; None if it can."""
     if sys.platform != "linux" or shutil.which("ip") is None or shutil.which("tc") is None:
         return "it needs Linux with iproute2"
     if group_of_this_process("memory") is None or group_of_this_process("cpu") is None:
@@ -47,19 +47,19 @@ def far_away(package, **options):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("asked", "taken"), [("auto", "direct"), ("inline", "inline")])
-def test_a_run_gives_the_losses_of_threads(package, asked, taken):
-    told = far_away(package, settings={"data_path": asked})
+@pytest.mark.parametrize(("requested", "used"), [("auto", "direct"), ("inline", "inline")])
+def test_a_run_gives_the_losses_of_threads(package, requested, used):
+    result = far_away(package, settings={"data_path": requested})
     expected = dorylus.train(
         small(), model("gcn"), **{name: SETTINGS[name] for name in SETTINGS if name != "functions"}
     )
-    assert told["losses"] == pytest.approx(expected.losses, abs=1e-4)
-    assert told["pool"]["data_path"] == taken
-    assert told["metered_periods"] > 0  # the kernel held them to their share of a core
-    assert told["bytes_to_us"] > told["pool"]["bytes_out"] > 0  # and what they sent came by the line
+    assert result["losses"] == pytest.approx(expected.losses, abs=1e-4)
+    assert result["pool"]["data_path"] == used
+    assert result["metered_periods"] > 0  # the kernel limited the functions to their share of a core
+    assert result["bytes_to_us"] > result["pool"]["bytes_out"] > 0  # the tensors came through the slow network
 
 
 def test_functions_without_the_memory_they_need_end_the_run_with_the_reason(package):
-    # The stand-in does not always notice in time that a function was killed, and then only says that it is gone.
+    # The stand-in of Lambda may notice the kill too late; its error is then only that the function is gone.
     errors = (far_away(package, memory_mb=24, cores=1.0, attempts=2)["error"] for _ in range(3))
     assert any("dorylus functions deploy --memory gives it more" in error for error in errors)

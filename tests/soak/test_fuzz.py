@@ -1,6 +1,6 @@
-"""A million hostile inputs. FUZZ_CASES sets how many in all, FUZZ_SEED which; every kind is a test of its own.
+"""A million hostile inputs. FUZZ_CASES sets their number, FUZZ_SEED their seed; every kind is a test of its own.
 
-A case that breaks a rule is named by kind, seed and number, and is the same whenever it is made.
+A report names a case that breaks a rule by kind, seed and number, which make the same case again.
 """
 
 import os
@@ -21,7 +21,7 @@ PER_MILLION = {
 }  # fmt: skip
 
 
-def test_the_shares_make_a_million() -> None:
+def test_the_numbers_of_cases_sum_to_a_million() -> None:
     assert sum(PER_MILLION.values()) == 1_000_000
     assert PER_MILLION.keys() == KINDS.keys()
 

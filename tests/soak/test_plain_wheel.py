@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(2 * LONG_S)
 
 
 def run(*command, cwd=ROOT, **settings):
-    """Stdout of a command that must end well."""
+    """Stdout of a command that must exit with 0."""
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, cwd=cwd, timeout=LONG_S, **settings)
     assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
@@ -31,7 +31,7 @@ def dist():
 
 @pytest.fixture(scope="module")
 def plain(dist, tmp_path_factory):
-    """The folder of programs of an environment that has the wheel and what it requires, and nothing else."""
+    """The bin folder of an environment with the wheel and its requirements, and nothing else."""
     pip = ("-m", "pip", "--disable-pip-version-check")
     found = run(
         sys.executable,
@@ -56,17 +56,18 @@ def plain(dist, tmp_path_factory):
     return folder / "bin"
 
 
-def test_what_only_extras_bring_is_not_there(plain):
+def test_packages_of_extras_are_not_installed(plain):
     names = run(plain / "python", "-m", "pip", "list", "--format", "freeze")
     assert not re.search(r"^(pyzmq|onnx|pyarrow|ray|boto3)", names, re.MULTILINE)
 
 
-def test_the_first_program_of_the_readme_says_what_the_readme_shows(plain, tmp_path):
-    program, shown = re.findall(r"```python\n(.*?)```.*?```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
-    said = run(plain / "python", "-c", program, cwd=tmp_path).splitlines()
-    assert len(said) == len(shown.splitlines())
-    assert said[0] == shown.splitlines()[0]
-    accuracy = float(re.search(r"test accuracy +([\d.]+)%", "\n".join(said))[1])
+def test_the_first_program_of_the_readme_prints_what_the_readme_shows(plain, tmp_path):
+    readme = (ROOT / "README.md").read_text()
+    program, expected = re.findall(r"```python\n(.*?)```.*?```\n(.*?)```", readme, re.DOTALL)[0]
+    printed = run(plain / "python", "-c", program, cwd=tmp_path).splitlines()
+    assert len(printed) == len(expected.splitlines())
+    assert printed[0] == expected.splitlines()[0]
+    accuracy = float(re.search(r"test accuracy +([\d.]+)%", "\n".join(printed))[1])
     assert accuracy > 97
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGKILL to runs whose dense tasks or servers are other programs' processes: none of them stays."""
+"""SIGTERM and SIGKILL to runs with dense tasks or servers in other processes: no process is left."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def run(tmp_path):
 def wait_for(condition, deadline_s=120.0):
     end_s = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < end_s, "it did not come to that in time"
+        assert time.monotonic() < end_s, "the condition was not met in time"
         time.sleep(0.05)
 
 
@@ -47,7 +47,7 @@ def num_epochs(log):
 
 
 def below(pid):
-    """The processes that a process has started, and those that they have."""
+    """The descendants of a process."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -75,7 +75,7 @@ def test_the_stand_in_of_lambda_and_its_folder_are_gone(run, tmp_path, number, c
 
 @pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 def test_a_driver_on_a_ray_cluster_saves_ends_its_servers_and_prints_no_stack():
-    with tempfile.TemporaryDirectory(prefix="rays-") as folder:  # a short name: sockets are made in it
+    with tempfile.TemporaryDirectory(prefix="rays-") as folder:  # a short name: Ray puts sockets in it
         got = run_isolated("ray_bench.stopped", folder, timeout_s=200)
     assert got["code"] == 143
     assert "stopped by SIGTERM; go on with: dorylus resume" in got["err"]

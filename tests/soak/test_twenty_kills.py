@@ -21,18 +21,18 @@ def test_after_twenty_kills_the_bill_differs_by_less_than_an_epoch_in_all(tmp_pa
 
 
 @pytest.mark.timeout(900)
-def test_the_bill_has_the_invocations_that_the_service_counted_but_for_less_than_an_epochs(
+def test_the_bill_differs_from_the_service_by_less_than_the_invocations_of_an_epoch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     billed, counted = invocations(tmp_path / "killed", monkeypatch, kills=20, epochs=12)
     _, undisturbed = invocations(tmp_path / "undisturbed", monkeypatch, kills=0, epochs=4)
-    in_an_epoch = undisturbed // 5  # the last evaluation is one more, and takes fewer
+    in_an_epoch = undisturbed // 5  # four epochs and the last evaluation, which takes fewer invocations
     print(f"{billed} invocations on the bill, {counted} counted by the service, {in_an_epoch} in an epoch")
     assert abs(billed - counted) < in_an_epoch
 
 
 def invocations(folder: Path, monkeypatch: pytest.MonkeyPatch, *, kills: int, epochs: int) -> tuple[int, int]:
-    """How many are on the bill of a run, and how many the service counted."""
+    """The invocations on the bill of a run, and those that the service counted."""
     folder.mkdir()
     monkeypatch.setenv("COUNTED", str(folder / "counted"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))

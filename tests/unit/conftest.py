@@ -1,4 +1,4 @@
-"""What tests of files share that are far larger than they should be."""
+"""Fixtures that several tests share, among them files that are far larger than they should be."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ def wide():
 
 @pytest.fixture
 def bare_process(monkeypatch):
-    """A process that takes nothing for itself: a limit is about the run alone, and every time the same."""
+    """A process whose own memory is not counted: a limit covers the run alone, and is the same every time."""
     taken = ["memory.limit.SLACK", "memory.limit.SPARE", "memory.limit.LEAST_MARGIN", "training.assembly.TO_LOAD"]
     for name in (*taken, "memory.model_pass.ARENA", "memory.room.ARENA"):
         monkeypatch.setattr(f"dorylus.{name}", 0)
@@ -91,7 +91,7 @@ def trainer(graph):
 
 @pytest.fixture
 def resumed(graph, trainer):
-    """Goes on with runs, when those who had their folders before are closed, and closes them."""
+    """Resumes runs after the previous holders of their folders are closed, and closes them."""
     made = []
 
     def resume(folder, model=None, **more):

@@ -1,4 +1,4 @@
-"""Manifests of examples/cluster are what those who read them take: Kubernetes, Ray's launcher, EC2 and the shell.
+"""Manifests of examples/cluster are valid for their readers: Kubernetes, Ray's launcher, EC2 and the shell.
 
 KubeRay ships no schema as a package, so the fields we use are written down in tests/data; Ray ships the schema of its
 launcher, and botocore that of EC2.
@@ -45,7 +45,7 @@ def aws():
 
 
 def blocks(page=PAGE):
-    """What the page shows as code."""
+    """The code blocks of the page."""
     return re.findall(r"```\w*\n(.*?)```", page.read_text(), re.DOTALL)
 
 
@@ -62,12 +62,12 @@ def launcher_faults(config):
 
 
 def ec2_faults(node_config):
-    asked = botocore.session.get_session().get_service_model("ec2").operation_model("RunInstances").input_shape
-    return ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **node_config}, asked).generate_report()
+    input_shape = botocore.session.get_session().get_service_model("ec2").operation_model("RunInstances").input_shape
+    return ParamValidator().validate({"MinCount": 1, "MaxCount": 1, **node_config}, input_shape).generate_report()
 
 
 def every_field(value, path=()):
-    """The way to every field below a value, those of maps that may hold any key left out."""
+    """The path to every field below a value, except below maps that accept any key."""
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in pairs:
         if isinstance(value, dict):
@@ -103,13 +103,13 @@ def test_any_misspelled_field_of_a_kubernetes_manifest_is_noticed(kind):
         assert kuberay_faults(misspelled(document, path)), path
 
 
-def test_a_number_where_kubernetes_wants_text_is_noticed():
+def test_a_number_where_kubernetes_requires_text_is_noticed():
     cluster = copy.deepcopy(kinds()["RayCluster"])
     cluster["spec"]["headGroupSpec"]["rayStartParams"]["num-cpus"] = 1
     assert kuberay_faults(cluster)
 
 
-def test_the_kubernetes_cluster_asks_for_a_token():
+def test_the_kubernetes_cluster_requires_a_token():
     assert kinds()["RayCluster"]["spec"]["authOptions"] == {"mode": "token"}
 
 
@@ -187,19 +187,19 @@ def test_graph_servers_are_on_spot_instances_and_the_head_is_not():
     assert [name for name, is_spot in spot.items() if not is_spot] == [config["head_node_type"]]
 
 
-def test_the_launcher_may_start_as_many_nodes_as_are_asked_for():
+def test_the_launcher_may_start_as_many_nodes_as_are_requested():
     config = aws()
     workers = [node for name, node in config["available_node_types"].items() if name != config["head_node_type"]]
     assert sum(node["min_workers"] for node in workers) <= config["max_workers"]
     assert all(node["min_workers"] <= node["max_workers"] for node in workers)
 
 
-def test_every_instance_is_in_the_price_book_and_has_the_cores_that_are_said():
+def test_every_instance_is_in_the_price_book_and_has_the_stated_cores():
     config, book = aws(), PriceBook.load()
     for name, node in config["available_node_types"].items():
         instance = book.instance(node["node_config"]["InstanceType"])
-        said = node["resources"]["CPU"]
-        assert said == instance.vcpus if name != config["head_node_type"] else said <= instance.vcpus
+        num_cores = node["resources"]["CPU"]
+        assert num_cores == instance.vcpus if name != config["head_node_type"] else num_cores <= instance.vcpus
         assert instance.arch == "x86_64", "the image is for x86"
     cores = {name: node["resources"]["CPU"] for name, node in config["available_node_types"].items()}
     assert cores[config["head_node_type"]] < min(
@@ -216,7 +216,7 @@ def test_a_script_is_one_that_the_shell_can_read(name):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_script_called_without_a_task_says_how():
+def test_a_script_called_without_a_task_prints_its_usage():
     done = subprocess.run(["sh", EXAMPLES / "two-laptops.sh"], capture_output=True, text=True, timeout=30)
     assert done.returncode == 2
     assert all(task in done.stdout for task in ("head", "join", "train"))
@@ -240,27 +240,27 @@ def test_the_aws_token_comes_from_a_file_that_only_its_owner_reads():
     assert "chmod 600 ~/.ray/auth_token" in aws()["setup_commands"]
 
 
-def commands_of_ours():
-    """Every command line of ours that a reader is to type: by itself, in a pod or on a head, or in the job."""
-    shown = re.findall(r"(?m)(?:^|-- |')(dorylus [^'\n]*)", "\n".join(blocks()))
-    return [*shown, kinds()["RayJob"]["spec"]["entrypoint"]]
+def documented_commands():
+    """Every documented dorylus command: by itself, in a pod or on a head, or in the job."""
+    commands = re.findall(r"(?m)(?:^|-- |')(dorylus [^'\n]*)", "\n".join(blocks()))
+    return [*commands, kinds()["RayJob"]["spec"]["entrypoint"]]
 
 
 def parsed(command):
-    """The command's name and what its flags and arguments are taken for; an unknown one is an error."""
+    """The command's name and the parsed values of its flags and arguments; an unknown flag is an error."""
     _, name, *words = shlex.split(command)
     return name, typer.main.get_command(app).commands[name].make_context(name, words).params
 
 
-def test_commands_are_shown_that_can_be_typed():
-    commands = commands_of_ours()
+def test_documented_commands_can_be_parsed():
+    commands = documented_commands()
     assert len(commands) >= 10
     names = [parsed(command)[0] for command in commands]
     assert {"train", "resume", "doctor", "convert"} <= set(names)
 
 
-def test_runs_that_are_shown_have_settings_that_are_good():
-    runs = [given for name, given in map(parsed, commands_of_ours()) if name == "train"]
+def test_documented_runs_have_valid_settings():
+    runs = [given for name, given in map(parsed, documented_commands()) if name == "train"]
     for given in runs:
         config = RunConfig.of(**settings_of({name: given[name] for name in RunConfig.names() if given[name]}))
         assert config.cluster == "ray"
@@ -293,7 +293,7 @@ def test_links_of_the_page_lead_somewhere():
             assert heading in [slug.replace(" ", "-") for slug in slugs], f"{target}#{heading}"
 
 
-def test_the_page_shows_the_dockerfile_that_is_there():
+def test_the_page_contains_the_dockerfile():
     assert (EXAMPLES / "Dockerfile").read_text() in PAGE.read_text()
 
 

@@ -73,7 +73,7 @@ AMOUNTS = [each.name for each in dataclasses.fields(RunConfig) if "float" in str
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -1, 10**400], ids=lambda value: str(value)[:4])
 @pytest.mark.parametrize("name", [*COUNTS, *AMOUNTS])
-def test_a_number_that_cannot_be_is_refused_with_what_was_asked_the_rule_and_the_cure(name, value):
+def test_an_invalid_number_is_refused_with_the_value_the_rule_and_the_cure(name, value):
     cure = f"use {name}=\\S+, for instance" if name in AMOUNTS else f"use {name}=\\d+ or (more|less)"
     with pytest.raises(ConfigError, match=rf"^{name}=\S+, but {name} is .*: {cure}\.$"):
         RunConfig(**{name: value})
@@ -85,10 +85,10 @@ def test_a_number_that_cannot_be_is_refused_with_what_was_asked_the_rule_and_the
     [("staleness", 1), ("weight_update", "async"), ("sync_margin", 0.1)],
     ids=lambda value: str(value),
 )
-def test_what_only_asynchronous_runs_know_is_refused_in_exact_ones(mode, name, value):
+def test_settings_of_asynchronous_runs_are_refused_in_exact_ones(mode, name, value):
     settings = {name: value, "mode": mode, "target_accuracy": 0.9}
-    says = f"{name}={value!r} with mode='{mode}', which is exact: leave {name} out, or use mode='async'"
-    with pytest.raises(ConfigError, match=says):
+    message = f"{name}={value!r} with mode='{mode}', which is exact: leave {name} out, or use mode='async'"
+    with pytest.raises(ConfigError, match=message):
         RunConfig(**settings)
     assert getattr(RunConfig(**(settings | {"mode": "async"})), name) == value
 
@@ -107,7 +107,7 @@ def test_nothing_asynchronous_is_on_by_default():
 A_RUN = RunConfig(epochs=7, servers=2, intervals=6, threads=2, mode="async", staleness=1, run_dir="runs/x")
 
 
-def test_a_run_goes_on_as_it_was_unless_something_is_said():
+def test_a_run_is_resumed_with_its_own_settings_by_default():
     assert recut(A_RUN, {}) == A_RUN
 
 
@@ -124,21 +124,23 @@ def test_a_run_goes_on_as_it_was_unless_something_is_said():
     ],
     ids=str,
 )
-def test_how_the_work_is_cut_may_change_and_nothing_else_does(settings):
+def test_only_the_partition_of_the_work_may_change(settings):
     found, before = recut(A_RUN, settings).to_dict(), A_RUN.to_dict()
     assert {name: found[name] for name in settings} == settings
     assert {name for name in before if found[name] != before[name]} <= set(settings)
 
 
-def test_intervals_are_chosen_anew_for_another_number_of_servers():
+def test_intervals_are_chosen_again_for_another_number_of_servers():
     assert recut(A_RUN, {"servers": 3}).intervals is None
     assert recut(A_RUN, {"servers": A_RUN.servers}) == A_RUN
 
 
 @pytest.mark.parametrize("name", sorted(set(RunConfig.names()) - set(RECUT)))
-def test_what_a_run_computes_cannot_change_when_it_is_resumed(name):
-    says = f"^{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how its "
-    with pytest.raises(ConfigError, match=f"{says}work is cut and what it may cost, {', '.join(RECUT)}\\.$"):
+def test_settings_that_change_the_result_cannot_change_when_a_run_is_resumed(name):
+    message = (
+        f"^{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how its "
+    )
+    with pytest.raises(ConfigError, match=f"{message}work is cut and what it may cost, {', '.join(RECUT)}\\.$"):
         recut(A_RUN, {name: getattr(A_RUN, name)})
 
 
@@ -147,7 +149,7 @@ def test_an_unknown_setting_to_resume_with_is_refused_with_the_nearest():
         recut(A_RUN, {"server": 3})
 
 
-def test_a_bad_cut_is_refused_with_the_cure():
+def test_a_bad_partition_of_the_work_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match="use servers=1 or more"):
         recut(A_RUN, {"servers": 0})
 

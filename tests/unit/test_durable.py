@@ -2,28 +2,28 @@ import os
 
 import pytest
 
-from dorylus import files as durable
+from dorylus import files
 
 
 def test_a_file_is_replaced_whole(tmp_path):
     for content in (b"first", b"second"):
-        durable.write_file(tmp_path / "file", content)
+        files.write_file(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == content
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_folder_is_replaced_whole(tmp_path):
-    durable.write_folder(tmp_path / "folder", {"a": b"1", "b": b"2"})
-    durable.write_folder(tmp_path / "folder", {"c": b"3"})
+    files.write_folder(tmp_path / "folder", {"a": b"1", "b": b"2"})
+    files.write_folder(tmp_path / "folder", {"c": b"3"})
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["c"]
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_others_may_read_what_the_umask_lets_them(tmp_path):
+def test_other_users_may_read_as_far_as_the_umask_allows(tmp_path):
     before = os.umask(0o022)
     try:
-        durable.write_file(tmp_path / "file", b"")
-        durable.write_folder(tmp_path / "folder", {"a": b""})
+        files.write_file(tmp_path / "file", b"")
+        files.write_folder(tmp_path / "folder", {"a": b""})
     finally:
         os.umask(before)
     modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("file", "folder", "folder/a")]
@@ -31,18 +31,18 @@ def test_others_may_read_what_the_umask_lets_them(tmp_path):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "full"), KeyboardInterrupt()])
-def test_a_write_that_is_broken_off_leaves_what_there_was(tmp_path, monkeypatch, error):
-    durable.write_file(tmp_path / "file", b"old")
-    durable.write_folder(tmp_path / "folder", {"a": b"old"})
+def test_an_interrupted_write_leaves_the_old_content(tmp_path, monkeypatch, error):
+    files.write_file(tmp_path / "file", b"old")
+    files.write_folder(tmp_path / "folder", {"a": b"old"})
 
-    def broken_off(*_):
+    def interrupted(*_):
         raise error
 
-    monkeypatch.setattr(os, "fsync", broken_off)
+    monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(type(error)):
-        durable.write_file(tmp_path / "file", b"new")
+        files.write_file(tmp_path / "file", b"new")
     with pytest.raises(type(error)):
-        durable.write_folder(tmp_path / "folder", {"a": b"new"})
+        files.write_folder(tmp_path / "folder", {"a": b"new"})
     assert (tmp_path / "file").read_bytes() == (tmp_path / "folder" / "a").read_bytes() == b"old"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
 
@@ -52,37 +52,37 @@ def test_everything_is_on_disk_before_it_is_in_place(tmp_path, monkeypatch):
     fsync, rename = os.fsync, os.rename
     monkeypatch.setattr(os, "fsync", lambda handle: (steps.append("fsync"), fsync(handle)))
     monkeypatch.setattr(os, "rename", lambda old, new: (steps.append("rename"), rename(old, new)))
-    durable.write_folder(tmp_path / "folder", {"a": b"1", "b": b"2"})
+    files.write_folder(tmp_path / "folder", {"a": b"1", "b": b"2"})
     assert steps == ["fsync", "fsync", "fsync", "rename", "fsync"]
 
 
-def test_sweeping_takes_what_a_crash_left_and_nothing_else(tmp_path):
+def test_sweeping_removes_only_the_leftovers_of_a_crash(tmp_path):
     (tmp_path / "kept").touch()
-    (tmp_path / f"{durable.PARTIAL}0123456789abcdef-file").touch()
-    before = tmp_path / f"{durable.PARTIAL}4711-01234567-folder"  # as versions before named it, by their process
+    (tmp_path / f"{files.PARTIAL}0123456789abcdef-file").touch()
+    before = tmp_path / f"{files.PARTIAL}4711-01234567-folder"  # as versions before named it, by their process
     before.mkdir()
     (before / "a").touch()
-    (tmp_path / f"{durable.PARTIAL}of-a-user").touch()
-    durable.sweep(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{durable.PARTIAL}of-a-user", "kept"]
+    (tmp_path / f"{files.PARTIAL}of-a-user").touch()
+    files.sweep(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{files.PARTIAL}of-a-user", "kept"]
 
 
 @pytest.fixture(params=["exchange", "two renames"])
 def names_are_exchanged(request, monkeypatch):
     """Both ways for a folder to take the place of another; NFS has only the second."""
     if request.param == "two renames":
-        monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+        monkeypatch.setattr(files, "exchange", lambda first, second: False)
 
 
 def test_a_folder_takes_the_place_of_another_both_ways(tmp_path, names_are_exchanged):
     for content in (b"1", b"2", b"3"):
-        durable.write_folder(tmp_path / "folder", {"a": content})
+        files.write_folder(tmp_path / "folder", {"a": content})
         assert (tmp_path / "folder" / "a").read_bytes() == content
         assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
 def test_an_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
-    durable.write_folder(tmp_path / "folder", {"a": b"old"})
+    files.write_folder(tmp_path / "folder", {"a": b"old"})
     rename, calls = os.rename, []
 
     def second_fails(source, target):
@@ -91,10 +91,10 @@ def test_an_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_pat
             raise OSError(5, "Input/output error")
         rename(source, target)
 
-    monkeypatch.setattr(durable, "exchange", lambda first, second: False)
+    monkeypatch.setattr(files, "exchange", lambda first, second: False)
     monkeypatch.setattr(os, "rename", second_fails)
     with pytest.raises(OSError, match="Input/output error"):
-        durable.write_folder(tmp_path / "folder", {"a": b"new"})
+        files.write_folder(tmp_path / "folder", {"a": b"new"})
     assert (tmp_path / "folder" / "a").read_bytes() == b"old"
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
@@ -102,31 +102,31 @@ def test_an_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_pat
 def test_names_are_exchanged_in_one_step_and_only_if_both_are_there(tmp_path):
     (tmp_path / "a").write_text("a")
     (tmp_path / "b").mkdir()
-    assert durable.exchange(tmp_path / "a", tmp_path / "b")
+    assert files.exchange(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_text() == "a"
     with pytest.raises(FileNotFoundError):
-        durable.exchange(tmp_path / "a", tmp_path / "c")
+        files.exchange(tmp_path / "a", tmp_path / "c")
 
 
 def test_files_that_a_process_writes_are_not_swept_and_those_of_a_dead_one_are(tmp_path):
-    left = tmp_path / f"{durable.PARTIAL}0123456789abcdef-dead"
+    left = tmp_path / f"{files.PARTIAL}0123456789abcdef-dead"
     left.touch()
-    with durable.new_file(tmp_path / "first") as first:
+    with files.new_file(tmp_path / "first") as first:
         first.write(b"1")
-        with durable.new_file(tmp_path / "second") as second:
+        with files.new_file(tmp_path / "second") as second:
             second.write(b"2")
-        durable.sweep_abandoned(tmp_path)
+        files.sweep_abandoned(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
     assert (tmp_path / "first").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("error", [OSError(28, "full"), KeyboardInterrupt()])
-def test_a_new_file_that_is_broken_off_leaves_nothing(tmp_path, error):
-    def broken_off():
-        with durable.new_file(tmp_path / "file") as file:
+def test_an_interrupted_new_file_leaves_nothing(tmp_path, error):
+    def interrupted():
+        with files.new_file(tmp_path / "file") as file:
             file.write(b"half")
             raise error
 
     with pytest.raises(type(error)):
-        broken_off()
+        interrupted()
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Errors know the settings they are about; each face spells them its own way."""
+"""Errors know the settings they are about; each interface spells them differently."""
 
 import pickle
 
@@ -37,14 +37,14 @@ from dorylus.errors import ConfigError, DataError, given, spelled, spelling, tom
     ],
     ids=lambda value: value if value.startswith("--") else "",
 )
-def test_each_face_spells_a_setting_its_own_way(setting, keyword, flag, key):
+def test_each_interface_spells_a_setting_differently(setting, keyword, flag, key):
     message = f"use {setting}, or data/memory=1/x."
     assert spelled(message) == f"use {keyword}, or data/memory=1/x."
     assert spelled(message, spell_flag) == f"use {flag}, or data/memory=1/x."
     assert spelled(message, toml_key) == f"use {key}, or data/memory=1/x."
 
 
-def test_a_value_that_is_too_long_to_show_is_spelled_too():
+def test_a_value_that_is_too_long_to_print_is_spelled_too():
     assert spelled(given("partition", "x" * 999), spell_flag).startswith("--partition ")
 
 
@@ -55,7 +55,7 @@ def test_an_error_knows_the_setting_it_is_about():
     assert DataError("the file is damaged").setting is None
 
 
-def test_the_innermost_face_spells_the_settings_of_an_error():
+def test_the_innermost_interface_spells_the_settings_of_an_error():
     with pytest.raises(ConfigError) as caught, spelling(spell_flag), spelling(toml_key):
         raise ConfigError(given("epochs", 0))
     assert str(caught.value) == "epochs = 0"

@@ -27,7 +27,7 @@ MAY_IMPORT["servers"] -= {"functions", "pools"}
 MAY_IMPORT["config"].add("pools")  # the registry of pools, whose names are the values of a setting
 MAY_IMPORT["graph"].add("ingest")  # Graph.ingest, a shortcut for ingest_edges
 MAY_IMPORT["training"].add("inference")  # Result.predict, a shortcut for predict
-MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin face of the Python one
+MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin layer over the Python interface
 
 WITHOUT_TORCH = {
     "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
@@ -49,9 +49,7 @@ HOMES_OF_OPTIONAL = {
     "ministack": {"local"},
     "ray": {"ray"},
 }
-LOADED_WITH_ITS_HOME = {
-    "zmq"
-}  # whoever needs these modules needs the package; the rest of the house does not load them
+LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
 IMPORTERS = {"import_module", "optional"}  # functions that import the module their first argument names
 
 
@@ -110,14 +108,14 @@ class _Imports(ast.NodeVisitor):
 
 
 def imports_of(module: str, source: str, *, is_package: bool = False) -> list[Import]:
-    """Every import a module's source asks for."""
+    """Every import in a module's source."""
     visitor = _Imports(module, is_package)
     visitor.visit(ast.parse(source))
     return visitor.found
 
 
 def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
-    """In words, every import of ``module`` (dorylus.graph.store, say) that breaks a rule."""
+    """A message for every import of ``module`` (such as dorylus.graph.store) that breaks a rule."""
     package, name = module.split(".")[1], module.split(".")[-1]
     found = []
     for each in imports_of(module, source, is_package=is_package):
@@ -163,7 +161,7 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
 
 
 @pytest.mark.parametrize(
-    ("module", "source", "says"),
+    ("module", "source", "message"),
     [
         ("dorylus.graph.store", "from dorylus.saga import Layer", "graph may only see"),
         ("dorylus.graph.store", "def f():\n    from dorylus.training import Trainer", "graph may only see"),
@@ -183,8 +181,8 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
         ("dorylus.graph.store", "try:\n    import pyarrow\nexcept ImportError:\n    pyarrow = None", "pyarrow"),
     ],
 )
-def test_the_check_itself_finds_what_breaks_a_rule(module, source, says):
-    assert any(says in found for found in violations(module, source))
+def test_the_check_itself_finds_violations(module, source, message):
+    assert any(message in found for found in violations(module, source))
 
 
 @pytest.mark.parametrize(
@@ -199,14 +197,14 @@ def test_the_check_itself_finds_what_breaks_a_rule(module, source, says):
         ),
     ],
 )
-def test_the_check_itself_lets_good_imports_through(module, source):
+def test_the_check_itself_accepts_valid_imports(module, source):
     assert violations(module, source) == []
 
 
 @pytest.mark.parametrize("program", ["import dorylus", "import dorylus; dorylus.Graph; dorylus.ConfigError"])
-def test_torch_is_not_loaded_before_a_layer_is_asked_for(program):
-    asks = f"{program}; import sys; print(sorted({{'torch', 'torch_geometric', 'pyarrow'}} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", asks], capture_output=True, text=True, check=True)
+def test_torch_is_not_loaded_before_a_layer_is_accessed(program):
+    script = f"{program}; import sys; print(sorted({{'torch', 'torch_geometric', 'pyarrow'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
@@ -275,13 +273,13 @@ def plain_install(tmp_path_factory):
 
 
 @pytest.mark.parametrize("what", WITHOUT_EXTRAS)
-def test_without_extras_all_that_one_machine_can_do_works(plain_install, what):
+def test_without_extras_everything_on_one_machine_works(plain_install, what):
     code, out, err = plain_install[WITHOUT_EXTRAS[what]]
     assert (code, "Traceback" in err) == (0, False), out + err
 
 
 @pytest.mark.parametrize("command", WITH_EXTRAS)
-def test_what_takes_an_extra_is_refused_by_its_name_in_one_line(plain_install, command):
+def test_a_feature_of_an_extra_is_refused_with_its_name_in_one_line(plain_install, command):
     code, out, err = plain_install[command]
     assert code in (1, 2), out + err
     (line,) = [each for each in (out + err).splitlines() if "pip install" in each]

@@ -1,4 +1,4 @@
-"""What users may rely on: names, keywords, attributes. Later versions only add."""
+"""The public interface: names, keywords, attributes. Later versions only add to it."""
 
 import inspect
 
@@ -85,7 +85,7 @@ def result(graph):
     )  # fmt: skip
 
 
-def test_a_result_tells_scores_times_memory_and_work(result):
+def test_a_result_has_scores_times_memory_and_work(result):
     assert 0 <= result.test_accuracy <= 1
     assert 0 <= result.val_accuracy <= 1
     assert result.peak_memory_bytes > 1_000_000
@@ -94,7 +94,7 @@ def test_a_result_tells_scores_times_memory_and_work(result):
     assert isinstance(result, dorylus.Result)
 
 
-def test_a_result_tells_what_travelled_how_old_values_were_and_who_was_busy(graph):
+def test_a_result_has_traffic_ages_and_utilisation(graph):
     result = dorylus.train(
         graph, dorylus.gcn(), epochs=3, intervals=2, servers=2, parameter_servers=2, partition="range", mode="async",
         staleness=1, weight_update="async", ghost_precision="bf16", threads=2,

@@ -20,7 +20,7 @@ from dorylus.sizes import format_bytes, parse_bytes
         ("3kB", 3000),
     ],
 )
-def test_amounts_are_read_as_people_write_them(amount, number):
+def test_amounts_are_read_in_the_usual_spellings(amount, number):
     assert parse_bytes(amount) == number
 
 
@@ -42,7 +42,7 @@ def test_amounts_are_read_as_people_write_them(amount, number):
         (None, "give a number of bytes"),
     ],
 )
-def test_what_is_no_amount_is_refused_with_the_cure(amount, sentence):
+def test_an_invalid_amount_is_refused_with_the_cure(amount, sentence):
     with pytest.raises(ConfigError) as refused:
         parse_bytes(amount)
     assert sentence in str(refused.value)
@@ -57,5 +57,5 @@ def test_the_setting_that_is_wrong_is_named():
     ("number", "text"),
     [(5, "5 B"), (1024, "1.0 KiB"), (3 << 19, "1.5 MiB"), (4 << 30, "4.0 GiB"), (1 << 40, "1.0 TiB")],
 )
-def test_bytes_are_shown_in_the_largest_unit(number, text):
+def test_bytes_are_printed_in_the_largest_unit(number, text):
     assert format_bytes(number) == text

@@ -1,4 +1,4 @@
-"""The locks name every package with its hashes, and an audit that saw nothing is no audit that found nothing."""
+"""The locks name every package with its hashes, and an audit without an answer is a failure."""
 
 import importlib.util
 import json
@@ -56,7 +56,7 @@ def audited(tmp_path, output, code=0):
 
 
 @pytest.mark.parametrize(
-    ("output", "code", "says"),
+    ("output", "code", "message"),
     [
         ([{"name": "a", "version": "1", "vulns": []}], 0, "1 packages, 0 known vulnerabilities"),
         ([{"name": "a", "version": "1", "vulns": [{"id": "CVE-1"}]}], 1, "a 1: CVE-1"),
@@ -64,13 +64,13 @@ def audited(tmp_path, output, code=0):
         ([], 2, "Not audited: the advisory service has no answer for 0 of 0 packages"),
     ],
 )
-def test_an_audit_passes_only_if_every_package_was_looked_up(tmp_path, output, code, says):
-    found, said = audited(tmp_path, json.dumps({"dependencies": output}))
-    assert (found, says in said) == (code, True), said
+def test_an_audit_passes_only_if_every_package_was_looked_up(tmp_path, output, code, message):
+    found, text = audited(tmp_path, json.dumps({"dependencies": output}))
+    assert (found, message in text) == (code, True), text
 
 
 def test_an_audit_without_an_answer_fails_in_one_sentence(tmp_path):
-    found, said = audited(tmp_path, "Connection refused", code=1)
+    found, text = audited(tmp_path, "Connection refused", code=1)
     assert found == 2
-    assert said.startswith("Not audited: pip-audit gave no answer")
-    assert len(said.splitlines()) == 1
+    assert text.startswith("Not audited: pip-audit gave no answer")
+    assert len(text.splitlines()) == 1

@@ -42,7 +42,7 @@ def test_help_lists_every_setting_with_its_default(function):
 
 
 @pytest.mark.parametrize("function", [dorylus.resume, dorylus.Trainer.resume], ids=["resume", "Trainer.resume"])
-def test_help_lists_what_may_change_on_resume(function):
+def test_help_lists_the_settings_that_may_change_on_resume(function):
     listed = inspect.signature(function).parameters
     assert {name for name, each in listed.items() if each.default is ...} == set(RECUT)
 

@@ -36,7 +36,7 @@ def test_build_takes_rows_and_columns_of_different_integer_types() -> None:
 
 @few
 @given(cases(), st.booleans(), st.booleans())
-def test_transpose_keeps_only_the_asked_rows(case: Case, weighted: bool, some: bool) -> None:
+def test_transpose_keeps_only_the_selected_rows(case: Case, weighted: bool, some: bool) -> None:
     values = case.vector(case.num_edges) if weighted else None
     keep = case.rng.random(case.num_rows) < 0.5 if some else None
     arguments = (case.indptr, case.indices, case.num_cols)
@@ -292,12 +292,12 @@ def test_missing_self_loops_are_added_to_some_rows(case: Case, weighted: bool) -
 
 @few
 @given(cases(square=True), st.booleans())
-def test_all_rows_with_self_loops_are_what_a_selection_of_all_would_give(case: Case, weighted: bool) -> None:
+def test_all_rows_with_self_loops_equal_a_selection_of_all_rows(case: Case, weighted: bool) -> None:
     indptr, indices, _ = native.csr_coalesce(case.indptr, case.indices)
     values = case.vector(len(indices)) if weighted else None
     everyone = np.arange(case.num_rows, dtype=np.int32)
-    wanted = native.csr_select(indptr, indices, everyone, everyone, case.num_rows, values=values, self_loops=True)
-    same(native.csr_with_loops(indptr, indices, values=values), wanted)
+    expected = native.csr_select(indptr, indices, everyone, everyone, case.num_rows, values=values, self_loops=True)
+    same(native.csr_with_loops(indptr, indices, values=values), expected)
 
 
 @few

@@ -64,9 +64,7 @@ def test_a_weight_may_be_a_column_that_an_end_is_read_from_too():
 @example(b"0 1\n0 1", TextForm(0, 1, None, 2, None), False)
 @example(b"0 1\r\n3 4\r", TextForm(0, 1, None, 2, None), False)
 @example(b"1 000000000000000000000007\n", TextForm(0, 1, None, 2, None), False)
-def test_text_made_of_awkward_pieces_is_read_as_the_reference_reads_it(
-    text: bytes, form: TextForm, names: bool
-) -> None:
+def test_text_of_unusual_fragments_is_read_like_the_reference(text: bytes, form: TextForm, names: bool) -> None:
     check(text, form, names=names)
 
 
@@ -81,7 +79,7 @@ floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(st.tuples(ids, ids, floats)), st.sampled_from([" ", "\t", ",", ", "]), st.sampled_from(["\n", "\r\n"]))
-def test_what_is_written_is_read_back(edges: list[tuple[int, int, float]], between: str, newline: str) -> None:
+def test_written_edges_are_read_back(edges: list[tuple[int, int, float]], between: str, newline: str) -> None:
     text = "".join(f"{a}{between}{b}{between}{w!r}{newline}" for a, b, w in edges).encode()
     form = TextForm(0, 1, 2, 3, "," if "," in between else None)
     found = read(text, form)

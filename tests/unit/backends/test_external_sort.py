@@ -51,13 +51,13 @@ def ints(*numbers: int) -> Any:
     st.sampled_from([1, 5, 70_000, 2**31 - 1]),
     st.tuples(*[st.booleans()] * 4),
 )
-def test_edges_come_as_the_reference_gives_them(
+def test_sorted_edges_agree_with_the_reference(
     seed: int, num_edges: int, num_vertices: int, chosen: tuple[bool, ...]
 ) -> None:
     weighted, undirected, drop_self_loops, coalesce = chosen
     rng = np.random.default_rng(seed)
     rows, columns = rng.integers(0, num_vertices, (2, num_edges)).astype(np.int32)
-    # Weights of equal edges are equal where repeats are dropped, and tell them apart where they are kept.
+    # Weights of equal edges are equal where repeats are dropped, and distinguish them where they are kept.
     equal = ((rows ^ columns) % 97).astype(np.float32)
     weights = equal if coalesce else rng.random(num_edges, dtype=np.float32)
     cuts = np.sort(rng.integers(0, num_edges + 1, 3))
@@ -126,7 +126,7 @@ def test_two_weights_of_one_edge_are_refused_in_one_run_and_in_two(apart: int, t
         ((ints(0), ints(0), np.ones(1, np.float32)), ValueError, "made without weighted=True"),
     ],
 )
-def test_edges_that_cannot_be_are_refused(edges: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_invalid_edges_are_refused(edges: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
     with native.EdgeSort(tmp_path, LEAST) as sort, pytest.raises(error, match=message):
         sort.add(*edges)
 
@@ -139,7 +139,7 @@ def test_weights_must_come_with_every_edge_of_a_weighted_sort(tmp_path: Path) ->
         sort.add(ints(0), ints(0))
 
 
-def test_what_comes_too_late_or_with_too_little_memory_is_refused(tmp_path: Path) -> None:
+def test_late_edges_and_too_little_memory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="memory_bytes is 1000: give at least 36864"):
         native.EdgeSort(tmp_path, 1000)
     with native.EdgeSort(tmp_path, LEAST) as sort:

@@ -23,7 +23,7 @@ def test_long_bytes_have_the_checksum_of_zlib(size):
     assert native.crc32(CONTENT[:size].tobytes()) == zlib.crc32(CONTENT[:size].data)
 
 
-def test_a_checksum_goes_on_from_that_of_the_bytes_before():
+def test_a_checksum_continues_that_of_the_bytes_before():
     assert native.crc32(CONTENT[500:], native.crc32(CONTENT[:500])) == native.crc32(CONTENT)
 
 

@@ -1,4 +1,4 @@
-"""The kernels that cut a graph: bit for bit what the reference states, and what they promise."""
+"""The kernels that cut a graph: equal to the reference bit for bit, with the properties they guarantee."""
 
 from itertools import pairwise
 from typing import Any
@@ -55,7 +55,7 @@ def same_in_parts(name: str, case: Case, starts: Array, members: Array, *written
 
 @few
 @given(cases(square=True), st.integers(0, 8), st.integers(0, 40), st.integers(0, 2**63 - 1))
-def test_merging_gives_what_the_reference_gives(case: Case, vertex_room: int, edge_room: int, seed: int) -> None:
+def test_merging_agrees_with_the_reference(case: Case, vertex_room: int, edge_room: int, seed: int) -> None:
     starts, members = clusters(case)
     labels = one_label_a_cluster(starts, members, case.rng.integers(0, case.num_rows, len(starts) - 1))
     rooms = {"vertex_room": vertex_room, "edge_room": edge_room, "seed": seed}
@@ -66,7 +66,7 @@ def test_merging_gives_what_the_reference_gives(case: Case, vertex_room: int, ed
 
 @few
 @given(cases(square=True), st.integers(1, 5), st.integers(0, 6), st.booleans())
-def test_placing_gives_what_the_reference_gives(case: Case, num_parts: int, steepness: int, strict: bool) -> None:
+def test_placing_agrees_with_the_reference(case: Case, num_parts: int, steepness: int, strict: bool) -> None:
     starts, members = clusters(case)
     parts = one_label_a_cluster(starts, members, case.rng.integers(-1, num_parts, len(starts) - 1))
     how = {
@@ -83,7 +83,7 @@ def test_placing_gives_what_the_reference_gives(case: Case, num_parts: int, stee
 
 @few
 @given(cases(square=True), st.integers(1, 5))
-def test_what_labels_hold_is_what_the_reference_counts(case: Case, num_labels: int) -> None:
+def test_the_weight_of_every_label_agrees_with_the_reference(case: Case, num_labels: int) -> None:
     labels = case.rng.integers(-1, num_labels, case.num_rows).astype(np.int32)
     mine = native.partition_held(case.indptr, labels, num_labels)
     np.testing.assert_array_equal(mine, reference.partition_held(case.indptr, labels, num_labels))
@@ -91,7 +91,7 @@ def test_what_labels_hold_is_what_the_reference_counts(case: Case, num_labels: i
 
 @few
 @given(cases(square=True), st.integers(1, 5), st.integers(0, 3))
-def test_dealing_gives_what_the_reference_gives(case: Case, num_parts: int, more: int) -> None:
+def test_dealing_agrees_with_the_reference(case: Case, num_parts: int, more: int) -> None:
     order = case.rng.permutation(case.num_rows).astype(np.int32)
     limit = -(-case.num_rows // num_parts) + more
     mine = native.partition_deal(case.indptr, order, num_parts, vertex_limit=limit)
@@ -100,7 +100,7 @@ def test_dealing_gives_what_the_reference_gives(case: Case, num_parts: int, more
 
 @few
 @given(cases(square=True), st.integers(1, 40), st.integers(0, 20), st.booleans())
-def test_what_crosses_parts_is_what_the_reference_sees(
+def test_edges_between_parts_agree_with_the_reference(
     case: Case, num_parts: int, first_part: int, with_targets: bool
 ) -> None:
     parts = case.rng.integers(0, num_parts, case.num_rows).astype(np.int32)
@@ -116,7 +116,7 @@ def test_what_crosses_parts_is_what_the_reference_sees(
     np.testing.assert_array_equal(mine, theirs)
 
 
-def test_rows_far_longer_than_what_is_fetched_ahead_are_seen_whole() -> None:
+def test_rows_longer_than_the_prefetch_distance_are_read_completely() -> None:
     case = large_case()
     starts, members = clusters(case)
     parts = one_label_a_cluster(starts, members, case.rng.integers(-1, 3, len(starts) - 1))
@@ -131,7 +131,7 @@ def test_rows_far_longer_than_what_is_fetched_ahead_are_seen_whole() -> None:
     same_in_parts("partition_merge", case, starts, members, labels, held, **rooms)
 
 
-def test_merged_clusters_keep_to_their_room() -> None:
+def test_merged_clusters_stay_within_their_limit() -> None:
     case = large_case()
     vertices = np.arange(case.num_rows, dtype=np.int32)
     labels, degrees = vertices.copy(), np.diff(case.indptr)
@@ -188,7 +188,7 @@ MERGE = {
         ({"indptr": np.zeros(0, np.int64)}, "indptr must have one more element"),
     ],
 )
-def test_what_would_lead_out_of_bounds_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_indices_out_of_bounds_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         native.partition_merge(**(MERGE | wrong))
 
@@ -219,7 +219,7 @@ PLACE = {"num_edges": 2, "vertex_limit": 1, "edge_limit": 1, "strict": True}
         ([0, 0], np.zeros((0, 2)), 1, "num_parts must lie in"),
     ],
 )
-def test_places_that_are_none_are_refused(parts: list[int], held: Array, steepness: int, message: str) -> None:
+def test_invalid_places_are_refused(parts: list[int], held: Array, steepness: int, message: str) -> None:
     inputs = [MERGE[name] for name in ("indptr", "indices", "starts", "members")]
     written = np.array(parts, np.int32), held.astype(np.int64)
     with pytest.raises(ValueError, match=message):

@@ -56,7 +56,7 @@ def test_rows_written_into_a_padded_buffer_leave_the_padding_alone() -> None:
     assert (buffer[:, 41:] == 7).all()
 
 
-def test_a_nan_reaches_its_neighbours_and_nobody_else() -> None:
+def test_a_nan_reaches_its_neighbours_and_no_other_row() -> None:
     indptr, indices = np.array([0, 2, 3], np.int64), np.array([0, 1, 1], np.int32)
     x, out = np.zeros((2, 20), np.float32), np.zeros((2, 20), np.float32)
     x[0, 17] = np.nan
@@ -118,7 +118,7 @@ def test_outer_adds_every_product_to_the_row_of_its_column(case: Case, width: in
 
 
 @few
-@given(cases(), st.sampled_from([1, 3, 16, 64, 128, 256]))  # elsewhere what the last two vectors share is read twice
+@given(cases(), st.sampled_from([1, 3, 16, 64, 128, 256]))  # at other widths the overlap is read twice
 def test_the_limit_reads_exactly_the_rows_of_the_edges(case: Case, width: int) -> None:
     arguments = (case.indptr, case.indices, case.matrix(case.num_cols, width, low=0.5, high=1), case.begin, case.end)
     assert native.gather_limit(*arguments) == pytest.approx(reference.gather_limit(*arguments), rel=1e-5)

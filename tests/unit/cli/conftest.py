@@ -5,7 +5,7 @@ from dorylus.cli import main
 
 @pytest.fixture
 def dorylus_program(capsys, monkeypatch, tmp_path):
-    """Runs the program in an empty folder; gives its exit code, stdout and stderr."""
+    """Runs the program in an empty folder; returns its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
 

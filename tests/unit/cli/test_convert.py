@@ -7,7 +7,7 @@ def test_a_graph_becomes_a_store_that_opens(dorylus_program, tmp_path):
     assert Graph.open(tmp_path / "stored").num_edges == 24
 
 
-def test_a_store_is_replaced_only_when_told(dorylus_program, tmp_path):
+def test_a_store_is_replaced_only_with_overwrite(dorylus_program, tmp_path):
     dorylus_program("convert", "ring:num_vertices=12", "stored")
     code, _, err = dorylus_program("convert", "ring:num_vertices=5", "stored")
     assert code == 2
@@ -17,7 +17,7 @@ def test_a_store_is_replaced_only_when_told(dorylus_program, tmp_path):
     assert Graph.open(tmp_path / "stored").num_vertices == 5
 
 
-def test_features_may_be_normalised_on_the_way(dorylus_program, tmp_path):
+def test_features_may_be_normalised_on_conversion(dorylus_program, tmp_path):
     dorylus_program("convert", "communities:num_vertices=500,seed=1", "plain")
     dorylus_program("convert", "communities:num_vertices=500,seed=1", "normalised", "--row-normalise")
     plain, normalised = Graph.open(tmp_path / "plain"), Graph.open(tmp_path / "normalised")

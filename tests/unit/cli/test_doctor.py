@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dorylus.cli import doctor as bf16_probe
-from dorylus.cli import doctor as checks
+from dorylus.cli import doctor
 from dorylus.cli.doctor import SAFER, Check, report, try_bf16
 
 
@@ -36,39 +35,39 @@ def test_a_check_that_breaks_off_is_a_failure_of_its_own(capsys):
     assert "fail  moon       RuntimeError: [no] moon" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("check", [checks.check_python, checks.check_cores, checks.check_native, checks.check_optional])
-def test_what_the_tests_run_on_passes(check):
+@pytest.mark.parametrize("check", [doctor.check_python, doctor.check_cores, doctor.check_native, doctor.check_optional])
+def test_the_machine_of_the_tests_passes(check):
     assert check().status in ("ok", "warn")
 
 
 def test_little_memory_is_a_warning():
     meminfo = "MemTotal:       1000000 kB\nMemAvailable:     2048 kB\nHugePages_Total:       0\n"
-    found = checks.check_memory(meminfo)
+    found = doctor.check_memory(meminfo)
     assert (found.status, found.found) == ("warn", "976.6 MiB, 2.0 MiB available")
-    assert checks.check_memory(meminfo.replace("2048", "2048000")).status == "ok"
+    assert doctor.check_memory(meminfo.replace("2048", "2048000")).status == "ok"
 
 
 def test_kernels_agree_with_their_definition_here():
-    assert checks.check_agreement().status == "ok"
+    assert doctor.check_agreement().status == "ok"
 
 
 @pytest.mark.parametrize("wrong", [1.0, np.nan])
-def test_kernels_that_give_something_else_fail(wrong):
+def test_kernels_with_other_results_fail(wrong):
     from dorylus.backends import reference
 
-    def spoilt(indptr, indices, x, out, begin, end, **options):
+    def wrong_spmm(indptr, indices, x, out, begin, end, **options):
         reference.spmm(indptr, indices, x, out, begin, end, **options)
         out[3, 18] += wrong
 
-    native = SimpleNamespace(spmm=spoilt, dropout=reference.dropout, attention=reference.attention)
-    found = checks.check_agreement(native)
+    native = SimpleNamespace(spmm=wrong_spmm, dropout=reference.dropout, attention=reference.attention)
+    found = doctor.check_agreement(native)
     assert found.status == "fail"
     assert "build the package again" in found.cure
 
 
 def test_kernels_without_vector_instructions_are_a_warning(monkeypatch):
     monkeypatch.setattr("dorylus.backends.native.isa", lambda: "baseline")
-    assert checks.check_native().status == "warn"
+    assert doctor.check_native().status == "warn"
 
 
 SIGILL = -signal.SIGILL
@@ -90,41 +89,41 @@ def test_bf16_is_tried_as_it_is_and_then_without_the_newest_instructions(plain, 
 
 
 def test_bf16_that_kills_is_a_warning_with_the_cure():
-    found = checks.check_bf16(lambda extra: 0 if extra else SIGILL)
+    found = doctor.check_bf16(lambda extra: 0 if extra else SIGILL)
     assert found.status == "warn"
     assert "set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before torch is loaded" in found.cure
 
 
 def test_the_probe_runs_in_a_child_that_may_die_or_hang(monkeypatch):
-    monkeypatch.setattr(bf16_probe, "PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
-    assert bf16_probe.run_child({}) == SIGILL
-    monkeypatch.setattr(bf16_probe, "PROGRAM", "import os; raise SystemExit(os.environ['ONEDNN_MAX_CPU_ISA'] != 'x')")
-    assert bf16_probe.run_child({"ONEDNN_MAX_CPU_ISA": "x"}) == 0
+    monkeypatch.setattr(doctor, "PROGRAM", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
+    assert doctor.run_child({}) == SIGILL
+    monkeypatch.setattr(doctor, "PROGRAM", "import os; raise SystemExit(os.environ['ONEDNN_MAX_CPU_ISA'] != 'x')")
+    assert doctor.run_child({"ONEDNN_MAX_CPU_ISA": "x"}) == 0
 
     def hang(*_, timeout, **__):
         raise subprocess.TimeoutExpired("python", timeout)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert bf16_probe.run_child({}) is None
+    assert doctor.run_child({}) is None
 
 
 def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatch):
-    monkeypatch.setattr(checks, "CHECKS", (lambda: Check("kernels", "fail", "gone"),))
+    monkeypatch.setattr(doctor, "CHECKS", (lambda: Check("kernels", "fail", "gone"),))
     code, out, _ = dorylus_program("doctor")
     assert code == 1
     assert "gone" in out
 
 
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package == "networkx" or None)
-    found = checks.check_optional()
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda package: package == "networkx" or None)
+    found = doctor.check_optional()
     assert found.found.startswith("networkx; missing: parquet (for Parquet and Arrow files), pyg (for ")
     assert found.cure == 'pip install "dorylus[parquet,pyg,ogb,metis,functions,lambda,local-functions,http,ray]"'
 
 
 def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
-    monkeypatch.setattr(checks.importlib.util, "find_spec", lambda package: package != "boto3" or None)
-    found = checks.check_optional()
+    monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda package: package != "boto3" or None)
+    found = doctor.check_optional()
     assert found.found.endswith(
         "functions, http, ray; missing: lambda (for pool=lambda), local-functions (for pool=lambda-local)"
     )
@@ -135,12 +134,12 @@ def test_the_extras_are_those_a_user_can_install():
     extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(checks.EXTRAS) == set(checks.PURPOSES) == set(extras) - {"test", "dev"}
+    assert set(doctor.EXTRAS) == set(doctor.PURPOSES) == set(extras) - {"test", "dev"}
 
 
 def test_every_model_trains_before_a_machine_is_fit():
-    assert checks.check_training in checks.CHECKS
-    found = checks.check_training()
+    assert doctor.check_training in doctor.CHECKS
+    found = doctor.check_training()
     assert (found.status, found.found.split(":")[0]) == ("ok", "gcn, gat, sage, gin")
 
 
@@ -149,10 +148,10 @@ def test_a_run_that_cannot_begin_is_a_failure(monkeypatch, capsys):
         raise ModuleNotFoundError("No module named 'zmq'")
 
     monkeypatch.setattr("dorylus.training.trainer.train", train)
-    assert report([checks.check_training]) == 1
+    assert report([doctor.check_training]) == 1
     assert "fail  training   ModuleNotFoundError: No module named 'zmq'" in capsys.readouterr().out
 
 
 def test_a_loss_that_is_no_number_is_a_failure(monkeypatch):
     monkeypatch.setattr("dorylus.training.trainer.train", lambda *_, **__: SimpleNamespace(losses=[float("nan")]))
-    assert checks.check_training().found.startswith("not finite after an epoch: gcn (loss nan), gat")
+    assert doctor.check_training().found.startswith("not finite after an epoch: gcn (loss nan), gat")

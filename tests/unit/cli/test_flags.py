@@ -50,7 +50,7 @@ def test_any_other_weight_decay_is_refused(texts):
     ("text", "value"),
     [("0.9", 0.9), ("3", 3), ("True", True), ("false", False), ("[0.9, 0.99]", [0.9, 0.99]), ("cos", "cos"), ("", "")],
 )
-def test_a_value_is_what_it_looks_like(text, value):
+def test_values_are_parsed_by_their_form(text, value):
     assert value_of(text) == value
     assert type(value_of(text)) is type(value)
 

@@ -9,8 +9,8 @@ SIZE = 27_000_000
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_built_and_nobody_called(monkeypatch, tmp_path):
-    """A zip that is there already, and services that fail the test when they are called."""
+def no_builds_and_no_calls(monkeypatch, tmp_path):
+    """A package that is already built, and services that fail the test when they are called."""
     made = Package(tmp_path / "f.zip", "ab" * 32, SIZE, 3 * SIZE)
     monkeypatch.setattr(package, "build", lambda platform: made)
     monkeypatch.setattr(package, "needs_download", lambda platform: [])
@@ -24,12 +24,12 @@ def nothing_is_built_and_nobody_called(monkeypatch, tmp_path):
 
 @pytest.fixture
 def deployments(monkeypatch):
-    """Deployments that only remember what was wanted of them."""
-    asked = []
+    """Deployments that only record the desired state."""
+    recorded = []
 
     class Deployment(aws.Deployment):
         def find(self):
-            asked.append(self.desired)
+            recorded.append(self.desired)
             return Found()
 
         def _carry_out(self, calls):
@@ -38,10 +38,10 @@ def deployments(monkeypatch):
             return list(calls)
 
     monkeypatch.setattr(aws, "Deployment", Deployment)
-    return asked
+    return recorded
 
 
-def test_a_dry_run_prints_every_call_and_calls_nobody(dorylus_program):
+def test_a_dry_run_prints_every_call_and_makes_none(dorylus_program):
     code, out, _ = dorylus_program("functions", "deploy", "--dry-run", "--region", "eu-west-1", "--concurrency", 9)
     assert code == 0
     for operation in ("iam get_role", "iam create_role", "iam put_role_policy", "lambda create_function"):
@@ -59,18 +59,18 @@ def test_a_dry_run_does_not_fetch_packages_for_another_platform(dorylus_program,
     assert "not built yet: pip would fetch numpy==2 for Python 3.13 on " in out
 
 
-def test_deploy_wants_what_the_flags_say(dorylus_program, deployments):
+def test_deploy_takes_the_desired_state_from_the_flags(dorylus_program, deployments):
     code, out, _ = dorylus_program(
         "functions", "deploy", "--name", "f", "--region", "eu-west-1", "--memory", 3008, "--timeout", 60,
         "--architecture", "arm64", "--python", "3.13", "--subnet", "s-1", "--subnet", "s-2", "--security-group", "g-1",
         "--tag", "project=x=y",
     )  # fmt: skip
     assert code == 0
-    (wanted,) = deployments
-    assert (wanted.config.memory_mb, wanted.config.timeout_s) == (3008, 60)
-    assert wanted.config.platform.runtime == "python3.13"
-    assert wanted.config.subnets == ("s-1", "s-2")
-    assert wanted.config.tags == {"project": "x=y"}
+    (desired,) = deployments
+    assert (desired.config.memory_mb, desired.config.timeout_s) == (3008, 60)
+    assert desired.config.platform.runtime == "python3.13"
+    assert desired.config.subnets == ("s-1", "s-2")
+    assert desired.config.tags == {"project": "x=y"}
     assert "lambda create_function: no such function" in out
     assert "f: done, with 4 calls" in out
 
@@ -80,7 +80,7 @@ def test_the_stand_in_gets_the_same_plan_for_this_machines_platform(dorylus_prog
     assert deployments[0].config.platform.runtime == "provided.al2023"
 
 
-def test_status_says_what_is_there_and_what_deploy_would_do(dorylus_program, deployments):
+def test_status_reports_what_exists_and_what_deploy_would_do(dorylus_program, deployments):
     code, out, _ = dorylus_program("functions", "status", "--region", "eu-west-1")
     assert code == 0
     assert "function  dorylus is not there" in out
@@ -88,7 +88,7 @@ def test_status_says_what_is_there_and_what_deploy_would_do(dorylus_program, dep
     assert "function_active_v2" not in out
 
 
-def test_destroy_shows_what_it_would_take_and_takes_what_is_there(dorylus_program, deployments):
+def test_destroy_prints_what_it_would_delete_and_deletes_what_exists(dorylus_program, deployments):
     code, out, _ = dorylus_program("functions", "destroy", "--dry-run", "--region", "eu-west-1")
     assert code == 0
     assert "lambda delete_function" in out
@@ -98,7 +98,7 @@ def test_destroy_shows_what_it_would_take_and_takes_what_is_there(dorylus_progra
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["deploy", "--target", "azure"], "unknown target 'azure'"),
         (["deploy", "--dry-run"], "--region"),
@@ -112,10 +112,10 @@ def test_destroy_shows_what_it_would_take_and_takes_what_is_there(dorylus_progra
         (["deploy", "--region", "eu-west-1", "--subnet", "s"], "give both"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_paragraph(dorylus_program, arguments, says):
+def test_invalid_arguments_are_refused_in_one_paragraph(dorylus_program, arguments, message):
     code, _, err = dorylus_program("functions", *arguments)
     assert code == 2
-    assert says in err
+    assert message in err
     assert len(err.splitlines()) == 1
 
 

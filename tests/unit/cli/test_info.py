@@ -13,7 +13,7 @@ def path_graph(**attributes):
     return Graph.from_edges([0, 1], [1, 2], 4, **attributes)
 
 
-def test_sizes_degrees_classes_split_and_memory_are_told():
+def test_sizes_degrees_classes_split_and_memory_are_reported():
     graph = path_graph(
         features=np.ones((4, 3), np.float32),
         labels=np.array([0, 1, 1, -1]),
@@ -32,7 +32,7 @@ def test_sizes_degrees_classes_split_and_memory_are_told():
 
 
 @pytest.mark.parametrize(
-    ("attributes", "name", "told"),
+    ("attributes", "name", "expected"),
     [
         ({"undirected": False}, "edges", "2 directed"),
         ({"edge_weight": np.ones(2, np.float32)}, "edges", "4 stored, both directions of each, weighted"),
@@ -48,13 +48,13 @@ def test_sizes_degrees_classes_split_and_memory_are_told():
         ),
     ],
 )
-def test_every_kind_of_graph_is_told(attributes, name, told):
-    assert dict(rows(path_graph(**attributes)))[name] == told
+def test_every_kind_of_graph_is_described(attributes, name, expected):
+    assert dict(rows(path_graph(**attributes)))[name] == expected
 
 
-def test_what_a_store_holds_beside_the_graph_is_told(tmp_path):
+def test_the_extras_of_a_store_are_reported(tmp_path):
     (tmp_path / "names.txt").write_text("a b\nb c\n")
-    told = {
+    cases = {
         "names": (
             tmp_path / "names.txt",
             {"undirected": False},
@@ -67,8 +67,8 @@ def test_what_a_store_holds_beside_the_graph_is_told(tmp_path):
         ),
         "plain": (([0, 1], [1, 2]), {}, "vertices have the input's numbers; out-edges are not listed"),
     }
-    for name, (edges, asked, sentence) in told.items():
-        assert sentence in dict(rows(Graph.ingest(edges, tmp_path / name, **asked)))["store"]
+    for name, (edges, options, sentence) in cases.items():
+        assert sentence in dict(rows(Graph.ingest(edges, tmp_path / name, **options)))["store"]
 
 
 def test_the_command_prints_the_table(dorylus_program):
@@ -96,7 +96,7 @@ def test_checksums_of_a_whole_store_are_as_written(dorylus_program, stored):
     assert "checksums" not in dorylus_program("info", "st")[1]
 
 
-def test_a_store_without_checksums_of_blocks_says_so(dorylus_program, stored):
+def test_a_store_without_checksums_of_blocks_is_reported(dorylus_program, stored):
     (stored / "blocks.crc32").unlink()
     manifest = json.loads((stored / "manifest.json").read_text())
     del manifest["blocks"]
@@ -106,7 +106,7 @@ def test_a_store_without_checksums_of_blocks_says_so(dorylus_program, stored):
     assert "all 6 arrays are as written; the store has no checksums of blocks" in " ".join(out.split())
 
 
-def test_a_damaged_store_is_one_sentence(dorylus_program, stored):
+def test_a_damaged_store_is_reported_in_one_sentence(dorylus_program, stored):
     (stored / "features.bin").write_bytes(np.full(12, 2, "<f4").tobytes())
     assert dorylus_program("info", "st")[0] == 0, "its files are as long as they were"
     code, out, err = dorylus_program("info", "st", "--verify")
@@ -118,6 +118,6 @@ def test_a_damaged_store_is_one_sentence(dorylus_program, stored):
 @pytest.mark.parametrize("graph", ["ring:num_vertices=12", "cora", "nowhere/st", "."])
 def test_only_stores_have_checksums(dorylus_program, graph, tmp_path):
     code, _, err = dorylus_program("info", graph, "--verify")
-    told = str(tmp_path) if graph == "." else graph
+    name = str(tmp_path) if graph == "." else graph
     assert code == 2
-    assert err == f"error: {told} is not a store, and only stores have checksums: give a store, or no --verify.\n"
+    assert err == f"error: {name} is not a store, and only stores have checksums: give a store, or no --verify.\n"

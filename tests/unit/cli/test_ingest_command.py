@@ -31,7 +31,7 @@ def test_several_files_go_into_one_store(dorylus_program, edges, tmp_path):
     assert out.startswith("8 vertices and 3 directed edges, of 5 read")
 
 
-def test_rows_of_vertices_and_a_name_go_along(dorylus_program, edges, tmp_path):
+def test_rows_of_vertices_and_a_name_are_stored(dorylus_program, edges, tmp_path):
     np.save(tmp_path / "x.npy", np.ones((4, 2)))
     np.save(tmp_path / "y.npy", np.array([0, 1, 0, 1]))
     np.save(tmp_path / "train.npy", np.array([1, 2]))
@@ -42,7 +42,7 @@ def test_rows_of_vertices_and_a_name_go_along(dorylus_program, edges, tmp_path):
     assert graph.train_mask.tolist() == [False, True, True, False]
 
 
-def test_features_in_two_bytes_are_asked_for_by_name(dorylus_program, edges, tmp_path):
+def test_features_are_stored_in_two_bytes_on_request(dorylus_program, edges, tmp_path):
     np.save(tmp_path / "x.npy", np.full((4, 2), 1 / 3))
     flags = ("--features", "x.npy", "--feature-dtype")
     assert dorylus_program("ingest", edges, "stored", *flags, "float16")[0] == 0
@@ -52,7 +52,7 @@ def test_features_in_two_bytes_are_asked_for_by_name(dorylus_program, edges, tmp
     assert "the known ones are float16, float32" in err
 
 
-def test_a_store_is_replaced_only_when_told(dorylus_program, edges):
+def test_a_store_is_replaced_only_with_overwrite(dorylus_program, edges):
     assert dorylus_program("ingest", edges, "stored")[0] == 0
     code, _, err = dorylus_program("ingest", edges, "stored")
     assert code == 2
@@ -67,26 +67,26 @@ def test_too_little_memory_is_one_paragraph(dorylus_program, edges, tmp_path):
     assert not (tmp_path / "stored").exists()
 
 
-def test_a_bar_shows_the_stage_how_far_it_is_and_how_fast():
+def test_a_bar_shows_the_stage_its_progress_and_its_rate():
     screen = Console(file=io.StringIO(), force_terminal=True, width=120)
-    with stage_bars(screen) as tell:
-        tell(StageProgress("reading edges", 500_000, 1_000_000, "bytes"))
-        tell(StageProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
-        tell(StageProgress("writing edges", 10, 40, "edges"))
-    shown = screen.file.getvalue()
-    assert "reading edges" in shown
-    assert "100%" in shown
-    assert " 25%" in shown
+    with stage_bars(screen) as report:
+        report(StageProgress("reading edges", 500_000, 1_000_000, "bytes"))
+        report(StageProgress("reading edges", 1_000_000, 1_000_000, "bytes"))
+        report(StageProgress("writing edges", 10, 40, "edges"))
+    output = screen.file.getvalue()
+    assert "reading edges" in output
+    assert "100%" in output
+    assert " 25%" in output
 
 
-def test_into_a_file_no_bars_are_drawn():
+def test_no_bars_are_drawn_into_a_file():
     screen = Console(file=io.StringIO())
-    with stage_bars(screen) as tell:
-        tell(StageProgress("reading edges", 1, 2, "bytes"))
+    with stage_bars(screen) as report:
+        report(StageProgress("reading edges", 1, 2, "bytes"))
     assert screen.file.getvalue() == ""
 
 
-def test_vertices_are_reordered_when_asked(dorylus_program, edges, tmp_path):
+def test_vertices_are_reordered_on_request(dorylus_program, edges, tmp_path):
     assert dorylus_program("ingest", edges, "stored", "--directed", "--reorder", "degree")[0] == 0
     assert open_ids(tmp_path / "stored").tolist() == [1, 2, 0]
     code, _, err = dorylus_program("ingest", edges, "other", "--reorder", "degre")
@@ -95,14 +95,14 @@ def test_vertices_are_reordered_when_asked(dorylus_program, edges, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("ingest", "edges.i32"), ("convert", "ring:num_vertices=12")])
-def test_a_folder_that_is_not_there_is_not_made(dorylus_program, edges, tmp_path, command):
+def test_a_missing_parent_folder_is_not_created(dorylus_program, edges, tmp_path, command):
     code, _, err = dorylus_program(*command, "nowhere/at/all")
     assert code == 2
     assert "the folder nowhere/at does not exist" in err
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_ctrl_c_says_that_nothing_was_written(dorylus_program, edges, tmp_path, monkeypatch):
+def test_ctrl_c_reports_that_nothing_was_written(dorylus_program, edges, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
@@ -111,7 +111,7 @@ def test_ctrl_c_says_that_nothing_was_written(dorylus_program, edges, tmp_path, 
     assert [each.name for each in tmp_path.iterdir()] == [edges]
 
 
-def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program, tmp_path):
+def test_names_with_rows_are_refused_with_the_flags_of_the_command(dorylus_program, tmp_path):
     (tmp_path / "names.csv").write_text("a,b\nb,c\n")
     np.save(tmp_path / "x.npy", np.ones((3, 2)))
     code, _, err = dorylus_program("ingest", "names.csv", "stored", "--features", "x.npy")
@@ -120,14 +120,14 @@ def test_names_with_rows_are_refused_in_the_words_of_the_command(dorylus_program
     assert "each row belongs to by --vertices: a file" in err
 
 
-def test_it_is_told_when_most_vertices_have_no_edge(dorylus_program, tmp_path):
+def test_a_warning_is_printed_when_most_vertices_have_no_edge(dorylus_program, tmp_path):
     np.array([[0, 1], [4, 100]], "<i4").tofile(tmp_path / "gap.i32")
     out = dorylus_program("ingest", "gap.i32", "stored")[1]
     assert out.splitlines()[1].startswith("At least 97 of the vertices have no edge: the largest id is 100. Where ids")
     assert "have no edge" not in dorylus_program("ingest", "gap.i32", "mapped", "--ids", "map")[1]
 
 
-def test_weights_are_told(dorylus_program, tmp_path):
+def test_weights_are_reported(dorylus_program, tmp_path):
     (tmp_path / "edges.txt").write_text("0 1 5\n1 2 7\n0 2 9\n")
     assert dorylus_program("ingest", "edges.txt", "stored")[1] == (
         "3 vertices and 6 directed edges with weights, of 3 read from 1 file, in stored\n"
@@ -135,7 +135,7 @@ def test_weights_are_told(dorylus_program, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [(), ("--directed",)])
-def test_a_first_line_that_may_be_a_heading_is_told(dorylus_program, tmp_path, flags):
+def test_a_first_line_that_may_be_a_heading_is_reported(dorylus_program, tmp_path, flags):
     (tmp_path / "names.csv").write_text("person,friend\na,b\nb,c\n")
     hint = "The first line names 'person' and 'friend', which have no other edge: pass --header if it is a heading.\n"
     assert dorylus_program("ingest", "names.csv", "stored", *flags)[1].endswith(hint)
@@ -149,21 +149,21 @@ def test_a_first_line_that_may_be_a_heading_is_told(dorylus_program, tmp_path, f
     ["src,dst\na,b\nc,d\n", "a,b\nb,c\n", "a,b\nc,a\n", "a,b\nc,b\n", "a,b\n", "a,a\nb,c\n", "0,1\n2,3\n"],
     ids=["known heading", "second again", "first again", "second twice", "one edge", "loop", "numbers"],
 )
-def test_no_heading_is_suspected_elsewhere(dorylus_program, tmp_path, text, flags):
+def test_no_other_first_line_is_reported_as_a_heading(dorylus_program, tmp_path, text, flags):
     (tmp_path / "names.csv").write_text(text)
     code, out, _ = dorylus_program("ingest", "names.csv", "stored", *flags)
     assert code == 0
     assert "heading" not in out
 
 
-def test_edges_without_a_store_are_refused_with_what_is_missing(dorylus_program, edges):
+def test_edges_without_a_store_are_refused_with_the_missing_argument(dorylus_program, edges):
     code, _, err = dorylus_program("ingest", edges)
     assert code == 2
     assert err.startswith("error: only edges.i32 is given. Name the files of edges first and then the folder of the")
     assert dorylus_program("ingest")[0] == 2
 
 
-def test_it_is_told_how_many_files_were_read_and_which_were_empty(dorylus_program, edges, tmp_path):
+def test_the_number_of_files_read_and_the_empty_ones_are_reported(dorylus_program, edges, tmp_path):
     for name in ("day=1/part-0.txt", "day=1/part-1.txt", "day=2/part-0.txt", "day=2/part-1.txt"):
         (tmp_path / "edges" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "edges" / name).write_text("0 1\n" if name.endswith("0.txt") else "")
@@ -177,8 +177,8 @@ def test_it_is_told_how_many_files_were_read_and_which_were_empty(dorylus_progra
 
 
 @pytest.mark.parametrize("flags", [(), ("--directed",), ("--reorder", "degree")])
-def test_one_id_far_beyond_the_others_is_told(dorylus_program, tmp_path, flags):
-    """As one flipped bit makes it: there are more edges than vertices."""
+def test_one_id_far_beyond_the_others_is_reported(dorylus_program, tmp_path, flags):
+    """The effect of one flipped bit, where there are more edges than vertices."""
     pairs = np.random.default_rng(0).integers(0, 100, (2000, 2)).astype("<i4")
     pairs[77, 1] ^= 1 << 10
     pairs.tofile(tmp_path / "flipped.i32")

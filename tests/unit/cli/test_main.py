@@ -12,13 +12,13 @@ def test_help_lists_every_command(dorylus_program):
     assert all(name in out for name in ("train", "resume", "predict", "info", "convert", "doctor"))
 
 
-def test_no_arguments_show_the_help(dorylus_program):
+def test_no_arguments_print_the_help(dorylus_program):
     code, out, err = dorylus_program()
     assert code == 2
     assert "Commands:" in out + err
 
 
-def test_the_version_is_shown(dorylus_program):
+def test_the_version_is_printed(dorylus_program):
     code, out, _ = dorylus_program("--version")
     assert code == 0
     assert out.strip()[0].isdigit()

@@ -31,7 +31,7 @@ def test_all_compares_the_methods_side_by_side(dorylus_program):
     assert tuple(rows(out))[1:] == METHODS
 
 
-def test_all_without_pymetis_shows_the_others_and_the_cure(dorylus_program, monkeypatch):
+def test_all_without_pymetis_prints_the_others_and_the_cure(dorylus_program, monkeypatch):
     monkeypatch.setitem(sys.modules, "pymetis", None)
     code, out, _ = dorylus_program("partition", GRAPH, "--servers", 4, "--method", "all")
     assert code == 0
@@ -54,7 +54,7 @@ def test_the_table_fits_a_terminal_of_eighty_columns(dorylus_program, monkeypatc
     assert "…" not in out
 
 
-def test_a_star_that_cannot_be_even_is_told(dorylus_program, tmp_path):
+def test_a_star_that_cannot_be_balanced_is_reported(dorylus_program, tmp_path):
     (tmp_path / "star.txt").write_text("".join(f"0 {leaf}\n" for leaf in range(1, 200)))
     code, out, _ = dorylus_program("partition", "star.txt", "--servers", 4)
     assert code == 0
@@ -72,7 +72,7 @@ def test_shards_are_saved_and_cut_again(dorylus_program, tmp_path):
     assert (fewer.num_servers, fewer.method, fewer.num_edges) == (2, "range", 40_000)
 
 
-def test_a_folder_that_exists_is_replaced_only_when_asked(dorylus_program, tmp_path):
+def test_a_folder_that_exists_is_replaced_only_with_overwrite(dorylus_program, tmp_path):
     dorylus_program("partition", "ring", "--servers", 2, "--method", "range", "--out", "shards")
     again = ("partition", "ring", "--servers", 3, "--method", "range", "--out", "shards")
     code, out, err = dorylus_program(*again)
@@ -83,7 +83,7 @@ def test_a_folder_that_exists_is_replaced_only_when_asked(dorylus_program, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--servers", 4, "--method", "strem"), "Did you mean 'stream'?"),
         (("--servers", 0), "--servers 0, but"),
@@ -94,11 +94,11 @@ def test_a_folder_that_exists_is_replaced_only_when_asked(dorylus_program, tmp_p
         (("--servers", 4, "--method", "all", "--out", "shards"), "name that one"),
     ],
 )
-def test_what_cannot_be_is_one_sentence_and_exit_code_2(dorylus_program, tmp_path, arguments, says):
+def test_invalid_arguments_are_one_sentence_and_exit_code_2(dorylus_program, tmp_path, arguments, message):
     code, out, err = dorylus_program("partition", GRAPH, *arguments)
     assert code == 2
     assert out == ""
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -109,7 +109,7 @@ def test_the_number_of_servers_must_be_given(dorylus_program):
     assert "--servers" in err
 
 
-def test_a_limit_is_told_first_and_writes_the_same_shards(dorylus_program, tmp_path):
+def test_a_limit_is_reported_first_and_writes_the_same_shards(dorylus_program, tmp_path):
     dorylus_program("partition", GRAPH, "--servers", 2, "--out", "free")
     code, out, _ = dorylus_program("partition", GRAPH, "--servers", 2, "--out", "bound", "--memory", "64GiB")
     assert code == 0
@@ -126,7 +126,7 @@ def test_a_limit_that_is_too_small_is_one_sentence_and_writes_nothing(dorylus_pr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_shards_go_into_a_folder_that_is_there(dorylus_program):
+def test_shards_need_an_existing_parent_folder(dorylus_program):
     code, _, err = dorylus_program("partition", "ring:num_vertices=12", "--servers", "2", "--out", "nowhere/shards")
     assert code == 2
     assert "the folder nowhere does not exist" in err

@@ -15,22 +15,22 @@ class Clock:
 
 
 def drawn(seconds_a_slab, *, terminal=True):
-    """What is drawn while three slabs of a million rows are written."""
+    """The output while three slabs of a million rows are written."""
     clock, text = Clock(), io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
-    with prediction_bar("logits", console, clock) as tell:
+    with prediction_bar("logits", console, clock) as report:
         for done in (1, 2, 3):
             clock.now += seconds_a_slab
-            tell(done * 1_000_000, 3_000_000)
+            report(done * 1_000_000, 3_000_000)
     return text.getvalue()
 
 
-def test_a_long_prediction_shows_rows_a_second_and_the_time_left():
-    shown = drawn(4.0)
-    assert "computing logits of every vertex" in shown
-    assert "writing logits" in shown
-    assert "250,000 rows/s" in shown
-    assert "0:00:0" in shown
+def test_a_long_prediction_shows_the_rate_and_the_time_left():
+    output = drawn(4.0)
+    assert "computing logits of every vertex" in output
+    assert "writing logits" in output
+    assert "250,000 rows/s" in output
+    assert "0:00:0" in output
 
 
 def test_a_short_prediction_shows_no_bar():
@@ -41,17 +41,17 @@ def test_nothing_is_drawn_where_there_is_no_terminal():
     assert drawn(4.0, terminal=False).strip() == ""
 
 
-def test_the_terminal_is_given_back_after_an_error():
+def test_the_cursor_is_restored_after_an_error():
     clock, text = Clock(), io.StringIO()
     console = Console(file=text, force_terminal=True, width=120, color_system=None)
 
     def interrupted():
-        with prediction_bar("logits", console, clock) as tell:
+        with prediction_bar("logits", console, clock) as report:
             clock.now = 3.0
-            tell(1, 2)
+            report(1, 2)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    hidden, shown = "\x1b[?25l", "\x1b[?25h"  # the cursor
-    assert text.getvalue().rfind(shown) > text.getvalue().rfind(hidden) >= 0
+    hide_cursor, show_cursor = "\x1b[?25l", "\x1b[?25h"
+    assert text.getvalue().rfind(show_cursor) > text.getvalue().rfind(hide_cursor) >= 0

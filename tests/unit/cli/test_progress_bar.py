@@ -7,22 +7,22 @@ from dorylus.cli.progress_bar import progress_bar
 
 
 def drawn(seconds_a_block, *, terminal=True):
-    """What is drawn while three blocks of 40 MB are read, and how often it was told that drawing begins."""
+    """The output while three blocks of 40 MB are read, and how often ``before_first`` was called."""
     now, text, begun = [0.0], io.StringIO(), []
     console = Console(file=text, force_terminal=terminal, width=120, color_system=None)
     with progress_bar(
         "comparing checksums", "bytes", console, lambda: now[0], before_first=lambda: begun.append(1)
-    ) as tell:
+    ) as report:
         for done in (1, 2, 3):
             now[0] += seconds_a_block
-            tell(done * 40_000_000, 120_000_000)
+            report(done * 40_000_000, 120_000_000)
     return text.getvalue(), len(begun)
 
 
 def test_long_work_shows_the_rate_and_the_time_left():
-    shown, begun = drawn(4.0)
-    assert "comparing checksums" in shown
-    assert "10.0 MB/s" in shown
+    output, begun = drawn(4.0)
+    assert "comparing checksums" in output
+    assert "10.0 MB/s" in output
     assert begun == 1
 
 

@@ -16,7 +16,7 @@ def test_a_run_is_resumed_from_its_folder(dorylus_program, monkeypatch, tmp_path
 
 @pytest.fixture
 def resumed(monkeypatch, tmp_path):
-    """A run to go on with, and the settings that it was gone on with."""
+    """A run to resume, and the settings with which it was resumed."""
     given = []
     monkeypatch.setattr(dorylus, "resume", lambda run_dir, sinks, **settings: given.append(settings), raising=False)
     RunFolder.create(tmp_path / "run", None, RunConfig(servers=2))
@@ -33,12 +33,12 @@ def test_no_other_setting_is_a_flag(dorylus_program, name):
     assert f"--{dashed(name)} " not in dorylus_program("resume", "--help")[1]
 
 
-def test_the_cut_may_be_said_anew(dorylus_program, resumed):
+def test_the_number_of_intervals_and_servers_may_change(dorylus_program, resumed):
     assert dorylus_program("resume", "run", "--servers", 3, "--partition", "hash", "--intervals", 4)[0] == 0
     assert resumed == [{"servers": 3, "partition": "hash", "intervals": 4}]
 
 
-def test_a_bad_cut_is_refused_before_anything_is_loaded(dorylus_program, resumed):
+def test_a_bad_number_of_intervals_is_refused_before_anything_is_loaded(dorylus_program, resumed):
     code, _, err = dorylus_program("resume", "run", "--servers", 0)
     assert (code, resumed) == (2, [])
     assert "use --servers 1 or more" in err
@@ -50,7 +50,7 @@ def test_a_folder_without_a_run_is_refused(dorylus_program, tmp_path):
     assert "holds no run" in err
 
 
-def test_ctrl_c_says_how_to_go_on_again(dorylus_program, monkeypatch, tmp_path):
+def test_ctrl_c_prints_how_to_resume_again(dorylus_program, monkeypatch, tmp_path):
     def interrupted(run_dir, sinks):
         raise KeyboardInterrupt
 
@@ -60,7 +60,7 @@ def test_ctrl_c_says_how_to_go_on_again(dorylus_program, monkeypatch, tmp_path):
     assert (code, err) == (130, "interrupted; go on with: dorylus resume run\n")
 
 
-def test_a_run_of_python_objects_says_how_to_go_on_in_python(dorylus_program, tmp_path):
+def test_the_error_for_a_run_of_python_objects_explains_how_to_resume_in_python(dorylus_program, tmp_path):
     RunFolder.create(tmp_path / "run", None, RunConfig())
     code, _, err = dorylus_program("resume", "run")
     assert code == 2

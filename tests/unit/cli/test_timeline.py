@@ -22,12 +22,12 @@ def num_boxes(path):
     return len(list(ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}title")))
 
 
-def test_the_picture_lands_in_the_run_folder(dorylus_program, run_dir):
+def test_the_picture_is_written_to_the_run_folder(dorylus_program, run_dir):
     assert dorylus_program("timeline", run_dir) == (0, f"timeline in {run_dir / 'timeline.svg'}\n", "")
     assert num_boxes(run_dir / "timeline.svg") == 2
 
 
-def test_the_picture_lands_where_it_is_asked_for(dorylus_program, run_dir, tmp_path):
+def test_the_picture_is_written_to_the_given_file(dorylus_program, run_dir, tmp_path):
     code, out, _ = dorylus_program("timeline", "run", "--epoch", 1, "--out", "mine.svg")
     assert (code, out) == (0, "timeline in mine.svg\n")
     assert num_boxes(tmp_path / "mine.svg") == 2
@@ -43,23 +43,23 @@ def test_epochs_trained_again_after_a_resume_are_drawn_once(dorylus_program, run
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
-        (["elsewhere"], "the folder elsewhere does not exist"),
+        (["missing"], "the folder missing does not exist"),
         (["run", "--epoch", "9"], "no tasks of epoch 9"),
         (["run", "--out", "nowhere/t.svg"], "the folder nowhere does not exist"),
         (["run", "--out", "run"], "it is a folder"),
     ],
 )
-def test_bad_input_is_refused_and_nothing_is_written(dorylus_program, run_dir, tmp_path, arguments, told):
+def test_bad_input_is_refused_and_nothing_is_written(dorylus_program, run_dir, tmp_path, arguments, message):
     before = sorted(tmp_path.rglob("*"))
     code, out, err = dorylus_program("timeline", *arguments)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_that_traced_nothing_is_told_in_a_sentence(dorylus_program, run_dir):
+def test_a_run_without_traced_tasks_is_refused_in_one_sentence(dorylus_program, run_dir):
     (run_dir / "log.jsonl").write_text('{"kind": "run", "t": 0.0}\n')
     code, _, err = dorylus_program("timeline", run_dir)
     assert code == 2
@@ -67,7 +67,7 @@ def test_a_run_that_traced_nothing_is_told_in_a_sentence(dorylus_program, run_di
     assert len(err.splitlines()) == 1
 
 
-def test_a_run_without_a_log_is_told_in_a_sentence(dorylus_program, run_dir):
+def test_a_run_without_a_log_is_refused_in_one_sentence(dorylus_program, run_dir):
     (run_dir / "log.jsonl").unlink()
     code, _, err = dorylus_program("timeline", run_dir)
     assert code == 2

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 import dorylus
-from dorylus import files as durable
+from dorylus import files
 from dorylus.cli.train import default_run_dir
 from dorylus.config import RunConfig
 from dorylus.errors import GraphError
@@ -18,7 +18,7 @@ from dorylus.runs.run_folder import RunFolder, RunSpec
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Stands in for loading and training; gives what train was called with."""
+    """Replaces loading and training; returns the calls of train."""
     calls = []
 
     def train(graph, model, **arguments):
@@ -82,14 +82,14 @@ def write_config(path, **sections):
 @pytest.fixture
 def config(tmp_path):
     return write_config(
-        tmp_path / "asked.toml",
+        tmp_path / "config.toml",
         graph={"source": "cora", "root": "/data", "row_normalise": True},
         model={"name": "gat", "hidden": 8, "heads": 2},
         training={"epochs": 5, "lr": 0.25},
     )
 
 
-def test_a_file_alone_says_everything(dorylus_program, trained, config):
+def test_a_config_file_alone_is_enough(dorylus_program, trained, config):
     code, _, _ = dorylus_program("train", "--config", config)
     assert code == 0
     assert (trained[0].epochs, trained[0].lr) == (5, 0.25)
@@ -130,7 +130,7 @@ def test_the_run_toml_of_a_run_does_the_same_again(dorylus_program, trained, tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["train"], "no graph is given: name one (dorylus train cora)"),
         (["train", "cora", "--model", "gnc"], "unknown model 'gnc'"),
@@ -142,13 +142,13 @@ def test_the_run_toml_of_a_run_does_the_same_again(dorylus_program, trained, tmp
         (["train", "cora", "--run-dir", "taken"], "already holds a run"),
     ],
 )
-def test_what_cannot_be_is_refused_and_nothing_is_written(dorylus_program, trained, tmp_path, arguments, says):
+def test_invalid_arguments_are_refused_and_nothing_is_written(dorylus_program, trained, tmp_path, arguments, message):
     RunFolder.create(tmp_path / "taken", None, RunConfig())
     code, _, err = dorylus_program(*arguments)
     assert code == 2
     assert err.startswith("error: ")
     assert err.count("\n") == 1
-    assert says in err
+    assert message in err
     assert trained == []
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
 
@@ -183,7 +183,7 @@ def test_the_options_of_a_generator_are_not_in_the_folders_name():
     assert default_run_dir(spec, datetime(2024, 1, 1)).name == "communities-gcn-20240101-000000"
 
 
-def test_ctrl_c_says_how_to_go_on(dorylus_program, trained, monkeypatch, tmp_path):
+def test_ctrl_c_prints_how_to_resume(dorylus_program, trained, monkeypatch, tmp_path):
     def interrupted(graph, model, run_dir, **_):
         RunFolder.create(run_dir, None, RunConfig())
         raise KeyboardInterrupt
@@ -193,7 +193,7 @@ def test_ctrl_c_says_how_to_go_on(dorylus_program, trained, monkeypatch, tmp_pat
     assert (code, err) == (130, "interrupted; go on with: dorylus resume here\n")
 
 
-def test_ctrl_c_before_anything_was_saved_says_that(dorylus_program, trained, monkeypatch):
+def test_ctrl_c_before_the_first_save_prints_that_nothing_was_saved(dorylus_program, trained, monkeypatch):
     def interrupted(graph, model, **_):
         raise KeyboardInterrupt
 
@@ -242,12 +242,12 @@ def full_log(monkeypatch):
 
 def full_files(monkeypatch, name):
     """Has the disk full where a file of this name is written."""
-    write_new = durable._write_new
+    write_new = files._write_new
 
     def write(path, content):
         return no_space() if path.name.endswith(name) else write_new(path, content)
 
-    monkeypatch.setattr(durable, "_write_new", write)
+    monkeypatch.setattr(files, "_write_new", write)
 
 
 def no_space(*_):

@@ -3,7 +3,7 @@ import os
 from dorylus.cli.interrupt import discard_unwritable_output
 
 
-def test_output_that_a_closed_pipe_does_not_take_is_discarded_so_that_the_exit_code_stays(monkeypatch):
+def test_output_into_a_closed_pipe_is_discarded_and_the_exit_code_stays(monkeypatch):
     reading, writing = os.pipe()
     stream = os.fdopen(writing, "w")
     monkeypatch.setattr("sys.stdout", stream)
@@ -14,7 +14,7 @@ def test_output_that_a_closed_pipe_does_not_take_is_discarded_so_that_the_exit_c
     stream.close()
 
 
-def test_output_that_is_taken_is_written(monkeypatch):
+def test_output_into_an_open_pipe_is_written(monkeypatch):
     reading, writing = os.pipe()
     stream = os.fdopen(writing, "w")
     monkeypatch.setattr("sys.stdout", stream)

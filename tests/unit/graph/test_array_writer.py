@@ -1,4 +1,4 @@
-"""What is written block by block is the array, however the file system takes it."""
+"""An array written block by block is complete, whatever the file system supports."""
 
 import errno
 import os
@@ -67,7 +67,7 @@ def test_rows_may_have_columns_and_come_in_another_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("result", [OSError(errno.ENOSPC, "No space left on device"), 0])
-def test_a_full_disk_is_told(result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(result: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(file: int, data: Any, offset: int) -> int:
         if isinstance(result, OSError):
             raise result

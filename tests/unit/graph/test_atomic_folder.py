@@ -1,4 +1,4 @@
-"""Drafts: what a dead process left is removed, what a live one is at is not, and an old store is never lost."""
+"""Drafts: those of dead processes are removed, those of live ones are not, and an old store is never lost."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def test_a_draft_is_gone_after_an_error(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+def test_only_files_of_a_dead_process_are_removed(tmp_path: Path) -> None:
     folder_with(tmp_path / f".store.{HEX}", "half")
     others = ["store.txt", f".other.{HEX}", ".store.notours", ".store.0123456789abc"]
     for name in others:
@@ -45,15 +45,15 @@ def test_what_a_dead_process_left_is_removed_and_nothing_else(tmp_path: Path) ->
     assert names(tmp_path) == sorted(others)
 
 
-def test_what_a_live_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_files_of_a_live_process_are_left_alone(tmp_path: Path) -> None:
     with replacing_folder(tmp_path / "store") as draft:
         (draft / "file").write_text("half")
-        asks = (
+        program = (
             "import pathlib, sys\n"
             "from dorylus.graph.atomic_folder import remove_leftovers\n"
             "remove_leftovers(pathlib.Path(sys.argv[1]))"
         )
-        subprocess.run([sys.executable, "-c", asks, tmp_path / "store"], check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program, tmp_path / "store"], check=True, timeout=60)
         assert (draft / "file").read_text() == "half"
     assert names(tmp_path) == ["store"]
 
@@ -90,7 +90,7 @@ def test_a_place_whose_folder_is_not_there_has_nothing_to_tidy(tmp_path: Path) -
 
 
 def test_a_store_behind_a_link_is_replaced_where_it_lies(tmp_path: Path) -> None:
-    """As where it lies on a larger disk: the link stays."""
+    """As for a store that lies on a larger disk: the link stays."""
     (tmp_path / "large").mkdir()
     Graph.from_edges([0], [1], name="old").save(tmp_path / "large" / "store")
     (tmp_path / "store").symlink_to(tmp_path / "large" / "store")

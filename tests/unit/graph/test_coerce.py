@@ -1,4 +1,4 @@
-"""Splits by numbers: each vertex is named once, or the entry that names it again is told."""
+"""Splits by vertex numbers: each vertex occurs once, or the error names the repeated entry."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What normalisation knows of a vertex, against its definition."""
+"""The quantities of a vertex that normalisation uses, against their definition."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def test_an_unweighted_graph_has_no_sums() -> None:
     assert Degrees.of(Graph.from_edges([0], [1])).weights is None
 
 
-def test_the_degrees_of_some_vertices_are_in_the_order_asked_for() -> None:
+def test_the_degrees_of_some_vertices_are_in_the_given_order() -> None:
     graph, _ = random_graph(1)
     every, some = Degrees.of(graph), Degrees.of(graph).of_vertices(np.array([5, 0, 5]))
     assert some.counts.tolist() == every.counts[[5, 0, 5]].tolist()
@@ -62,7 +62,7 @@ def test_self_loops_count_only_where_they_are_added() -> None:
     assert col_scale is None
 
 
-def test_a_negative_sum_is_told_by_the_vertex_it_belongs_to() -> None:
+def test_the_error_about_a_negative_sum_names_its_vertex() -> None:
     graph = Graph.from_edges([0], [1], undirected=False, edge_weight=[-2.0])
     some = Degrees.of(graph).of_vertices(np.array([0, 1]))
     with pytest.raises(GraphError, match=r"in-edges of vertex 71 add up to -2.0"):

@@ -1,4 +1,4 @@
-"""Graph: what it holds, and the sentence each broken rule gives."""
+"""Graph: its content, and the error message of each broken rule."""
 
 from typing import Any
 
@@ -72,13 +72,13 @@ def test_num_classes_may_exceed_the_labels_seen() -> None:
     assert path_graph(num_classes=5).num_classes == 5
 
 
-def test_its_repr_is_one_line_that_a_person_can_read() -> None:
+def test_its_repr_is_one_readable_line() -> None:
     assert repr(path_graph(name="path")) == (
         "Graph('path': 4 vertices, 6 directed edges (undirected), 2 features, 2 classes, 1 train / 0 val / 0 test)"
     )
 
 
-def test_its_repr_says_when_edges_have_weights() -> None:
+def test_its_repr_mentions_edge_weights() -> None:
     graph = Graph.from_edges([0], [1], undirected=False, edge_weight=[0.5])
     assert "1 directed edges (directed, weighted)" in repr(graph)
 

@@ -37,7 +37,7 @@ def manifest_of(folder: Path) -> Any:
     return json.loads((folder / "store" / "manifest.json").read_text())
 
 
-def test_a_store_holds_half_the_bytes_and_says_so(tmp_path: Path) -> None:
+def test_a_store_holds_half_the_bytes_and_records_the_type(tmp_path: Path) -> None:
     graph = saved(tmp_path, feature_dtype="float16")
     assert (tmp_path / "store" / "features.bin").read_bytes() == HALF.tobytes()
     assert manifest_of(tmp_path)["version"] == 3
@@ -46,7 +46,7 @@ def test_a_store_holds_half_the_bytes_and_says_so(tmp_path: Path) -> None:
     assert "3 float16 features" in repr(graph)
 
 
-def test_features_that_are_float16_stay_so_unless_told(tmp_path: Path) -> None:
+def test_features_that_are_float16_stay_float16_by_default(tmp_path: Path) -> None:
     assert saved(tmp_path, HALF).feature_dtype == np.float16
     again = saved(tmp_path, HALF, feature_dtype="float32", overwrite=True)
     assert again.feature_dtype == np.float32
@@ -65,7 +65,7 @@ def test_sparse_values_are_stored_in_two_bytes_and_opened_as_float32(tmp_path: P
     np.testing.assert_array_equal(stored.to_dense(rows), HALF[rows].astype(np.float32))
 
 
-def test_a_server_that_reads_some_rows_of_a_store_gets_what_all_others_get(tmp_path: Path) -> None:
+def test_a_server_that_reads_rows_of_a_store_gets_the_same_values(tmp_path: Path) -> None:
     graph = saved(tmp_path, feature_dtype="float16")
     cut, stored = plain_partition_plan(graph.indptr, 2, 2), open_vertices(tmp_path / "store")
     shard = LocalShard(whole_shard(graph), cut, stored)
@@ -79,7 +79,7 @@ def test_a_server_that_reads_some_rows_of_a_store_gets_what_all_others_get(tmp_p
     np.testing.assert_array_equal(shard.wide_features(keep=False), HALF.astype(np.float32))
 
 
-def test_whoever_leaves_the_house_gets_float32() -> None:
+def test_exported_features_are_float32() -> None:
     graph = six(HALF)
     wide = HALF.astype(np.float32)
     exported = dense_features(graph)
@@ -98,7 +98,7 @@ def test_float32_is_not_copied() -> None:
 
 @pytest.mark.parametrize("value", [65520.0, -1e6])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_what_is_too_large_is_named_and_nothing_is_written(value: float, sparse: bool, tmp_path: Path) -> None:
+def test_a_value_that_is_too_large_is_named_and_nothing_is_written(value: float, sparse: bool, tmp_path: Path) -> None:
     features = FEATURES.copy()
     features[4, 2] = value
     given_ = SparseFeatures.from_dense(features) if sparse else features
@@ -107,7 +107,7 @@ def test_what_is_too_large_is_named_and_nothing_is_written(value: float, sparse:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_rounds_to_the_largest_fits(tmp_path: Path) -> None:
+def test_a_value_that_rounds_to_the_largest_fits(tmp_path: Path) -> None:
     features = np.full((N, 1), 65519.9, np.float32)
     assert float(saved(tmp_path, features, feature_dtype="float16").features.max()) == 65504
 
@@ -117,7 +117,7 @@ def test_an_unknown_type_is_refused(tmp_path: Path) -> None:
         six().save(tmp_path / "store", feature_dtype="bf16")
 
 
-def test_two_bytes_in_an_older_version_or_elsewhere_are_damage(tmp_path: Path) -> None:
+def test_two_bytes_in_an_older_version_or_in_another_array_are_damage(tmp_path: Path) -> None:
     saved(tmp_path, feature_dtype="float16")
     manifest = manifest_of(tmp_path)
     manifest["version"] = 2
@@ -129,9 +129,9 @@ def test_two_bytes_in_an_older_version_or_elsewhere_are_damage(tmp_path: Path) -
 def test_a_damaged_byte_is_found_by_its_checksum(tmp_path: Path) -> None:
     saved(tmp_path, feature_dtype="float16")
     path = tmp_path / "store" / "features.bin"
-    spoilt = bytearray(path.read_bytes())
-    spoilt[5] ^= 1
-    path.write_bytes(spoilt)
+    damaged = bytearray(path.read_bytes())
+    damaged[5] ^= 1
+    path.write_bytes(damaged)
     with pytest.raises(DataError, match="checksum of features differs"):
         Graph.open(tmp_path / "store", verify=True)
 

@@ -27,7 +27,7 @@ def address():
     fsspec.filesystem("memory").store.clear()
 
 
-def test_a_store_elsewhere_gives_the_graph_that_was_saved(graph, address):
+def test_a_remote_store_returns_the_graph_that_was_saved(graph, address):
     assert not is_store(address)
     graph.save(address)
     assert is_store(address)
@@ -39,7 +39,7 @@ def test_a_store_elsewhere_gives_the_graph_that_was_saved(graph, address):
     np.testing.assert_array_equal(open_vertices(address).features[rows], graph.features[rows])
 
 
-def test_shards_elsewhere_are_those_that_were_saved(graph, address, tmp_path):
+def test_remote_shards_equal_the_saved_ones(graph, address, tmp_path):
     parts = make_partitioning(graph, 2, "stream")
     for place in (address, tmp_path / "shards"):
         save_shards(place, graph, parts)
@@ -50,7 +50,7 @@ def test_shards_elsewhere_are_those_that_were_saved(graph, address, tmp_path):
         np.testing.assert_array_equal(far.shard(server).edges[1], near.shard(server).edges[1])
 
 
-def test_a_store_elsewhere_is_replaced_only_when_told_to(graph, address):
+def test_a_remote_store_is_replaced_only_with_overwrite(graph, address):
     graph.save(address)
     with pytest.raises(DataError, match="exists already"):
         graph.save(address)
@@ -58,7 +58,7 @@ def test_a_store_elsewhere_is_replaced_only_when_told_to(graph, address):
     assert dorylus.load(address).num_edges == graph.num_edges
 
 
-def test_a_store_that_was_not_written_to_its_end_is_none(graph, address):
+def test_an_incomplete_remote_store_is_refused(graph, address):
     graph.save(address)
     system, root = fsspec.core.url_to_fs(address)
     system.rm_file(f"{root}/manifest.json")  # the last file that is written
@@ -66,7 +66,7 @@ def test_a_store_that_was_not_written_to_its_end_is_none(graph, address):
         dorylus.load(address)
 
 
-def test_a_file_missing_elsewhere_is_named(graph, address):
+def test_a_missing_remote_file_is_named(graph, address):
     graph.save(address)
     system, root = fsspec.core.url_to_fs(address)
     system.rm_file(f"{root}/indices.bin")
@@ -75,7 +75,7 @@ def test_a_file_missing_elsewhere_is_named(graph, address):
 
 
 @pytest.mark.parametrize("address", ["nowhere://bucket/graph", "s3://bucket/graph"])
-def test_an_address_nobody_knows_or_whose_package_is_missing_says_what_to_install(address):
+def test_an_unreachable_address_is_refused_with_what_to_install(address):
     with pytest.raises(DataError, match=r"cannot be reached: .*nstall"):
         dorylus.load(address)
 
@@ -91,12 +91,12 @@ def test_a_file_system_in_memory_is_known_by_its_kind(tmp_path):
 @pytest.mark.parametrize(
     ("kind", "expected"), [(0xEF53, None), (0x01021994, "tmpfs"), (0x858458F6, "ramfs"), (0x6969, None), (0, None)]
 )
-def test_the_kind_decides_where_no_device_says_more(kind, expected, tmp_path, monkeypatch):
+def test_the_kind_decides_where_the_device_is_unknown(kind, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(locations, "_statfs", lambda path: kind)
     assert locations.file_system_in_memory(tmp_path, root=tmp_path / "nothing") == expected
 
 
-def test_an_overlay_is_what_it_writes_to(tmp_path, monkeypatch):
+def test_an_overlay_has_the_kind_of_its_upper_folder(tmp_path, monkeypatch):
     upper, device = tmp_path / "upper", tmp_path.stat().st_dev
     upper.mkdir()
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -122,7 +122,7 @@ def test_a_block_device_may_be_memory(name, expected, tmp_path, monkeypatch):
     assert locations.file_system_in_memory(tmp_path, root=tmp_path) == expected
 
 
-def test_a_loop_device_is_what_its_file_lies_on(tmp_path, monkeypatch):
+def test_a_loop_device_has_the_kind_of_the_disk_of_its_file(tmp_path, monkeypatch):
     device, disk = tmp_path.stat().st_dev, tmp_path / "held"
     disk.mkdir()
     (disk / "image").touch()

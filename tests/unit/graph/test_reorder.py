@@ -1,4 +1,4 @@
-"""Vertex orders: always a permutation, and good for what they are for."""
+"""Vertex orders: always a permutation, with the property that each is made for."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def mean_gap(graph: Graph, new_to_old: np.ndarray) -> float:
     return float(np.abs(new[source].astype(np.int64) - new[destination]).mean())
 
 
-def two_rings_and_loners() -> Graph:
+def two_rings_and_isolated_vertices() -> Graph:
     a, b = np.arange(5), np.arange(5, 12)
     return Graph.from_edges(np.concatenate([a, b]), np.concatenate([np.roll(a, -1), np.roll(b, -1)]), 15)
 
@@ -27,7 +27,7 @@ def two_rings_and_loners() -> Graph:
     [
         communities(300, 4, 2, average_degree=6),
         rmat(256, 1024, num_features=2, directed=True),
-        two_rings_and_loners(),
+        two_rings_and_isolated_vertices(),
         Graph.from_edges([], [], 3),
         Graph.from_edges([], [], 0),
     ],
@@ -39,7 +39,7 @@ def test_every_order_is_a_permutation(graph: Graph, method: str) -> None:
     assert np.array_equal(np.sort(found), np.arange(graph.num_vertices))
 
 
-def test_degree_order_puts_the_busiest_first() -> None:
+def test_degree_order_puts_the_highest_degree_first() -> None:
     graph = rmat(256, 2048, num_features=1)
     degrees = graph.in_degrees()[vertex_order(graph, "degree")]
     assert (np.diff(degrees) <= 0).all()
@@ -56,7 +56,7 @@ def test_a_scrambled_ring_is_unrolled(method: str) -> None:
 
 
 def test_breadth_first_keeps_components_together_largest_first() -> None:
-    found = vertex_order(two_rings_and_loners(), "bfs")
+    found = vertex_order(two_rings_and_isolated_vertices(), "bfs")
     assert set(found[:7]) == set(range(5, 12))
     assert set(found[7:12]) == set(range(5))
 

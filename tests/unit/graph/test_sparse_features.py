@@ -40,7 +40,7 @@ def test_slices_are_the_slices_of_the_matrix(dense: np.ndarray, data: st.DataObj
 
 @settings(deadline=None)
 @given(matrices.filter(len), st.data())
-def test_rows_come_in_the_order_asked_for(dense: np.ndarray, data: st.DataObject) -> None:
+def test_rows_come_in_the_requested_order(dense: np.ndarray, data: st.DataObject) -> None:
     order = np.array(data.draw(st.lists(st.integers(0, len(dense) - 1), max_size=8)), np.int32)
     sparse = SparseFeatures.from_dense(dense)
     assert np.array_equal(sparse.permute(order).to_dense(), dense[order])

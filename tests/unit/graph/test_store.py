@@ -1,4 +1,4 @@
-"""The store: what is saved comes back, and nothing half-written or damaged passes for a store."""
+"""The store: a saved graph comes back, and nothing incomplete or damaged is accepted as a store."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import dorylus.graph.array_folder as array_folder
 import dorylus.graph.array_writer as array_writer
 import dorylus.graph.locations as locations
 import dorylus.graph.store as store
-from dorylus import files as durable
+from dorylus import files
 from dorylus.errors import DataError
 from dorylus.graph import Graph, SparseFeatures, communities
 
@@ -55,7 +55,7 @@ GRAPHS = {
 
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS.keys())
-def test_what_is_saved_comes_back(graph: Graph, verify: bool, tmp_path: Path) -> None:
+def test_a_saved_graph_comes_back(graph: Graph, verify: bool, tmp_path: Path) -> None:
     graph.save(tmp_path / "store")
     assert_same(Graph.open(tmp_path / "store", verify=verify), graph)
 
@@ -68,7 +68,7 @@ def test_arrays_are_read_only_views_of_the_files(tmp_path: Path) -> None:
     assert not features.flags.writeable
 
 
-def test_a_store_that_exists_is_replaced_only_when_asked(tmp_path: Path) -> None:
+def test_a_store_that_exists_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     path = tmp_path / "store"
     some_graph().save(path)
     with pytest.raises(DataError, match=r"exists already.*overwrite=True"):
@@ -132,7 +132,7 @@ def test_the_old_store_comes_back_when_the_new_one_cannot_take_its_place(
             raise OSError(5, "Input/output error")
         rename(source, target)
 
-    monkeypatch.setattr(durable, "exchange", lambda first, second: False)  # as on NFS
+    monkeypatch.setattr(files, "exchange", lambda first, second: False)  # as on NFS
     monkeypatch.setattr(array_folder.os, "rename", second_fails)
     with pytest.raises(DataError, match="Input/output error"):
         some_graph(name="new").save(path, overwrite=True)
@@ -140,7 +140,7 @@ def test_the_old_store_comes_back_when_the_new_one_cannot_take_its_place(
 
 
 @pytest.mark.parametrize("file", ["indptr.bin", "indices.bin", "features.bin", "labels.bin", "train_mask.bin"])
-def test_a_truncated_store_is_one_sentence(file: str, tmp_path: Path) -> None:
+def test_a_truncated_store_is_reported_in_one_sentence(file: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     target = tmp_path / "store" / file
     target.write_bytes(target.read_bytes()[:-1])
@@ -176,7 +176,7 @@ def test_an_edge_outside_the_graph_is_found_without_checksums(tmp_path: Path) ->
         Graph.open(tmp_path / "store")
 
 
-def test_offsets_that_fall_are_told_without_advice_for_arrays(tmp_path: Path) -> None:
+def test_falling_offsets_are_reported_without_advice_for_arrays(tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     np.array([0, 9, 3, 5, 6, 6, 8], "<i8").tofile(tmp_path / "store" / "indptr.bin")
     with pytest.raises(DataError, match=r"damaged: indptr falls from 9 to 3 at row 1\. Copy or ingest it again\.$"):
@@ -202,7 +202,7 @@ MANIFESTS = {
     "no name": ({"name": None}, "says name = null, which is not a text"),
     "a long value": ({"name": list(range(1000))}, r"says name = \[0, 1, 2[0-9, ]*\.\.\., which is not a text"),
     "a wrong count": ({"num_vertices": 7}, "says num_vertices = 7, the arrays say 6"),
-    "a name that leads elsewhere": (
+    "a name that leads to another folder": (
         {"arrays": {"../indptr": {"dtype": "<i8", "shape": [7], "bytes": 56, "crc32": 0}}},
         r"damaged: array name '\.\./indptr' in manifest\.json",
     ),
@@ -224,7 +224,7 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(("changes", "sentence"), MANIFESTS.values(), ids=MANIFESTS.keys())
-def test_a_damaged_manifest_is_one_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_reported_in_one_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     rewrite(tmp_path / "store", **changes)
     with pytest.raises(DataError, match=sentence):
@@ -232,7 +232,9 @@ def test_a_damaged_manifest_is_one_sentence(changes: dict[str, Any], sentence: s
 
 
 @pytest.mark.parametrize(("changes", "sentence"), ENTRIES.values(), ids=ENTRIES.keys())
-def test_a_damaged_entry_of_an_array_is_one_sentence(changes: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+def test_a_damaged_entry_of_an_array_is_reported_in_one_sentence(
+    changes: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
     some_graph().save(tmp_path / "store")
     arrays = json.loads((tmp_path / "store" / "manifest.json").read_text())["arrays"]
     rewrite(tmp_path / "store", arrays=arrays | {"features": arrays["features"] | changes})
@@ -263,14 +265,14 @@ def test_an_array_that_the_manifest_leaves_out_is_named(name: str, tmp_path: Pat
         Graph.open(tmp_path / "store")
 
 
-def test_a_field_that_nobody_knows_is_left_alone(tmp_path: Path) -> None:
+def test_an_unknown_field_is_ignored(tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     rewrite(tmp_path / "store", colour=["red"])
     assert Graph.open(tmp_path / "store", verify=True).name == "six"
 
 
 @pytest.mark.parametrize("text", ['{"format": "dory', "[" * 100_000, "\x80"])
-def test_a_manifest_that_is_no_json_is_one_sentence(text: str, tmp_path: Path) -> None:
+def test_a_manifest_that_is_no_json_is_reported_in_one_sentence(text: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     (tmp_path / "store" / "manifest.json").write_text(text, "latin-1")
     with pytest.raises(DataError, match=r"manifest\.json is not JSON .*\. Copy or ingest it again\.$"):
@@ -286,13 +288,13 @@ def test_checksums_are_compared_in_blocks(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(array_folder, "BLOCK_BYTES", 60)
     monkeypatch.setattr(array_folder, "CHECKED_BYTES", 25)
     monkeypatch.setattr(array_writer, "CHECKED_BYTES", 25)
-    graph, told = some_graph(), []
+    graph, reports = some_graph(), []
     graph.save(tmp_path / "store")
-    count = store.verify_store(tmp_path / "store", lambda done, total: told.append((done, total)))
+    count = store.verify_store(tmp_path / "store", lambda done, total: reports.append((done, total)))
     assert count == len(store.arrays_of(graph))
     total = sum(array.nbytes for array in store.arrays_of(graph).values())
-    assert [total for _, total in told] == [total] * len(told)
-    steps = np.diff([0] + [done for done, _ in told])
+    assert [total for _, total in reports] == [total] * len(reports)
+    steps = np.diff([0] + [done for done, _ in reports])
     assert steps.min() > 0
     assert steps.max() == 50
     assert steps.sum() == total
@@ -325,7 +327,7 @@ def with_blocks(folder: Path, blocks: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "said"),
+    ("blocks", "message"),
     [
         ("none", 'manifest.json says blocks = "none", which is not an object'),
         ({"crc32": 1}, "manifest.json, blocks does not say bytes"),
@@ -333,15 +335,15 @@ def with_blocks(folder: Path, blocks: Any) -> None:
         ({"bytes": 65536, "crc32": -1}, "manifest.json, blocks says crc32 = -1, which is not a whole number from 0 to"),
     ],
 )
-def test_what_a_manifest_says_of_blocks_is_checked(blocks: Any, said: str, tmp_path: Path) -> None:
+def test_the_entry_about_blocks_in_a_manifest_is_checked(blocks: Any, message: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
     with_blocks(tmp_path / "store", blocks)
-    with pytest.raises(DataError, match=re.escape(said)):
+    with pytest.raises(DataError, match=re.escape(message)):
         Graph.open(tmp_path / "store")
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("damage", "message"),
     [
         (lambda path: path.unlink(), r"blocks\.crc32 cannot be read \(No such file or directory\)"),
         (lambda path: path.write_bytes(b"1234"), r"blocks\.crc32 has 4 bytes instead of 28"),
@@ -351,10 +353,10 @@ def test_what_a_manifest_says_of_blocks_is_checked(blocks: Any, said: str, tmp_p
         ),
     ],
 )
-def test_checksums_of_blocks_that_are_damaged_themselves_are_named(spoil: Any, said: str, tmp_path: Path) -> None:
+def test_checksums_of_blocks_that_are_damaged_themselves_are_named(damage: Any, message: str, tmp_path: Path) -> None:
     some_graph().save(tmp_path / "store")
-    spoil(tmp_path / "store" / "blocks.crc32")
-    with pytest.raises(DataError, match=rf"the store .* is damaged: {said}\. Copy or ingest it again\."):
+    damage(tmp_path / "store" / "blocks.crc32")
+    with pytest.raises(DataError, match=rf"the store .* is damaged: {message}\. Copy or ingest it again\."):
         Graph.open(tmp_path / "store", verify=True)
 
 
@@ -364,8 +366,8 @@ def test_a_manifest_of_zeros_is_refused_before_it_is_in_memory(
     monkeypatch.setattr("dorylus.graph.manifest.MOST_BYTES", 1 << 20)
     some_graph().save(tmp_path / "store")
     fill_with_zeros(tmp_path / "store" / "manifest.json")
-    said = r"the store .* is damaged: manifest\.json has more than 1,048,576 bytes.* Copy or ingest it again\."
-    with little_memory(), pytest.raises(DataError, match=said):
+    message = r"the store .* is damaged: manifest\.json has more than 1,048,576 bytes.* Copy or ingest it again\."
+    with little_memory(), pytest.raises(DataError, match=message):
         Graph.open(tmp_path / "store")
 
 

@@ -1,4 +1,4 @@
-"""Stores of version 2: out-edges and ids lie beside the graph and are looked at only when asked for."""
+"""Stores of version 2: out-edges and ids are stored with the graph and read only on request."""
 
 import json
 import shutil

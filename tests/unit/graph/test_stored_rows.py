@@ -1,4 +1,4 @@
-"""Rows read from a store as they are asked for are those of the store."""
+"""Rows read from a store on request equal the stored rows."""
 
 import numpy as np
 import pytest
@@ -22,10 +22,12 @@ def block_bytes(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("block_bytes")
-@pytest.mark.parametrize("wanted", [[], [0], [299], [5, 5, 3], [299, 0, 150, 151, 152], range(300), range(299, -1, -1)])
-def test_any_rows_in_any_order_are_those_of_the_store(graph, tmp_path, wanted):
+@pytest.mark.parametrize(
+    "requested", [[], [0], [299], [5, 5, 3], [299, 0, 150, 151, 152], range(300), range(299, -1, -1)]
+)
+def test_any_rows_in_any_order_are_those_of_the_store(graph, tmp_path, requested):
     graph.save(tmp_path / "store")
-    vertices, rows = open_vertices(tmp_path / "store"), np.array(wanted, np.int32)
+    vertices, rows = open_vertices(tmp_path / "store"), np.array(requested, np.int32)
     np.testing.assert_array_equal(vertices.features[rows], graph.features[rows])
     np.testing.assert_array_equal(vertices.features[:, slice(2, 5)][rows], graph.features[rows, 2:5])
     np.testing.assert_array_equal(vertices.labels[rows], graph.labels[rows])

@@ -1,4 +1,4 @@
-"""Validation looks block by block: what it finds must not depend on where blocks end."""
+"""Validation works block by block: its result must not depend on where blocks end."""
 
 import numpy as np
 import pytest

@@ -120,7 +120,7 @@ def run_dir(tmp_path_factory, graph):
         return folder, trainer.run().result()
 
 
-def test_a_run_folder_predicts_what_its_result_did(run_dir):
+def test_a_run_folder_predicts_the_same_as_its_result(run_dir):
     folder, result = run_dir
     np.testing.assert_array_equal(predict_from(folder), result.predict())
     np.testing.assert_array_equal(predict_from(folder, "classes"), result.predict("classes"))

@@ -39,10 +39,10 @@ def test_numbers_are_read_a_range_at_a_time():
     ("kept", "kind"), [(np.array([3, 1]), StoredNumberIds), (texts(["a", "b"]), StoredTextIds), (None, type(None))]
 )
 def test_ids_are_those_of_the_store(monkeypatch, kept, kind):
-    asked = []
-    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: asked.append(path) or kept)
+    opened = []
+    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: opened.append(path) or kept)
     assert isinstance(original_ids("here"), kind)
-    assert asked == ["here"]
+    assert opened == ["here"]
 
 
 def test_a_graph_without_a_store_has_no_ids():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import ConfigError, DataError
-from dorylus.inference import prediction_pass as slabs
+from dorylus.inference import prediction_pass
 from dorylus.inference.prediction_file import (
     Form,
     PredictionFile,
@@ -26,7 +26,7 @@ SUFFIXES = ["npy", "parquet"]
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch):
-    monkeypatch.setattr(slabs, "SLAB_ROWS", 3)
+    monkeypatch.setattr(prediction_pass, "SLAB_ROWS", 3)
 
 
 def form_of(array):
@@ -92,10 +92,10 @@ def test_original_ids_are_a_column_of_parquet_and_a_sibling_of_npy(tmp_path, ids
     assert names(tmp_path) == ["x.ids.npy", "x.npy", "x.parquet"]
 
 
-def test_how_far_it_is_is_told_after_every_slab(tmp_path):
-    told = []
-    write(LOGITS, tmp_path / "x.npy", tell=lambda done, total: told.append((done, total)))
-    assert told == [(3, 7), (6, 7), (7, 7)]
+def test_progress_is_reported_after_every_slab(tmp_path):
+    reports = []
+    write(LOGITS, tmp_path / "x.npy", tell=lambda done, total: reports.append((done, total)))
+    assert reports == [(3, 7), (6, 7), (7, 7)]
 
 
 def failing_blocks():
@@ -105,7 +105,7 @@ def failing_blocks():
 
 @pytest.mark.parametrize("ids", [None, NUMBERS])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_pass_that_ends_in_the_middle_leaves_the_file_there_was(tmp_path, suffix, ids):
+def test_a_pass_that_fails_in_the_middle_leaves_the_old_file(tmp_path, suffix, ids):
     write(LOGITS, tmp_path / f"x.{suffix}", ids)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(KeyboardInterrupt):
@@ -114,7 +114,7 @@ def test_a_pass_that_ends_in_the_middle_leaves_the_file_there_was(tmp_path, suff
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_disk_that_fills_up_is_told_in_a_sentence_and_leaves_nothing(tmp_path, suffix, monkeypatch):
+def test_a_disk_that_fills_up_is_reported_in_one_sentence_and_leaves_nothing(tmp_path, suffix, monkeypatch):
     def full(file):
         raise OSError(28, "No space left on device")
 
@@ -125,7 +125,7 @@ def test_a_disk_that_fills_up_is_told_in_a_sentence_and_leaves_nothing(tmp_path,
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_disk_without_room_is_refused_before_any_row_is_asked_for(tmp_path, suffix, monkeypatch):
+def test_a_disk_without_room_is_refused_before_any_row_is_computed(tmp_path, suffix, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
     with pytest.raises(
@@ -135,7 +135,7 @@ def test_a_disk_without_room_is_refused_before_any_row_is_asked_for(tmp_path, su
     assert names(tmp_path) == []
 
 
-def test_an_error_of_who_computes_is_not_taken_for_one_of_the_file(tmp_path):
+def test_an_error_of_the_computation_is_not_reported_as_an_error_of_the_file(tmp_path):
     def blocks():
         yield LOGITS[:5]
         raise OSError(5, "Input/output error")
@@ -146,7 +146,7 @@ def test_an_error_of_who_computes_is_not_taken_for_one_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x", "no/x.npy", "folder.npy"])
-def test_a_file_that_cannot_be_is_refused_with_the_cure(tmp_path, name):
+def test_an_invalid_file_name_is_refused_with_the_cure(tmp_path, name):
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(ConfigError, match=r"ends in \.npy or \.parquet|no does not exist|is a folder, so name a file"):
         check_target(tmp_path / name)
@@ -158,7 +158,7 @@ def test_parquet_without_pyarrow_is_refused_with_the_cure(tmp_path, monkeypatch)
         check_target(tmp_path / "x.parquet")
 
 
-def test_a_flipped_bit_in_predictions_is_seen_by_whom_reads_them(tmp_path):
+def test_a_flipped_bit_in_predictions_is_found_by_their_reader(tmp_path):
     """Pages have checksums."""
     from pyarrow import parquet
 

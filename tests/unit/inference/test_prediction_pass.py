@@ -14,12 +14,12 @@ from dorylus.saga import reference
 
 pytestmark = pytest.mark.usefixtures("nothing_fits")
 MODELS = ["gcn", "gat", "sage", "gin"]
-ASKED = [("logits", -1), ("classes", -1), ("embeddings", 0), ("embeddings", 1), ("embeddings", 2)]
+REQUESTS = [("logits", -1), ("classes", -1), ("embeddings", 0), ("embeddings", 1), ("embeddings", 2)]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one label", "several labels"])
 def graph(request, tmp_path_factory):
-    """A graph in a store, as one that needs a limit is."""
+    """A graph in a store, like a graph that needs a limit."""
     folder = tmp_path_factory.mktemp("graphs") / "store"
     dorylus.communities(
         num_vertices=600, num_classes=3, num_features=6, average_degree=5, multilabel=request.param
@@ -36,7 +36,7 @@ def limited(folder):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize(("what", "layer"), ASKED)
+@pytest.mark.parametrize(("what", "layer"), REQUESTS)
 def test_a_limit_changes_no_prediction(graph, tmp_path, name, what, layer):
     program = program_of(name)
     expected = dorylus.predict(graph, program, what, layer=layer)
@@ -57,9 +57,9 @@ def test_embeddings_of_a_deep_model_are_not_overwritten_by_later_layers(graph, n
 
 
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])
-@pytest.mark.parametrize(("what", "layer"), ASKED[:3])
+@pytest.mark.parametrize(("what", "layer"), REQUESTS[:3])
 @pytest.mark.parametrize("limit", [False, True], ids=["no limit", "limit"])
-def test_a_file_holds_what_the_array_does(graph, tmp_path, suffix, what, layer, limit):
+def test_a_file_holds_the_same_as_the_array(graph, tmp_path, suffix, what, layer, limit):
     program, target = program_of("gcn"), tmp_path / f"x.{suffix}"
     expected = dorylus.predict(graph, program, what, layer=layer)
     written = dorylus.predict(graph, program, what, layer=layer, out=target, **(limited(tmp_path) if limit else {}))
@@ -105,7 +105,7 @@ def test_a_run_of_any_settings_can_be_predicted_under_a_limit():
     assert for_one_process(trained, None, None).reorder == "bfs"
 
 
-def test_what_is_given_anew_goes_before_what_the_run_had():
+def test_new_settings_override_those_of_the_run():
     trained = RunConfig(memory="1GiB", scratch_dir="/somewhere")
     assert (for_one_process(trained, None, None).memory, for_one_process(trained, None, None).scratch_dir) == (
         "1GiB",
@@ -118,10 +118,11 @@ def test_what_is_given_anew_goes_before_what_the_run_had():
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"), [({"memory": "lots"}, "is no amount"), ({"scratch_dir": "/x"}, "scratch_dir without memory")]
+    ("settings", "message"),
+    [({"memory": "lots"}, "is no amount"), ({"scratch_dir": "/x"}, "scratch_dir without memory")],
 )
-def test_a_bad_limit_is_refused_with_the_cure(graph, settings, says):
-    with pytest.raises(ConfigError, match=says):
+def test_a_bad_limit_is_refused_with_the_cure(graph, settings, message):
+    with pytest.raises(ConfigError, match=message):
         dorylus.predict(graph, program_of("gcn"), **settings)
 
 
@@ -160,9 +161,9 @@ def test_a_run_over_a_store_with_ids_writes_those(run, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"), [({"out": "x.csv"}, r"ends in \.npy or \.parquet"), ({"memory": "lots"}, "is no amount")]
+    ("options", "message"), [({"out": "x.csv"}, r"ends in \.npy or \.parquet"), ({"memory": "lots"}, "is no amount")]
 )
-def test_what_cannot_be_is_refused_before_the_graph_is_loaded(run, monkeypatch, asked, says):
+def test_invalid_options_are_refused_before_the_graph_is_loaded(run, monkeypatch, options, message):
     monkeypatch.setattr(RunSpec, "load_graph", None)
-    with pytest.raises(ConfigError, match=says):
-        predict_from(run[0], **asked)
+    with pytest.raises(ConfigError, match=message):
+        predict_from(run[0], **options)

@@ -19,7 +19,7 @@ def test_blocks_of_any_size_become_slabs_of_one(three_rows, sizes):
     np.testing.assert_array_equal(np.concatenate(found), rows)
 
 
-def test_a_block_may_be_overwritten_once_the_next_is_asked_for(three_rows):
+def test_a_block_may_be_overwritten_once_the_next_is_requested(three_rows):
     def blocks():
         block = np.empty(2, np.int64)
         for first in range(0, 8, 2):

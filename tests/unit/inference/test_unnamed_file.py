@@ -26,7 +26,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_that_is_put_in_place_takes_that_of_the_old_one(folder):
+def test_a_finished_file_replaces_the_old_one(folder):
     (folder / "x").write_bytes(b"old")
     with UnnamedFile(folder / "x") as draft:
         draft.file.write(b"new")
@@ -37,31 +37,31 @@ def test_a_file_that_is_put_in_place_takes_that_of_the_old_one(folder):
     assert names(folder) == ["x"]
 
 
-def test_a_file_that_is_not_put_in_place_leaves_nothing(folder):
+def test_an_unfinished_file_leaves_nothing(folder):
     with UnnamedFile(folder / "x", 1000) as draft:
         draft.file.write(b"half")
     assert names(folder) == []
 
 
-def test_a_file_without_a_name_is_seen_by_nobody(tmp_path):
+def test_an_unnamed_file_is_visible_to_no_process(tmp_path):
     with UnnamedFile(tmp_path / "x") as draft:
         draft.file.write(b"half")
         draft.settle()
         assert names(tmp_path) == []
 
 
-def test_its_space_is_set_aside_at_once(folder):
+def test_its_space_is_reserved_at_once(folder):
     with UnnamedFile(folder / "x", 1 << 20) as draft:
         assert os.fstat(draft.file.fileno()).st_blocks * 512 >= 1 << 20
 
 
-def test_space_that_cannot_be_had_is_an_error_that_leaves_nothing(folder):
+def test_too_little_space_is_an_error_that_leaves_nothing(folder):
     with pytest.raises(OSError, match=r"\[Errno (28|27|22)\]"):
         UnnamedFile(folder / "x", 1 << 60)
     assert names(folder) == []
 
 
-def test_others_may_read_it_as_far_as_the_umask_lets_them(folder):
+def test_other_users_may_read_it_as_far_as_the_umask_allows(folder):
     with open(folder / "usual", "wb"):
         pass
     with UnnamedFile(folder / "x") as draft:

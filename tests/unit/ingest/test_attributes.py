@@ -40,7 +40,7 @@ def test_features_of_any_number_type_become_float32(dtype: str, tmp_path: Path) 
     assert isinstance(graph.features, np.ndarray)
     assert graph.features.dtype == np.float32
     assert np.array_equal(graph.features, array.astype(np.float32))
-    assert graph.num_vertices == N, "features tell how many vertices there are"
+    assert graph.num_vertices == N, "the features determine the number of vertices"
 
 
 def test_labels_and_splits_come_through(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_labels_and_splits_come_through(tmp_path: Path) -> None:
     assert Graph.open(tmp_path / "store", verify=True).num_features == 0
 
 
-def test_arrays_do_as_well_as_files(tmp_path: Path) -> None:
+def test_arrays_are_accepted_like_files(tmp_path: Path) -> None:
     rows: dict[str, Any] = {
         "features": np.arange(N * 3.0).reshape(3, N).T,
         "labels": [0, 1, 0, 1, -1, 0],
@@ -71,7 +71,7 @@ def test_arrays_do_as_well_as_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rows", [5, [1j, 2j], {"a": 1}])
-def test_what_is_no_array_of_numbers_is_refused(rows: Any, tmp_path: Path) -> None:
+def test_input_that_is_no_array_of_numbers_is_refused(rows: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"labels are given as .*: give an array of numbers, or a \.npy"):
         Graph.ingest(EDGES, tmp_path / "store", labels=rows)
 
@@ -175,7 +175,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("files", "error", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_is_one_sentence_and_leaves_nothing(
+def test_invalid_input_is_refused_in_one_sentence_and_leaves_nothing(
     files: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=sentence):
@@ -234,7 +234,7 @@ def test_wide_rows_of_parquet_come_in_blocks_of_few_bytes(tmp_path: Path, monkey
     assert [len(block) for block in rows.blocks()] == [1] * N
 
 
-def test_vertices_that_are_asked_for_must_be_those_of_the_files(tmp_path: Path) -> None:
+def test_the_given_number_of_vertices_must_be_that_of_the_files(tmp_path: Path) -> None:
     path = npy(tmp_path, "features", np.zeros((N, 1)))
     with pytest.raises(DataError, match=r"num_vertices=7, but .*features\.npy has 6 rows, one per vertex"):
         Graph.ingest(EDGES, tmp_path / "store", features=path, num_vertices=7)

@@ -17,8 +17,8 @@ def small_process(monkeypatch):
     monkeypatch.setattr(budget, "resident_bytes", lambda: 40 * MIB)
 
 
-def test_the_least_limit_that_is_named_is_enough_for_a_process_that_has_a_little_more():
-    """The next run of the same command has a MiB more or less to begin with."""
+def test_the_named_minimum_is_enough_for_a_process_with_slightly_more_memory():
+    """The next process of the same command uses a MiB more or less at its start."""
     with pytest.raises(ConfigError) as refused:
         shares_of(100 * MIB, resident=40 * MIB)
     (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
@@ -37,7 +37,7 @@ def test_the_table_of_ids_and_the_order_have_their_parts():
     assert shares_of(512 * MIB, resident=50 * MIB).spool == (512 - 50 - 96) * MIB
 
 
-def test_the_least_limit_that_is_named_is_enough():
+def test_the_named_minimum_is_enough():
     with pytest.raises(ConfigError, match=r"memory is 104,857,600 bytes \(100.0 MiB\), .*: give at least 204 MiB"):
         shares_of(100 * MIB)
     assert shares_of(200 * MIB).spool == 64 * MIB
@@ -45,7 +45,7 @@ def test_the_least_limit_that_is_named_is_enough():
         shares_of(200 * MIB, order_bytes=30 * MIB + 1)
 
 
-def test_what_is_held_to_read_edges_is_given_back_before_they_are_put_in_order():
+def test_memory_for_reading_edges_is_released_before_they_are_sorted():
     held = ReaderMemory(100 * MIB, "to unpack web.feather", "write it so")
     assert shares_of(512 * MIB).spool - shares_of(512 * MIB, held=held).spool == 100 * MIB
     assert shares_of(512 * MIB, held=held, order_bytes=100 * MIB) == shares_of(512 * MIB, held=held)
@@ -75,12 +75,12 @@ def test_edges_that_make_as_many_runs_as_can_be_merged_pass():
         check_runs(MIB, shares, 5 * 12288 + 1, directed=True)
 
 
-def test_what_the_process_has_is_known(monkeypatch):
+def test_memory_that_the_process_already_uses_is_counted(monkeypatch):
     monkeypatch.undo()
     assert MIB < budget.resident_bytes() < 1 << 40
 
 
-def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
+def test_the_named_minimum_is_enough_where_ids_take_part_of_it():
     with pytest.raises(ConfigError) as refused:
         shares_of(200 << 20, resident=100 << 20, ids_bytes=50 << 20)
     (least,) = re.findall(r"give at least (\d+) MiB", str(refused.value))
@@ -91,7 +91,7 @@ def test_the_least_that_is_named_is_enough_where_ids_get_a_part_of_it():
 @pytest.mark.parametrize("reorder", ["none", "degree"])
 @pytest.mark.parametrize("kind", ["numbers", "names", "listed"])
 def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, monkeypatch, tmp_path):
-    """Ids have so small a part here that few fill it."""
+    """The part for ids is so small here that few ids fill it."""
     for module in (budget, entry_point):
         monkeypatch.setattr(module, "IDS_SHARE", 2000)
     ids = np.random.default_rng(0).permutation(200_000)[:90_000] * 1_000_003
@@ -109,7 +109,7 @@ def test_the_limit_that_is_named_when_ids_do_not_fit_is_enough(kind, reorder, mo
     assert graph.num_vertices == 90_000
 
 
-def test_the_least_limit_says_how_many_ids_it_has_room_for():
+def test_the_minimum_limit_is_reported_with_the_number_of_ids_it_has_room_for():
     with pytest.raises(ConfigError, match=r"give at least 272 MiB, which has room for 4,[\d,]+ different ids\.$"):
         shares_of(200 * MIB, ids_bytes=50 * MIB, ids_for=MappedNumbers.bytes_for)
     room = int(re.findall(r"room for ([\d,]+)", refusal_of(200 * MIB))[0].replace(",", ""))

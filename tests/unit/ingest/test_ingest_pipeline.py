@@ -1,4 +1,4 @@
-"""An ingest gives the store that building the graph in memory gives, and nothing after an error."""
+"""An ingest writes the same store as building the graph in memory, and leaves nothing after an error."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -45,7 +45,7 @@ def same_edges(stored: Graph, built: Graph) -> None:
 @pytest.mark.usefixtures("many_runs")
 @pytest.mark.parametrize("undirected", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_edges_of_many_runs_make_the_graph_that_memory_makes(undirected: bool, weighted: bool, tmp_path: Path) -> None:
+def test_edges_of_many_runs_make_the_same_graph_as_in_memory(undirected: bool, weighted: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     source, destination = rng.integers(0, 300, (2, 20_000))
     weight = (source * destination % 13).astype(np.float32) if weighted else None
@@ -63,7 +63,7 @@ def test_edges_of_many_runs_make_the_graph_that_memory_makes(undirected: bool, w
 
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40), st.booleans())
-def test_any_small_graph_is_the_one_that_memory_makes(
+def test_any_small_graph_is_the_same_as_in_memory(
     tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[int, int]], undirected: bool
 ) -> None:
     source, destination = (list(ends) for ends in zip(*pairs, strict=True))
@@ -72,9 +72,9 @@ def test_any_small_graph_is_the_one_that_memory_makes(
     same_edges(stored, Graph.from_edges(source, destination, undirected=undirected))
 
 
-def test_self_loops_are_left_out_and_repeats_kept_when_asked(tmp_path: Path) -> None:
-    asked = {"undirected": False, "drop_self_loops": True, "drop_duplicates": False}
-    stored = Graph.ingest(EDGES, tmp_path / "store", **asked)
+def test_self_loops_are_dropped_and_repeats_kept_on_request(tmp_path: Path) -> None:
+    options = {"undirected": False, "drop_self_loops": True, "drop_duplicates": False}
+    stored = Graph.ingest(EDGES, tmp_path / "store", **options)
     assert stored.indices.tolist() == [0, 0, 3, 3, 1]
     assert stored.indptr.tolist() == [0, 0, 4, 4, 5]
 
@@ -131,26 +131,24 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 }
 
 
-@pytest.mark.parametrize(("edges", "asked", "error", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_is_one_sentence_and_leaves_nothing(
-    edges: Any, asked: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
+@pytest.mark.parametrize(("edges", "options", "error", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_invalid_input_is_refused_in_one_sentence_and_leaves_nothing(
+    edges: Any, options: dict[str, Any], error: type[Exception], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=sentence):
-        Graph.ingest(edges, tmp_path / "store", **asked)
+        Graph.ingest(edges, tmp_path / "store", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("reorder", ["none", "degree"])
-def test_an_edge_without_direction_that_has_two_weights_is_told_as_the_file_has_it(
-    reorder: str, tmp_path: Path
-) -> None:
+def test_an_undirected_edge_with_two_weights_is_reported_as_in_the_file(reorder: str, tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("1 2 10\n1 3 7\n1 2 20\n")
     sentence = r"edge 1 - 2 is given twice, .*, or, if the third column is no weight, leave it out by columns=\(0, 1\)"
     with pytest.raises(GraphError, match=sentence):
         Graph.ingest(tmp_path / "edges.txt", tmp_path / "store", reorder=reorder)
 
 
-def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
+def test_a_store_is_replaced_only_with_overwrite(tmp_path: Path) -> None:
     Graph.ingest(EDGES, tmp_path / "store", name="first")
     with pytest.raises(DataError, match="exists already"):
         Graph.ingest(EDGES, tmp_path / "store", name="second")
@@ -159,7 +157,7 @@ def test_a_store_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["store"]
 
 
-def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_disk_is_reported_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": 50}))
     sentence = r"needs 128\.1 KiB of space for the store, which will have 56 B, .* but 50 B are free\. Make room"
     with pytest.raises(DataError, match=sentence):
@@ -167,7 +165,7 @@ def test_too_little_disk_is_told_before_work_begins(tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fills_up_is_told_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_up_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -178,14 +176,14 @@ def test_a_disk_that_fills_up_is_told_and_leaves_nothing(tmp_path: Path, monkeyp
 
 
 @pytest.mark.usefixtures("many_runs")
-def test_every_stage_tells_how_far_it_is_and_ends_at_its_total(tmp_path: Path) -> None:
-    told: list[StageProgress] = []
+def test_every_stage_reports_its_progress_and_ends_at_its_total(tmp_path: Path) -> None:
+    reports: list[StageProgress] = []
     source = ArrayEdges(*np.random.default_rng(0).integers(0, 50, (2, 3000)), batch=1000)
-    made = ingest(source, DenseIds(), tmp_path / "store", IngestSettings(undirected=False), told.append)
+    made = ingest(source, DenseIds(), tmp_path / "store", IngestSettings(undirected=False), reports.append)
     stages = ["reading edges", "writing in-edges", "writing out-edges"]
-    assert list(dict.fromkeys(each.stage for each in told)) == stages
+    assert list(dict.fromkeys(each.stage for each in reports)) == stages
     for stage in stages:
-        steps = [each for each in told if each.stage == stage]
+        steps = [each for each in reports if each.stage == stage]
         done = [each.done for each in steps]
         assert len(steps) >= 3
         assert done == sorted(done)
@@ -207,7 +205,7 @@ class Named:
         return iter(self.blocks)
 
 
-def test_whole_numbers_that_were_ids_are_kept(tmp_path: Path) -> None:
+def test_integer_ids_of_the_input_are_kept(tmp_path: Path) -> None:
     numbering = Named(np.array([10, -7]), np.array([2**60, 3]))
     ingest(ArrayEdges(*EDGES), numbering, tmp_path / "store", IngestSettings())
     ids = open_ids(tmp_path / "store")
@@ -216,7 +214,7 @@ def test_whole_numbers_that_were_ids_are_kept(tmp_path: Path) -> None:
     assert Graph.open(tmp_path / "store", verify=True).num_vertices == 4
 
 
-def test_texts_that_were_ids_are_kept(tmp_path: Path) -> None:
+def test_string_ids_of_the_input_are_kept(tmp_path: Path) -> None:
     numbering = Named(Tokens.of(["anna", ""]), Tokens.of(["bö"]), Tokens.of(["carl"]))
     ingest(ArrayEdges(*EDGES), numbering, tmp_path / "store", IngestSettings())
     found = open_ids(tmp_path / "store")
@@ -243,22 +241,24 @@ def test_weights_of_some_edges_only_are_refused(tmp_path: Path) -> None:
         ingest_edges(Mixed(), tmp_path / "store")
 
 
-def test_too_many_runs_to_merge_are_told_before_work_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_runs_to_merge_are_reported_before_work_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     few = budget.IngestShares(spool=3 * 12288, merge=2 * 12288, transpose=3 * 12288)
     monkeypatch.setattr(budget, "shares_of", lambda *_, **__: few)
-    told: list[StageProgress] = []
+    reports: list[StageProgress] = []
     ends = np.zeros(2000, np.int64)
     with pytest.raises(ConfigError, match=r"makes 3 sorted runs, but 2 can be merged: give at least 2049 MiB"):
-        Graph.ingest((ends, ends), tmp_path / "store", tell=told.append)
+        Graph.ingest((ends, ends), tmp_path / "store", tell=reports.append)
 
-    class Unknown:  # how many edges there are shows only as they are read
+    class Unknown:  # the number of edges is known only after reading
         total_bytes = None
 
         def __iter__(self) -> Iterator[EdgeBatch]:
             pairs = np.random.default_rng(0).integers(0, 10**6, (2, 4000))
             yield from ArrayEdges(*pairs, batch=1000)
 
-    assert told == []
+    assert reports == []
     with pytest.raises(ConfigError, match="sorted runs, but 2 can be merged"):
         ingest_edges(Unknown(), tmp_path / "store")
     assert list(tmp_path.iterdir()) == []

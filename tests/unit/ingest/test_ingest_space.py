@@ -1,4 +1,4 @@
-"""What an ingest takes on disk at its worst moment, counted by hand."""
+"""The peak disk space of an ingest, counted by hand."""
 
 from pathlib import Path
 
@@ -20,13 +20,13 @@ def most(*, directed: bool, stored: int | None = None, weighted: bool = False, *
     return Space.of(counts, **forms, **others).most
 
 
-def test_an_undirected_store_takes_its_scratch_file_whose_space_it_inherits() -> None:
+def test_an_undirected_store_reuses_the_space_of_its_scratch_file() -> None:
     """All but the offsets, which come first where the first vertices have no edge."""
     assert most(directed=False) == 2 * E * 8 + OFFSETS
     assert most(directed=False, weighted=True) == 2 * E * 12 + OFFSETS
 
 
-def test_the_second_direction_of_a_directed_store_is_written_beside_the_first() -> None:
+def test_the_second_direction_of_a_directed_store_needs_space_of_its_own() -> None:
     first = E * 4 + OFFSETS
     assert most(directed=True) == first + E * 8 + OFFSETS
     assert most(directed=True, weighted=True) == first + E * 4 + E * 12 + OFFSETS
@@ -43,7 +43,7 @@ def test_reordering_keeps_the_edges_as_read_while_they_are_sorted() -> None:
     assert wide == E * 8 + 10**6 + 10**6 + 300 + 800, "or all features twice"
 
 
-def test_less_than_that_is_refused_with_folder_and_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_less_space_is_refused_with_folder_and_numbers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = Space.of(EdgeCounts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
     free = 16_000 + OFFSETS + budget._WHOLE_BLOCKS - 1
     monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": free}))
@@ -53,7 +53,7 @@ def test_less_than_that_is_refused_with_folder_and_numbers(monkeypatch: pytest.M
     check_space(tmp_path / "draft", made, already=1)
 
 
-def test_what_is_taken_already_is_not_called_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_space_that_is_already_used_is_not_reported_as_free(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     made = Space.of(EdgeCounts(E, 2 * E, N), weighted=False, directed=False, reordered=False)
     monkeypatch.setattr(budget.shutil, "disk_usage", lambda _: type("", (), {"free": 10_240}))
     with pytest.raises(DataError, match=r"but 15\.6 KiB of it are taken and 10\.0 KiB are free\. Make"):
@@ -61,7 +61,7 @@ def test_what_is_taken_already_is_not_called_free(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("reorder", ["none", "degree"])
-def test_only_what_lies_on_disk_counts_as_taken(reorder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_only_files_on_disk_count_as_used_space(reorder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Masks that are written after the edges do not, nor does the run that is in memory."""
     taken: list[int] = []
     monkeypatch.setattr(budget, "check_space", lambda folder, space, already=0: taken.append(already))

@@ -45,9 +45,9 @@ def test_two_names_that_break_a_character_between_them_are_refused() -> None:
     assert first_invalid_name(tokens([b"a", b"\xc3", b"\xa9"])) == 1
 
 
-def test_a_long_name_is_shown_in_part() -> None:
-    told = str(invalid_name_error(tokens([b"a", b"x" * 1000 + b"\0"]), 1, "a.txt, line 7"))
-    assert told.startswith(f"a.txt, line 7: the name b'{'x' * 60}'... has a NUL byte. Names are texts: write")
+def test_a_long_name_is_printed_in_part() -> None:
+    message = str(invalid_name_error(tokens([b"a", b"x" * 1000 + b"\0"]), 1, "a.txt, line 7"))
+    assert message.startswith(f"a.txt, line 7: the name b'{'x' * 60}'... has a NUL byte. Names are texts: write")
 
 
 @pytest.mark.parametrize("reorder", ["none", "degree"])
@@ -58,14 +58,14 @@ def test_an_ingest_of_names_that_are_no_text_leaves_nothing(reorder: str, tmp_pa
     assert [each.name for each in tmp_path.iterdir()] == ["edges.txt"]
 
 
-def test_a_bad_name_of_a_list_of_vertices_is_told_by_its_line(tmp_path: Path) -> None:
+def test_a_bad_name_in_a_list_of_vertices_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "edges.txt").write_text("a b\n")
     (tmp_path / "all.txt").write_bytes(b"a\nb\n\xe9\n")
     with pytest.raises(DataError, match=r"all.txt, line 3: the name b'\\xe9' is not UTF-8"):
         Graph.ingest(tmp_path / "edges.txt", tmp_path / "store", vertices=tmp_path / "all.txt")
 
 
-def test_a_bad_name_of_a_table_is_told_by_its_row(tmp_path: Path) -> None:
+def test_a_bad_name_in_a_table_is_reported_with_its_row(tmp_path: Path) -> None:
     ends = pa.array([b"a", b"b", b"\xe9"], pa.binary())
     parquet.write_table(pa.table({"source": ends, "destination": ends}), tmp_path / "edges.parquet")
     with pytest.raises(DataError, match=r"edges.parquet, row 2: the name b'\\xe9' is not UTF-8"):

@@ -1,4 +1,4 @@
-"""An ingest that numbers vertices by falling degree: the same graph under other numbers, and who was who is kept."""
+"""An ingest that numbers vertices by falling degree: the same graph under other numbers, with its ids."""
 
 import tempfile
 from itertools import pairwise
@@ -61,10 +61,10 @@ def test_edges_are_those_of_the_graph_in_memory_under_new_numbers(
     built = Graph.from_edges(source, destination, N + 3, undirected=undirected, edge_weight=weight)
     ids = open_ids(tmp_path / "store")
     assert isinstance(ids, np.ndarray)
-    wanted = renumbered(built, ids)
-    assert np.array_equal(stored.indptr, wanted.indptr)
-    assert np.array_equal(stored.indices, wanted.indices)
-    assert not weighted or np.array_equal(stored.edge_weight, wanted.edge_weight)
+    expected = renumbered(built, ids)
+    assert np.array_equal(stored.indptr, expected.indptr)
+    assert np.array_equal(stored.indices, expected.indices)
+    assert not weighted or np.array_equal(stored.edge_weight, expected.edge_weight)
     if not undirected:
         assert np.array_equal(ids, vertex_order(built, "degree")), "one name stands for one order"
         out = open_out_edges(tmp_path / "store")
@@ -87,7 +87,7 @@ def test_most_ends_come_first_and_ties_by_old_number(pairs: list[tuple[int, int]
 
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("several", [False, True])
-def test_rows_of_vertices_go_along(several: bool, tmp_path: Path) -> None:
+def test_rows_of_vertices_are_reordered_too(several: bool, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     features, train = rng.random((N, 5), dtype=np.float32), rng.random(N) < 0.5
     labels = rng.integers(0, 2, (N, 3)).astype(bool) if several else rng.integers(0, 7, N)
@@ -105,7 +105,7 @@ def test_rows_of_vertices_go_along(several: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_ids_of_the_input_go_along(tmp_path: Path) -> None:
+def test_ids_of_the_input_are_reordered_too(tmp_path: Path) -> None:
     edges = "\n".join(f"{7 * source - 50} {7 * destination - 50}" for source, destination in skewed(300).T)
     (tmp_path / "edges.txt").write_text(edges)
     Graph.ingest(tmp_path / "edges.txt", tmp_path / "plain", ids="map")
@@ -114,7 +114,7 @@ def test_ids_of_the_input_go_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_names_go_along(tmp_path: Path) -> None:
+def test_names_are_reordered_too(tmp_path: Path) -> None:
     lines = [f"n{'ö' * int(source % 7)}{source}\tn{'ö' * int(to % 7)}{to}" for source, to in skewed(300).T]
     (tmp_path / "edges.tsv").write_text("\n".join(lines))
     Graph.ingest(tmp_path / "edges.tsv", tmp_path / "plain")
@@ -124,7 +124,7 @@ def test_names_go_along(tmp_path: Path) -> None:
 
 
 def called(store: Path) -> set[tuple[Any, Any]]:
-    """The edges of a store by what their ends are called."""
+    """The edges of a store by the original ids of their ends."""
     ids, (source, destination) = open_ids(store), Graph.open(store, verify=True).edge_list()
     if isinstance(ids, tuple):
         ids = np.array([bytes(ids[1][begin:end]).decode() for begin, end in pairwise(ids[0])])
@@ -133,7 +133,7 @@ def called(store: Path) -> set[tuple[Any, Any]]:
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_a_clash_within_many_runs_is_told_in_the_inputs_numbers(tmp_path: Path) -> None:
+def test_a_conflict_within_many_runs_is_reported_in_the_numbers_of_the_input(tmp_path: Path) -> None:
     source, destination = np.unique(skewed(), axis=1)
     weight = np.ones(source.size, np.float32)
     again = (np.append(source, source[7]), np.append(destination, destination[7]), np.append(weight, 3.0))
@@ -141,7 +141,7 @@ def test_a_clash_within_many_runs_is_told_in_the_inputs_numbers(tmp_path: Path) 
         Graph.ingest(again, tmp_path / "store", undirected=False, reorder="degree")
 
 
-def test_a_clash_of_weights_and_a_bad_row_are_told_in_the_inputs_numbers(tmp_path: Path) -> None:
+def test_conflicting_weights_and_a_bad_row_are_reported_in_the_numbers_of_the_input(tmp_path: Path) -> None:
     edges = ([0, 5, 5, 3, 0], [1, 2, 4, 5, 1], [1.0, 1.0, 1.0, 1.0, 2.0])
     with pytest.raises(GraphError, match=r"edge 0 -> 1 is given twice, with weights 1\.0 and 2\.0"):
         Graph.ingest(edges, tmp_path / "store", undirected=False, reorder="degree")
@@ -151,13 +151,13 @@ def test_a_clash_of_weights_and_a_bad_row_are_told_in_the_inputs_numbers(tmp_pat
     assert [each.name for each in tmp_path.iterdir()] == ["x.npy"]
 
 
-def test_an_order_that_does_not_fit_is_told_before_any_work(tmp_path: Path) -> None:
-    told: list[Any] = []
+def test_an_order_that_does_not_fit_is_reported_before_any_work(tmp_path: Path) -> None:
+    reports: list[Any] = []
     with pytest.raises(ConfigError, match=r"11\.2 GiB of them to reorder vertices, .* give at least"):
-        Graph.ingest(([0], [1]), tmp_path / "store", reorder="degree", num_vertices=10**9, tell=told.append)
+        Graph.ingest(([0], [1]), tmp_path / "store", reorder="degree", num_vertices=10**9, tell=reports.append)
     with pytest.raises(ConfigError, match="degree, none"):
         Graph.ingest(([0], [1]), tmp_path / "store", reorder="degrees")
-    assert (told, list(tmp_path.iterdir())) == ([], [])
+    assert (reports, list(tmp_path.iterdir())) == ([], [])
 
 
 @settings(max_examples=30, deadline=None)

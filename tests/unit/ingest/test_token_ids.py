@@ -52,7 +52,7 @@ def test_a_table_of_names_keeps_its_memory() -> None:
         numbering.ends(batch_of([(f"a{i}", f"b{i}") for i in range(100_000)]))
 
 
-def test_numbers_are_refused_where_names_are_wanted() -> None:
+def test_numbers_are_refused_where_names_are_required() -> None:
     with pytest.raises(DataError, match="ends of edges are numbers"):
         MappedNames().ends(batch_of([(0, 1)]))
 
@@ -106,7 +106,7 @@ def test_tokens_are_a_list_of_names() -> None:
     assert tokens.to_list() == ["a", "", "é"]
 
 
-def test_the_numbering_follows_from_what_is_asked_and_what_is_found() -> None:
+def test_the_numbering_follows_from_the_settings_and_the_input() -> None:
     assert isinstance(make_numbering(), DenseIds)
     assert make_numbering("dense", num_vertices=7).num_vertices == 7
     assert isinstance(make_numbering("map"), MappedNumbers)

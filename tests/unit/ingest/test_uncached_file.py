@@ -30,9 +30,7 @@ def test_a_file_is_read_from_any_place(tmp_path: Path, monkeypatch: pytest.Monke
     assert file.closed
 
 
-def test_what_would_pass_the_limit_is_refused_before_it_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_beyond_the_limit_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_file, "resident_bytes", lambda: 1000)
     (tmp_path / "x").write_bytes(bytes(200))
     file = UncachedFile(tmp_path / "x", limit=1200)
@@ -59,9 +57,7 @@ def test_a_first_row_whose_pages_pass_the_limit_of_an_ingest_is_refused(
     assert not (tmp_path / "store").exists()
 
 
-def test_pages_that_are_held_while_rows_are_read_count_as_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_held_while_rows_are_read_count_as_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, base = wide(tmp_path), 100 << 20
     for module in (budget, row_files, input_file):
         monkeypatch.setattr(module, "resident_bytes", lambda: base)

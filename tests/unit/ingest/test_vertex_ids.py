@@ -92,7 +92,7 @@ def test_a_table_that_would_pass_its_memory_is_refused() -> None:
     assert MappedNumbers.bytes_for(numbering.num_vertices) <= MappedNumbers.bytes_for(70_000)
 
 
-def test_names_are_refused_where_numbers_are_wanted() -> None:
+def test_names_are_refused_where_numbers_are_required() -> None:
     for each in (DenseIds(), MappedNumbers()):
         with pytest.raises(DataError, match="the ends of edges are names"):
             each.ends(batch_of([("a", "b")]))

@@ -1,4 +1,4 @@
-"""Rows of vertices belong to the ids that a list names, and what does not fit together is told in the user's ids."""
+"""Rows of vertices belong to the ids that a list names; errors about mismatches name the user's ids."""
 
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save("x.npy", np.arange(6.0).reshape(3, 2))
 
 
-def ingested(edges: str, **asked: Any) -> Graph:
+def ingested(edges: str, **options: Any) -> Graph:
     Path("edges.txt").write_text(edges)
-    return Graph.ingest("edges.txt", "store", **asked)
+    return Graph.ingest("edges.txt", "store", **options)
 
 
 @pytest.mark.parametrize(("edges", "ids"), [(NAMES, "auto"), (NUMBERS, "map"), (NUMBERS, "strings")])
@@ -36,7 +36,7 @@ def test_rows_of_ids_that_are_numbered_as_they_come_need_a_list(edges: str, ids:
 
 
 @pytest.mark.parametrize("listed", ["10\n-7\n99\n5\n", "5000000000\n10\n-7\n99\n"])
-def test_a_list_may_hold_any_numbers_without_ids_being_told(listed: str) -> None:
+def test_a_list_may_hold_any_numbers_without_an_ids_setting(listed: str) -> None:
     Path("list.txt").write_text(listed)
     ingested("10 -7\n99 10\n", vertices="list.txt")
     ids = open_ids(Path("store"))
@@ -44,7 +44,7 @@ def test_a_list_may_hold_any_numbers_without_ids_being_told(listed: str) -> None
     assert list(ids[:]) == [int(line) for line in listed.split()]
 
 
-def test_rows_lie_with_the_ids_that_the_list_gives_them() -> None:
+def test_rows_belong_to_the_ids_of_the_list() -> None:
     Path("list.txt").write_text("cid\nann\nbob\n")
     graph = ingested(NAMES, features="x.npy", vertices="list.txt")
     assert graph.features.tolist() == [[0, 1], [2, 3], [4, 5]]
@@ -104,12 +104,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize(("edges", "asked", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_does_not_fit_is_told_by_its_own_name(edges: str, asked: dict[str, Any], sentence: str) -> None:
+@pytest.mark.parametrize(("edges", "options", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_errors_about_mismatches_name_the_mismatched_input(edges: str, options: dict[str, Any], sentence: str) -> None:
     Path("names.txt").write_text("ann\nbob\ncid\n")
     Path("twice.txt").write_text("ann\nbob\ncid\nann\n")
     Path("mixed.txt").write_text("10\n20\nx\n30\n")
     np.save("numbers.npy", np.array([10, 20]))
     with pytest.raises(DorylusError, match=sentence):
-        ingested(edges, **asked)
+        ingested(edges, **options)
     assert not Path("store").exists()

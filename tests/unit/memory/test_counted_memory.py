@@ -1,4 +1,4 @@
-"""What the memory model says of matrices, beside what the servers of a run really take for them."""
+"""Matrix memory that the memory model predicts, compared with what the servers of a run allocate."""
 
 import re
 
@@ -13,7 +13,7 @@ from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
 from dorylus.inference.prediction_pass import PredictionPass
 from dorylus.runs import MemorySink
-from dorylus.runtime import server_process as site
+from dorylus.runtime import server_process
 from dorylus.servers import BoundedArena
 
 VERTICES = 3000
@@ -74,7 +74,7 @@ def arenas(monkeypatch):
         made.append(Counting(backend, room))
         return made[-1]
 
-    monkeypatch.setattr(site, "BoundedArena", make)
+    monkeypatch.setattr(server_process, "BoundedArena", make)
     return made
 
 
@@ -94,7 +94,7 @@ def labelled(share):
 
 @pytest.mark.parametrize("share", LABELS.values(), ids=[f"{name} labels" for name in LABELS])
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
-def test_matrices_take_what_the_model_says(model, share, arenas):
+def test_matrices_take_the_memory_that_the_model_predicts(model, share, arenas):
     settings = {"epochs": 3, "eval_every": 1, "threads": 1, "intervals": 4, "seed": 1}
     dorylus.train(labelled(share), model, memory="8GiB", **settings)
     (arena,) = arenas
@@ -111,12 +111,12 @@ def test_a_limit_under_which_all_fits_changes_no_bit(model):
         assert one.equal(other)
 
 
-def test_a_run_that_fits_says_what_it_is_to_take():
+def test_a_run_that_fits_reports_its_predicted_memory():
     sink = MemorySink()
     with dorylus.Trainer(labelled(0.6), MODELS["gcn"], memory="8GiB", threads=1, sinks=[sink]) as trainer:
-        (told,) = [record for record in sink.records if record["kind"] == "memory"]
-        assert told["peak_bytes"] > process_memory.private_bytes()
-        assert not told["on_disk"]
+        (record,) = [record for record in sink.records if record["kind"] == "memory"]
+        assert record["peak_bytes"] > process_memory.private_bytes()
+        assert not record["on_disk"]
         assert trainer.epoch == 0
 
 
@@ -128,13 +128,13 @@ def test_a_prediction_that_fits_gives_its_matrices_back(arenas):
     assert arena.together <= arena.room * 1.02
 
 
-def test_an_array_of_predictions_counts_beside_the_pass_that_fills_it(bare_process, wide):
+def test_an_array_of_predictions_counts_in_addition_to_the_pass_that_fills_it(bare_process, wide):
     making = PredictionPass(
         wide, dorylus.gcn(hidden=32).build(128, 40), "logits", -1, RunConfig(memory="16KiB", threads=1)
     )
     least = []
-    for beside in (0, making.form.num_bytes):
-        with pytest.raises(ConfigError) as refused, making.blocks(beside):
+    for other_bytes in (0, making.form.num_bytes):
+        with pytest.raises(ConfigError) as refused, making.blocks(other_bytes):
             pass
         least += re.findall(r"memory='(\d+)MiB'", str(refused.value))
     assert int(least[1]) - int(least[0]) == pytest.approx(making.form.num_bytes / (1 << 20), abs=1)

@@ -1,4 +1,4 @@
-"""How a limit is kept: the cheapest layout that fits, or a refusal with the cure."""
+"""How a memory limit is kept: the cheapest layout that fits, or an error with the cure."""
 
 import re
 from collections import namedtuple
@@ -12,7 +12,7 @@ from dorylus.memory import limit as limits_module
 from dorylus.memory import scratch
 from dorylus.memory.limit import SPILL_POLICIES
 from dorylus.saga import Savings, lower
-from dorylus.training import assembly as planning
+from dorylus.training import assembly
 
 MODEL = dorylus.gcn(hidden=[96, 96], dropout=0.5)
 KIB = 1024
@@ -25,12 +25,12 @@ def planned(graph, kib, **settings):
     return dorylus.plan_memory(graph, MODEL, memory=f"{kib}KiB", threads=1, **settings)
 
 
-def test_more_memory_never_moves_more_and_what_fits_keeps_to_fit(wide):
+def test_more_memory_never_moves_more_and_a_run_that_fits_still_fits(wide):
     plans = [planned(wide, kib) for kib in range(4 * KIB, 112 * KIB, 2048)]
-    verdicts = [plan.verdict for plan in plans]
+    results = [plan.verdict for plan in plans]
     order = ["does not fit", "fits with spilling", "fits"]
-    assert sorted(set(verdicts), key=order.index) == order
-    assert verdicts == sorted(verdicts, key=order.index)
+    assert sorted(set(results), key=order.index) == order
+    assert results == sorted(results, key=order.index)
     moved = [plan.chosen.figures.read + plan.chosen.figures.written for plan in plans if plan.chosen]
     assert moved == sorted(moved, reverse=True)
     assert moved[-1] == 0
@@ -42,13 +42,13 @@ def test_the_widest_model_is_planned_in_few_tries():
     assert len(limits_module._spill_choices(plan)) < 40
 
 
-def test_what_is_chosen_leaves_a_margin_of_the_limit(wide):
+def test_the_chosen_plan_leaves_a_margin_below_the_limit(wide):
     for kib in range(8 * KIB, 20 * KIB, 1024):
         plan = planned(wide, kib)
         assert plan.chosen is None or plan.chosen.peak <= kib * KIB * 24 // 25
 
 
-def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
+def test_less_memory_means_more_data_in_files(wide):
     found = [planned(wide, kib).chosen for kib in range(80 * KIB, 4 * KIB, -1024)]
     policies = [each.limited.policy for each in found if each is not None and each.limited is not None]
     ranks = [SPILL_POLICIES.index(policy) for policy in policies]
@@ -57,17 +57,17 @@ def test_more_and_more_goes_to_files_as_memory_shrinks(wide):
     assert any(each.training.parts for each in found if each is not None), "no limit was so small that gathers are cut"
 
 
-def test_plans_for_training_and_evaluation_are_cut_alike(wide):
+def test_plans_for_training_and_evaluation_have_the_same_intervals(wide):
     for kib in range(32 * KIB, 80 * KIB, 8192):
         each = planned(wide, kib).reported
         assert bool(each.training.parts) == bool(each.evaluation.parts)
 
 
-def test_intervals_that_were_asked_for_are_kept(wide):
+def test_requested_intervals_are_kept(wide):
     assert planned(wide, 64 * KIB, intervals=7).reported.intervals == 7
 
 
-def test_without_a_limit_the_limit_is_what_the_machine_has(wide, monkeypatch):
+def test_without_a_limit_the_limit_is_the_memory_of_the_machine(wide, monkeypatch):
     monkeypatch.setattr(process_memory, "available_bytes", lambda: 123_456_789)
     assert dorylus.plan_memory(wide, MODEL).limit == 123_456_789
 
@@ -93,7 +93,7 @@ def test_the_memory_a_refusal_names_is_the_least(wide):
     assert planned(wide, (named - 1) * KIB).chosen is None
 
 
-def test_a_limit_that_is_named_has_a_little_to_spare(wide, monkeypatch):
+def test_a_named_limit_has_a_small_margin(wide, monkeypatch):
     least = int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0])
     monkeypatch.setattr(limits_module, "SPARE", 5 << 20)
     assert int(re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0]) == least + 5
@@ -105,7 +105,7 @@ def test_the_limit_that_is_named_does_not_depend_on_the_one_given(wide):
 
 
 def test_a_limit_that_a_plan_names_is_enough_for_a_run_that_has_loaded_more(wide, monkeypatch):
-    monkeypatch.setattr(planning, "TO_LOAD", 12 << 20)
+    monkeypatch.setattr(assembly, "TO_LOAD", 12 << 20)
     named = re.findall(r"memory='(\d+)MiB'", planned(wide, 1024).cure)[0]
     monkeypatch.setattr(process_memory, "private_bytes", lambda: 12 << 20)
     assert dorylus.Trainer(wide, MODEL, memory=f"{named}MiB", threads=1).config.memory == f"{named}MiB"
@@ -124,21 +124,21 @@ def test_a_run_of_one_interval_that_does_not_fit_is_refused_too():
         dorylus.train(graph, MODEL, memory="16KiB", intervals=1, threads=1)
 
 
-def test_a_plan_is_told_in_a_line(wide):
+def test_a_plan_is_reported_in_one_line(wide):
     plan = planned(wide, 1024)
     assert repr(plan).startswith("MemoryPlan(does not fit: in memory ")
     assert "limit 1.0 MiB; an epoch reads " in repr(plan)
     assert plan.peak == plan.smallest.peak
 
 
-def test_what_bf16_is_said_to_need_is_enough_for_it(wide):
+def test_the_limit_named_for_bf16_is_enough(wide):
     (least,) = re.findall(
         r"With precision='bf16', which is an approximation, ([\d.]+) MiB are enough", planned(wide, 512).cure
     )
     assert planned(wide, int(float(least)) * KIB, precision="bf16").chosen is not None
 
 
-def test_a_refusal_tells_when_the_machine_has_not_so_much_either(wide, monkeypatch):
+def test_a_refusal_mentions_that_the_machine_has_too_little_memory_too(wide, monkeypatch):
     monkeypatch.setattr(process_memory, "free_bytes", lambda: 2 << 20)
     assert re.search(r"Give memory='\d+MiB' \(only 2\.0 MiB are free now\), or", planned(wide, 1024).cure)
 
@@ -161,10 +161,10 @@ def spilling(graph):
 
 
 def test_a_disk_too_small_is_refused_with_the_cure(wide, tmp_path, monkeypatch):
-    asked = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path), "threads": 1}
+    options = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path), "threads": 1}
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))
     with pytest.raises(ConfigError, match=r"of scratch in .*, which has 10 .* free: make room there, or .*scratch_dir"):
-        dorylus.train(wide, MODEL, **asked)
+        dorylus.train(wide, MODEL, **options)
     assert not list(tmp_path.iterdir())
 
 
@@ -185,15 +185,15 @@ def test_a_run_that_fits_in_memory_needs_no_disk(wide):
 def test_a_disk_just_large_enough_is_taken(wide, tmp_path, monkeypatch):
     kib = spilling(wide)
     needed = planned(wide, kib).chosen.figures.on_disk.total()
-    asked = {"memory": f"{kib}KiB", "scratch_dir": str(tmp_path), "threads": 1, "epochs": 1}
+    options = {"memory": f"{kib}KiB", "scratch_dir": str(tmp_path), "threads": 1, "epochs": 1}
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed - 1))
     with pytest.raises(ConfigError, match="of scratch in"):
-        dorylus.train(wide, MODEL, **asked)
+        dorylus.train(wide, MODEL, **options)
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(needed, 0, needed))
-    assert len(dorylus.train(wide, MODEL, **asked).losses) == 1
+    assert len(dorylus.train(wide, MODEL, **options).losses) == 1
 
 
 def test_a_scratch_folder_that_is_not_there_is_refused(wide, tmp_path):
-    asked = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path / "nowhere"), "threads": 1}
+    options = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path / "nowhere"), "threads": 1}
     with pytest.raises(ConfigError, match=r"scratch_dir=.*nowhere"):
-        dorylus.train(wide, MODEL, **asked)
+        dorylus.train(wide, MODEL, **options)

@@ -1,4 +1,4 @@
-"""The memory model beside sizes counted by hand: a GCN of two layers over a thousand vertices."""
+"""The memory model compared with sizes counted by hand: a GCN of two layers over a thousand vertices."""
 
 from collections import Counter
 from dataclasses import replace
@@ -98,13 +98,13 @@ def test_a_mapped_graph_is_read_into_memory_too():
     assert mapped.peak - plain.peak == 4 * 5000 + FEATURES
 
 
-def test_of_a_mapped_graph_edges_that_are_copied_are_let_go_of():
+def test_copied_edges_of_a_mapped_graph_are_released():
     plain, mapped = (in_memory(SIZES, *plans(), LAYOUT, mapped=each) for each in (False, True))
     assert mapped.peak - plain.peak == FEATURES
     assert plain.resident["edges"] == EDGES
 
 
-def test_of_a_mapped_graph_the_kernel_can_drop_what_is_read_in_order():
+def test_pages_of_a_mapped_graph_that_are_read_in_order_can_be_dropped():
     unlooped = replace(SIZES, self_loops=False)
     gathered = in_memory(unlooped, *plans(dorylus.sage(hidden=32, dropout=0.5)), LAYOUT, mapped=True)
     assert gathered.droppable == 4 * 5000  # rows of the features are gathered from in any order
@@ -113,7 +113,7 @@ def test_of_a_mapped_graph_the_kernel_can_drop_what_is_read_in_order():
     assert in_memory(SIZES, *plans(), LAYOUT, mapped=False).droppable == 0
 
 
-def test_features_that_are_stored_sparse_take_what_they_are():
+def test_features_that_are_stored_sparse_take_their_sparse_size():
     sparse = replace(SIZES, sparse_bytes=777)
     plain = in_memory(sparse, *plans(), LAYOUT, mapped=False)
     assert in_memory(sparse, *plans(), LAYOUT, mapped=True).peak - plain.peak == 777
@@ -126,13 +126,13 @@ def test_rows_in_an_order_of_their_own_are_a_copy_of_features_and_edges():
     assert ordered.resident["edges"] - plain.resident["edges"] == 4 * 5000
     assert ordered.resident["vertices"] - plain.resident["vertices"] == 8 * 1000  # offsets of these edges
     mapped = in_memory(sizes, *both, replace(LAYOUT, reordered=True), mapped=True)
-    assert mapped.peak == ordered.peak  # the graph's own are let go of
+    assert mapped.peak == ordered.peak  # the graph's own are released
 
 
 def test_a_level_that_leaves_rows_out_has_edges_of_its_own_for_its_gradient():
     whole = replace(LAYOUT, reordered=True)
     pruned = replace(whole, rows=(1000, 1000, 300), edges_into=(5000, 5000, 1700))
-    found = [in_memory(SIZES, *plans(), way, mapped=False).resident["edges"] for way in (whole, pruned)]
+    found = [in_memory(SIZES, *plans(), layout, mapped=False).resident["edges"] for layout in (whole, pruned)]
     assert found == [EDGES, EDGES + 4 * (1700 + 1000)]
 
 
@@ -145,12 +145,12 @@ def test_rows_that_training_does_not_need_take_nothing():
     assert evaluated.peak <= less.peak < everything.peak
 
 
-def test_what_is_not_kept_for_the_backward_pass_is_not_counted():
+def test_values_not_kept_for_the_backward_pass_are_not_counted():
     kept, not_kept = (in_memory(SIZES, *plans(), replace(LAYOUT, kept=each), mapped=False) for each in (True, False))
     assert kept.resident["activations"] - not_kept.resident["activations"] == KEPT
 
 
-def test_what_a_graph_without_a_store_has_in_memory_is_not_read_from_files():
+def test_a_graph_without_a_store_is_not_read_from_files():
     stored = in_files(SIZES, *plans(), LAYOUT)
     here = in_files(replace(SIZES, edges_in_files=False, features_in_files=False), *plans(), LAYOUT)
     assert stored.read - here.read == FEATURES  # edges with self loops are scratch in any case
@@ -188,13 +188,13 @@ def test_gathers_in_blocks_of_columns_hold_less_and_read_edges_more_often():
     assert cut.on_disk["edges"] == whole.on_disk["edges"]
 
 
-def test_half_precision_halves_what_is_gathered_from():
+def test_half_precision_halves_the_gathered_matrices():
     found = in_files(SIZES, *plans(), replace(LAYOUT, half=True))
     assert found.resident["features"] == FEATURES // 2
     assert found.on_disk["gradients"] == CLASSES // 2
 
 
-def test_half_precision_halves_the_first_gather_in_its_file_and_on_its_way():
+def test_half_precision_halves_the_first_gather_in_its_file_and_in_transfer():
     recipe = dorylus.gcn(hidden=32, dropout=0.5, input_dropout=0.0)
     whole, half = (in_files(SIZES, *plans(recipe), replace(LAYOUT, half=each)) for each in (False, True))
     assert (whole.on_disk["first gather"], half.on_disk["first gather"]) == (FEATURES, FEATURES // 2)
@@ -202,10 +202,10 @@ def test_half_precision_halves_the_first_gather_in_its_file_and_on_its_way():
     assert whole.read - half.read == (2 * FEATURES + CLASSES + CLASSES) // 2
 
 
-def test_float16_features_are_half_of_what_is_read_of_the_graph():
+def test_float16_features_halve_the_reads_of_the_graph():
     whole, half = (in_files(replace(SIZES, feature_item=item), *plans(), LAYOUT) for item in (4, 2))
     assert whole.read - half.read == FEATURES // 2
-    assert replace(half, read=whole.read) == whole  # rows at hand are float32, and so is what is made of them
+    assert replace(half, read=whole.read) == whole  # rows in memory are float32, and so are their results
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_float16_features_are_half_of_what_is_read_of_the_graph():
         dorylus.gat(hidden=8, heads=4, dropout=0.5),
         dorylus.sage(hidden=32, dropout=0.0),
     ],
-    ids=["by dense tasks", "with dropout", "beside a gather"],
+    ids=["by dense tasks", "with dropout", "with a gather"],
 )
-def test_so_they_are_where_they_are_read_forward_and_backward(recipe):
+def test_float16_features_read_forward_and_backward_are_half_too(recipe):
     whole, half = (in_files(replace(SIZES, feature_item=item), *plans(recipe), LAYOUT) for item in (4, 2))
     assert whole.read - half.read == 2 * FEATURES // 2
     assert whole.on_disk["features"] == half.on_disk["features"] == 0  # but for the store's own
@@ -253,8 +253,8 @@ def test_a_copy_of_the_features_that_is_gathered_in_every_epoch_lies_on_disk():
     ],
     ids=["gcn", "sage max", "gat", "gin"],
 )
-def test_each_holding_moves_more_than_the_cheaper_one_before(recipe):
-    found = [in_files(SIZES, *plans(recipe), replace(LAYOUT, spill=holding)) for holding in SPILL_POLICIES]
+def test_each_spill_policy_moves_more_than_the_one_before(recipe):
+    found = [in_files(SIZES, *plans(recipe), replace(LAYOUT, spill=policy)) for policy in SPILL_POLICIES]
     moved = [each.read + each.written for each in found]
     assert moved == sorted(moved)
     assert moved[0] < moved[-1]
@@ -262,7 +262,7 @@ def test_each_holding_moves_more_than_the_cheaper_one_before(recipe):
     assert files == sorted(files)
 
 
-def test_the_shape_of_a_graph_is_what_the_graph_says():
+def test_the_graph_shape_agrees_with_the_graph():
     graph = dorylus.Graph.from_edges(
         [0, 1, 2],
         [1, 2, 3],

@@ -1,4 +1,4 @@
-"""A run that was given no limit is refused where the machine has no room for it, with what would do."""
+"""A run without a limit is refused where the machine has too little memory, with a limit that suffices."""
 
 import re
 from collections import namedtuple
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.usefixtures("bare_process")
 
 @pytest.fixture
 def free(monkeypatch):
-    """Says how many MiB the machine has free."""
+    """Sets how many MiB the machine has free."""
 
-    def say(mib):
+    def set_free(mib):
         monkeypatch.setattr(process_memory, "free_bytes", lambda: None if mib is None else round(mib * MIB))
 
-    return say
+    return set_free
 
 
 def trained(graph, model=MODEL, **settings):
@@ -40,12 +40,12 @@ def refused(graph, model=MODEL, **settings):
     return str(caught.value)
 
 
-def test_a_run_with_room_enough_goes_on(wide, free):
+def test_a_run_with_enough_memory_starts(wide, free):
     free(256)
     assert len(trained(wide).losses) == 1
 
 
-def test_a_run_without_room_is_refused_before_any_work_with_a_limit_that_does(wide, free, tmp_path):
+def test_a_run_without_enough_memory_is_refused_before_any_work_with_a_sufficient_limit(wide, free, tmp_path):
     free(40)
     text = refused(wide, run_dir=str(tmp_path / "run"))
     assert re.match(
@@ -57,19 +57,19 @@ def test_a_run_without_room_is_refused_before_any_work_with_a_limit_that_does(wi
     assert len(trained(wide, memory="38MiB").losses) == 1
 
 
-def test_what_is_needed_is_the_line(wide, free):
+def test_the_predicted_need_is_the_threshold(wide, free):
     free(40)
     (needed,) = re.findall(r"needs about ([\d.]+) MiB", refused(wide))
     free(float(needed) + 0.1)
     assert len(trained(wide).losses) == 1
 
 
-def test_a_machine_that_does_not_tell_is_taken_to_have_room(wide, free):
+def test_a_machine_that_does_not_report_its_memory_is_assumed_to_have_enough(wide, free):
     free(None)
     assert len(trained(wide).losses) == 1
 
 
-def test_a_limit_that_was_given_is_believed(wide, free):
+def test_a_given_limit_is_not_checked_against_free_memory(wide, free):
     free(1)
     assert len(trained(wide, memory="1GiB").losses) == 1
 
@@ -83,19 +83,19 @@ def test_a_limit_that_was_given_is_believed(wide, free):
         ({"mode": "async", "reorder": "bfs"}, "Give mode='pipe', reorder='none' and memory='38MiB'"),
     ],
 )
-def test_settings_that_a_limit_does_not_go_with_are_part_of_the_cure(settings, cure, wide, free):
+def test_settings_that_cannot_be_combined_with_a_limit_are_part_of_the_cure(settings, cure, wide, free):
     free(40)
     assert cure in refused(wide, **settings)
 
 
-def test_saved_shards_of_several_servers_do_not_go_with_a_limit(wide, free, tmp_path):
+def test_saved_shards_of_several_servers_cannot_be_combined_with_a_limit(wide, free, tmp_path):
     save_shards(tmp_path / "shards", wide, make_partitioning(wide, 2, "range"))
     free(40)
     given = {"servers": 2, "partition": str(tmp_path / "shards")}
     assert "Give servers=1, partition='stream' and memory='38MiB'" in refused(wide, **given)
 
 
-def test_a_prediction_without_room_is_refused_with_a_limit_that_does(wide, free, tmp_path):
+def test_a_prediction_without_enough_memory_is_refused_with_a_sufficient_limit(wide, free, tmp_path):
     model, out = MODEL.build(wide.num_features, wide.num_classes, seed=0), tmp_path / "scores.npy"
     expected, config = dorylus.predict(wide, model), dorylus.RunConfig(threads=1)
     free(16)
@@ -107,7 +107,7 @@ def test_a_prediction_without_room_is_refused_with_a_limit_that_does(wide, free,
 
 
 def test_a_forward_pass_makes_nothing_for_gradients(wide, free):
-    """Of attention, training keeps as many columns again as it gathers."""
+    """With attention, training keeps as many columns again as it gathers."""
     model = dorylus.gat(hidden=64, heads=2).build(wide.num_features, wide.num_classes, seed=0)
     held = (2 * 128 + 2 * 2 + 42) * 4 * wide.num_vertices / MIB  # what is gathered and made of it, for the next layer
     free(held)
@@ -117,21 +117,21 @@ def test_a_forward_pass_makes_nothing_for_gradients(wide, free):
     assert held < float(needed) < 1.35 * held
 
 
-def test_a_limit_near_all_that_is_free_is_named_where_no_other_does(wide, free):
+def test_a_limit_near_the_free_memory_is_named_where_no_lower_one_suffices(wide, free):
     free(1)
     (least,) = re.findall(r"it needs ([\d.]+) MiB", refused(wide, precision="bf16"))
     free(float(least) + 0.2)
     assert f"memory='{int(float(least))}MiB'" in refused(wide, precision="bf16")
 
 
-def test_where_no_limit_does_the_least_that_would_is_named(wide, free):
+def test_where_no_limit_suffices_the_least_required_is_named(wide, free):
     free(2)
     text = refused(wide)
     assert re.search(r"Even with a limit, and everything in files that can be, it needs [\d.]+ MiB: end other", text)
     assert "memory=" not in text
 
 
-def test_half_the_bytes_are_proposed_where_they_make_the_difference(wide, free):
+def test_bf16_is_proposed_where_it_makes_the_run_fit(wide, free):
     least = [_least(wide, free, precision) for precision in ("float32", "bf16")]
     free(least[1])
     assert least[1] < least[0]
@@ -146,7 +146,7 @@ def _least(graph, free, precision):
     return float(re.findall(r"it needs ([\d.]+) MiB", refused(graph, precision=precision))[0])
 
 
-def test_a_disk_too_small_for_the_files_is_told(wide, free, monkeypatch):
+def test_a_disk_too_small_for_the_files_is_reported(wide, free, monkeypatch):
     free(40)
     usage = namedtuple("Usage", "total used free")
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: usage(100, 90, 10))
@@ -186,5 +186,5 @@ def test_pages_of_a_store_that_are_read_in_order_do_not_count(wide, free, tmp_pa
 @pytest.mark.parametrize(
     ("free_mib", "limit"), [(20 * 1024, "19GiB"), (6000, "5632MiB"), (500, "464MiB"), (14, "13MiB"), (0.2, "1MiB")]
 )
-def test_limits_are_round_and_leave_some_of_what_is_free(free_mib, limit):
+def test_limits_are_round_and_leave_some_of_the_free_memory(free_mib, limit):
     assert room._text(room._round_limit(int(free_mib * MIB))) == limit

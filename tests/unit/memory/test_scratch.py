@@ -23,26 +23,26 @@ def tmpfs():
         yield Path(folder)
 
 
-def test_enough_room_is_no_problem(tmp_path):
+def test_enough_disk_space_is_accepted(tmp_path):
     found = Scratch.of(str(tmp_path), 1000, named=True)
     assert (found.folder, found.needed, found.problem) == (str(tmp_path), 1000, "")
     assert abs(found.free - shutil.disk_usage(tmp_path).free) < 2**30
 
 
-def test_too_little_room_is_told_with_what_is_needed_and_free():
+def test_too_little_disk_space_is_reported_with_the_need_and_the_free_space():
     assert spelled(Scratch("/disk", 3 << 30, 1 << 30).problem) == (
         "the run needs 3.0 GiB of scratch in /disk, which has 1.0 GiB free: make room there, or name another folder as "
         "scratch_dir."
     )
 
 
-def test_a_folder_asked_for_by_name_has_to_be_there(tmp_path):
+def test_a_folder_given_by_name_has_to_exist(tmp_path):
     found = Scratch.of(str(tmp_path / "nowhere"), 1, named=True)
     assert found.free is None
     assert "is no folder: make it, or name another" in found.problem
 
 
-def test_a_folder_that_the_run_will_make_need_not(tmp_path):
+def test_a_folder_that_the_run_creates_need_not_exist(tmp_path):
     found = Scratch.of(str(tmp_path / "runs" / "of today"), 1, named=False)
     assert found.free == pytest.approx(shutil.disk_usage(tmp_path).free, rel=0.1)
     assert found.problem == ""
@@ -50,7 +50,7 @@ def test_a_folder_that_the_run_will_make_need_not(tmp_path):
 
 
 def in_memory_there(*folders):
-    """Has file systems under these folders be memory."""
+    """Lets file systems under these folders be in memory."""
 
     def kind(path, root=None):
         return "tmpfs" if any(Path(path).is_relative_to(each) for each in folders) else None
@@ -69,7 +69,7 @@ def test_a_folder_that_is_memory_is_refused_by_name_with_one_that_is_not(tmp_pat
     assert Scratch.of(str(tmp_path), 0, named=True).problem == ""
 
 
-def test_scratch_that_nobody_named_does_not_land_in_memory(tmp_path, monkeypatch):
+def test_a_default_scratch_folder_is_not_in_memory(tmp_path, monkeypatch):
     dorylus.communities(num_vertices=500, num_classes=2).save(tmp_path / "disk" / "graph")
     graph = dorylus.Graph.open(tmp_path / "disk" / "graph")
     run_dir = str(tmp_path / "memory" / "run")
@@ -93,7 +93,7 @@ def test_a_run_that_would_spill_into_memory_is_refused_before_any_work(tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-def test_shards_are_not_cut_through_scratch_in_memory(tmpfs):
+def test_shards_are_not_written_through_scratch_in_memory(tmpfs):
     graph = dorylus.communities(num_vertices=500, num_classes=2)
     with pytest.raises(ConfigError, match="is on tmpfs, which is memory"):
         make_partitioning(graph, 2, "stream", memory="1GiB", scratch_dir=tmpfs)

@@ -1,4 +1,4 @@
-"""Block files in memory that wait or fail when told to, and arrays over them."""
+"""Block files in memory that wait or fail on demand, and arrays over them."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Bytes = NDArray[np.uint8]
 
 
 class MemoryFile(BlockFile):
-    """A file that is an array; remembers what was moved, and waits for ``gate`` before it writes."""
+    """A file that is an array; records what was moved, and waits for ``gate`` before it writes."""
 
     def __init__(self, size: int) -> None:
         super().__init__(-1, "a file in memory", size, direct=True)
@@ -52,7 +52,7 @@ class FullDisk(MemoryFile):
 
 @contextmanager
 def some_io_threads(deadline_s: float = 10.0) -> Iterator[IoThreads]:
-    """Threads that are stopped in the end."""
+    """Threads that are stopped at the end of the test."""
     io_threads = IoThreads(deadline_s)
     try:
         yield io_threads
@@ -77,7 +77,7 @@ def rewrite(array: PagedArray, bounds: Sequence[int], number: int, value: int) -
 
 
 def values(array: PagedArray, bounds: Sequence[int], number: int) -> set[int]:
-    """What is in a span now, for its user."""
+    """The content of a span for its user."""
     array.acquire(number)
     found = set(array.array[bounds[number] : bounds[number + 1]].tolist())
     array.release(number, leave=True)

@@ -35,7 +35,7 @@ def path(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 10, 5 * PAGE, 7 * PAGE + 3])
-def test_a_file_that_is_cut_short_gives_an_error_and_not_what_was_there(path, size):
+def test_a_truncated_file_gives_an_error_and_not_old_content(path, size):
     file = ReadOnlyFile(path)
     os.truncate(path, size)
     with pytest.raises(
@@ -44,7 +44,7 @@ def test_a_file_that_is_cut_short_gives_an_error_and_not_what_was_there(path, si
         file.read_into(pages(4), 6 * PAGE)
 
 
-def test_a_file_that_is_cut_short_behind_what_is_read_is_noticed_too(path):
+def test_a_file_truncated_behind_the_read_range_is_noticed_too(path):
     file = ReadOnlyFile(path)
     os.truncate(path, 19 * PAGE)
     with pytest.raises(DataError, match="was cut short"):
@@ -59,12 +59,12 @@ def test_a_file_that_grows_is_refused(path):
         file.read_into(pages(2), 0)
 
 
-def test_a_file_with_another_name_by_now_is_read_on(path):
+def test_a_renamed_file_is_read_on(path):
     file, found = ReadOnlyFile(path), pages(2)
     file.read_into(found, 0)
-    path.rename(path.with_name("elsewhere.bin"))
+    path.rename(path.with_name("renamed.bin"))
     file.read_into(found, 0)
-    path.with_name("elsewhere.bin").unlink()
+    path.with_name("renamed.bin").unlink()
     file.read_into(found, 0)
     np.testing.assert_array_equal(found, some_bytes(2 * PAGE))
 
@@ -79,7 +79,7 @@ def test_another_file_of_the_same_name_is_refused_when_it_is_opened(path):
         ReadOnlyFile(path, state)
 
 
-def test_a_file_that_has_another_number_by_now_is_the_same_if_size_and_time_are(path):
+def test_a_file_with_another_inode_is_the_same_if_size_and_time_are(path):
     state = FileState.of(path)._replace(inode=1, device=2)
     ReadOnlyFile(path, state).read_into(pages(2), 0)
 
@@ -107,14 +107,14 @@ def test_a_wrong_byte_is_found_by_the_read_whose_blocks_it_is_in(tmp_path_factor
 
 
 def test_bytes_that_change_while_size_and_times_stay_are_found_within_eight_reads(path, monkeypatch):
-    """As on a failing disk: what the kernel says of the file is what it was."""
+    """As on a failing disk: the metadata that the kernel reports is unchanged."""
     file = ReadOnlyFile(path, sums=sums_of(some_bytes(20 * PAGE + 700)))
     file.read_into(pages(2), PAGE)
     state = FileState.of(file._descriptor)
     monkeypatch.setattr(FileState, "of", lambda file: state)
-    with open(path, "r+b") as spoilt:
-        spoilt.seek(PAGE + 5)
-        spoilt.write(b"spoilt")
+    with open(path, "r+b") as written:
+        written.seek(PAGE + 5)
+        written.write(b"spoilt")
     for _ in range(block_file.EVERY - 1):
         file.read_into(pages(2), PAGE)
     with pytest.raises(DataError, match="gave other bytes from 4,096 to 12,288 than before"):
@@ -148,7 +148,7 @@ def test_scratch_is_written_again_and_again(tmp_path):
             assert (found == value).all()
 
 
-def test_scratch_that_holds_something_else_by_now_is_not_compared_with_what_it_held(tmp_path):
+def test_reused_scratch_is_not_compared_with_its_old_content(tmp_path):
     file, source = ScratchFile(tmp_path, 2 * PAGE), pages(2)
     file.write_from(source, 0)
     file.use_again(2 * PAGE)
@@ -173,7 +173,7 @@ def refusing(really, what):
 
 
 @pytest.mark.parametrize("what", ["everything", "the rest of a short move"])
-def test_a_file_system_that_refuses_what_it_let_be_opened_is_used_through_the_page_cache(tmp_path, monkeypatch, what):
+def test_a_file_system_that_refuses_direct_reads_is_used_through_the_page_cache(tmp_path, monkeypatch, what):
     file, source, found = ScratchFile(tmp_path, 6 * PAGE), pages(6), pages(6)
     source[:] = some_bytes(source.size)
     with monkeypatch.context() as patch:

@@ -12,7 +12,7 @@ def failing():
     raise DataError("the disk is full")
 
 
-def test_what_was_moved_is_counted_by_direction():
+def test_moved_bytes_are_counted_by_direction():
     with some_io_threads() as io_threads:
         assert io_threads.read(lambda: 5).result(10) == 5
         io_threads.count(7)
@@ -20,7 +20,7 @@ def test_what_was_moved_is_counted_by_direction():
     assert (io_threads.moved.read, io_threads.moved.written) == (12, 11)
 
 
-def test_closing_finishes_what_was_begun():
+def test_closing_completes_operations_in_progress():
     done = []
     with some_io_threads() as io_threads:
         for number in range(20):
@@ -29,14 +29,14 @@ def test_closing_finishes_what_was_begun():
     assert io_threads.moved.written == 20
 
 
-def test_an_error_of_a_reader_comes_up_where_it_is_waited_for():
+def test_an_error_of_a_reader_is_raised_where_the_read_is_waited_for():
     with some_io_threads() as io_threads:
         with pytest.raises(DataError, match="the disk is full"):
             io_threads.read(failing).result(10)
         io_threads.check()
 
 
-def test_an_error_of_a_writer_comes_up_with_who_writes_next():
+def test_an_error_of_a_writer_is_raised_by_the_next_write():
     with some_io_threads() as io_threads:
         io_threads.write(failing)
     with pytest.raises(DataError, match="the disk is full"):
@@ -45,14 +45,14 @@ def test_an_error_of_a_writer_comes_up_with_who_writes_next():
         io_threads.write(lambda: 1)
 
 
-def test_an_error_of_a_writer_comes_up_with_who_reads_next():
+def test_an_error_of_a_writer_is_raised_by_the_next_read():
     with some_io_threads() as io_threads:
         io_threads.write(failing)
     with pytest.raises(DataError, match="the disk is full"):
         io_threads.read(lambda: 1)
 
 
-def test_who_writes_faster_than_the_disk_waits_and_not_for_ever():
+def test_writes_that_are_faster_than_the_disk_wait_for_a_bounded_time():
     gate = threading.Event()
     with some_io_threads(deadline_s=0.01) as io_threads:
         for _ in range(io_threads_module.WRITES):
@@ -80,5 +80,5 @@ def test_the_first_of_many_threads_is_counted_like_the_last():
     assert io_threads.moved.read == 2000
 
 
-def test_what_was_moved_since_is_the_difference():
+def test_bytes_moved_since_a_snapshot_are_the_difference():
     assert Moved(10, 7).since(Moved(4, 7)) == Moved(read=6, written=0)

@@ -61,7 +61,7 @@ def test_a_file_that_is_only_read_is_read_whole_whatever_its_size(bounds, size, 
             part = slice(bounds[number], bounds[number + 1])
             array.acquire(number)
             np.testing.assert_array_equal(array.array[part], content[part])
-            array.wrote(number)  # says who only reads it, too; it goes nowhere
+            array.wrote(number)  # a caller that only reads calls it too; nothing is written
             array.release(number, leave=True)
     array.file.close()
     assert (tmp_path / "content.bin").read_bytes() == content.tobytes()
@@ -71,14 +71,14 @@ def test_rows_of_any_shape_and_type_go_to_a_real_file(io_threads, tmp_path):
     bounds = [0, 300, 301, 1500]
     file = ScratchFile(tmp_path, 1500 * 3 * 8 + PAGE)
     array = PagedArray((1500, 3), np.int64, bounds, file, io_threads)
-    wanted = np.random.default_rng(0).integers(0, 1 << 60, (1500, 3))
+    expected = np.random.default_rng(0).integers(0, 1 << 60, (1500, 3))
     for number, (begin, end) in enumerate(pairwise(bounds)):
         array.acquire(number)
-        array.array[begin:end] = wanted[begin:end]
+        array.array[begin:end] = expected[begin:end]
         array.wrote(number)
         array.release(number, leave=True)
     array.acquire_all()
-    np.testing.assert_array_equal(array.array, wanted)
+    np.testing.assert_array_equal(array.array, expected)
     array.release_all()
     file.close()
 
@@ -101,7 +101,7 @@ def test_memory_is_given_back_when_a_span_is_left_and_taken_when_it_is_read(io_t
     file.close()
 
 
-def test_a_span_somebody_uses_stays(io_threads):
+def test_a_span_in_use_stays_in_memory(io_threads):
     bounds = [0, PAGE, 2 * PAGE]
     array, file = bytes_array(bounds, io_threads)
     array.acquire(0)
@@ -138,7 +138,7 @@ def test_a_span_that_is_forgotten_is_not_read_again(io_threads):
     assert len(file.reads) == 1
 
 
-def test_what_was_asked_for_ahead_is_read_once(io_threads):
+def test_a_prefetched_span_is_read_once(io_threads):
     bounds = [0, PAGE, 2 * PAGE]
     array, file = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 1, 8)
@@ -151,7 +151,7 @@ def test_what_was_asked_for_ahead_is_read_once(io_threads):
     assert file.reads == [(PAGE, PAGE)]
 
 
-def test_whoever_wants_a_span_on_its_way_out_waits_for_it(io_threads):
+def test_a_use_of_a_span_that_is_being_written_waits_for_the_write(io_threads):
     bounds = [0, PAGE]
     array, file = bytes_array(bounds, io_threads)
     file.gate.clear()
@@ -165,7 +165,7 @@ def test_whoever_wants_a_span_on_its_way_out_waits_for_it(io_threads):
     assert found == [{6}]
 
 
-def test_forgetting_all_waits_for_what_is_on_its_way_and_starts_anew(io_threads):
+def test_forgetting_all_waits_for_operations_in_progress_and_starts_again(io_threads):
     bounds = [0, PAGE, 3 * PAGE + 5]
     array, file = bytes_array(bounds, io_threads)
     for number in range(2):
@@ -177,7 +177,7 @@ def test_forgetting_all_waits_for_what_is_on_its_way_and_starts_anew(io_threads)
     assert not file.reads
 
 
-def test_all_spans_can_be_had_at_once_while_some_are_used(io_threads):
+def test_all_spans_can_be_used_at_once_while_some_are_in_use(io_threads):
     bounds = [0, PAGE + 1, 2 * PAGE, 5 * PAGE]
     array, _ = bytes_array(bounds, io_threads)
     for number in range(3):

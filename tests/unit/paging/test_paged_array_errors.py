@@ -7,7 +7,7 @@ from dorylus.errors import DataError
 from dorylus.paging import PAGE
 
 
-def test_a_span_that_takes_too_long_is_given_up():
+def test_a_span_that_takes_too_long_misses_the_deadline():
     bounds = [0, PAGE]
     with some_io_threads(deadline_s=0.01) as io_threads:
         array, file = bytes_array(bounds, io_threads)
@@ -18,7 +18,7 @@ def test_a_span_that_takes_too_long_is_given_up():
         file.gate.set()
 
 
-def test_an_error_of_the_writer_comes_up_with_the_next_user():
+def test_an_error_of_the_writer_is_raised_by_the_next_use():
     bounds = [0, PAGE, 2 * PAGE]
     with some_io_threads() as io_threads:
         array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
@@ -27,7 +27,7 @@ def test_an_error_of_the_writer_comes_up_with_the_next_user():
         rewrite(array, bounds, 1, 5)
 
 
-def test_what_could_not_be_written_is_still_there():
+def test_content_that_could_not_be_written_is_still_in_memory():
     bounds = [0, PAGE, 2 * PAGE]
     with some_io_threads() as io_threads:
         array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
@@ -36,7 +36,7 @@ def test_what_could_not_be_written_is_still_there():
     assert (array.array[:PAGE] == 5).all()
 
 
-def test_an_error_of_a_reader_comes_up_with_who_waits_and_the_next_one_tries_again():
+def test_an_error_of_a_reader_is_raised_where_the_read_is_waited_for_and_the_next_use_reads_again():
     class Shaky(MemoryFile):
         broken = True
 
@@ -55,7 +55,7 @@ def test_an_error_of_a_reader_comes_up_with_who_waits_and_the_next_one_tries_aga
         assert values(array, bounds, 0) == {5}
 
 
-def test_a_span_that_could_not_be_handed_to_the_writer_can_still_be_had():
+def test_a_span_that_could_not_be_handed_to_the_writer_can_still_be_used():
     bounds = [0, PAGE, 2 * PAGE]
     with some_io_threads(deadline_s=0.2) as io_threads:
         array, _ = bytes_array(bounds, io_threads, FullDisk(2 * PAGE))
@@ -66,6 +66,6 @@ def test_a_span_that_could_not_be_handed_to_the_writer_can_still_be_had():
         array.release(0, leave=True)
     with pytest.raises(DataError, match="full disk"):
         array.release(1, leave=True)
-    with suppress(DataError):  # at once: it is in memory, or says what went wrong; it waits for no write
+    with suppress(DataError):  # at once: the span is in memory, or the error says what failed; no write is waited for
         array.acquire(1)
     assert (array.array[PAGE:] == 7).all()

@@ -1,4 +1,4 @@
-"""Whatever is done to spans, by one thread or by several, their users find what a plain array would hold."""
+"""After any actions on spans, by one thread or several, their users read the content of a plain array."""
 
 import threading
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ from dorylus.paging import PAGE, IoThreads, PagedArray
 sizes = st.lists(
     st.sampled_from([0, 1, 100, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 50]), min_size=1, max_size=6
 )
-deeds = st.sampled_from(["check", "rewrite", "rewrite and keep", "hold", "let go", "ahead", "leave", "forget", "all"])
-orders = st.lists(st.tuples(deeds, st.integers(0, 5)), max_size=40)
+actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "hold", "let go", "ahead", "leave", "forget", "all"])
+orders = st.lists(st.tuples(actions, st.integers(0, 5)), max_size=40)
 
 
 @dataclass
 class Model:
-    """A paged array beside a plain one; spans that were forgotten hold nothing to be relied upon."""
+    """A paged array compared with a plain one; the content of forgotten spans is undefined."""
 
     bounds: list[int]
     paged: PagedArray
@@ -58,23 +58,23 @@ class Model:
         self.forgotten.discard(span)
         self.paged.release(span, leave=leave)
 
-    def do(self, deed: str, span: int) -> None:
-        """One deed."""
-        if deed == "check":
+    def do(self, action: str, span: int) -> None:
+        """Carry out one action."""
+        if action == "check":
             self.check(span)
-        elif deed.startswith("rewrite"):
-            self.rewrite(span, leave=deed == "rewrite")
-        elif deed == "hold":
+        elif action.startswith("rewrite"):
+            self.rewrite(span, leave=action == "rewrite")
+        elif action == "hold":
             self.paged.acquire(span)
             self.held.append(span)
-        elif deed == "let go" and self.held:
+        elif action == "let go" and self.held:
             self.paged.release(self.held.pop(), leave=True)
-        elif deed in ("ahead", "leave"):
-            getattr(self.paged, deed)(span)
-        elif deed == "forget":
+        elif action in ("ahead", "leave"):
+            getattr(self.paged, action)(span)
+        elif action == "forget":
             self.forgotten.add(span)
             self.paged.forget(span)
-        elif deed == "all":
+        elif action == "all":
             self.paged.acquire_all()
             for each in set(range(self.paged.num_spans)) - self.forgotten:
                 np.testing.assert_array_equal(self.paged.array[self.part(each)], self.plain[self.part(each)])
@@ -83,26 +83,26 @@ class Model:
 
 @settings(max_examples=40)
 @given(sizes, orders)
-def test_spans_hold_what_a_plain_array_would(sizes: list[int], order: list[tuple[str, int]]) -> None:
+def test_spans_agree_with_a_plain_array(sizes: list[int], order: list[tuple[str, int]]) -> None:
     with some_io_threads() as io_threads:
         model = Model.of(sizes, io_threads)
-        for deed, span in order:
-            model.do(deed, span % len(sizes))
+        for action, span in order:
+            model.do(action, span % len(sizes))
         for span in range(len(sizes)):
             model.check(span)
 
 
-own_deeds = st.sampled_from(["check", "rewrite", "rewrite and keep", "ahead", "leave", "forget"])
+own_actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "ahead", "leave", "forget"])
 
 
 @settings(max_examples=25)
 @given(
     sizes.filter(lambda drawn: len(drawn) > 1),
-    st.lists(st.lists(own_deeds, min_size=5, max_size=30), min_size=6, max_size=6),
+    st.lists(st.lists(own_actions, min_size=5, max_size=30), min_size=6, max_size=6),
     st.lists(st.tuples(st.sampled_from(["ahead", "leave"]), st.integers(0, 5)), max_size=60),
 )
-def test_so_they_do_where_every_span_has_a_thread_of_its_own_and_another_meddles(
-    sizes: list[int], orders: list[list[str]], meddling: list[tuple[str, int]]
+def test_spans_agree_with_a_plain_array_under_concurrent_threads(
+    sizes: list[int], orders: list[list[str]], concurrent: list[tuple[str, int]]
 ) -> None:
     failures: list[BaseException] = []
     with some_io_threads() as io_threads:
@@ -111,15 +111,15 @@ def test_so_they_do_where_every_span_has_a_thread_of_its_own_and_another_meddles
         def own(span: int) -> None:
             model = Model(shared.bounds, shared.paged, shared.plain, written=span * 30)
             try:
-                for deed in orders[span]:
-                    model.do(deed, span)
+                for action in orders[span]:
+                    model.do(action, span)
                 model.check(span)
             except BaseException as error:
                 failures.append(error)
 
         def meddle() -> None:
-            for deed, span in meddling:
-                getattr(shared.paged, deed)(span % len(sizes))
+            for action, span in concurrent:
+                getattr(shared.paged, action)(span % len(sizes))
 
         threads = [threading.Thread(target=own, args=(span,)) for span in range(len(sizes))]
         threads.append(threading.Thread(target=meddle))
@@ -127,5 +127,5 @@ def test_so_they_do_where_every_span_has_a_thread_of_its_own_and_another_meddles
             thread.start()
         for thread in threads:
             thread.join(30)
-            assert not thread.is_alive(), "somebody waits for ever"
+            assert not thread.is_alive(), "a thread waits for ever"
     assert not failures, failures

@@ -38,15 +38,15 @@ def content(array):
 
 
 def test_a_stored_array_is_that_of_the_file(pager, tmp_path):
-    wanted = np.random.default_rng(0).random((900, 7), np.float32)
-    wanted.tofile(tmp_path / "rows.bin")
-    array = pager.stored(ReadOnlyFile(tmp_path / "rows.bin"), wanted, bounds_of(0, 200, 200, 900))
+    expected = np.random.default_rng(0).random((900, 7), np.float32)
+    expected.tofile(tmp_path / "rows.bin")
+    array = pager.stored(ReadOnlyFile(tmp_path / "rows.bin"), expected, bounds_of(0, 200, 200, 900))
     assert array.read_only
-    np.testing.assert_array_equal(content(array), wanted)
+    np.testing.assert_array_equal(content(array), expected)
     array.file.close()
 
 
-def test_a_scratch_array_starts_as_zeros_and_keeps_what_it_is_given(pager):
+def test_a_scratch_array_starts_as_zeros_and_keeps_its_content(pager):
     bounds = bounds_of(0, 500, 1000)
     array = pager.scratch((1000, 5), np.float32, bounds)
     assert not content(array).any()
@@ -55,7 +55,7 @@ def test_a_scratch_array_starts_as_zeros_and_keeps_what_it_is_given(pager):
 
 
 @pytest.mark.parametrize("pages", [9, 10, 11])
-def test_scratch_that_is_given_back_is_used_again_and_grows_where_it_is_too_small(pager, pages):
+def test_released_scratch_is_reused_and_grows_where_it_is_too_small(pager, pages):
     bounds = bounds_of(0, 10 * PAGE)
     first = pager.scratch((10 * PAGE,), np.uint8, bounds)
     filled(first, bounds, 7)
@@ -68,7 +68,7 @@ def test_scratch_that_is_given_back_is_used_again_and_grows_where_it_is_too_smal
     assert os.fstat(again.file._descriptor).st_blocks * 512 == max(pages, 10) * PAGE
 
 
-def test_memory_goes_with_what_is_given_back(pager):
+def test_memory_is_freed_with_the_released_array(pager):
     array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
     array.acquire(0)
     array.array.fill(1)
@@ -76,7 +76,7 @@ def test_memory_goes_with_what_is_given_back(pager):
     array.release(0, leave=False)
     pager.give_back(array)
     assert not array.array.any()
-    assert pager.io_threads.moved.written == 0  # nobody will read it
+    assert pager.io_threads.moved.written == 0  # it is never read again
 
 
 def test_the_smallest_scratch_that_fits_is_taken(pager):
@@ -93,7 +93,7 @@ def test_no_two_arrays_share_a_scratch_file(pager):
     assert len({id(array.file) for array in arrays}) == 3
 
 
-def test_what_was_moved_is_counted(pager):
+def test_moved_bytes_are_counted(pager):
     bounds = bounds_of(0, PAGE, 4 * PAGE)
     array = pager.scratch((4 * PAGE,), np.uint8, bounds)
     filled(array, bounds, 1)
@@ -101,7 +101,7 @@ def test_what_was_moved_is_counted(pager):
     assert (pager.io_threads.moved.written, pager.io_threads.moved.read) == (4 * PAGE, 4 * PAGE)
 
 
-def test_what_never_left_memory_took_no_scratch(pager):
+def test_an_array_that_never_left_memory_uses_no_scratch(pager):
     array = pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE))
     array.acquire(0)
     array.wrote(0)
@@ -111,7 +111,7 @@ def test_what_never_left_memory_took_no_scratch(pager):
     assert pager.scratch((4 * PAGE,), np.uint8, bounds_of(0, 4 * PAGE)).file is not array.file
 
 
-def test_a_disk_without_room_is_told_to_whoever_reads_or_writes_next(pager, monkeypatch):
+def test_a_full_disk_is_reported_by_the_next_read_or_write(pager, monkeypatch):
     def no_space(descriptor, offset, length):
         raise OSError(28, "No space left on device")
 

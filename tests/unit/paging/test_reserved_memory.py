@@ -22,7 +22,7 @@ def test_page_boundaries(position, before, after):
 
 
 @pytest.mark.parametrize("huge", [False, True])
-def test_what_is_dropped_is_given_back_and_reads_as_zeros(huge):
+def test_dropped_memory_is_released_and_reads_as_zeros(huge):
     window = ReservedMemory(SIZE, huge=huge)
     before = resident_bytes()
     window.bytes.fill(7)
@@ -45,7 +45,7 @@ def test_half_of_a_window_of_small_pages_can_be_dropped():
 
 def test_address_space_costs_nothing_until_it_is_written_to():
     before = resident_bytes()
-    window = ReservedMemory(1 << 42)  # more than any machine of today has
+    window = ReservedMemory(1 << 42)  # more than any current machine has
     window.bytes[1 << 41] = 1
     assert resident_bytes() - before < SIZE
 
@@ -70,7 +70,7 @@ def test_a_window_of_nothing_is_an_array_of_nothing():
     assert ReservedMemory(0).array((0, 4), np.float32).shape == (0, 4)
 
 
-def test_memory_goes_with_the_last_array():
+def test_memory_is_freed_with_the_last_array():
     before = resident_bytes()
     x = ReservedMemory(SIZE).array((SIZE,), np.uint8)
     x.fill(1)

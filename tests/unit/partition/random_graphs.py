@@ -121,13 +121,13 @@ Returned = TypeVar("Returned")
 
 
 def in_a_new_process(work: Callable[..., Returned], *given: Any) -> Returned:
-    """What a function returns where no other test has left memory that it could take instead of the system's."""
+    """The result of a function in a process of its own, without memory that other tests have left free."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
         return process.submit(work, *given).result(timeout=100)
 
 
 class Peak:
-    """How many bytes more than before were resident at the worst moment of a block."""
+    """By how many bytes the resident memory grew at most during a block."""
 
     grown = 0
 

@@ -21,7 +21,7 @@ def test_vertices_are_even_and_edges_are_cut_as_by_chance():
     assert 0.74 < quality.edge_cut < 0.76
 
 
-def test_numbers_beyond_one_step_go_on_where_the_step_before_ended(monkeypatch):
+def test_numbers_beyond_one_step_continue_where_the_step_before_ended(monkeypatch):
     whole = make_partitioning(ring(num_vertices=100), 4, "hash").parts
     monkeypatch.setattr("dorylus.partition.partitioning.STEP", 7)
     np.testing.assert_array_equal(make_partitioning(ring(num_vertices=100), 4, "hash").parts, whole)

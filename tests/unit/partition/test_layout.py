@@ -171,7 +171,7 @@ def test_a_plain_layout_shares_the_work_equally_to_within_one_vertex(case):
     fair, largest = work.sum() / layout.num_intervals, work.max()
     before = np.concatenate([[0], np.cumsum(work)])[layout.bounds]
     shares, alone = np.diff(before), np.diff(layout.bounds) == 1
-    assert (shares[~alone] <= fair + largest).all()  # who has one vertex cannot have less
+    assert (shares[~alone] <= fair + largest).all()  # a share of one vertex cannot be smaller
 
 
 def test_equal_vertices_are_cut_into_equal_intervals():

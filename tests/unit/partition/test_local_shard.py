@@ -31,7 +31,7 @@ def spmm(edges: Adjacency, x: np.ndarray) -> np.ndarray:
 
 
 def exchange(cluster: Cluster, level: int, matrices: list[np.ndarray], *, backward: bool) -> None:
-    """Every server sends every peer what it wants of each interval at a level."""
+    """Every server sends every peer the rows that it needs of each interval at a level."""
     for sender, receiver in cluster.pairs():
         ghosts = receiver.out_ghosts if backward else receiver.ghosts
         sends, target = sender.send_list(ghosts), matrices[receiver.server]
@@ -58,7 +58,7 @@ def filled(server: LocalShard, x: np.ndarray, level: int, num_ghosts: int) -> np
 
 
 @given(clusters(weighted=True), norms, st.booleans())
-def test_servers_gather_together_what_the_whole_graph_gathers(cluster, norm, self_loops):
+def test_servers_together_gather_the_same_as_the_whole_graph(cluster, norm, self_loops):
     x = cluster.rng.standard_normal((cluster.graph.num_vertices, 3), dtype=np.float32)
     expected = spmm(adjacency(cluster.graph, norm=norm, self_loops=self_loops), x)
     for level in range(cluster.plan.num_layers):  # rows of a level are gathered into those of the next
@@ -71,7 +71,7 @@ def test_servers_gather_together_what_the_whole_graph_gathers(cluster, norm, sel
 
 
 @given(clusters(weighted=True), norms, st.booleans())
-def test_servers_gather_together_the_gradient_of_the_whole_graph(cluster, norm, self_loops):
+def test_servers_together_gather_the_gradient_of_the_whole_graph(cluster, norm, self_loops):
     gradient = cluster.rng.standard_normal((cluster.graph.num_vertices, 3), dtype=np.float32)
     forward = adjacency(cluster.graph, norm=norm, self_loops=self_loops)
     turned = native.csr_transpose(forward.indptr, forward.indices, forward.num_vertices, values=forward.values)
@@ -112,7 +112,7 @@ def entries(edges: Adjacency, rows: np.ndarray, columns: np.ndarray) -> dict[tup
 
 
 @given(clusters(weighted=True), norms, st.booleans())
-def test_every_edge_weighs_exactly_what_it_weighs_in_the_whole_graph(cluster, norm, self_loops):
+def test_every_edge_has_exactly_the_weight_it_has_in_the_whole_graph(cluster, norm, self_loops):
     names = np.arange(cluster.graph.num_vertices)
     whole = entries(adjacency(cluster.graph, norm=norm, self_loops=self_loops), names, names)
     forward, backward = {}, {}
@@ -291,7 +291,7 @@ def test_sparse_features_stay_sparse_in_the_servers_order():
     assert in_given_order(graph).sparse_features() is graph.features
 
 
-def test_forgotten_features_come_back_when_they_are_asked_for_again():
+def test_forgotten_features_are_loaded_again_on_the_next_access():
     graph = dorylus.ring(num_vertices=8)
     server = partitioned(graph, 2, 1, np.ones(8, bool), np.random.default_rng(0)).servers[0]
     before = server.dense_features()

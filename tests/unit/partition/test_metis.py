@@ -25,7 +25,7 @@ def test_directed_edges_link_in_both_directions():
     assert make_partitioning(graph, 2, "metis").quality(graph).edge_cut == 1 / 21
 
 
-def test_self_loops_are_left_out_of_what_metis_sees():
+def test_self_loops_are_not_passed_to_metis():
     graph = Graph.from_edges([0, 1, 1, 2], [0, 1, 2, 3], 4)
     indptr, indices = metis._links(graph)
     assert indptr.tolist() == [0, 0, 1, 3, 4]

@@ -140,7 +140,7 @@ def test_small_graphs_of_any_shape(graph, data, tmp_path_factory):
         assert_same(whole(with_loops(edges, degrees.loops, pager)), looped)
 
 
-def test_what_is_at_hand_goes_also_when_the_work_fails(graph, stored, pager):
+def test_memory_is_released_also_when_the_work_fails(graph, stored, pager):
     edges = paged_edges(stored, bounds_of(graph), pager)
     first, last = graph.indptr[edges.bounds[2]], graph.indptr[edges.bounds[3]]
 

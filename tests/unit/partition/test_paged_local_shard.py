@@ -70,7 +70,7 @@ def test_edges_and_scales_are_those_of_the_local_shard_in_memory(pair, norm, loo
 
 
 @pytest.mark.parametrize(("norm", "loops"), NORMS)
-def test_so_are_those_from_their_sources(pair, norm, loops):
+def test_transposed_edges_and_scales_are_those_of_the_local_shard_in_memory(pair, norm, loops):
     plain, paged = pair
     back = plain.transpose(norm, loops, LAYERS)
     assert_same_edges(plain, paged, paged.transpose(norm, loops, LAYERS), back)

@@ -80,7 +80,7 @@ def test_out_edges_of_an_ingested_store_are_read_from_it(in_small_blocks, tmp_pa
     assert contents(tmp_path / "bound") == contents(tmp_path / "free")
 
 
-def test_more_parts_than_are_looked_at_together(in_small_blocks, tmp_path):
+def test_more_parts_than_are_read_at_once(in_small_blocks, tmp_path):
     graph = some_graph(directed=True, weighted=False)
     made = make_partitioning(graph, 40, "hash")
     save_shards(tmp_path / "bound", graph, made, memory="1GiB")
@@ -90,7 +90,7 @@ def test_more_parts_than_are_looked_at_together(in_small_blocks, tmp_path):
     np.testing.assert_array_equal(shards.graph().indices, graph.indices)
 
 
-def test_sorted_rows_come_in_the_order_asked_for(graph, tmp_path):
+def test_sorted_rows_come_in_the_requested_order(graph, tmp_path):
     members = np.random.default_rng(0).permutation(SIZE).astype(np.int32)
     with read_edges(graph, TINY, tmp_path) as reader, reader.in_order(members, np.arange(SIZE + 1)) as found:
         assert found.bounds.size > 3

@@ -76,10 +76,10 @@ def test_a_seed_that_is_no_seed_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("parts", "says"), [([0, 0], "one is empty"), ([0, 2], "go from 0 to 2"), ([-1, 1], "go from -1 to 1")]
+    ("parts", "message"), [([0, 0], "one is empty"), ([0, 2], "go from 0 to 2"), ([-1, 1], "go from -1 to 1")]
 )
-def test_parts_that_do_not_fit_their_number_are_refused(parts, says):
-    with pytest.raises(ConfigError, match=says):
+def test_parts_that_do_not_fit_their_number_are_refused(parts, message):
+    with pytest.raises(ConfigError, match=message):
         Partitioning(np.array(parts, np.int32), 2, "range")
 
 
@@ -104,7 +104,7 @@ def test_a_graph_without_edges_cuts_none():
 
 
 @given(graphs(), st.integers(1, 5))
-def test_quality_is_what_the_dense_matrix_says(graph, servers):
+def test_quality_agrees_with_the_dense_matrix(graph, servers):
     servers = min(servers, graph.num_vertices)
     made = make_partitioning(graph, servers, "hash")
     matrix = dense_matrix(graph) != 0

@@ -94,7 +94,7 @@ def test_a_shard_knows_the_degrees_of_its_vertices_and_ghosts(case):
 
 
 @given(cut_graphs())
-def test_a_shard_without_edges_says_the_same_of_everything_else(case):
+def test_a_shard_without_edges_agrees_in_everything_else(case):
     graph, parts, shards = case
     degrees = Degrees.of(graph)
     for shard in shards:
@@ -125,7 +125,7 @@ def memory_of_one_shard(edges: bool) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("edges", [True, False])
-def test_cutting_takes_the_memory_of_a_shard_and_not_of_the_graph(edges):
+def test_making_a_shard_takes_the_memory_of_a_shard_and_not_of_the_graph(edges):
     vertices, ghosts, whole, grown = in_a_new_process(memory_of_one_shard, edges)
     assert (vertices, ghosts) == (4_000, 28_000)
     # In-edges and out-edges are an eighth each; counters and maps are a few numbers a vertex.

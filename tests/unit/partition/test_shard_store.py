@@ -119,7 +119,7 @@ def test_other_weights_are_another_graph(tmp_path):
         open_shards(tmp_path / "shards").check(dorylus.Graph.from_edges([0, 1], [1, 2], edge_weight=[1.0, 3.0]))
 
 
-def test_a_store_of_shards_is_replaced_only_when_asked(tmp_path):
+def test_a_store_of_shards_is_replaced_only_with_overwrite(tmp_path):
     graph, path = some_graph(), tmp_path / "shards"
     save_shards(path, graph, parted(graph, 2))
     with pytest.raises(DataError, match=r"the store of shards .* exists already.*overwrite=True"):
@@ -161,7 +161,7 @@ def saved(tmp_path):
     return tmp_path / "shards"
 
 
-def test_a_truncated_array_is_one_sentence(saved):
+def test_a_truncated_array_is_reported_in_one_sentence(saved):
     target = saved / "shard2.in_indices.bin"
     target.write_bytes(target.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"damaged: shard2\.in_indices\.bin has [\d,]+ bytes instead of"):
@@ -197,7 +197,7 @@ def rewrite(folder, **changes) -> None:
         ({"arrays": {}}, r"is damaged: shards\.json lists no array 'parts'"),
     ],
 )
-def test_a_manifest_that_makes_no_sense_is_one_sentence(saved, changes, message):
+def test_an_invalid_manifest_is_reported_in_one_sentence(saved, changes, message):
     rewrite(saved, **changes)
     with pytest.raises(DataError, match=message):
         open_shards(saved)
@@ -303,7 +303,7 @@ def test_of_two_runs_that_cannot_see_each_other_the_shards_of_the_first_to_end_s
     open_shards(path, verify=True).check(graph)
 
 
-def test_shards_that_came_while_others_were_written_are_not_replaced_unless_asked(tmp_path, monkeypatch):
+def test_shards_that_appear_while_others_are_written_are_replaced_only_with_overwrite(tmp_path, monkeypatch):
     graph, path = some_graph(), tmp_path / "shards"
     during_the_write(monkeypatch, lambda: save_shards(path, graph, parted(graph, 3)))
     with pytest.raises(DataError, match=r"the store of shards .* exists already.*overwrite=True"):

@@ -52,7 +52,7 @@ def test_communities_are_cut_nearly_as_well_as_by_metis(num_classes, servers):
     assert edge_cut["stream"] <= 0.5 * edge_cut["hash"]
 
 
-def test_one_pass_cuts_less_than_half_of_what_chance_does():
+def test_one_pass_cuts_less_than_half_of_the_edges_that_a_random_partition_cuts():
     graph = relabelled(communities(num_vertices=20_000, num_features=1))
     quality = make_partitioning(graph, 4, "stream", passes=1).quality(graph)
     assert quality.edge_cut < 0.375
@@ -67,7 +67,7 @@ def test_one_pass_looks_at_every_vertex_once(monkeypatch):
 
 
 @given(graphs(max_vertices=40), st.integers(2, 8), st.sampled_from([1, 2, 4]))
-def test_no_part_is_fuller_than_what_dealing_by_degree_reaches(graph, servers, passes):
+def test_no_part_is_fuller_than_with_dealing_by_degree(graph, servers, passes):
     servers = min(servers, graph.num_vertices)
     parts = make_partitioning(graph, servers, "stream", passes=passes).parts
     order = np.argsort(-graph.in_degrees(), kind="stable").astype(np.int32)

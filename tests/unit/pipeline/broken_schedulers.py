@@ -1,4 +1,4 @@
-"""Schedulers and stashes that are wrong on purpose, each in one way that is easily got wrong."""
+"""Schedulers and stashes that are wrong on purpose, each with one plausible mistake."""
 
 import copy
 import random
@@ -36,7 +36,7 @@ class BoundIsOneTooWideInRelaxedEpochs(_OtherBound):
 
 
 class BoundIsTooNarrow(_OtherBound):
-    """Never lets an interval run ahead: right by every property but that what is due happens."""
+    """Never lets an interval run ahead: violates only the property that every due action happens."""
 
     class bound_class(StalenessBound):
         def required_frontier(self, epoch):
@@ -58,7 +58,7 @@ class _OwnFrontier(Frontier):
 
 
 class BoundForgetsRows(Scheduler):
-    """An epoch is over when every server says so, though rows of it have not arrived."""
+    """An epoch is over when every server has reported it, though rows of it have not arrived."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
@@ -207,7 +207,7 @@ class StashIsNotPinned(Stash):
 
 
 class ReleaseIsForgotten(Stash):
-    """What was pinned stays."""
+    """Pins are never released."""
 
     def release(self, interval, epoch):
         pass
@@ -223,7 +223,7 @@ class ReleaseFreesForEveryone(Stash):
 
 
 class VersionsAreNotFreed(Stash):
-    """Pins go, but the weights they held stay."""
+    """Pins are released, but their weights are kept."""
 
     def release(self, interval, epoch):
         del self._pins[interval, epoch]

@@ -1,6 +1,6 @@
-"""Cases: a cluster, a table, a schedule, a driver's script and an order of events, all of the test's choosing.
+"""Cases: a cluster, a table, a schedule, a driver's script and an order of events, all chosen by the test.
 
-What the bound and exactness *mean* is written down here once more, plainly: properties are checked against this.
+The bound and exactness are defined here a second time, in the simplest form: properties are checked against this.
 """
 
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ class Case:
     slow: frozenset[int] = frozenset()  # intervals
     slow_servers: frozenset[int] = frozenset()  # whose messages take long
     patience: float = 0.0  # how often something slow happens before something else
-    newest: float = 0.0  # how often what was last caused happens first
+    newest: float = 0.0  # how often the newest message or task is processed first
     fifo: bool = False
     sync_update: bool = True
     seed: int = 0

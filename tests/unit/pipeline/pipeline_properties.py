@@ -1,4 +1,4 @@
-"""What must hold of every run, whatever the order of events. Each property is a function of a case and of the classes.
+"""Properties of every run, in any order of events. Each property is a function of a case and of the classes.
 
 Passing other classes shows that a property can fail: ``test_broken_schedulers.py`` does.
 """

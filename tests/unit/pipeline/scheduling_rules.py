@@ -1,4 +1,4 @@
-"""The scheduler's rules once more, slow and plain: what one server may do, from all events it has received so far."""
+"""The scheduler's rules in a slow and simple form: what one server may do, from all events it has received so far."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ Group = tuple[int, int | None]  # (server, step), or with None the whole epoch
 
 
 class Rules:
-    """What one server knows. Each ``newly_`` method gives what has become true since it was last called."""
+    """What one server knows. Each ``newly_`` method returns what has become true since its last call."""
 
     def __init__(self, case: Case, server: int) -> None:
         self.case = case

@@ -2,7 +2,7 @@
 
 The cluster records and checks nothing. A running task first *begins* (it reads what is there and uses weights) and
 later *finishes* (it reads what is there by then; what it saw lies between the two). Messages overtake each other
-unless the case says ``fifo``; only the driver's arrive in order.
+unless the case sets ``fifo``; only the driver's arrive in order.
 """
 
 from collections import Counter, defaultdict, deque
@@ -59,7 +59,7 @@ Choose = Callable[[list[Token]], int]
 
 
 def at_random(case: Case) -> Choose:
-    """Picks any token, slow ones rarely; the newest more often than others where the case says so."""
+    """Picks any token, slow ones rarely; the newest more often than others where the case requests it."""
     random = Random(case.seed).random
 
     def pick(count: int) -> int:

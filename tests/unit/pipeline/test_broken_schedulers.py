@@ -45,7 +45,7 @@ def test_every_property_catches_something():
 def test_is_caught_by(wrong, holds):
     classes = (wrong, Stash) if issubclass(wrong, Scheduler) else (Scheduler, wrong)
 
-    # The same examples every time, and no search for the smallest: whether it is caught is not left to chance.
+    # The same examples every time, and no search for the smallest: the result must not depend on chance.
     @settings(
         max_examples=400,
         derandomize=True,

@@ -27,7 +27,7 @@ def test_a_dense_relation_costs_one_entry_a_server_and_task(width):
     assert sum(dependents.unmet) == width * (1 + 3 + 1 + 3)
 
 
-def test_what_is_awaited_from_peers_are_their_scatters():
+def test_only_scatters_of_peers_are_awaited():
     dependents = Dependents(TABLE, complete(2, 2, server=1), 1, [0, 2, 4])
     assert dependents.arrivals == {(0, 0), (0, 1), (2, 0), (2, 1)}
 
@@ -46,7 +46,7 @@ def test_only_steps_that_are_needed_of_every_interval_are_announced():
         (Kind.GRAD_GATHER, Scope.READERS),
     ],
 )
-def test_waiting_for_a_step_whose_rows_are_not_sent_there_is_refused(kind, scope):
+def test_waiting_for_a_step_that_sends_no_rows_to_the_server_is_refused(kind, scope):
     table = TaskTable((Step(kind, 0), Step(Kind.GATHER, 1, (Need(0, scope),))))
     with pytest.raises(ConfigError, match=r"sends its rows to .* on other servers"):
         Dependents(table, complete(2, 2), 0, [0, 2, 4])

@@ -46,7 +46,7 @@ def second_of_two(make_schedule=pipe, **options):
 
 
 def finish(scheduler, *cells, epoch=0, table=GATHER):
-    """What the scheduler says to these (step, interval) finishing, one after the other."""
+    """The decisions of the scheduler after these (step, interval) finish, one after the other."""
     return [action for cell in cells for action in scheduler.handle(Finished(table.task(epoch, *cell)))]
 
 
@@ -110,7 +110,7 @@ def test_a_permit_that_comes_late_starts_the_epoch():
     assert scheduler.handle(Permit(1)) == [Start(ONE_STEP.task(1, 0, 0))]
 
 
-def test_an_older_permit_takes_nothing_back():
+def test_an_older_permit_has_no_effect():
     scheduler = alone(pipe(ONE_STEP), Reads.complete(1))
     scheduler.handle(Permit(1))
     scheduler.handle(Permit(0))
@@ -137,7 +137,7 @@ def test_rows_that_no_task_here_reads_change_nothing():
     assert [scheduler.handle(Arrived(GATHER.task(0, 1, 1))) for _ in range(2)] == [[], []]
 
 
-def test_without_piping_a_step_waits_for_the_word_of_every_peer_and_is_reported_to_them():
+def test_without_piping_a_step_waits_for_the_reports_of_every_peer_and_is_reported_to_them():
     scheduler = second_of_two(no_pipe)
     scheduler.handle(Permit(0))
     assert finish(scheduler, (0, 2), (0, 3)) == [StepFinished(0, 0)]
@@ -153,7 +153,7 @@ def test_steps_that_no_task_needs_of_every_interval_are_not_reported():
     assert not [a for a in finish(scheduler, (0, 2), (0, 3), (1, 2), (1, 3)) if isinstance(a, StepFinished)]
 
 
-def test_the_next_epoch_waits_for_the_peers_word_and_for_their_rows():
+def test_the_next_epoch_waits_for_the_reports_and_the_rows_of_the_peers():
     scheduler = second_of_two(bounded(0))
     scheduler.handle(Permit(2))
     scheduler.handle(Arrived(GATHER.task(0, 1, 0)))
@@ -161,7 +161,7 @@ def test_the_next_epoch_waits_for_the_peers_word_and_for_their_rows():
     assert started(scheduler.handle(PeerFinished(0, 0))) == [(1, 0, 2), (1, 0, 3)]
     actions = finish(scheduler, *EVERY_CELL, epoch=1)
     assert actions[-3:] == [Waiting(2, 2), EpochFinished(1), Waiting(3, 2)]
-    assert scheduler.handle(PeerFinished(0, 1)) == []  # the word overtook the rows
+    assert scheduler.handle(PeerFinished(0, 1)) == []  # the report overtook the rows
     assert started(scheduler.handle(Arrived(GATHER.task(1, 1, 0)))) == [(2, 0, 2), (2, 0, 3)]
 
 
@@ -242,7 +242,7 @@ def test_a_second_finish_of_the_same_task_is_refused():
         finish(scheduler, (0, 2))
 
 
-@pytest.mark.parametrize("report", [Arrived(GATHER.task(0, 1, 0)), PeerFinished(0, 0)], ids=["rows", "word"])
+@pytest.mark.parametrize("report", [Arrived(GATHER.task(0, 1, 0)), PeerFinished(0, 0)], ids=["rows", "report"])
 @pytest.mark.parametrize("over", [False, True], ids=["at once", "when the epoch is over"])
 def test_a_report_that_comes_twice_is_refused(report, over):
     scheduler = second_of_two()
@@ -256,7 +256,7 @@ def test_a_report_that_comes_twice_is_refused(report, over):
 
 
 @pytest.mark.parametrize("server", [-1, 1, 2])
-def test_the_word_of_someone_who_is_no_peer_is_refused(server):
+def test_a_report_of_a_server_that_is_no_peer_is_refused(server):
     with pytest.raises(TrainingError, match="names no peer of server 1 of 2"):
         second_of_two().handle(PeerFinished(server, 0))
 

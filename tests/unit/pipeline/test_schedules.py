@@ -39,7 +39,7 @@ def test_without_piping_no_task_starts_before_all_earlier_steps_are_finished_on_
 
 
 @given(any_tables(), st.integers(0, 5))
-def test_bounded_keeps_in_relaxed_epochs_only_what_an_interval_needs_of_itself(table, staleness):
+def test_bounded_keeps_in_relaxed_epochs_only_the_own_needs_of_an_interval(table, staleness):
     schedule = bounded(staleness)(table)
     assert schedule.exact == table
     assert schedule.staleness == staleness

@@ -23,7 +23,7 @@ def test_the_earliest_epoch_then_phase_then_interval_comes_first():
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.lists(st.frozensets(st.integers(0, n - 1)), min_size=n, max_size=n)))
-def test_readers_are_the_sources_turned_round(sources):
+def test_readers_are_the_inverse_of_sources(sources):
     reads = Reads.of(sources)
     assert reads.mine == range(len(sources))
     assert reads.num_intervals == len(sources)
@@ -37,6 +37,6 @@ def test_complete_reads_are_from_every_interval():
     assert reads.sources == reads.readers == (frozenset({0, 1, 2}),) * 3
 
 
-def test_own_needs_are_those_that_look_at_no_other_interval():
+def test_own_needs_are_those_that_concern_no_other_interval():
     needs = tuple(Need(0, scope) for scope in Scope)
     assert Step(Kind.GATHER, 1, needs).own_needs == (Need(0, Scope.OWN),)

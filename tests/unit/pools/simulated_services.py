@@ -65,7 +65,6 @@ class Service:
         noise=0.2,
         weights=(1,),
         concurrency=None,
-        seed=7,
     ):
         self._clock, self._latency_s, self._work_s, self._noise = clock, latency_s, work_s, noise
         self._weights, self._concurrency = weights, concurrency

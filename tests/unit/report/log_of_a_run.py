@@ -42,10 +42,10 @@ def result_record(**others: Any) -> dict[str, Any]:
 
 
 def cluster_run_record(**settings: Any) -> dict[str, Any]:
-    """The opening record of a run on four graph servers, asynchronous unless told otherwise."""
-    asked = {"servers": 4, "parameter_servers": 2, "mode": "async", "staleness": 1} | settings
+    """The opening record of a run on four graph servers, asynchronous by default."""
+    overrides = {"servers": 4, "parameter_servers": 2, "mode": "async", "staleness": 1} | settings
     record = run_record()
-    return record | {"config": record["config"] | asked}
+    return record | {"config": record["config"] | overrides}
 
 
 def spans_record(epoch: int, *spans: tuple[Any, ...], **others: Any) -> dict[str, Any]:

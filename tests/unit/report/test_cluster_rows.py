@@ -11,13 +11,13 @@ def table_rows(*records):
     return dict(rows(summarise(records)))
 
 
-def test_a_single_server_that_trains_exactly_has_nothing_to_tell_of_servers():
+def test_a_single_exact_server_has_no_rows_about_servers():
     busy = {"busy": {"cores": 0.2, "pool": 0.1, "network": 0.0}, "traffic": {"weights": MIB}, "ages": {}, "waits": 0}
-    told = table_rows(run_record(), epoch_record(1, **busy), result_record(**busy, servers=1, mode="pipe"))
-    assert not set(told) & {"servers", "busy", "sent per epoch", "age of values read", "waited at the bound"}
+    table = table_rows(run_record(), epoch_record(1, **busy), result_record(**busy, servers=1, mode="pipe"))
+    assert not set(table) & {"servers", "busy", "sent per epoch", "age of values read", "waited at the bound"}
 
 
-def test_servers_and_mode_are_told():
+def test_servers_and_mode_are_reported():
     assert table_rows(cluster_run_record())["servers"] == (
         "4 graph servers, 2 parameter servers, async with staleness 1"
     )
@@ -34,7 +34,7 @@ def test_busy_is_a_share_of_the_time_in_epochs():
     assert table_rows(cluster_run_record(), *epochs)["busy"] == "cores 50 % · pool 30 % of the time"
 
 
-def test_what_was_sent_is_told_by_the_epoch_and_in_the_order_of_one():
+def test_traffic_is_reported_per_epoch_in_the_order_of_its_steps():
     traffic = {"weights": 2048, "ghosts": 3 * MIB, "of tomorrow": 1024, "weight_exchange": 0}
     epochs = [epoch_record(1, traffic=traffic), epoch_record(2, traffic={"ghosts": MIB})]
     assert table_rows(cluster_run_record(), *epochs)["sent per epoch"] == (
@@ -42,14 +42,14 @@ def test_what_was_sent_is_told_by_the_epoch_and_in_the_order_of_one():
     )
 
 
-def test_rows_that_travel_in_less_than_float32_are_told():
+def test_rows_sent_in_less_than_float32_are_reported():
     record = cluster_run_record(ghost_precision="bf16")
     epoch = epoch_record(1, traffic={"ghosts": 3 * MIB, "ghost_gradients": MIB})
     assert table_rows(record, epoch)["sent per epoch"] == "3.0 MiB ghosts · 1.0 MiB ghost gradients (ghosts in bf16)"
     assert "sent per epoch" not in table_rows(record, epoch_record(1))
 
 
-def test_ages_are_told_as_shares_with_the_bound_and_drawn_as_bars():
+def test_ages_are_reported_as_shares_with_the_bound_and_drawn_as_bars():
     epochs = [epoch_record(1, ages={"0": 500}), epoch_record(2, ages={"0": 250, "1": 125, "-1": 125})]
     assert table_rows(cluster_run_record(), *epochs)["age of values read"].splitlines() == [
         "-1: 12.5 % · 0: 75.0 % · 1: 12.5 % (bound 2)",
@@ -59,7 +59,7 @@ def test_ages_are_told_as_shares_with_the_bound_and_drawn_as_bars():
     ]
 
 
-def test_ages_beyond_what_fits_are_put_together():
+def test_ages_beyond_the_displayed_range_are_combined():
     ages = {str(age): 1 for age in range(-6, 10)}
     text = table_rows(cluster_run_record(staleness=8), epoch_record(1, ages=ages))["age of values read"]
     assert text.splitlines()[0].startswith("-3 and less: 25.0 % · -2: 6.2 %")
@@ -69,26 +69,26 @@ def test_ages_beyond_what_fits_are_put_together():
 @pytest.mark.parametrize(
     ("share", "drawn"), [(0.0, ""), (0.0001, "▏"), (0.5, "█" * 12), (0.51, "█" * 12 + "▎"), (1.0, "█" * 24)]
 )
-def test_a_bar_is_as_long_as_its_share_and_never_nothing_for_something(share, drawn):
+def test_a_bar_is_as_long_as_its_share_and_empty_only_for_zero(share, drawn):
     assert bar(share) == drawn
 
 
-@pytest.mark.parametrize(("waits", "told"), [(12, "12 times"), (1, "1 time")])
-def test_waiting_at_the_bound_is_counted(waits, told):
-    assert table_rows(cluster_run_record(), epoch_record(1, waits=waits))["waited at the bound"] == told
+@pytest.mark.parametrize(("waits", "expected"), [(12, "12 times"), (1, "1 time")])
+def test_waiting_at_the_bound_is_counted(waits, expected):
+    assert table_rows(cluster_run_record(), epoch_record(1, waits=waits))["waited at the bound"] == expected
     assert "waited at the bound" not in table_rows(cluster_run_record(), epoch_record(1, waits=0))
 
 
 def test_the_result_knows_epochs_from_before_a_resume():
     seen = epoch_record(6, traffic={"ghosts": MIB}, ages={"0": 1}, waits=1, busy={"cores": 0.5})
     whole = {"traffic": {"ghosts": 12 * MIB}, "ages": {"1": 4}, "waits": 3, "busy": {"cores": 0.25}, "epochs": 6}
-    told = table_rows(cluster_run_record(), seen, result_record(**whole))
-    assert told["sent per epoch"] == "2.0 MiB ghosts"
-    assert told["age of values read"].startswith("1: 100.0 % (bound 2)")
-    assert (told["waited at the bound"], told["busy"]) == ("3 times", "cores 25 % of the time")
+    table = table_rows(cluster_run_record(), seen, result_record(**whole))
+    assert table["sent per epoch"] == "2.0 MiB ghosts"
+    assert table["age of values read"].startswith("1: 100.0 % (bound 2)")
+    assert (table["waited at the bound"], table["busy"]) == ("3 times", "cores 25 % of the time")
 
 
-def test_going_over_to_synchronous_epochs_is_told_with_the_epochs():
+def test_the_switch_to_synchronous_epochs_is_reported_with_the_epochs():
     records = [cluster_run_record(), epoch_record(40), {"kind": "synchronous", "epoch": 40, "score": 0.79}]
     assert table_rows(*records)["epochs"] == "40 (synchronous from epoch 41 on)"
     stop = {"kind": "stop", "reason": "target_accuracy", "epoch": 50}
@@ -97,7 +97,7 @@ def test_going_over_to_synchronous_epochs_is_told_with_the_epochs():
     )
 
 
-def test_servers_elsewhere_are_told_with_their_machines():
+def test_remote_servers_are_reported_with_the_number_of_their_machines():
     summary = Summary()
     summary.config = {"servers": 3}
     servers = {"graph": [("a", 1), ("b", 2), ("b", 3)], "parameter": [("c", 1)]}
@@ -106,7 +106,7 @@ def test_servers_elsewhere_are_told_with_their_machines():
 
 
 @pytest.mark.parametrize(
-    ("records", "told"),
+    ("records", "expected"),
     [
         ([], None),
         ([{"what": "fault"}, {"what": "recovered"}], "1"),
@@ -122,6 +122,6 @@ def test_servers_elsewhere_are_told_with_their_machines():
         ),
     ],
 )
-def test_faults_are_counted_with_the_messages_that_came_too_late(records, told):
+def test_faults_are_counted_with_the_late_messages(records, expected):
     found = table_rows(cluster_run_record(), epoch_record(1), *({"kind": "cluster", **each} for each in records))
-    assert found.get("faults") == told
+    assert found.get("faults") == expected

@@ -3,14 +3,14 @@ import pytest
 from dorylus.report.terminal import notice, set_up_line
 
 
-def told(**record):
+def line_of(**record):
     return notice({"kind": "cluster", **record})
 
 
-def test_servers_are_told_where_they_are_once():
+def test_the_machines_of_servers_are_reported_once():
     servers = {"graph": [("10.0.0.3", 7), ("10.0.0.2", 8), ("10.0.0.2", 9)], "parameter": [("10.0.0.4", 1)]}
-    assert told(what="session", session=1, epoch=0, servers=servers) == "graph servers are on 10.0.0.2, 10.0.0.3"
-    assert told(what="session", session=2, epoch=4, servers=servers) is None
+    assert line_of(what="session", session=1, epoch=0, servers=servers) == "graph servers are on 10.0.0.2, 10.0.0.3"
+    assert line_of(what="session", session=2, epoch=4, servers=servers) is None
 
 
 @pytest.mark.parametrize(
@@ -36,15 +36,15 @@ def test_servers_are_told_where_they_are_once():
         ({"what": "something new"}, None),
     ],
 )
-def test_faults_and_what_became_of_them_are_told(record, line):
-    assert told(**record) == line
+def test_faults_and_their_outcomes_are_reported(record, line):
+    assert line_of(**record) == line
 
 
-def test_most_records_are_worth_no_line():
+def test_most_records_have_no_line():
     assert notice({"kind": "epoch", "epoch": 1}) is None
 
 
-def test_the_end_of_a_set_up_is_told_and_its_stages_are_shown_otherwise():
+def test_the_end_of_a_set_up_is_a_notice_and_its_stages_are_not():
     assert notice({"kind": "set_up", "stage": None, "seconds": 200.0}) == "set up in 3 min 20 s"
     assert notice({"kind": "set_up", "stage": "reading", "done_bytes": 1, "total_bytes": 2, "seconds": 3.0}) is None
 

@@ -4,7 +4,7 @@ from log_of_a_run import epoch_record, evaluation_record, result_record, run_rec
 from dorylus.report.summary import Summary, summarise
 
 
-def test_the_middle_epoch_is_told_so_that_a_slow_first_one_does_not_count():
+def test_the_median_epoch_is_reported_so_that_a_slow_first_one_does_not_count():
     log = [run_record(), epoch_record(1, 9.0), epoch_record(2, 0.5), epoch_record(3, 0.6)]
     assert summarise(log).median_epoch_seconds == 0.6
 

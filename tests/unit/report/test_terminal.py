@@ -12,7 +12,7 @@ from dorylus.report.terminal import TerminalProgress, figures
 MANY_LABELS = GRAPH | {"multilabel": True}
 
 
-def shown(records, *, terminal=False, progress=True):
+def output_of(records, *, terminal=False, progress=True):
     text = io.StringIO()
     sink = TerminalProgress(Console(file=text, width=140, force_terminal=terminal), progress=progress)
     for record in records:
@@ -22,7 +22,7 @@ def shown(records, *, terminal=False, progress=True):
 
 
 def lines_of(records, **options):
-    return [line for line in shown(records, **options).splitlines() if line.startswith("epoch")]
+    return [line for line in output_of(records, **options).splitlines() if line.startswith("epoch")]
 
 
 def test_a_pipe_gets_a_line_now_and_then_and_one_for_the_last_epoch():
@@ -36,10 +36,10 @@ def test_slow_epochs_get_a_line_every_half_minute():
     assert [line.split()[1] for line in lines] == ["1/10000", "3/10000", "5/10000"]
 
 
-def test_a_line_tells_loss_accuracy_rate_time_left_and_memory():
+def test_a_line_reports_loss_accuracy_rate_time_left_and_memory():
     records = [run_record(100), evaluation_record(2, val=0.625), epoch_record(2, 0.25, t=2.0)]
     assert lines_of(records)[0] == "epoch 2/100  loss 0.5  val 62.5 %  4 epochs/s  2.0 MiB"
-    assert shown([*records, epoch_record(12, 0.25, t=7.0)]).splitlines()[-1] == (
+    assert output_of([*records, epoch_record(12, 0.25, t=7.0)]).splitlines()[-1] == (
         "epoch 12/100  loss 0.08333  val 62.5 % (epoch 2)  2 epochs/s  44 s left  12.0 MiB"
     )
 
@@ -47,16 +47,16 @@ def test_a_line_tells_loss_accuracy_rate_time_left_and_memory():
 def test_a_score_of_an_earlier_epoch_is_dated_in_a_pipe_and_not_on_a_terminal():
     records = [run_record(200), epoch_record(190), evaluation_record(190, val=0.8), epoch_record(200)]
     assert "val 80.0 % (epoch 190)" in lines_of(records)[-1]
-    assert "(epoch 190)" not in shown(records, terminal=True)
+    assert "(epoch 190)" not in output_of(records, terminal=True)
 
 
-def test_a_run_of_several_labels_a_vertex_is_told_in_f1():
+def test_a_multilabel_run_is_reported_in_f1():
     records = [run_record(2, graph=MANY_LABELS), evaluation_record(1, val=0.9, val_micro_f1=0.25), epoch_record(1)]
     assert "val micro F1 25.0 %" in lines_of(records)[0]
     assert "90.0 %" not in lines_of(records)[0]
 
 
-def test_less_than_a_second_left_is_not_told_in_fractions():
+def test_less_than_a_second_left_is_not_printed_in_fractions():
     records = [run_record(100), epoch_record(88, 0.01), epoch_record(99, 0.01)]
     assert "<1 s left" in lines_of(records)[-1]
 
@@ -66,14 +66,14 @@ def test_the_rate_and_the_time_left_agree_whatever_happens_between_epochs(betwee
     """Evaluations, checkpoints and the log itself take longer than a very short epoch."""
     epochs = [epoch_record(n, 0.001, t=n * (0.001 + between_s)) for n in range(1, 101)]
     summary = summarise([run_record(5100), *epochs])
-    shown = figures(summary)
-    rate, unit = shown["rate"].split(" ", 1)
+    printed = figures(summary)
+    rate, unit = printed["rate"].split(" ", 1)
     epoch_s = 1 / float(rate) if unit == "epochs/s" else float(rate)
     assert summary.seconds_left == pytest.approx(5000 * epoch_s, rel=0.01)
-    assert shown["left"] == f"{units.seconds(summary.seconds_left)} left"
+    assert printed["left"] == f"{units.seconds(summary.seconds_left)} left"
 
 
-def test_slow_epochs_are_told_in_seconds_an_epoch():
+def test_slow_epochs_are_reported_in_seconds_an_epoch():
     assert "2.5 s/epoch" in lines_of([run_record(3), epoch_record(1, 2.5)])[0]
 
 
@@ -81,44 +81,44 @@ def test_a_loss_that_is_no_number_is_a_dash():
     assert "loss –" in lines_of([run_record(3), epoch_record(1, loss=None)])[0]
 
 
-def test_the_first_line_tells_what_is_trained_on_what():
+def test_the_first_line_names_the_model_and_the_graph():
     expected = "gcn on cora (2,708 vertices, 10,556 edges, 1,433 features, 7 classes), 23,063 parameters"
-    assert shown([run_record()]).splitlines() == [expected]
-    assert shown([run_record(resumed_from=40)]).splitlines() == [expected + ", going on after epoch 40"]
-    assert shown([run_record(40, resumed_from=40)]).splitlines() == [expected + ", whose 40 epochs are done"]
+    assert output_of([run_record()]).splitlines() == [expected]
+    assert output_of([run_record(resumed_from=40)]).splitlines() == [expected + ", going on after epoch 40"]
+    assert output_of([run_record(40, resumed_from=40)]).splitlines() == [expected + ", whose 40 epochs are done"]
 
 
-def test_the_first_line_tells_servers_and_mode_where_there_is_more_than_one_or_it_is_not_exact():
-    (line,) = shown([cluster_run_record()]).splitlines()
+def test_the_first_line_names_servers_and_mode_of_a_cluster_or_an_asynchronous_run():
+    (line,) = output_of([cluster_run_record()]).splitlines()
     assert line.endswith("23,063 parameters, 4 graph servers, 2 parameter servers, async with staleness 1")
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_going_over_to_synchronous_epochs_is_said(terminal):
+def test_the_switch_to_synchronous_epochs_is_printed(terminal):
     synchronous = {"kind": "synchronous", "epoch": 40, "score": 0.79}
-    text = shown([cluster_run_record(), epoch_record(40), synchronous, epoch_record(41)], terminal=terminal)
+    text = output_of([cluster_run_record(), epoch_record(40), synchronous, epoch_record(41)], terminal=terminal)
     assert "epoch 40: validation is at 79.0 %, close to the target; epochs are synchronous from here on" in text
 
 
 def test_a_terminal_gets_a_bar_that_is_gone_at_the_end():
-    text = shown([run_record(10), epoch_record(5, 0.25), evaluation_record(5, val=0.5)], terminal=True)
+    text = output_of([run_record(10), epoch_record(5, 0.25), evaluation_record(5, val=0.5)], terminal=True)
     assert "━" in text
     assert "5/10" in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") == 1  # the cursor comes back
 
 
-def test_a_terminal_can_be_closed_before_anything_was_shown():
-    assert "━" not in shown([], terminal=True)
+def test_a_terminal_can_be_closed_before_any_output():
+    assert "━" not in output_of([], terminal=True)
 
 
-def test_quiet_shows_the_closing_table_alone():
-    text = shown([run_record(1), epoch_record(1), result_record()], progress=False)
+def test_quiet_prints_only_the_closing_table():
+    text = output_of([run_record(1), epoch_record(1), result_record()], progress=False)
     assert "epoch 1/1" not in text
     assert "81.50 %" in text
 
 
 def test_the_table_ends_the_run():
-    text = shown([run_record(1), epoch_record(1), result_record()])
+    text = output_of([run_record(1), epoch_record(1), result_record()])
     assert text.index("epoch 1/1") < text.index("test accuracy")
 
 
@@ -126,7 +126,7 @@ def table_rows(*records):
     return dict(rows(summarise(records)))
 
 
-def test_the_closing_table_tells_everything_a_run_came_to():
+def test_the_closing_table_reports_all_results_of_a_run():
     assert table_rows(run_record(), epoch_record(1, 0.004), epoch_record(2, 0.004), result_record()) == {
         "test accuracy": "81.50 %",
         "validation accuracy": "79.00 %",
@@ -140,29 +140,29 @@ def test_the_closing_table_tells_everything_a_run_came_to():
     }
 
 
-def test_the_closing_table_of_several_labels_a_vertex_tells_f1_and_says_what_accuracy_is():
+def test_the_closing_table_of_a_multilabel_run_reports_f1_and_labels_the_accuracy():
     scores = {"test_micro_f1": 0.5, "test_macro_f1": 0.25, "val_micro_f1": 0.625}
-    told = table_rows(run_record(graph=MANY_LABELS), epoch_record(1), result_record(**scores))
-    assert list(told.items())[:4] == [
+    table = table_rows(run_record(graph=MANY_LABELS), epoch_record(1), result_record(**scores))
+    assert list(table.items())[:4] == [
         ("test micro F1 / macro F1", "50.00 % / 25.00 %"),
         ("validation micro F1", "62.50 %"),
         ("test accuracy per label", "81.50 %"),
         ("validation accuracy per label", "79.00 %"),
     ]
-    assert "test accuracy" not in told
+    assert "test accuracy" not in table
     assert "validation micro F1" not in table_rows(run_record(), result_record(**scores))
 
 
-def test_the_closing_table_of_several_labels_leaves_out_scores_there_are_not():
+def test_the_closing_table_of_a_multilabel_run_leaves_out_missing_scores():
     assert "test micro F1 / macro F1" not in table_rows(run_record(graph=MANY_LABELS), epoch_record(1))
 
 
-def test_the_closing_table_leaves_out_what_is_not_known():
+def test_the_closing_table_leaves_out_unknown_values():
     record = run_record(config={"epochs": 1}, model={})
     assert set(table_rows(record, epoch_record(1, tasks={}, memory_bytes=None))) == {"epochs", "loss", "time per epoch"}
 
 
-def test_the_closing_table_says_why_a_run_ended_early():
+def test_the_closing_table_reports_why_a_run_ended_early():
     stop = {"kind": "stop", "reason": "patience", "epoch": 3}
     assert table_rows(epoch_record(3), stop)["epochs"] == "3 (validation score no longer rose)"
 
@@ -178,40 +178,40 @@ def test_the_closing_table_is_made_from_plain_records_too():
 
 
 def test_the_closing_table_of_a_resumed_run_is_about_all_of_its_epochs():
-    told = table_rows(run_record(resumed_from=5), result_record(final_loss=0.25, seconds_per_epoch=0.5, seconds=2.5))
-    assert (told["epochs"], told["loss"], told["time per epoch"]) == ("5", "0.25", "500 ms (median; 2.5 s in all)")
+    table = table_rows(run_record(resumed_from=5), result_record(final_loss=0.25, seconds_per_epoch=0.5, seconds=2.5))
+    assert (table["epochs"], table["loss"], table["time per epoch"]) == ("5", "0.25", "500 ms (median; 2.5 s in all)")
 
 
 def set_up_record(t, done, stage="gathering the features"):
-    told = {"stage": stage, "done_bytes": done * 2**20, "total_bytes": 100 * 2**20, "seconds": t}
-    return {"kind": "set_up", "t": float(t)} | told
+    fields = {"stage": stage, "done_bytes": done * 2**20, "total_bytes": 100 * 2**20, "seconds": t}
+    return {"kind": "set_up", "t": float(t)} | fields
 
 
 SET_UP_DONE = {"kind": "set_up", "t": 100.0, "stage": None, "seconds": 100.0}
 
 
 def test_a_set_up_has_a_bar_with_its_rate_and_the_time_left():
-    text = shown([run_record(10), set_up_record(10, 20), set_up_record(20, 40)], terminal=True)
+    text = output_of([run_record(10), set_up_record(10, 20), set_up_record(20, 40)], terminal=True)
     assert "gathering the features  2.0 MiB/s  30 s left" in text
 
 
-def test_the_bar_of_a_set_up_goes_when_it_is_over():
-    text = shown([run_record(10), set_up_record(10, 20), SET_UP_DONE, epoch_record(1)], terminal=True)
+def test_the_bar_of_a_set_up_disappears_when_it_is_over():
+    text = output_of([run_record(10), set_up_record(10, 20), SET_UP_DONE, epoch_record(1)], terminal=True)
     assert "set up in 1 min 40 s" in text
     assert "gathering" not in text[text.rindex("set up in") :]
 
 
-def test_a_pipe_is_told_of_a_set_up_every_half_minute():
+def test_a_pipe_gets_a_line_about_a_set_up_every_half_minute():
     records = [run_record(10), *(set_up_record(t, t) for t in range(3, 99)), SET_UP_DONE]
-    lines = [line for line in shown(records).splitlines() if line.startswith("set-up")]
+    lines = [line for line in output_of(records).splitlines() if line.startswith("set-up")]
     assert [line.rsplit("(")[1] for line in lines] == ["30 %)", "60 %)", "90 %)"]
     assert lines[1] == "set-up: gathering the features  1.0 MiB/s  40 s left (60 %)"
 
 
-def test_bytes_that_epochs_read_and_wrote_stand_beside_the_predicted():
+def test_bytes_that_epochs_read_and_wrote_are_printed_with_the_prediction():
     files = [{"read_bytes": each * 2**20, "written_bytes": 2**20} for each in (10, 20)]
     epochs = [epoch_record(number, files=each) for number, each in enumerate(files, 1)]
     planned = {"kind": "memory", "peak_bytes": 1, "on_disk": {}, "read_bytes": 16 * 2**20, "written_bytes": 2**21}
-    told = dict(rows(summarise([run_record(2), planned, *epochs])))
-    assert told["files per epoch"] == "15.0 MiB read, 1.0 MiB written (predicted 16.0 MiB and 2.0 MiB)"
+    table = dict(rows(summarise([run_record(2), planned, *epochs])))
+    assert table["files per epoch"] == "15.0 MiB read, 1.0 MiB written (predicted 16.0 MiB and 2.0 MiB)"
     assert "files per epoch" not in dict(rows(summarise([run_record(2), epoch_record(1)])))

@@ -36,14 +36,14 @@ def boxes(root):
     return found
 
 
-def test_every_task_is_a_box_that_says_what_it_is():
+def test_every_task_is_a_box_with_a_description():
     assert titles(drawn(spans_record(1, GATHER, UPDATE))) == [
         "GA · interval 3 · epoch 1 · 250 ms",
         "WU · interval 3 · epoch 1 · 250 ms",
     ]
 
 
-def test_a_box_stands_where_its_time_is():
+def test_a_box_is_placed_at_its_time():
     middle = (WIDTH - LEFT - RIGHT) / 2
     assert boxes(drawn(spans_record(1, GATHER, UPDATE))) == {
         "GA · interval 3 · epoch 1 · 250 ms": (LEFT, middle),
@@ -79,14 +79,14 @@ def test_epochs_follow_each_other_on_the_clock_of_the_run():
     assert left_2 - left_1 == pytest.approx(3 * width_1, abs=0.2)
 
 
-def test_epochs_have_different_shades_and_the_legend_says_which():
+def test_epochs_have_different_shades_and_the_legend_explains_them():
     root = drawn(*(spans_record(k, ("GA", 3, 0, 0.0, 0.5, 0, k)) for k in (1, 2, 3, 4)))
     classes = [path.get("class") for path in root.iter(f"{SVG}path") if path.find(f"{SVG}title") is not None]
     assert [each.split()[1] for each in classes] == ["e0", "e1", "e2", "e0"]
     assert [text for text in texts(root) if text.startswith("epoch")] == ["epochs 1, 4", "epoch 2", "epoch 3"]
 
 
-def test_the_legend_has_the_kinds_there_are_in_the_order_of_an_epoch():
+def test_the_legend_lists_the_traced_kinds_in_the_order_of_an_epoch():
     odd = ("tomorrow's", 3, 0, 0.5, 1.0, 0, 1)
     found = texts(drawn(spans_record(1, odd, UPDATE, GATHER)))
     assert found[1:4] == ["GA", "WU", "tomorrow's"]

@@ -17,7 +17,7 @@ from dorylus.report import units
         (float("inf"), "–"),
     ],
 )
-def test_a_duration_is_told_in_the_unit_that_suits_it(value, text):
+def test_a_duration_is_printed_in_a_suitable_unit(value, text):
     assert units.seconds(value) == text
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from dorylus import files as durable
+from dorylus import files
 from dorylus.errors import CheckpointError
 from dorylus.runs.checkpoint import (
     FORMAT,
@@ -84,12 +84,12 @@ def bits(state):
 
 @pytest.mark.parametrize("schedule_name", [None, "step"])
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
-def test_a_run_goes_on_bit_for_bit_with_every_optimiser(tmp_path, optimizer_name, schedule_name):
+def test_a_run_continues_bit_for_bit_with_every_optimiser(tmp_path, optimizer_name, schedule_name):
     assert_resumes_exactly(tmp_path, OPTIMIZERS[optimizer_name], SCHEDULES.get(schedule_name, lambda o: None))
 
 
 @pytest.mark.parametrize("schedule_name", SCHEDULES)
-def test_a_run_goes_on_bit_for_bit_with_every_schedule(tmp_path, schedule_name):
+def test_a_run_continues_bit_for_bit_with_every_schedule(tmp_path, schedule_name):
     assert_resumes_exactly(tmp_path, OPTIMIZERS["sgd_momentum"], SCHEDULES[schedule_name])
 
 
@@ -133,7 +133,7 @@ def test_every_kind_of_state_comes_back_equal(tmp_path):
     assert all(loaded.weights[name].dtype == weights[name].dtype for name in weights)
 
 
-def test_what_is_loaded_may_be_changed_in_place(tmp_path):
+def test_loaded_state_may_be_changed_in_place(tmp_path):
     state = load(save(tmp_path, plain(1)))
     state.weights["w"].add_(1)
     assert state.weights["w"].tolist() == [2.0, 2.0]
@@ -192,7 +192,7 @@ def test_loading_a_folder_loads_the_latest(tmp_path):
     assert load(tmp_path).epoch == 2
 
 
-def test_loading_where_there_is_none_says_so(tmp_path):
+def test_loading_a_folder_without_checkpoints_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"no checkpoint in .*train again from the beginning"):
         load(tmp_path)
 
@@ -204,7 +204,7 @@ def test_pruning_keeps_the_last_two(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-000003", "epoch-000004"]
 
 
-def test_best_models_that_a_checkpoint_left_may_ask_for_are_kept(tmp_path):
+def test_best_models_that_a_remaining_checkpoint_refers_to_are_kept(tmp_path):
     for epoch in (10, 30, 50, 60):
         save(tmp_path, plain(epoch))
     prune_before(tmp_path, 49)  # a run that goes on from epoch 49 had its best at 30
@@ -220,8 +220,8 @@ def test_saving_an_epoch_again_replaces_it(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_a_crash_left_half_written_is_never_picked_up_and_swept_at_the_next_save(tmp_path):
-    half = tmp_path / f"{durable.PARTIAL}0123456789abcdef-epoch-000009"
+def test_incomplete_files_of_a_crash_are_never_loaded_and_removed_at_the_next_save(tmp_path):
+    half = tmp_path / f"{files.PARTIAL}0123456789abcdef-epoch-000009"
     half.mkdir()
     (half / "weights.safetensors").write_bytes(b"half")
     assert latest(tmp_path) is None
@@ -235,10 +235,10 @@ def test_a_failure_at_any_step_of_saving_leaves_the_checkpoint_before(tmp_path, 
     fail_at_call(monkeypatch, calls)
     with pytest.raises(CheckpointError, match=r"No space left.*resume from the checkpoint before") as failed:
         save(tmp_path, plain(2))
-    assert failed.value.exit_code == 1, "the run failed: nothing was asked wrongly"
+    assert failed.value.exit_code == 1, "the run failed: the request was valid"
     monkeypatch.undo()
     assert load(tmp_path).epoch == 1 or (calls == 5 and load(tmp_path).epoch == 2)
-    assert not list(tmp_path.glob(f"{durable.PARTIAL}*"))
+    assert not list(tmp_path.glob(f"{files.PARTIAL}*"))
 
 
 def fail_at_call(monkeypatch, number):
@@ -285,7 +285,7 @@ def hurt(file: Path, damage: str) -> None:
             file.write_bytes(b"")
 
 
-def test_weights_of_another_shape_than_the_state_says_are_damaged_though_every_checksum_agrees(tmp_path):
+def test_weights_of_another_shape_than_in_the_state_are_damaged_though_every_checksum_agrees(tmp_path):
     wide = save(tmp_path / "wide", Checkpoint(epoch=1, weights={"w": torch.ones(2, 3)}, optimizer={}))
     tall = save(tmp_path / "tall", Checkpoint(epoch=1, weights={"w": torch.ones(3, 2)}, optimizer={}))
     state = json.loads((wide / "state.json").read_bytes())
@@ -306,7 +306,7 @@ def test_a_file_of_zeros_is_refused_before_it_is_in_memory(tmp_path, monkeypatch
 
 
 def test_tensors_of_another_checkpoint_are_refused_before_they_are_in_memory(tmp_path, little_memory):
-    """Their header is right: the checksum tells."""
+    """Their header is valid: the checksum reveals it."""
     header = json.dumps({"w": {"dtype": "U8", "shape": [200 << 20], "data_offsets": [0, 200 << 20]}}).encode()
     with open(save(tmp_path, plain(1)) / "optimizer.safetensors", "wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
@@ -316,7 +316,7 @@ def test_tensors_of_another_checkpoint_are_refused_before_they_are_in_memory(tmp
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (b"", "has 0 bytes and says that 0 of them are its header"),
         ((1 << 40).to_bytes(8, "little") + b"{}", "has 10 bytes and says that 1,099,511,627,776 of them are"),
@@ -327,9 +327,9 @@ def test_tensors_of_another_checkpoint_are_refused_before_they_are_in_memory(tmp
         ((2).to_bytes(8, "little") + b"{}" + b"\0" * 9, "has 9 bytes of tensors, and its header says 0"),
     ],
 )
-def test_a_header_that_cannot_be_right_is_named(tmp_path, content, says):
+def test_a_header_that_cannot_be_right_is_named(tmp_path, content, message):
     (save(tmp_path, plain(1)) / "weights.safetensors").write_bytes(content)
-    with pytest.raises(CheckpointError, match=f"is damaged: .*{says}"):
+    with pytest.raises(CheckpointError, match=f"is damaged: .*{message}"):
         load(tmp_path)
 
 
@@ -339,7 +339,7 @@ def test_a_state_of_endless_depth_is_damaged(tmp_path):
         load(tmp_path)
 
 
-def test_a_damaged_only_checkpoint_says_that_there_is_no_other(tmp_path):
+def test_the_error_for_a_damaged_only_checkpoint_reports_that_there_is_no_other(tmp_path):
     hurt(save(tmp_path, plain(2)) / "weights.safetensors", "truncated")
     with pytest.raises(CheckpointError, match="no older one"):
         load(tmp_path)
@@ -356,7 +356,7 @@ def test_a_checkpoint_of_an_older_or_newer_format_is_refused_with_the_cure(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"w": torch.ones(3)}, r"its parameter w is float32 \[2\], and this model's is float32 \[3\]"),
         ({"w": torch.ones(2, dtype=torch.float64)}, r"and this model's is float64 \[2\]"),
@@ -364,10 +364,10 @@ def test_a_checkpoint_of_an_older_or_newer_format_is_refused_with_the_cure(tmp_p
         ({"w": None}, r"it has the parameter w \(float32 \[2\]\), which this model has not"),
     ],
 )
-def test_a_checkpoint_of_another_model_is_refused_with_the_parameter_that_differs(tmp_path, change, says):
+def test_a_checkpoint_of_another_model_is_refused_with_the_parameter_that_differs(tmp_path, change, message):
     save(tmp_path, plain(1))
     weights = {name: tensor for name, tensor in {**plain(1).weights, **change}.items() if tensor is not None}
-    with pytest.raises(CheckpointError, match=f"another model: .*{says}"):
+    with pytest.raises(CheckpointError, match=f"another model: .*{message}"):
         load(tmp_path, fingerprint(weights, ""))
 
 
@@ -383,7 +383,7 @@ def test_the_same_parameters_in_another_order_are_another_model(tmp_path):
         load(tmp_path, fingerprint(dict(reversed(plain(1).weights.items())), ""))
 
 
-def test_the_same_model_is_let_through(tmp_path):
+def test_the_same_model_is_accepted(tmp_path):
     state = plain(1, spec="gcn")
     save(tmp_path, state)
     assert load(tmp_path, copy.deepcopy(state).fingerprint).epoch == 1

@@ -18,7 +18,7 @@ def write(path, *records, append=False):
 FIRST, SECOND = {"kind": "epoch", "epoch": 1}, {"kind": "epoch", "epoch": 2}
 
 
-def test_what_is_written_reads_back_equal(tmp_path):
+def test_written_records_read_back_equal(tmp_path):
     record = {"kind": "spans", "spans": [["∇AV", 1, 0, 2, 0.125, 0.1]], "none": None, "deep": {"a": [True, "é"]}}
     write(tmp_path / "log.jsonl", record)
     assert read_log(tmp_path / "log.jsonl") == [record]
@@ -46,14 +46,14 @@ def test_numpy_numbers_arrays_and_paths_are_written_as_plain_data(tmp_path):
     assert read_log(tmp_path / "log.jsonl") == [{"kind": "x", "n": 3, "f": 0.5, "a": [0, 1, 2], "p": "runs/a"}]
 
 
-def test_what_json_cannot_hold_is_a_programming_error(tmp_path):
+def test_a_value_that_json_cannot_hold_is_a_programming_error(tmp_path):
     sink = JsonlSink(tmp_path / "log.jsonl")
     with pytest.raises(TypeError, match="a set does not go into the run log"):
         sink.write({"kind": "x", "s": {1}})
     sink.close()
 
 
-def test_a_new_log_replaces_an_old_one_unless_told_to_append(tmp_path):
+def test_a_new_log_replaces_an_old_one_unless_it_appends(tmp_path):
     path = tmp_path / "log.jsonl"
     write(path, FIRST)
     write(path, SECOND)
@@ -72,7 +72,7 @@ def lines(*records):
 
 
 @pytest.mark.parametrize("cut", range(1, len(lines(SECOND)) + 1))
-def test_a_log_killed_at_any_byte_reads_and_goes_on(tmp_path, cut):
+def test_a_log_killed_at_any_byte_can_be_read_and_continued(tmp_path, cut):
     path = tmp_path / "log.jsonl"
     path.write_bytes(lines(FIRST, SECOND)[:-cut])
     survived = [FIRST, SECOND] if cut == 1 else [FIRST]
@@ -84,7 +84,7 @@ def test_a_log_killed_at_any_byte_reads_and_goes_on(tmp_path, cut):
 def test_a_log_that_cannot_be_opened_is_an_error_with_the_cure(tmp_path):
     with pytest.raises(DataError, match=r"cannot write the run log .*choose a run_dir that can be written") as refused:
         JsonlSink(tmp_path / "nowhere" / "log.jsonl")
-    assert refused.value.exit_code == 2, "another run_dir can be asked for"
+    assert refused.value.exit_code == 2, "another run_dir can be given"
 
 
 def test_a_full_disk_is_an_error_with_the_cure():
@@ -92,11 +92,11 @@ def test_a_full_disk_is_an_error_with_the_cure():
     with pytest.raises(DataError, match="No space left") as failed:
         sink.write(FIRST)
     sink.close()
-    assert failed.value.exit_code == 1, "the run failed: nothing was asked wrongly"
+    assert failed.value.exit_code == 1, "the run failed: the request was valid"
 
 
 def test_a_record_that_did_not_fit_leaves_no_part_of_itself(tmp_path):
-    """Or the next record, when there is room again, would stand in the middle of its line."""
+    """Otherwise the next record, when there is room again, would start in the middle of its line."""
     sink = JsonlSink(tmp_path / "log.jsonl")
     sink.write(FIRST)
     file = sink._file

@@ -30,7 +30,7 @@ def test_an_equal_or_lower_score_is_no_better(score):
     assert (progress.best_score, progress.best_epoch, progress.stale) == (0.5, 1, 2)
 
 
-def test_a_better_score_begins_to_count_anew():
+def test_a_better_score_restarts_the_count():
     progress = RunProgress()
     for epoch, score in enumerate((0.5, 0.4, 0.6)):
         progress.note(score, epoch)
@@ -49,7 +49,7 @@ def test_two_runs_do_not_share_their_losses():
     assert RunProgress().losses == []
 
 
-def test_what_epochs_moved_read_and_waited_for_is_added_up():
+def test_traffic_reads_and_waits_of_epochs_are_added_up():
     progress = RunProgress()
     progress.add(report(2.0, cores=1.5, pool=0.5, traffic={"ghosts": 100}, ages={0: 5, 1: 2}, waits=1))
     progress.add(report(1.0, 0.25, 0.0, 0.25, traffic={"ghosts": 10, "weights": 3}, ages={1: 1, -1: 4}, waits=2))
@@ -60,7 +60,7 @@ def test_what_epochs_moved_read_and_waited_for_is_added_up():
     assert (progress.busy_wall_s, progress.waits) == (3.0, 3)
 
 
-def test_totals_go_on_where_they_were_left():
+def test_totals_continue_after_a_resume():
     progress = RunProgress(exact=True)
     progress.add(report(2.0, cores=1.5, pool=0.0, traffic={"ghosts": 100}, ages={1: 2}, waits=1))
     again = RunProgress.from_dict(json.loads(json.dumps(progress.to_dict())))

@@ -44,12 +44,12 @@ def test_the_result_of_a_run_that_was_resumed_later_no_longer_counts():
     assert [record["kind"] for record in current(log)] == ["epoch", "run", "epoch"]
 
 
-def test_a_run_resumed_before_its_first_checkpoint_begins_anew():
+def test_a_run_resumed_before_its_first_checkpoint_starts_again():
     log = [{"kind": "run", "resumed_from": None}, epoch(1, 0.9), {"kind": "run", "resumed_from": 0}, epoch(1, 0.9)]
     assert len([record for record in current(log) if record["kind"] == "epoch"]) == 1
 
 
-def test_a_log_goes_on_from_the_time_of_its_last_whole_record(tmp_path):
+def test_a_log_continues_from_the_time_of_its_last_complete_record(tmp_path):
     path = tmp_path / "log.jsonl"
     assert last_time(path) == 0.0
     path.write_text('{"kind": "run", "t": 0.5}\n{"kind": "epoch", "t": 2.5}\n{"kind": "ep')
@@ -67,7 +67,7 @@ def test_a_hole_in_a_log_is_passed_over(tmp_path):
         assert [record["kind"] for record in read_log(path)] == ["run", "epoch"]
 
 
-def test_a_log_with_lines_that_are_no_records_goes_on_all_the_same(tmp_path):
+def test_a_log_with_lines_that_are_no_records_can_be_continued(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(
         HOLE + b'{"kind": "ep{"kind": "run"}\n[1]\n{"kind": "x", "t": "late"}\n{"t": 1e999}\n' + b"[" * 9999
@@ -75,7 +75,7 @@ def test_a_log_with_lines_that_are_no_records_goes_on_all_the_same(tmp_path):
     assert last_time(path) == 2.5
 
 
-def test_a_log_goes_on_from_its_latest_time_also_when_that_is_not_the_last(tmp_path):
+def test_a_log_continues_from_its_latest_time_also_when_that_is_not_the_last(tmp_path):
     (tmp_path / "log.jsonl").write_text('{"kind": "run", "t": 7.5}\n{"kind": "epoch", "t": 2.5}\n')
     assert last_time(tmp_path / "log.jsonl") == 7.5
 
@@ -94,14 +94,14 @@ def test_a_log_of_zeros_is_refused_before_it_is_in_memory(tmp_path, fill_with_ze
 
 
 @pytest.mark.usefixtures("short_lines")
-def test_a_run_goes_on_with_a_log_of_zeros_and_takes_no_memory_for_it(tmp_path, fill_with_zeros, little_memory):
+def test_a_run_with_a_log_of_zeros_is_resumed_and_takes_no_memory_for_it(tmp_path, fill_with_zeros, little_memory):
     fill_with_zeros(tmp_path / "log.jsonl")
     with little_memory():
         assert last_time(tmp_path / "log.jsonl") == 0.0
 
 
 @pytest.mark.usefixtures("short_lines")
-def test_a_line_that_is_too_long_is_named_and_no_reason_not_to_go_on(tmp_path):
+def test_a_line_that_is_too_long_is_named_and_the_run_can_be_resumed(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(b'{"kind": "run", "t": 0.5}\n' + b"x" * (4 << 20) + b'\n{"kind": "epoch", "t": 2.5}\n')
     with pytest.raises(DataError, match=r"line 2 of the run log .* is longer than .* Remove that line"):
@@ -109,7 +109,7 @@ def test_a_line_that_is_too_long_is_named_and_no_reason_not_to_go_on(tmp_path):
     assert last_time(path) == 2.5
 
 
-def test_a_record_longer_than_what_is_read_at_once_is_read_whole(tmp_path):
+def test_a_record_longer_than_one_read_is_read_completely(tmp_path):
     record = {"kind": "spans", "text": "x" * (5 << 19)}
     (tmp_path / "log.jsonl").write_text(json.dumps(record) + "\n" + json.dumps(record))
     assert read_log(tmp_path / "log.jsonl") == [record, record]

@@ -16,7 +16,7 @@ SPEC = RunSpec(
 CONFIG = RunConfig(epochs=3, weight_decay={"*.bias": 0.5}, optimizer_options={"betas": (0.5, 0.9)}, patience=4)
 
 
-def test_a_run_opens_with_what_it_was_created_with(tmp_path):
+def test_a_run_opens_with_the_settings_it_was_created_with(tmp_path):
     made = RunFolder.create(tmp_path / "deep" / "run", SPEC, CONFIG)
     assert RunFolder.open(tmp_path / "deep" / "run") == made
     assert made.config.run_dir == str(tmp_path / "deep" / "run")
@@ -42,7 +42,7 @@ def test_a_run_of_python_objects_writes_no_empty_sections(tmp_path):
     assert RunFolder.open(tmp_path).spec == RunSpec()
 
 
-def test_nothing_but_the_settings_is_left_by_creating_a_run(tmp_path):
+def test_creating_a_run_writes_only_the_settings(tmp_path):
     RunFolder.create(tmp_path / "run", SPEC, CONFIG)
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["run.toml"]
 
@@ -72,7 +72,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
         RunFolder.create(tmp_path / "file" / "run", SPEC, CONFIG)
 
 
-def test_opening_a_folder_that_is_no_run_says_why(tmp_path):
+def test_opening_a_folder_that_is_no_run_is_refused_with_the_reason(tmp_path):
     with pytest.raises(ConfigError, match=r"holds no run \(it has no run.toml\)"):
         RunFolder.open(tmp_path)
     with pytest.raises(ConfigError, match="does not exist: give the run_dir"):
@@ -80,7 +80,7 @@ def test_opening_a_folder_that_is_no_run_says_why(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "error", "says"),
+    ("text", "error", "message"),
     [
         ("epochs = ", DataError, "is not TOML"),
         ("[trainin]\nepochs = 3", ConfigError, "unknown section 'trainin'.*Did you mean 'training'"),
@@ -88,9 +88,9 @@ def test_opening_a_folder_that_is_no_run_says_why(tmp_path):
         ("format = 9", DataError, "has format 9, and this version of Dorylus reads 1"),
     ],
 )
-def test_a_bad_run_toml_is_refused_with_the_cure(tmp_path, text, error, says):
+def test_a_bad_run_toml_is_refused_with_the_cure(tmp_path, text, error, message):
     (tmp_path / "run.toml").write_text(text)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         read_run_toml(tmp_path / "run.toml")
 
 
@@ -114,18 +114,18 @@ def test_metrics_are_none_until_they_are_written_and_null_where_not_finite(tmp_p
     assert not list(tmp_path.glob(".partial-*"))
 
 
-def test_a_run_that_does_not_name_its_graph_asks_for_it():
+def test_a_run_that_does_not_name_its_graph_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match=r"which graph.*write source .* into the section \[graph\]"):
         RunSpec({"root": "/data"}).load_graph()
 
 
 @pytest.mark.parametrize("make", [RunSpec.load_graph, RunSpec.build_model])
-def test_a_run_of_python_objects_says_to_give_them_again(make):
+def test_the_error_for_a_run_of_python_objects_requests_them_again(make):
     with pytest.raises(ConfigError, match=r"from Python.*dorylus\.resume\(run_dir, graph, model\).*predict_from"):
         make(RunSpec())
 
 
-def test_a_data_set_is_not_fetched_where_that_is_not_wanted(tmp_path):
+def test_a_data_set_is_not_fetched_without_permission(tmp_path):
     with pytest.raises(DataError, match="with download=False, cora lacks 8 of its 8 files"):
         RunSpec({"source": "cora", "root": str(tmp_path)}).load_graph(download=False)
     with pytest.raises(DataError, match="with download=False, cora lacks 8 of its 8 files"):
@@ -136,7 +136,7 @@ def test_graphs_that_are_never_fetched_load_without_download():
     assert RunSpec({"source": "ring:num_vertices=10"}).load_graph(download=False).num_vertices == 10
 
 
-def test_a_run_that_does_not_name_its_model_asks_for_it():
+def test_a_run_that_does_not_name_its_model_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match=r"which model.*write name"):
         RunSpec(model={"hidden": 3}).build_model()
 
@@ -147,14 +147,14 @@ def test_the_model_is_built_again_from_its_name_and_options():
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000])
-def test_a_damaged_result_is_one_sentence(tmp_path, text):
+def test_a_damaged_result_is_reported_in_one_sentence(tmp_path, text):
     run = RunFolder.create(tmp_path / "run", SPEC, CONFIG)
     run.metrics.write_text(text)
     with pytest.raises(DataError, match=r"metrics\.json is damaged \(.*\): remove it"):
         run.read_metrics()
 
 
-def test_a_run_whose_graph_was_moved_says_which_and_finds_it_by_its_new_source(tmp_path):
+def test_the_error_for_a_moved_graph_names_it_and_a_new_source_finds_it(tmp_path):
     Graph.from_edges([0, 1], [1, 2], name="three").save(tmp_path / "old")
     run = RunFolder.create(tmp_path / "run", RunSpec(graph={"source": str(tmp_path / "old")}), CONFIG)
     assert run.load_graph().name == "three"
@@ -195,7 +195,7 @@ def test_a_folder_that_holds_a_link_or_a_pipe_is_refused_and_neither_is_opened(n
         {"server_ns": None},
     ],
 )
-def test_a_use_that_cannot_be_is_refused_with_the_cure(change, tmp_path):
+def test_an_invalid_use_is_refused_with_the_cure(change, tmp_path):
     run = RunFolder.create(tmp_path / "run", SPEC, CONFIG)
     used = {"server_ns": {"graph": {"training": 5}}, "functions": {}, "moved_bytes": {}, "service": None}
     run.write_used(used)
@@ -228,7 +228,7 @@ def test_results_and_uses_of_zeros_are_refused_before_they_are_in_memory(tmp_pat
             read()
 
 
-def test_the_moment_a_graph_was_first_loaded_is_told_once():
+def test_the_time_of_the_first_graph_load_is_returned_once():
     spec = RunSpec({"source": "ring:num_vertices=10"})
     assert spec.take_loading_since_s() is None
     before_s = time.perf_counter()

@@ -18,7 +18,7 @@ HOLD = "import os,sys,time; from pathlib import Path; from dorylus.runs.run_lock
 
 
 def in_child(code, *arguments):
-    """What a process prints that is given a line of Python and arguments."""
+    """The output of a process that runs a line of Python with arguments."""
     done = subprocess.run([sys.executable, "-c", HOLD + code, *map(str, arguments)], capture_output=True, text=True)
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
@@ -31,12 +31,12 @@ def held(tmp_path):
 
 
 def test_another_process_is_refused_with_the_owners_host_and_number_and_time(held, tmp_path):
-    told = in_child("RunLock(Path(sys.argv[1]))", tmp_path)
-    assert told.startswith("dorylus.errors.ConfigError: the run folder")
-    assert f"is in use: {OWNER} has held it since 2" in told
+    output = in_child("RunLock(Path(sys.argv[1]))", tmp_path)
+    assert output.startswith("dorylus.errors.ConfigError: the run folder")
+    assert f"is in use: {OWNER} has held it since 2" in output
 
 
-def test_the_same_process_is_refused_and_told_to_close_the_first(held, tmp_path):
+def test_the_same_process_is_refused_with_the_cure_to_close_the_first(held, tmp_path):
     with pytest.raises(ConfigError, match="is open in this process already: close the Trainer"):
         RunLock(tmp_path)
 
@@ -47,7 +47,7 @@ def test_a_folder_that_was_released_is_free_and_has_nothing_in_it(tmp_path):
     RunLock(tmp_path).release()
 
 
-def test_a_killed_process_lets_go_of_its_folder(tmp_path):
+def test_a_killed_process_releases_its_folder(tmp_path):
     code = "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); os.kill(os.getpid(), 9)"
     assert in_child(code, tmp_path) == "held"
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
@@ -77,7 +77,7 @@ os.kill(os.getpid(), 9)
         os.killpg(owner.pid, 9)
 
 
-def test_a_forked_child_that_closes_its_copy_does_not_let_go_for_its_parent(held, tmp_path):
+def test_a_forked_child_that_closes_its_copy_does_not_release_the_lock_of_its_parent(held, tmp_path):
     child = os.fork()
     if child == 0:
         held.release()
@@ -87,7 +87,7 @@ def test_a_forked_child_that_closes_its_copy_does_not_let_go_for_its_parent(held
     assert "is in use" in in_child("RunLock(Path(sys.argv[1]))", tmp_path)
 
 
-def test_a_lock_file_that_its_holder_removes_meanwhile_is_opened_anew(tmp_path, monkeypatch):
+def test_a_lock_file_that_its_holder_removes_meanwhile_is_opened_again(tmp_path, monkeypatch):
     """Two processes that open the file before and after it is removed must not both hold one."""
     first, taken = RunLock(tmp_path), []
     flock = fcntl.flock
@@ -122,7 +122,7 @@ def test_without_locks_a_process_of_this_machine_that_is_alive_is_refused(tmp_pa
 
 
 @pytest.mark.parametrize("other", [{"ticks": -1}, {"host": "another"}, {"pid": 2**22 + 1}], ids=str)
-def test_without_locks_one_that_is_dead_or_cannot_be_asked_is_not(tmp_path, without_locks, other):
+def test_without_locks_a_dead_or_remote_process_does_not_block_the_folder(tmp_path, without_locks, other):
     (tmp_path / "lock").write_text(json.dumps({**run_lock._this_process(), "pid": 1, **other}))
     lock = RunLock(tmp_path)
     assert not lock.by_kernel
@@ -136,19 +136,19 @@ def test_a_folder_that_cannot_be_written_is_refused_in_a_sentence(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\0\0"])
-def test_a_lock_file_that_says_nothing_names_nobody(held, tmp_path, text):
+def test_an_empty_lock_file_names_no_owner(held, tmp_path, text):
     (tmp_path / "lock").write_text(text)
     assert "is in use: another process holds it" in in_child("RunLock(Path(sys.argv[1]))", tmp_path)
 
 
-def test_a_run_on_a_file_system_without_locks_says_so(trainer, tmp_path, without_locks):
+def test_a_run_on_a_file_system_without_locks_reports_it(trainer, tmp_path, without_locks):
     run = trainer(run_dir=tmp_path / "run")
     run.close()
     (record,) = [each for each in read_log(tmp_path / "run" / "log.jsonl") if each["kind"] == "unlocked"]
     assert notice(record).startswith(f"the file system of {tmp_path / 'run'} has no locks")
 
 
-def test_a_trainer_that_cannot_be_made_lets_go_of_the_folder(trainer, resumed, graph, tmp_path):
+def test_a_trainer_that_cannot_be_created_releases_the_folder(trainer, resumed, graph, tmp_path):
     trainer(run_dir=tmp_path / "run").run(1).close()
     before = RunFolder.open(tmp_path / "run").read_used()
     with pytest.raises(ConfigError, match="spent"):

@@ -18,7 +18,7 @@ def test_a_record_is_stamped_with_the_seconds_since_the_run_began():
     assert sink.records == [{"kind": "epoch", "t": 1.5, "epoch": 1}, {"kind": "stop", "t": 3.0, "reason": "epochs"}]
 
 
-def test_the_time_of_a_resumed_run_goes_on_from_where_it_stopped():
+def test_the_time_of_a_resumed_run_continues_where_it_stopped():
     sink = MemorySink()
     RunLog([sink], started_s=40.0, clock=ticking(7.0, 8.0)).write("run")
     assert sink.records[0]["t"] == 41.0

@@ -37,11 +37,11 @@ def same(a, b):
 
 
 @given(STATES)
-def test_whatever_goes_in_comes_out_the_same(state):
+def test_every_value_survives_a_round_trip(state):
     assert same(round_trip(state), state)
 
 
-def test_a_number_that_is_none_comes_out_as_one():
+def test_a_nan_comes_back_as_a_nan():
     assert math.isnan(round_trip({"best": math.nan})["best"])
 
 
@@ -50,7 +50,7 @@ def test_a_counter_comes_out_as_a_counter():
     assert type(round_trip(Counter({3: 2}))) is Counter
 
 
-def test_tensors_are_named_for_where_they_stand():
+def test_tensors_are_named_by_their_path():
     tensors = {}
     state = {"state": {0: {"exp_avg": torch.ones(2)}}, "pair": (torch.zeros(1), 1)}
     encoded = encode(state, "optimizer", tensors)
@@ -59,6 +59,6 @@ def test_tensors_are_named_for_where_they_stand():
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", torch.optim.SGD])
-def test_what_no_file_can_hold_is_refused_by_where_it_stands(value):
+def test_a_value_that_no_file_can_hold_is_refused_with_its_path(value):
     with pytest.raises(CheckpointError, match=r"state\.deep\.0 is a "):
         encode({"deep": [value]}, "state", {})

@@ -1,4 +1,4 @@
-"""A server made of what it is given, its shard and rows read from a store, is one of the embedded cluster's."""
+"""A server made from a job, with its shard and rows from a store, computes the same as one of the embedded cluster."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def graph_of(form):
 
 @pytest.fixture
 def from_stores(tmp_path):
-    """Makes a runtime whose servers have nothing but the job that is sent, and two folders."""
+    """Makes a runtime whose servers have only the job that is sent, and two folders."""
 
     def make(job, pool):
         job.graph.save(tmp_path / "graph")
@@ -52,7 +52,7 @@ def from_stores(tmp_path):
 
 @pytest.mark.parametrize("form", ["dense", "sparse", "multilabel"])
 @pytest.mark.parametrize("servers", [1, 3])
-def test_servers_that_read_their_own_shards_give_the_very_losses(make_cluster, from_stores, form, servers):
+def test_servers_that_read_their_own_shards_compute_identical_losses(make_cluster, from_stores, form, servers):
     graph, cut = graph_of(form), {"servers": servers, "intervals": 2, "threads": 1}
     near, far = (make_cluster(graph, dorylus.gcn(), kind=kind, **cut) for kind in (LocalRuntime, from_stores))
     assert [far.train_epoch().loss for _ in range(4)] == [near.train_epoch().loss for _ in range(4)]
@@ -61,7 +61,7 @@ def test_servers_that_read_their_own_shards_give_the_very_losses(make_cluster, f
     assert (far.outputs().whole() == near.outputs().whole()).all()
 
 
-def test_the_secret_of_a_run_is_in_no_text():
+def test_the_secret_of_a_run_is_never_printed():
     job = NodeJob(job=None, store="s", shards="t", make_pool=lambda *_: PoolHandle(ThreadsPool()))
     assert len(job.secret) == 32
     assert job.secret.hex() not in repr(job)

@@ -1,4 +1,4 @@
-"""An epoch that is given up, because the process has to end, leaves the state of the epoch before."""
+"""An epoch that is dropped because the process has to end leaves the state of the epoch before."""
 
 import threading
 
@@ -21,7 +21,7 @@ def graph():
 
 
 class Stalled(ThreadsPool):
-    """Never answers one kind of task of one epoch, and says when it was asked."""
+    """Never answers one kind of task of one epoch, and records when it is called."""
 
     def __init__(self, kind, epoch):
         super().__init__()
@@ -36,7 +36,7 @@ class Stalled(ThreadsPool):
 
 
 def dropping(cluster, pool):
-    """Has another thread give up what the cluster is at as soon as the pool is stalled."""
+    """Another thread drops the running epoch of the cluster as soon as the pool is stalled."""
 
     def drop():
         assert pool.stalled.wait(60)

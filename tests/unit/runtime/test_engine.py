@@ -47,7 +47,7 @@ def one_server(execute=at_once, schedule=pipe, intervals=INTERVALS):
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_an_epoch_runs_every_task_once_and_tells_when(engine, threads):
+def test_an_epoch_runs_every_task_once_and_reports_its_times(engine, threads):
     seen, lock = [], threading.Lock()
 
     def execute(task, done, failed):
@@ -88,9 +88,9 @@ def test_tasks_of_one_step_run_side_by_side(engine):
     assert len(engine(threads=2).run(one_server(execute), 0)) == len(ALL)
 
 
-def test_tasks_may_be_answered_later_from_elsewhere(engine):
-    with ThreadPoolExecutor(3) as elsewhere:
-        work = one_server(lambda task, done, failed: elsewhere.submit(done))
+def test_tasks_may_be_answered_later_from_another_thread(engine):
+    with ThreadPoolExecutor(3) as other_threads:
+        work = one_server(lambda task, done, failed: other_threads.submit(done))
         spans = engine(threads=2).run(work, 0)
     assert len(spans) == len(ALL)
 
@@ -111,7 +111,7 @@ def test_a_task_that_fails_ends_the_epoch_with_an_error_that_names_it(engine, th
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_an_error_with_a_cure_is_told_as_it_is(engine):
+def test_an_error_with_a_cure_is_reported_unchanged(engine):
     def execute(task, done, failed):
         failed(ConfigError("use less."))
 
@@ -155,13 +155,13 @@ def test_a_failure_of_one_pass_leaves_the_others_as_they_were(engine):
     runner, good = engine(threads=3), one_server()
     bad = one_server(lambda task, done, failed: failed(ValueError("not today")))
     assert len(runner.run(good, 0)) == len(ALL)
-    for _ in range(2):  # a pass that failed stays failed: half of an epoch cannot be gone on with
+    for _ in range(2):  # a pass that failed stays failed: half an epoch cannot be continued
         with pytest.raises(TrainingError, match="not today"):
             runner.run(bad, 0)
     assert len(runner.run(good, 1)) == len(ALL)
 
 
-def test_an_epoch_that_nobody_permits_ends_in_an_error_and_not_in_waiting(engine):
+def test_an_epoch_without_a_permit_ends_in_an_error_and_not_in_waiting(engine):
     runner, work = engine(threads=1, deadline_s=0.1), one_server()
     runner.run(work, 0)
     with pytest.raises(TrainingError, match="epoch 2 has no task to start"):
@@ -209,12 +209,12 @@ def test_closing_ends_the_threads():
 
 
 class Cluster:
-    """Servers whose intervals all read from each other; notes who began and ended what, in order."""
+    """Servers whose intervals all read from each other; records in order which task begins and ends."""
 
     def __init__(self, engine, schedule=pipe, bounds=(0, 2, 4), hold=lambda task: False):
         self.engine, self.bounds, self.hold = engine, bounds, hold
         self.history = []
-        self.held = []  # parcels that have not arrived yet
+        self.held = []  # messages that have not arrived yet
         everyone = frozenset(range(bounds[-1]))
         schedulers = {}
         for server in range(len(bounds) - 1):
@@ -233,25 +233,25 @@ class Cluster:
     def post(self, server, task):
         for peer in range(len(self.bounds) - 1):
             if peer != server:
-                parcel = (peer, Arrived(task))
-                self.held.append(parcel) if self.hold(task) else self.arrive(*parcel)
+                message = (peer, Arrived(task))
+                self.held.append(message) if self.hold(task) else self.arrive(*message)
 
     def arrive(self, peer, event):
         self.history.append(("arrived", peer))
         self.engine.handle(self.work, peer, event)
 
-    def begins(self, **wanted):
+    def begins(self, **fields):
         """Where in the history tasks of this description begin."""
-        return self._where("begin", wanted)
+        return self._where("begin", fields)
 
-    def ends(self, **wanted):
-        return self._where("end", wanted)
+    def ends(self, **fields):
+        return self._where("end", fields)
 
-    def _where(self, what, wanted):
+    def _where(self, what, fields):
         return [
             at
             for at, (event, task) in enumerate(self.history)
-            if event == what and all(getattr(task, name) == value for name, value in wanted.items())
+            if event == what and all(getattr(task, name) == value for name, value in fields.items())
         ]
 
 
@@ -274,8 +274,8 @@ def test_a_gather_waits_until_the_rows_of_every_source_have_arrived(engine):
     def execute(server, task, done, failed):
         plain(server, task, done, failed)
         if server == 0 and task.step == UPDATE and task.interval == 1:  # the last that server 0 can do without server 1
-            for parcel in cluster.held:
-                cluster.arrive(*parcel)
+            for message in cluster.held:
+                cluster.arrive(*message)
 
     cluster.work.execute = execute
     runner.run(cluster.work, 0)
@@ -287,7 +287,7 @@ def test_a_gather_waits_until_the_rows_of_every_source_have_arrived(engine):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_step_that_a_peer_has_not_finished_holds_the_next_one_where_that_is_asked_for(engine, threads):
+def test_a_step_that_a_peer_has_not_finished_holds_the_next_one_without_piping(engine, threads):
     runner = engine(threads)
     cluster = Cluster(runner, no_pipe)
     for epoch in range(2):
@@ -314,7 +314,7 @@ def test_no_interval_is_further_ahead_of_a_peers_than_the_bound(engine, threads,
     assert len(begun) == (last + 1) * 3 * 4
 
 
-def test_the_parcel_that_never_arrives_misses_the_deadline(engine):
+def test_a_message_that_never_arrives_misses_the_deadline(engine):
     runner = engine(threads=2, deadline_s=0.2)
     cluster = Cluster(runner, hold=lambda task: task.interval == 0)
     with pytest.raises(TrainingError, match=r"nothing arrived within deadline_s=0\.2 that epoch 1 waits for"):
@@ -349,7 +349,7 @@ class Ahead:
             done()
 
 
-def meanwhile(do):
+def pass_that_calls(do):
     """A pass of five intervals in whose first task something else happens."""
 
     def execute(task, done, failed):
@@ -360,21 +360,21 @@ def meanwhile(do):
     return one_server(execute)
 
 
-def test_what_a_pass_has_under_way_waits_while_another_is_worked_on_and_goes_on_after(engine):
+def test_tasks_of_a_pass_wait_while_another_pass_runs_and_continue_afterwards(engine):
     runner = engine(threads=1)
     ahead = Ahead(runner)
     before = list(ahead.ran)
-    spans = runner.run(meanwhile(ahead.done), 0)
+    spans = runner.run(pass_that_calls(ahead.done), 0)
     assert sorted((span.task.step, span.task.interval) for span in spans) == ALL
-    assert ahead.ran == before  # the answer made a task ready, which nobody took
+    assert ahead.ran == before  # the answer made a task ready, which no thread took
     assert ahead.work.ready
     late = runner.run(ahead.work, 2)
     everything = [(epoch, interval, step) for epoch in range(3) for interval in range(2) for step in range(3)]
     assert sorted(ahead.ran) == everything
-    assert ahead.pending in [span.task for span in late]  # what was answered meanwhile is told of now
+    assert ahead.pending in [span.task for span in late]  # what was answered meanwhile is reported now
 
 
-def test_a_thread_that_ends_a_task_of_another_pass_joins_the_one_worked_on(engine):
+def test_a_thread_that_ends_a_task_of_another_pass_joins_the_running_pass(engine):
     runner, main, ran = engine(threads=2), threading.get_ident(), []
     both, ahead, go = threading.Barrier(2, timeout=30), threading.Event(), threading.Event()
 
@@ -406,15 +406,15 @@ def test_a_thread_that_ends_a_task_of_another_pass_joins_the_one_worked_on(engin
     assert len(ran) == len(set(ran)) == 3 * 3 * 2
 
 
-def test_a_failure_of_what_a_pass_has_under_way_is_told_when_that_pass_is_taken_up_again(engine):
+def test_a_failure_of_a_task_of_a_waiting_pass_is_raised_when_that_pass_runs_again(engine):
     runner = engine(threads=1)
     ahead = Ahead(runner)
-    assert len(runner.run(meanwhile(lambda: ahead.failed(ValueError("not today"))), 0)) == len(ALL)
+    assert len(runner.run(pass_that_calls(lambda: ahead.failed(ValueError("not today"))), 0)) == len(ALL)
     with pytest.raises(TrainingError, match=r"^SC of interval 0 in epoch 3 failed: ValueError: not today$"):
         runner.run(ahead.work, 2)
 
 
-def test_what_is_never_answered_of_a_pass_taken_up_again_misses_the_deadline(engine):
+def test_a_task_that_is_never_answered_misses_the_deadline_of_a_resumed_pass(engine):
     runner = engine(threads=1, deadline_s=0.2)
     ahead = Ahead(runner)
     runner.run(one_server(), 0)

@@ -55,12 +55,12 @@ def test_dense_tasks_are_the_pools_and_sparse_ones_the_cores():
         assert (spent["pool"], spent["cores"]) == ((1.0, 0.0) if kind in dense else (0.0, 1.0))
 
 
-def test_the_network_is_busy_while_a_parcel_is_on_its_way():
+def test_the_network_is_busy_while_a_message_is_in_flight():
     deliveries = [Delivery(0, 1, 400, 10.0, 10.5), Delivery(1, 0, 4, 10.25, 11.0)]
     assert busy([], deliveries) == {"cores": 0.0, "pool": 0.0, "network": 1.0}
 
 
-def test_what_nobody_counted_is_empty_and_not_shared_between_reports():
+def test_missing_counts_are_empty_and_not_shared_between_reports():
     first, second = EpochReport(0.0, 0.0, []), EpochReport(0.0, 0.0, [])
     first.deliveries.append(Delivery(0, 1, 1, 0.0, 1.0))
     assert (second.deliveries, dict(second.traffic), dict(second.ages), second.waits) == ([], {}, {}, 0)

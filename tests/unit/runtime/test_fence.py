@@ -1,4 +1,4 @@
-"""The fence of a server: one session at a time, and nothing of another gets in; nor is the pool left with its calls."""
+"""The fence of a server: one session at a time; messages of others are refused, and their calls cancelled."""
 
 import threading
 
@@ -30,7 +30,7 @@ def test_a_session_begins_once_and_none_begins_again(fence, session):
     assert fence.is_in(2)
 
 
-def test_a_message_that_was_let_in_is_waited_for_and_may_fail(fence):
+def test_an_accepted_message_is_waited_for_and_may_fail(fence):
     def fails():
         with fence.within(2, "pull"):
             fence.enter(3)
@@ -48,7 +48,7 @@ def test_messages_of_the_new_session_are_not_waited_for(fence):
         assert fence.wait_for_earlier(3, 0.0)
 
 
-def test_who_waits_for_an_earlier_session_goes_on_when_its_last_message_is_dealt_with(fence):
+def test_a_wait_for_an_earlier_session_ends_when_its_last_message_is_handled(fence):
     with fence.within(2, "train_epoch"), fence.within(2, "reply"):
         fence.enter(3)
         left = []
@@ -58,7 +58,7 @@ def test_who_waits_for_an_earlier_session_goes_on_when_its_last_message_is_dealt
     assert left == [True]
 
 
-def test_who_waits_for_an_earlier_session_is_refused_when_a_later_one_begins(fence):
+def test_a_wait_for_an_earlier_session_is_refused_when_a_later_one_begins(fence):
     why = []
 
     def wait():

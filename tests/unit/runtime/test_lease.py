@@ -27,7 +27,7 @@ def lease(clock, ended):
     return Lease(clock, lambda: ended.append(clock.now_s))
 
 
-def test_a_server_that_hears_of_its_driver_in_time_lives(lease, clock, ended):
+def test_a_server_with_a_renewed_lease_lives(lease, clock, ended):
     for _ in range(5):
         clock.now_s += LEASE_S
         lease.check()
@@ -35,7 +35,7 @@ def test_a_server_that_hears_of_its_driver_in_time_lives(lease, clock, ended):
     assert ended == []
 
 
-def test_a_server_that_hears_nothing_for_longer_ends_its_process(lease, clock, ended):
+def test_a_server_whose_lease_expires_ends_its_process(lease, clock, ended):
     clock.now_s += LEASE_S + 0.1
     lease.check()
     assert ended == [clock.now_s]

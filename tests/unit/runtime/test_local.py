@@ -43,7 +43,7 @@ def trained(make_cluster, graph, name, **settings):
 
 @pytest.fixture(scope="module")
 def plain():
-    """What runs gave that others are compared with, by model and cut."""
+    """Results of runs that others are compared with, by model and partition."""
     return {}
 
 
@@ -86,7 +86,7 @@ def test_a_report_has_a_span_for_every_task(make_cluster, graph, servers):
     assert report.seconds_by_kind().keys() == {str(kind) for kind in kinds}
 
 
-def test_a_report_tells_the_bytes_of_its_own_epoch_by_what_they_are(make_cluster, graph):
+def test_a_report_counts_the_bytes_of_its_own_epoch_by_kind(make_cluster, graph):
     cluster = make_cluster(graph, dorylus.gcn(dropout=0.5), servers=2, parameter_servers=3)
     first, second = cluster.train_epoch(), cluster.train_epoch()
     assert set(first.traffic) == {"ghosts", "ghost_gradients", "weights", "weight_gradients", "weight_exchange"}
@@ -98,7 +98,7 @@ def test_a_report_tells_the_bytes_of_its_own_epoch_by_what_they_are(make_cluster
     assert {(delivery.server, delivery.peer) for delivery in first.deliveries} == {(0, 1), (1, 0)}
 
 
-def test_where_everything_is_on_one_server_nothing_but_weights_travels(make_cluster, graph):
+def test_on_one_server_only_weights_are_sent(make_cluster, graph):
     report = make_cluster(graph, dorylus.gcn(dropout=0.5)).train_epoch()
     assert set(report.traffic) == {"weights", "weight_gradients"}
     assert report.deliveries == []
@@ -112,7 +112,7 @@ def test_an_evaluation_is_no_part_of_an_epochs_traffic(make_cluster, graph):
     assert len(watched.train_epoch().deliveries) == len(quiet.train_epoch().deliveries)
 
 
-def test_values_of_exact_epochs_have_no_age_to_tell(make_cluster, graph):
+def test_values_of_exact_epochs_have_no_age(make_cluster, graph):
     assert make_cluster(graph, dorylus.gcn(), servers=2).train_epoch().ages == {}
 
 
@@ -186,7 +186,7 @@ class Transposes(dorylus.Layer):
 
 
 class Passes(dorylus.Layer):
-    """Hands rows and cotangents through as they are."""
+    """Returns rows and cotangents unchanged."""
 
     own = "none"
 
@@ -202,7 +202,7 @@ def test_any_body_autograd_can_differentiate_is_trained_exactly(make_cluster, gr
     matches_reference(make_cluster, graph, program)
 
 
-def test_a_program_of_which_nothing_can_be_learned_but_the_last_layer(make_cluster, graph):
+def test_a_program_of_which_only_the_last_layer_is_trainable(make_cluster, graph):
     torch.manual_seed(0)
     program = dorylus.Program([GCN(6, 4, activation="tanh"), GCN(4, 3)])
     for parameter in program.layer(0).parameters():
@@ -219,7 +219,7 @@ def test_layers_may_share_their_weights(make_cluster, graph):
 
 
 class Averages(dorylus.Layer):
-    """A body that looks at all rows of its cut at once: it gives one row for many."""
+    """A body that looks at all rows of its interval at once: it returns one row for many."""
 
     def apply_vertex(self, own, gathered):
         return gathered.mean(0, keepdim=True)
@@ -244,7 +244,7 @@ def test_a_pool_that_never_answers_misses_the_deadline(make_cluster, graph):
         cluster.train_epoch()
 
 
-def test_a_reply_that_makes_no_sense_fails_its_task_also_when_it_comes_from_elsewhere(make_cluster, graph):
+def test_an_invalid_reply_fails_its_task_also_from_another_thread(make_cluster, graph):
     class Confused:
         """Answers from a thread of its own, with too few outputs."""
 
@@ -264,9 +264,14 @@ def test_a_reply_that_makes_no_sense_fails_its_task_also_when_it_comes_from_else
 
 def test_weights_that_see_no_row_decay_all_the_same(graph):
     """No edges: an edge layer's own weights have the gradient zero, on which weight decay acts."""
-    nobody = np.zeros(0, np.int64)
+    no_vertices = np.zeros(0, np.int64)
     alone = dorylus.Graph.from_edges(
-        nobody, nobody, graph.num_vertices, features=graph.features, labels=graph.labels, train_mask=graph.train_mask
+        no_vertices,
+        no_vertices,
+        graph.num_vertices,
+        features=graph.features,
+        labels=graph.labels,
+        train_mask=graph.train_mask,
     )
     program, rates = model("gates"), {"epochs": 4, "lr": 0.05, "weight_decay": 0.1}
     expected = reference.train_reference(alone, program, **rates).program.state_dict()

@@ -5,17 +5,17 @@ from dorylus.runtime.graph_node import NodePool, joined_figures
 ONE, LATE = (Invoked("AV", billed_ms, cold=False, bytes_in=1, bytes_out=2) for billed_ms in (3.0, 4.0))
 
 
-def test_what_a_pool_tells_is_kept_until_it_is_asked_for_and_then_told_once():
-    told = {}
+def test_notes_of_a_pool_are_kept_until_they_are_taken_and_returned_once():
+    bound = {}
 
     def make(host, note, invoked):
-        told.update(host=host, note=note, invoked=invoked)
+        bound.update(host=host, note=note, invoked=invoked)
         return PoolHandle(ThreadsPool(), figures=lambda: {"functions": 3}, settle=lambda: invoked(LATE))
 
     pool = NodePool(make, "10.0.0.7")
-    assert told["host"] == "10.0.0.7"
-    told["note"]("autotune", functions=4)
-    told["invoked"](ONE)
+    assert bound["host"] == "10.0.0.7"
+    bound["note"]("autotune", functions=4)
+    bound["invoked"](ONE)
     news = pool.take_news()
     assert (news.notes, news.invoked) == ([("autotune", {"functions": 4})], [ONE])
     assert pool.take_news().invoked == []
@@ -23,7 +23,7 @@ def test_what_a_pool_tells_is_kept_until_it_is_asked_for_and_then_told_once():
     assert pool.figures() == {"functions": 3}
 
 
-def test_figures_of_all_servers_are_added_and_words_are_kept():
+def test_numbers_of_all_servers_are_added_and_texts_are_joined():
     each = [{"data_path": "direct", "invocations": 3}, {"data_path": "direct", "invocations": 4}]
     assert joined_figures(each) == {"data_path": "direct", "invocations": 7}
     assert joined_figures([{"data_path": "direct"}, {"data_path": "inline"}]) == {"data_path": "direct, inline"}

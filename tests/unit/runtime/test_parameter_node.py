@@ -1,5 +1,5 @@
-"""When a parameter server takes an update: in its own session only, and in exact runs not before the epoch before was
-ended."""
+"""When a parameter server accepts an update: in its own session only, and in exact runs only after the epoch before
+has ended."""
 
 import threading
 import time
@@ -48,7 +48,7 @@ def test_an_update_waits_until_the_epoch_before_was_ended(node):
     update.join()
 
 
-def test_a_state_is_told_when_an_epoch_is_ended_if_it_is_asked_for(node):
+def test_ending_an_epoch_returns_the_state_on_request(node):
     finish(node, 0)
     state, _ = node.end_epoch(SESSION, 1, loss=1.0, with_state=True)
     assert state.weights.keys() == node.state(SESSION).weights.keys()
@@ -72,7 +72,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_whatever_is_asked_of_an_earlier_session_is_refused_and_counted(node, what):
+def test_requests_of_an_earlier_session_are_refused_and_counted(node, what):
     node.restore(SESSION + 1, None, 0)
     with pytest.raises((OtherSessionError, Refused), match=f"session {SESSION} is refused"):
         CALLS[what](node, SESSION)

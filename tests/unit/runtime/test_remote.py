@@ -33,13 +33,13 @@ def model():
 
 
 @pytest.fixture
-def undisturbed(graph, make_cluster):
+def fault_free(graph, make_cluster):
     cluster = make_cluster(graph, model(), **CUT)
     return [cluster.train_epoch().loss for _ in range(EPOCHS)], cluster.state().weights
 
 
-def assert_same(cluster, losses, undisturbed):
-    expected, weights = undisturbed
+def assert_same(cluster, losses, fault_free):
+    expected, weights = fault_free
     assert losses == expected
     found = cluster.state().weights
     assert found.keys() == weights.keys()
@@ -57,7 +57,7 @@ def assert_same(cluster, losses, undisturbed):
     ],
 )
 def test_a_server_that_dies_between_epochs_leaves_the_run_as_it_was(
-    graph, make_cluster, undisturbed, kind, number, after
+    graph, make_cluster, fault_free, kind, number, after
 ):
     cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     losses = []
@@ -65,11 +65,11 @@ def test_a_server_that_dies_between_epochs_leaves_the_run_as_it_was(
         if epoch == after:
             getattr(cluster, kind).kill(number)
         losses.append(cluster.train_epoch().loss)
-    assert_same(cluster, losses, undisturbed)
+    assert_same(cluster, losses, fault_free)
 
 
 class KillsOnce:
-    """A pool that has somebody killed in the middle of an epoch, by another thread."""
+    """A pool that has a server killed in the middle of an epoch, by another thread."""
 
     def __init__(self, at_call):
         self._left, self.kill = at_call, lambda: None
@@ -93,15 +93,15 @@ class KillsOnce:
 @pytest.mark.parametrize("kind", ["_graphs", "_parameters"])
 @pytest.mark.parametrize("at_call", [1, 17, pytest.param(40, marks=pytest.mark.soak)])
 def test_a_server_that_dies_in_the_middle_of_an_epoch_leaves_the_run_as_it_was(
-    graph, make_cluster, undisturbed, kind, at_call
+    graph, make_cluster, fault_free, kind, at_call
 ):
     pool = KillsOnce(at_call)
     cluster = make_cluster(graph, model(), kind=remote_runtime, pool=pool, **CUT)
     pool.kill = lambda: getattr(cluster, kind).kill(1)
-    assert_same(cluster, [cluster.train_epoch().loss for _ in range(EPOCHS)], undisturbed)
+    assert_same(cluster, [cluster.train_epoch().loss for _ in range(EPOCHS)], fault_free)
 
 
-def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(graph, make_cluster, undisturbed):
+def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(graph, make_cluster, fault_free):
     def rarely(job, pool):
         cluster = remote_runtime(job, pool)
         cluster._keep_every = 4
@@ -111,7 +111,7 @@ def test_states_kept_less_often_only_mean_that_more_epochs_are_trained_again(gra
     losses = [cluster.train_epoch().loss for _ in range(3)]
     cluster._graphs.kill(2)
     losses += [cluster.train_epoch().loss for _ in range(EPOCHS - 3)]
-    assert_same(cluster, losses, undisturbed)
+    assert_same(cluster, losses, fault_free)
 
 
 def test_epochs_that_were_made_synchronous_stay_so_after_a_fault(graph, make_cluster):
@@ -143,7 +143,7 @@ def test_a_server_that_never_comes_back_ends_the_run_with_the_reason(graph, make
         cluster.train_epoch()
 
 
-def test_an_asynchronous_run_goes_on_after_a_fault(graph, make_cluster):
+def test_an_asynchronous_run_continues_after_a_fault(graph, make_cluster):
     cluster = make_cluster(graph, model(), kind=remote_runtime, mode="async", staleness=1, **CUT)
     losses = [cluster.train_epoch(permit=3).loss for _ in range(2)]
     cluster._graphs.kill(1)
@@ -171,9 +171,7 @@ def test_rows_that_travel_in_bf16_are_those_of_embedded_servers(graph, make_clus
     assert [far.train_epoch().loss for _ in range(3)] == [near.train_epoch().loss for _ in range(3)]
 
 
-def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_the_end(
-    graph, make_cluster, undisturbed
-):
+def test_a_server_that_dies_again_during_recovery_is_another_fault_and_not_the_end(graph, make_cluster, fault_free):
     cluster = make_cluster(graph, model(), kind=remote_runtime, **CUT)
     losses = [cluster.train_epoch().loss for _ in range(2)]
     revive, lost = cluster._graphs.revive, [ServersLostError("killed again.")] * 2
@@ -181,10 +179,10 @@ def test_a_server_that_dies_again_while_it_is_revived_is_another_fault_and_not_t
     cluster._graphs.kill(1)
     losses += [cluster.train_epoch().loss for _ in range(EPOCHS - 2)]
     assert not lost
-    assert_same(cluster, losses, undisturbed)
+    assert_same(cluster, losses, fault_free)
 
 
-def test_servers_elsewhere_report_weights_that_left_the_range_of_float32(graph, make_cluster):
+def test_remote_servers_report_weights_that_left_the_range_of_float32(graph, make_cluster):
     cluster = make_cluster(graph, model(), kind=remote_runtime, lr=1e30, **CUT)
     assert math.isfinite(cluster.train_epoch().loss)
     with pytest.raises(DivergedError, match=r"after epoch 1, layers\.\d\.\S+ .* overflows"):

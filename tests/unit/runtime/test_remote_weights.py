@@ -8,7 +8,7 @@ TASK = Task(epoch=0, phase=0, interval=0, step=0, kind=Kind.APPLY_VERTEX)
 
 
 class Line:
-    """A line that is asked nothing while the weights are locked: its own lock may be held by who waits for theirs."""
+    """A line that must not be called while the weights are locked: a waiting thread may hold the lock of the line."""
 
     def __init__(self, name):
         self._name, self.weights, self.pulls = name, None, 0
@@ -23,7 +23,7 @@ class Line:
         return 8
 
 
-def test_weights_come_from_all_servers_once_for_an_interval_and_no_line_waits_for_another():
+def test_weights_are_pulled_from_all_servers_once_an_interval_and_no_connection_waits_for_another():
     lines = [Line("weight"), Line("bias")]
     weights = RemoteWeights(nn.Linear(2, 2), lines, 1.0)
     for line in lines:

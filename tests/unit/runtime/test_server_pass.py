@@ -45,7 +45,7 @@ def shards(one_way=False, deepest=None):
 
 
 class FakeServer:
-    """Notes what it is asked to do, and sends an empty message wherever a real one would post rows."""
+    """Records its calls, and sends an empty message wherever a real server would post rows."""
 
     def __init__(self, shard, peers, history):
         self.server, self.peers, self.history = shard.server, peers, history
@@ -138,19 +138,19 @@ def test_a_sparse_task_runs_on_its_server_and_a_weight_update_on_the_weights(mak
     assert of_task(history, Kind.WEIGHT_UPDATE, 2) == [("update", None), ("finished", 1)]
 
 
-def test_a_message_is_with_the_peer_before_the_peer_hears_of_it(make_pass):
+def test_a_message_is_delivered_before_its_event(make_pass):
     pass_, engine, history = make_pass()
     engine.run(pass_, 0)
     for shard in shards():
         for interval, sources in zip(shard.mine, shard.reads().sources, strict=True):
             remote = sources - set(shard.mine)
-            assert remote  # else this shows nothing
+            assert remote  # otherwise the check below is vacuous
             gathered = history.index(("run", shard.server, Kind.GATHER, interval))
             for source in remote:
                 assert history.index(("receive", shard.server, Kind.SCATTER, source)) < gathered
 
 
-def test_deliveries_tell_from_whom_to_whom_and_how_much(make_pass):
+def test_deliveries_record_sender_receiver_and_size(make_pass):
     pass_, engine, _ = make_pass()
     engine.run(pass_, 0)
     assert sorted(delivery[:3] for delivery in pass_.deliveries) == [(0, 1, 12)] * 2 + [(1, 0, 12)] * 2
@@ -166,7 +166,7 @@ def test_in_a_directed_graph_rows_go_with_the_edges_and_cotangents_against_them(
 
 def test_only_an_evaluation_sends_rows_that_reach_no_label(make_pass):
     deepest = [1, 0, -1, -1, -1, -1, -1, 0]  # vertex 0 has a label, its neighbours reach it
-    wanted = {}
+    sent = {}
     for everything in (False, True):
         arranged = shards(deepest=deepest)
         engine, peers_of = Engine(1, 30.0), {}
@@ -177,26 +177,26 @@ def test_only_an_evaluation_sends_rows_that_reach_no_label(make_pass):
         )  # fmt: skip
         engine.close()
         sends = peers_of[1].forward[0]
-        wanted[everything] = sum(sends.rows(0, interval).size for interval in (2, 3))
-    assert wanted == {False: 2, True: 4}
+        sent[everything] = sum(sends.rows(0, interval).size for interval in (2, 3))
+    assert sent == {False: 2, True: 4}
 
 
 def test_an_error_of_a_body_names_the_body_the_interval_and_the_epoch(make_pass):
     pass_, engine, _ = make_pass(pool=FakePool(ArithmeticError("too much")))
-    says = r"^the body failed on interval 0 in epoch 1: ArithmeticError: too much$"
-    with pytest.raises(TrainingError, match=says) as caught:
+    message = r"^the body failed on interval 0 in epoch 1: ArithmeticError: too much$"
+    with pytest.raises(TrainingError, match=message) as caught:
         engine.run(pass_, 0)
     assert isinstance(caught.value.__cause__, ArithmeticError)
 
 
-def test_an_error_with_a_cure_is_told_as_it_is(make_pass):
+def test_an_error_with_a_cure_is_reported_unchanged(make_pass):
     pass_, engine, _ = make_pass(pool=FakePool(ConfigError("use less.")))
     with pytest.raises(ConfigError, match=r"^use less\.$"):
         engine.run(pass_, 0)
 
 
-def test_an_error_in_taking_a_reply_fails_the_task_wherever_the_pool_answers_from(make_pass):
-    class Elsewhere:
+def test_an_error_in_accepting_a_reply_fails_the_task_on_every_thread(make_pass):
+    class OtherThreadPool:
         def submit(self, call, done, failed):
             thread = threading.Thread(target=done, args=("reply",))
             thread.start()
@@ -206,7 +206,7 @@ def test_an_error_in_taking_a_reply_fails_the_task_wherever_the_pool_answers_fro
         def replied(self, task, call, reply):
             raise ValueError("not today")
 
-    pass_, engine, _ = make_pass(pool=Elsewhere(), weights=Refusing([]))
+    pass_, engine, _ = make_pass(pool=OtherThreadPool(), weights=Refusing([]))
     with pytest.raises(TrainingError, match=r"^AV of interval 0 in epoch 1 failed: ValueError: not today$"):
         engine.run(pass_, 0)
 
@@ -269,8 +269,8 @@ def test_a_forward_task_pushes_nothing(trained, kind):
 def test_a_loss_is_the_sum_over_intervals_in_their_order_and_is_taken_once(trained):
     weights, _ = trained
     losses = {0: 1e16, 1: 1.0, 2: -1e16}  # their sum depends on the order
-    told = [(2, 0), (0, 0), (0, 1), (1, 0)]  # interval 0 is an epoch ahead of interval 1
-    for interval, epoch in told:
+    pushes = [(2, 0), (0, 0), (0, 1), (1, 0)]  # interval 0 is an epoch ahead of interval 1
+    for interval, epoch in pushes:
         task = task_of(Kind.LOSS, interval, epoch)
         weights.replied(task, call_of(weights.pull(task)), reply_of(losses[interval] + epoch))
     assert weights.take_loss(0) == (1e16 + 1.0) - 1e16

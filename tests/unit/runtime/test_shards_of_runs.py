@@ -22,7 +22,7 @@ def graph(tmp_path):
 
 
 def shards_of_a_run(graph, servers, method="hash"):
-    """Where a run with such a cut has its shards, which are there then."""
+    """The folder of the shards of a run with such a partition, after they were written."""
     job = SimpleNamespace(
         cut=SimpleNamespace(parts=make_partitioning(graph, servers, method).parts, num_servers=servers)
     )

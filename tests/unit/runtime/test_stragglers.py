@@ -1,4 +1,4 @@
-"""What an ended session left behind: a task still at work, a message still on its way. Neither touches the next one."""
+"""Leftovers of an ended session, a running task or a message in flight, do not affect the next session."""
 
 import threading
 import time
@@ -40,13 +40,13 @@ def model():
 
 
 @pytest.fixture
-def undisturbed(graph, make_cluster):
+def fault_free(graph, make_cluster):
     cluster = make_cluster(graph, model(), **CUT)
     return [cluster.train_epoch().loss for _ in range(EPOCHS)], cluster.state().weights
 
 
 def train(cluster, epochs=EPOCHS):
-    """So many epochs: the losses, the weights, and what the cluster noted meanwhile."""
+    """Trains this many epochs; returns the losses, the weights, and the records of the cluster."""
     notes = []
     cluster._note = lambda what, **details: notes.append((what, details))
     losses = [cluster.train_epoch().loss for _ in range(epochs)]
@@ -98,21 +98,21 @@ class LongTask(ThreadsPool):
         super().submit(call, done, failed)
 
     def in_next_session(self):
-        """The first task of the next session waits until the server has heard of the long one's end."""
+        """The first task of the next session waits until the server knows that the long one has ended."""
         self.release.set()
         assert self.left.wait(SOON_S)
 
 
-def test_a_task_that_outlives_its_session_ends_that_session_and_no_other(graph, make_cluster, undisturbed, monkeypatch):
+def test_a_task_that_outlives_its_session_ends_that_session_and_no_other(graph, make_cluster, fault_free, monkeypatch):
     pool = LongTask(monkeypatch)
     pool.cluster = make_cluster(graph, model(), kind=remote_runtime, pool=pool, deadline_s=2.0, **CUT)
     found = train(pool.cluster)
-    assert_same(found, undisturbed)
+    assert_same(found, fault_free)
     assert faults(found) == ["fault", "recovered"]
 
 
 @pytest.mark.parametrize(("what", "epoch"), [("pull", EPOCHS - 2), ("finish", 0)])
-def test_a_message_of_an_ended_session_reaches_no_weights(graph, make_cluster, undisturbed, monkeypatch, what, epoch):
+def test_a_message_of_an_ended_session_reaches_no_weights(graph, make_cluster, fault_free, monkeypatch, what, epoch):
     """A message of the first session comes once more, just after the parameter servers were restored for the second."""
     sent, answer, restore = {}, ParameterNode._answer, ParameterNode.restore
 
@@ -136,7 +136,7 @@ def test_a_message_of_an_ended_session_reaches_no_weights(graph, make_cluster, u
     cluster._graphs.kill(1)
     second = train(cluster, 1)
     assert not sent
-    assert_same((first[0] + second[0], second[1]), undisturbed)
+    assert_same((first[0] + second[0], second[1]), fault_free)
     assert faults(second) == ["fault", "recovered"]
 
 
@@ -155,7 +155,7 @@ class HeldTask(ThreadsPool):
 
 
 class Alone:
-    """A cluster of one graph server and one parameter server, whose session a long task keeps; driven by hand."""
+    """One graph server and one parameter server, driven by the test; a long task keeps their session open."""
 
     def __init__(self, graph, make_cluster, pool, **settings):
         settings = {"servers": 1, "intervals": 2, "threads": 1} | settings
@@ -172,14 +172,14 @@ class Alone:
         return left
 
     def train(self, session, epoch=0):
-        """An epoch; gives its loss, and how many messages the graph server has refused."""
+        """Trains an epoch; returns its loss, and how many messages the graph server has refused."""
         report = self.node.train_epoch(session, None)
         loss = sum(report.losses[interval] for interval in sorted(report.losses))
         self.parameters.end_epoch(session, epoch + 1, loss, False)
         return loss, report.refused
 
     def in_background(self, work, *arguments):
-        """Starts some work; gives a list that will hold its answer or its error."""
+        """Starts some work; returns a list that will hold its answer or its error."""
         answers = []
 
         def carry_out():
@@ -198,7 +198,7 @@ class Alone:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_next_session_waits_for_the_task_in_hand_and_then_has_all_the_memory_of_the_last(
+def test_the_next_session_waits_for_the_running_task_and_then_has_all_the_memory_of_the_last(
     graph, make_cluster, threads
 ):
     pool = HeldTask()
@@ -206,16 +206,18 @@ def test_the_next_session_waits_for_the_task_in_hand_and_then_has_all_the_memory
     alone.begin(1)
     trained = alone.in_background(alone.node.train_epoch, 1, None)
     assert pool.begun.wait(SOON_S)
-    site = alone.node._session.process
-    servers = [weakref.ref(server) for crew in (site.training, site.evaluation) for server in crew.servers.values()]
+    process = alone.node._session.process
+    servers = [
+        weakref.ref(server) for group in (process.training, process.evaluation) for server in group.servers.values()
+    ]
     blocks = [weakref.ref(block) for server in servers for block in server()._context.matrices._blocks.values()]
     assert blocks
-    del site
+    del process
     left = alone.in_background(alone.node.leave, 2)
     while alone.node._fence.is_in(1):
         time.sleep(0.001)
     alone.threads[-1].join(0.1)
-    assert not left  # the task is still in hand
+    assert not left  # the task is still running
     pool.release.set()
     alone.join()
     assert left == [True]
@@ -225,7 +227,7 @@ def test_the_next_session_waits_for_the_task_in_hand_and_then_has_all_the_memory
     alone.train(3)
 
 
-def test_a_task_that_never_ends_keeps_what_it_works_on_and_the_run_goes_on(graph, make_cluster):
+def test_a_task_that_never_ends_keeps_its_memory_and_the_run_continues(graph, make_cluster):
     pool = HeldTask()
     alone = Alone(graph, make_cluster, pool, deadline_s=0.5)
     alone.begin(1)
@@ -344,7 +346,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("what", CALLS)
-def test_a_call_of_an_earlier_session_is_refused_counted_and_ends_nothing(graph, make_cluster, what):
+def test_a_call_of_an_earlier_session_is_refused_and_counted_and_ends_nothing(graph, make_cluster, what):
     alone = Alone(graph, make_cluster, ThreadsPool())
     alone.begin(2)
     with pytest.raises(OtherSessionError, match="of session 1 is refused: graph server 0 is in session 2"):
@@ -357,10 +359,10 @@ def test_a_session_that_is_overtaken_while_it_begins_leaves_nothing_behind(graph
     """The features are gathered once, which may take long; another server dies meanwhile."""
     gathers, release, gather = threading.Event(), threading.Event(), ServerProcess._gather_static
 
-    def slowly(site):
+    def slowly(process):
         gathers.set()
         assert release.wait(SOON_S)
-        return gather(site)
+        return gather(process)
 
     monkeypatch.setattr(ServerProcess, "_gather_static", slowly)
     alone = Alone(graph, make_cluster, ThreadsPool(), threads=2)

@@ -7,7 +7,7 @@ from dorylus.runtime.server_process import targets_of
 from dorylus.saga.dense import IGNORED
 
 
-def test_targets_are_the_labels_of_the_vertices_asked_for_and_ignored_where_not_trained_on():
+def test_targets_are_the_labels_of_the_given_vertices_and_ignored_where_not_trained_on():
     graph = SimpleNamespace(labels=np.array([0, 1, 2, 0, 1]), train_mask=np.array([False, True, True, False, False]))
     targets = targets_of(graph, SimpleNamespace(loss="cross_entropy", loss_total=2.0), np.array([4, 2, 1]))
     assert targets.labels.tolist() == [IGNORED, 2, 1]

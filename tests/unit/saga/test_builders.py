@@ -75,7 +75,7 @@ def test_options_are_remembered_by_name():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("gcnn", {}, r"unknown model 'gcnn': the known ones are gat, gcn, gin, sage\. Did you mean 'gcn'"),
         ("gcn", {"heads": 3}, "unknown option of gcn 'heads'"),
@@ -96,8 +96,8 @@ def test_options_are_remembered_by_name():
         ("gat", {"heads": 0}, "heads=0, but heads is a whole number, at least 1 and at most 4,096: use heads=8"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_the_cure(name, options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_an_invalid_model_is_refused_with_the_cure(name, options, message):
+    with pytest.raises(ConfigError, match=message):
         build(name, **options)
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_built_is_refused_with_the_cure(name, options, says):
     ids=str,
 )
 def test_an_option_of_the_wrong_kind_is_refused_by_name(name, options):
-    """The command line and run.toml hand over whatever stands there."""
+    """The command line and run.toml pass values on unchecked."""
     (option,) = options
     with pytest.raises(ConfigError, match=option):
         build(name, **options).build(6, 3)
@@ -141,14 +141,14 @@ def test_a_list_of_widths_sets_the_depth():
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "message"),
     [
         ("gat", {"slope": -0.3}, "slope=-0.3, but slope is a number, at least 0"),
         ("gin", {"eps": math.inf}, "eps=inf, but eps is a finite number"),
     ],
 )
-def test_values_no_layer_can_have_are_refused_when_it_is_made(name, options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_values_no_layer_can_have_are_refused_when_it_is_made(name, options, message):
+    with pytest.raises(ConfigError, match=message):
         build(name, **options).build(6, 3)
 
 
@@ -164,7 +164,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400, "many"], ids=lambda value: str(value)[:4])
 @pytest.mark.parametrize(("name", "option"), [(name, option) for name in BUILDERS for option in NUMBERS[name]])
-def test_a_number_that_cannot_be_is_refused_by_name_with_the_rule_and_a_usual_value(name, option, value):
+def test_an_invalid_number_is_refused_by_name_with_the_rule_and_a_typical_value(name, option, value):
     with pytest.raises(ConfigError, match=rf"^{option}=\S+, but {option} is .+: use {option}=\S+, for instance\.$"):
         build(name, **{option: value})
 

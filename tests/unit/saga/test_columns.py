@@ -70,11 +70,11 @@ def test_blocks_stand_side_by_side_and_make_up_the_matrix(name, blocks):
         assert len({part.name for part in parts}) == len(parts)
         same = [(part.level, part.layer, part.dropout, part.gathered, part.needs_grad, part.source) for part in parts]
         assert set(same) == {(slot.level, slot.layer, slot.dropout, slot.gathered, slot.needs_grad, slot.source)}
-        assert all(part.first_column % 4 == 0 for part in parts)  # what dropout asks for
+        assert all(part.first_column % 4 == 0 for part in parts)  # dropout requires it
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_what_is_cut_is_seen_by_nobody_as_a_whole(name):
+def test_no_stage_reads_a_split_matrix_as_a_whole(name):
     _, plan = plan_of(name)
     cut = in_blocks(plan, 2)
     seen = set()
@@ -131,10 +131,10 @@ def test_a_body_makes_the_same_of_blocks_as_of_whole_rows(name):
             for part in cut.parts.get(slot, (slot,))
         ]
         assert [part.shape[1] for part in parts] == [slot.columns for slot in mine.inputs]
-        found, wanted = mine.body(weights, tuple(parts)), theirs.body(weights, tuple(rows))
+        found, expected = mine.body(weights, tuple(parts)), theirs.body(weights, tuple(rows))
         if isinstance(mine, ApplyVertex):
             assert [each.shape[1] for each in found] == [slot.columns for slot in mine.outputs]
-        torch.testing.assert_close(torch.cat(found, 1), torch.cat(wanted, 1), rtol=0, atol=0)
+        torch.testing.assert_close(torch.cat(found, 1), torch.cat(expected, 1), rtol=0, atol=0)
 
 
 def test_a_body_in_blocks_takes_its_weights_with_it_when_it_is_copied():
@@ -170,7 +170,7 @@ def test_every_gather_that_can_be_is_cut_and_no_other(name):
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_what_a_pass_results_in_is_named_as_it_is_held(blocks):
+def test_results_of_a_pass_are_named_as_they_are_stored(blocks):
     _, training = plan_of("gcn")
     _, evaluation = plan_of("gcn", training=False)
     cut = in_blocks(evaluation, blocks)

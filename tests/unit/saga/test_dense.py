@@ -15,7 +15,7 @@ ROWS = 7
 
 
 class Two(nn.Module):
-    """Two inputs, two outputs, a frozen weight, and a weight nobody uses."""
+    """Two inputs, two outputs, a frozen weight, and an unused weight."""
 
     def __init__(self):
         super().__init__()
@@ -104,7 +104,7 @@ def test_gradients_are_autograds(case):
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
-def test_only_wanted_inputs_get_a_gradient(case):
+def test_only_selected_inputs_get_a_gradient(case):
     assert run(call(case, Mode.GRADIENT, cotangents=cotangents())).input_grads[1] is None
 
 
@@ -135,7 +135,7 @@ def test_the_weights_and_inputs_of_a_call_are_left_alone(case):
     [GCN(6, 4), SAGE(6, 4), GIN(6, 4, train_eps=True), GAT(6, 4, heads=2), GCN(6, 6, residual=True, layer_norm=True)],
     ids=lambda layer: type(layer).__name__,
 )
-def test_the_loss_task_of_cut_rows_adds_up_to_the_whole(layer):
+def test_the_losses_of_parts_of_the_rows_add_up_to_the_whole(layer):
     """The fused last task, run on two cuts of the rows, against autograd over all of them at once."""
     plan = lower(dorylus.Program([layer]), sparse_features=False, training=True, savings=Savings())
     stage = plan.stages[-1]
@@ -152,8 +152,8 @@ def test_the_loss_task_of_cut_rows_adds_up_to_the_whole(layer):
     for rows in (slice(0, 3), slice(3, ROWS)):
         targets = Targets("cross_entropy", labels[rows], 5.0)
         part = tuple(x[rows] for x in inputs)
-        wanted = (True,) * len(part)
-        replies.append(run(Call(TASK, Mode.LOSS, stage.body, weights, part, wanted=wanted, targets=targets)))
+        needs_grad = (True,) * len(part)
+        replies.append(run(Call(TASK, Mode.LOSS, stage.body, weights, part, wanted=needs_grad, targets=targets)))
     assert sum(reply.loss for reply in replies) == pytest.approx(float(loss.detach()), rel=1e-6)
     for k in range(len(inputs)):
         found = torch.cat([reply.input_grads[k] for reply in replies])

@@ -40,7 +40,7 @@ def test_a_linear_map_keeps_its_output_and_the_rows_it_read_are_not_its_own():
     assert kept_bytes(stage_of(nn.Linear(6, 3), 6, 3)) == FLOAT * 3
 
 
-def test_what_lies_between_is_kept_once():
+def test_an_intermediate_value_is_kept_once():
     assert kept_bytes(stage_of(Twice(), 6, 3)) == FLOAT * (10 + 3)
 
 

@@ -109,7 +109,7 @@ def test_features_that_are_read_otherwise_too_become_dense(recipe):
     assert not lowered(recipe, sparse=True).sparse_features
 
 
-def test_the_features_need_no_gradient_and_what_is_learned_does():
+def test_the_features_need_no_gradient_and_learned_values_do():
     plan = lowered(dorylus.gcn(dropout=0.5), (20, 4))
     assert not plan.features.needs_grad
     assert [g.output.needs_grad for g in gathers(plan)] == [False, True]
@@ -165,7 +165,7 @@ def test_bodies_name_their_weights_as_the_program_does():
 
 
 @pytest.mark.parametrize(
-    ("attributes", "says"),
+    ("attributes", "message"),
     [
         ({"reduce": "median"}, "reduce.*'median'"),
         ({"reduce": "softmax"}, "apply_edge"),
@@ -178,7 +178,7 @@ def test_bodies_name_their_weights_as_the_program_does():
     ],
     ids=["reduce", "softmax of rows", "attention", "own", "norm", "no score", "heads", "two messages"],
 )
-def test_a_layer_that_asks_for_what_does_not_exist_is_refused_before_it_is_run(attributes, says):
+def test_a_layer_that_refers_to_a_missing_input_is_refused_before_it_is_run(attributes, message):
     layer = type("Odd", (dorylus.Layer,), attributes)
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         lowered(dorylus.Program([GCN(6, 6), layer(6, 6)]))

@@ -51,7 +51,7 @@ def test_a_program_knows_its_shape():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"in_columns": 0}, "both must be at least 1"),
         ({"out_columns": 0}, "both must be at least 1"),
@@ -60,8 +60,8 @@ def test_a_program_knows_its_shape():
         ({"activation": "rleu"}, "Did you mean 'relu'"),
     ],
 )
-def test_a_layer_refuses_what_it_cannot_be(options, says):
-    with pytest.raises(ConfigError, match=says):
+def test_a_layer_refuses_invalid_options(options, message):
+    with pytest.raises(ConfigError, match=message):
         GCN(**({"in_columns": 3, "out_columns": 2} | options))
 
 

@@ -38,7 +38,7 @@ def test_a_layers_state_loads_into_its_convolution_by_name(conv):
 
 
 @pytest.mark.parametrize("train_eps", [False, True])
-def test_the_share_of_the_vertex_itself_goes_along(train_eps):
+def test_the_share_of_the_vertex_itself_is_converted_too(train_eps):
     program = dorylus.Program([GIN(3, 2, eps=0.75, train_eps=train_eps)])
     (conv,) = program.to_pyg()
     assert conv.eps.item() == 0.75
@@ -50,7 +50,7 @@ def test_a_layer_without_bias_becomes_a_convolution_without():
     assert conv.bias is None
 
 
-def test_attention_options_go_along():
+def test_attention_options_are_converted_too():
     first, last = dorylus.gat(hidden=3, heads=2, output_heads=4, slope=0.3).build(7, 5).to_pyg()
     assert (first.heads, first.concat, first.negative_slope) == (2, True, 0.3)
     assert (last.heads, last.concat, last.out_channels) == (4, False, 5)
@@ -87,7 +87,7 @@ def test_a_users_layer_has_no_convolution():
 
 
 @pytest.mark.parametrize(("option", "what"), [("layer_norm", "a layer norm"), ("residual", "a residual")])
-def test_what_pyg_has_no_place_for_is_refused(option, what):
+def test_options_without_a_pyg_counterpart_are_refused(option, what):
     program = dorylus.gcn(**{option: True}).build(7, 4)
     with pytest.raises(ConfigError, match=f"layer 0 has {what}, for which PyG's convolutions have no place"):
         program.to_pyg()

@@ -1,4 +1,4 @@
-"""The declarations of the reductions, and that nothing outside them knows one by name."""
+"""The declarations of the reductions; no other module refers to one by name."""
 
 import re
 from pathlib import Path
@@ -63,8 +63,8 @@ def test_attention_is_for_gat_alone():
     lower(dorylus.Program([DerivedGAT(1, 2)]), **how)
 
 
-def test_no_other_module_asks_which_reduction_a_layer_has():
+def test_no_other_module_checks_which_reduction_a_layer_has():
     """Only the oracle does, which shares nothing with the engine."""
-    asks = re.compile(r"\breduce (==|!=|in|not in) |isinstance\([\w.]+, GAT\)")
-    found = {path.name for path in SOURCE.rglob("*.py") if asks.search(path.read_text())}
+    comparison = re.compile(r"\breduce (==|!=|in|not in) |isinstance\([\w.]+, GAT\)")
+    found = {path.name for path in SOURCE.rglob("*.py") if comparison.search(path.read_text())}
     assert found <= {"reference.py", "pyg.py"}

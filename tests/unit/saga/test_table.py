@@ -46,7 +46,7 @@ def test_a_gradient_gather_waits_for_the_readers():
     assert set(found.table.steps[scatter + 1].needs) == {Need(scatter, Scope.READERS), Need(scatter, Scope.OWN)}
 
 
-def test_the_weight_update_of_an_interval_waits_for_all_its_own_weight_gradients_and_for_nobody_elses():
+def test_the_weight_update_of_an_interval_waits_only_for_its_own_weight_gradients():
     found = steps(dorylus.gcn(hidden=16, dropout=0.5))
     dense = {k for k, step in enumerate(found.table.steps) if step.kind in (Kind.LOSS, Kind.GRAD_APPLY_VERTEX)}
     assert found.table.steps[-1].kind is Kind.WEIGHT_UPDATE
@@ -79,17 +79,17 @@ def test_every_matrix_that_is_read_names_its_readers():
 
 def test_only_gradients_that_need_values_keep_them():
     summed, maximum = (steps(dorylus.sage(hidden=8, dropout=0.5, aggregator=a)) for a in ("sum", "max"))
-    for found, wanted in ((summed, False), (maximum, True)):
+    for found, expected in ((summed, False), (maximum, True)):
         back = [k for k, step in enumerate(found.table.steps) if step.kind is Kind.GRAD_GATHER]
         assert back
         for k in back:
-            assert all((k in found.readers[slot]) is wanted for slot in found.stages[k].inputs)
+            assert all((k in found.readers[slot]) is expected for slot in found.stages[k].inputs)
 
 
 @pytest.mark.parametrize(
     "recipe", [dorylus.sage(hidden=8, dropout=0.5, aggregator="max"), dorylus.gat(hidden=4)], ids=str
 )
-def test_what_was_gathered_is_read_when_its_gradient_is_scattered_and_no_more_when_that_is_gathered(recipe):
+def test_gathered_rows_are_read_by_the_gradient_scatter_and_not_by_the_gradient_gather(recipe):
     found = steps(recipe)
     gathered = {stage.output: k for k, stage in enumerate(found.stages) if isinstance(stage, Gather)}
     for k, (step, stage) in enumerate(zip(found.table.steps, found.stages, strict=True)):

@@ -14,7 +14,7 @@ def work_of(recipe, savings=None, into=INTO, widths=(10, 6)):
     return measure(plan, lambda layer, level: into[level], lambda layer: EDGES)
 
 
-def test_everything_saved_is_counted_and_told():
+def test_all_savings_are_counted_and_reported():
     work = work_of(dorylus.gcn(hidden=4, dropout=0))
     # Layer 0 is gathered once; layer 1 gathers its 4 inputs (not 6 outputs) over 30 edges, forward and backward.
     assert work.done == 30 * 4 * 2
@@ -60,5 +60,5 @@ def test_no_edges_are_no_work():
 
 
 @pytest.mark.parametrize("share", [0.22, 0.5])
-def test_the_share_is_told_in_percent(share):
+def test_the_share_is_reported_in_percent(share):
     assert f"{round(100 * share)} % of naive" in str(Work(round(1000 * share), 1000, ()))

@@ -1,4 +1,4 @@
-"""A small graph over a few servers: their shards, the contexts of their passes, and the post between them."""
+"""A small graph over a few servers: their shards, the contexts of their passes, and the messages between them."""
 
 from collections.abc import Sequence
 
@@ -58,8 +58,8 @@ def context_of(shard: LocalShard, *, bf16: bool = False) -> PassContext:
     return PassContext(shard, shard.layout, shard.ghosts, shard.out_ghosts, matrices, True, 0, number_format, backend)
 
 
-class Mail:
-    """Keeps what servers post to each other until a test delivers it."""
+class MessageBus:
+    """Keeps the messages that servers post to each other until a test delivers them."""
 
     def __init__(self, shards: Sequence[LocalShard]) -> None:
         self.shards = shards
@@ -77,7 +77,7 @@ class Mail:
 
 
 def task_of(kind: Kind, interval: int, step: int = 0, epoch: int = 0) -> Task:
-    """A task that nobody scheduled."""
+    """A task outside any schedule."""
     return Task(epoch, 0, interval, step, kind)
 
 

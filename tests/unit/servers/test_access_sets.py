@@ -55,7 +55,7 @@ def test_dense_steps_read_their_inputs_and_the_cotangents_of_their_outputs(name,
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_scatter_writes_what_is_gathered(name, blocks):
+def test_a_scatter_writes_the_gathered_matrices(name, blocks):
     found = [(stage, touch) for _, stage, touch in touched(name, blocks) if isinstance(stage, Scatter)]
     assert found
     for stage, touch in found:
@@ -65,7 +65,7 @@ def test_a_scatter_writes_what_is_gathered(name, blocks):
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize("name", ["gcn", "sage max", "gin", "gat"])
-def test_a_gather_reads_all_rows_of_what_it_gathers_and_writes_its_own(name, blocks):
+def test_a_gather_reads_all_rows_of_its_inputs_and_writes_its_own(name, blocks):
     for kind, stage, touch in touched(name, blocks):
         if kind is Kind.GATHER:
             assert set(touch.wholes) == {slot for slot in stage.inputs if slot.gathered}
@@ -75,7 +75,7 @@ def test_a_gather_reads_all_rows_of_what_it_gathers_and_writes_its_own(name, blo
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize("name", ["gcn", "sage max", "gin", "gat"])
-def test_what_is_published_is_read_whole_by_the_gather_back(name, blocks):
+def test_published_matrices_are_read_completely_by_the_gradient_gather(name, blocks):
     scattered = gathered = 0
     for kind, stage, touch in touched(name, blocks):
         if isinstance(stage, Gather) and kind is Kind.GRAD_SCATTER:
@@ -110,7 +110,7 @@ def test_only_gradients_that_need_values_read_them_and_only_those_they_need(name
 
 @pytest.mark.parametrize("blocks", [1, 3])
 @pytest.mark.parametrize(("name", "waits"), [("gcn", False), ("gat", False), ("gin", True), ("sage max", True)])
-def test_where_rows_are_read_beside_being_gathered_the_gather_back_adds_to_what_a_dense_step_wrote(name, waits, blocks):
+def test_a_gradient_gather_adds_to_what_a_dense_step_wrote_where_its_rows_have_another_reader(name, waits, blocks):
     begun, gathered = set(), set()
     for kind, stage, touch in touched(name, blocks):
         grads = {each for each in touch.writes if isinstance(each, Grad)}

@@ -47,7 +47,7 @@ def read(ages, step, epoch, interval):
     ages.read(task_of(TABLE.steps[step].kind, interval, step, epoch))
 
 
-def test_values_of_the_readers_own_epoch_are_of_age_nought(shard):
+def test_values_of_the_readers_own_epoch_have_age_zero(shard):
     ages = Ages(TABLE, shard, LEVELS)
     write(ages, SCATTER, epoch=4)
     for interval in shard.mine:
@@ -63,14 +63,14 @@ def test_a_value_is_as_old_as_the_epochs_since_it_was_written(shard):
     for interval, epoch in written.items():
         write(ages, SCATTER, epoch, [interval])
     read(ages, GATHER, 6, own)
-    wanted = Counter()
+    expected = Counter()
     for interval, epoch in written.items():
-        wanted[6 - epoch] += values[interval]
-    assert ages.take() == wanted
+        expected[6 - epoch] += values[interval]
+    assert ages.take() == expected
 
 
 @pytest.mark.parametrize(("step", "writes"), [(GATHER, SCATTER), (GRAD_GATHER, GRAD_SCATTER)])
-def test_what_an_interval_reads_of_its_own_rows_is_not_counted(shard, step, writes):
+def test_reads_of_an_intervals_own_rows_are_not_counted(shard, step, writes):
     own, out = shard.mine.start, step == GRAD_GATHER
     source, destination = (shard.partition_plan.interval[ends] == own for ends in shard.graph.edge_list())
     assert (source & destination).any()
@@ -95,7 +95,7 @@ def test_only_edges_into_rows_needed_at_the_level_count(shard, step, writes):
     assert found[0] > found[2] > found[3] > 0  # pruning leaves edges out
 
 
-def test_a_reader_counts_by_the_newest_of_what_was_written(shard):
+def test_a_reader_counts_by_the_newest_write(shard):
     ages = Ages(TABLE, shard, LEVELS)
     write(ages, SCATTER, epoch=1)
     write(ages, SCATTER, epoch=2)
@@ -114,13 +114,13 @@ def test_gradients_are_read_over_out_edges(shard):
 
 
 @pytest.mark.parametrize("step", [SCATTER, GRAD_SCATTER])
-def test_what_an_interval_reads_of_itself_alone_has_no_age(shard, step):
+def test_reads_of_an_interval_from_itself_alone_have_no_age(shard, step):
     ages = Ages(TABLE, shard, LEVELS)
     read(ages, step, 3, shard.mine.start)
     assert ages.take() == {}
 
 
-def test_what_is_taken_is_not_taken_again(shard):
+def test_ages_are_taken_once(shard):
     ages = Ages(TABLE, shard, LEVELS)
     write(ages, SCATTER, epoch=0)
     read(ages, GATHER, 0, shard.mine.start)

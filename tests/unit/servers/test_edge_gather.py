@@ -37,7 +37,7 @@ def test_an_edge_reads_the_rows_of_its_two_ends_wherever_they_are(edges):
     context = edges.context
     for slot in set(both(edges)):
         values = context.values(slot)
-        values[:] = context.shard.ids[: len(values), None]  # every row tells whose it is
+        values[:] = context.shard.ids[: len(values), None]  # every row holds its own vertex id
     seen_ghost = False
     for interval in range(2):
         source, destination, weight = (part.numpy() for part in edges.inputs(interval))
@@ -58,14 +58,14 @@ def test_the_ghosts_of_an_interval_are_the_remote_sources_of_its_edges(edges):
 
 
 def give_grads(edges, interval, source=1.0, destination=None):
-    """Lets ∇AE have answered: one and the same number for every edge."""
+    """Sets the result of ∇AE: the same number for every edge."""
     count = len(in_edges(edges, interval))
     columns = edges.over.source.columns
     made = [None if value is None else np.full((count, columns), value, np.float32) for value in (source, destination)]
     edges.grads[interval] = tuple(made)
 
 
-def test_what_edges_add_to_ghosts_is_given_to_their_owners_and_kept_no_longer(edges):
+def test_sums_of_ghosts_are_sent_to_their_owners_and_dropped(edges):
     for interval in range(2):
         give_grads(edges, interval)
         ghosts, sums = edges.grad_scatter(interval, {})
@@ -76,7 +76,7 @@ def test_what_edges_add_to_ghosts_is_given_to_their_owners_and_kept_no_longer(ed
         assert not edges.grad_scatter(interval, {})[1].any()
 
 
-def test_an_interval_takes_what_edges_and_others_added_to_its_rows_exactly_once(edges):
+def test_an_interval_takes_the_sums_of_edges_and_peers_exactly_once(edges):
     slot, layout = edges.over.source, edges.context.layout
     own = {slot: np.full((1, slot.columns), 10.0, np.float32)}
     for interval in range(2):
@@ -108,7 +108,7 @@ def sums_of(edges, interval, rows, value):
     return Sums(interval, rows, np.full((len(rows), edges.over.source.columns), value, np.float32))
 
 
-def test_what_peers_add_waits_for_the_interval_whose_rows_it_is_for(edges):
+def test_sums_of_peers_wait_for_the_interval_of_their_rows(edges):
     slot, bounds = edges.over.source, edges.context.layout.bounds
     first, second = 0, int(bounds[1])
     edges.receive(sums_of(edges, 0, [first, second], 2.0))
@@ -121,16 +121,16 @@ def test_what_peers_add_waits_for_the_interval_whose_rows_it_is_for(edges):
 
 def test_the_order_in_which_peers_sums_arrive_does_not_change_a_bit(edges):
     slot = edges.over.source
-    parcels = [sums_of(edges, interval, [0], value) for interval, value in ((0, 1e8), (1, 1.0), (4, -1e8), (5, 3.1))]
+    messages = [sums_of(edges, interval, [0], value) for interval, value in ((0, 1e8), (1, 1.0), (4, -1e8), (5, 3.1))]
     found = []
-    for order in permutations(parcels):
-        for parcel in order:
-            edges.receive(parcel)
+    for order in permutations(messages):
+        for message in order:
+            edges.receive(message)
         found.append(edges.take(slot, 0))
     assert all(np.array_equal(found[0], other) for other in found)
 
 
-def test_what_is_forgotten_is_taken_by_nobody(edges):
+def test_forgotten_sums_are_never_taken(edges):
     slot = edges.over.source
     give_grads(edges, 0)
     edges.grad_scatter(0, {slot: np.ones((1, slot.columns), np.float32)})
@@ -139,7 +139,7 @@ def test_what_is_forgotten_is_taken_by_nobody(edges):
     assert not any(edges.take(each, interval).any() for each in both(edges) for interval in range(2))
 
 
-def test_sums_begin_at_nought_in_used_memory(edges):
+def test_sums_begin_at_zero_in_reused_memory(edges):
     matrices, slot = edges.context.matrices, edges.over.source
     edges.take(slot, 0)
     matrices.get(Grad(slot), 0, 0).fill(np.nan)

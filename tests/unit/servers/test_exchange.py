@@ -20,7 +20,7 @@ def bf16(matrix):
     return out
 
 
-def test_rows_travel_as_they_are_unless_asked_otherwise():
+def test_rows_are_sent_in_float32_by_default():
     found = pack(BACKEND, MATRIX, ROWS, narrow=False)
     np.testing.assert_array_equal(found, MATRIX[ROWS])
     assert found.dtype == np.float32
@@ -39,7 +39,7 @@ def test_a_matrix_that_is_narrow_already_loses_nothing_more(narrow):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint16])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_what_is_posted_stays_as_it_was_when_the_matrix_goes_on(dtype, narrow):
+def test_posted_rows_do_not_change_with_the_matrix(dtype, narrow):
     matrix = MATRIX.copy() if dtype == np.float32 else bf16(MATRIX)
     found = pack(BACKEND, matrix, np.arange(4, dtype=np.int32), narrow=narrow)
     before = found.copy()
@@ -48,7 +48,7 @@ def test_what_is_posted_stays_as_it_was_when_the_matrix_goes_on(dtype, narrow):
 
 
 @pytest.mark.parametrize("narrow", [False, True])
-def test_no_rows_weigh_nothing(narrow):
+def test_a_message_without_rows_has_size_zero(narrow):
     found = pack(BACKEND, MATRIX, np.zeros(0, np.int32), narrow=narrow)
     assert found.shape == (0, 3)
     assert found.nbytes == 0
@@ -62,8 +62,8 @@ matrices = arrays.arrays(
 
 
 @given(matrices, st.booleans(), st.booleans())
-def test_rows_come_out_as_they_went_in_but_for_the_rounding_of_the_narrowest_on_the_way(matrix, travels, held):
-    """Travelling or held at the other end in bfloat16, they are rounded to it, and only once."""
+def test_rows_survive_a_round_trip_up_to_the_rounding_of_the_narrowest_type(matrix, travels, held):
+    """Sent or stored at the receiver in bfloat16, they are rounded to it, and only once."""
     everyone = np.arange(len(matrix), dtype=np.int32)
     target = np.empty(matrix.shape, np.uint16 if held else np.float32)
     unpack(BACKEND, pack(BACKEND, matrix, everyone, narrow=travels), target)
@@ -84,7 +84,7 @@ def test_rows_are_written_into_a_part_of_a_matrix_in_place():
     assert not target[5:].any()
 
 
-def test_a_message_weighs_what_its_parts_do():
+def test_the_size_of_a_message_is_the_sum_of_its_parts():
     task = Task(0, 0, 0, 0, Kind.SCATTER)
     assert GhostMessage(task, (np.zeros((2, 3), np.float32), np.zeros((2, 3), np.uint16))).num_bytes == 24 + 12
     assert GhostMessage(task, ()).num_bytes == 0

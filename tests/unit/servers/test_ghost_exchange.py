@@ -1,11 +1,11 @@
-"""Messages between servers: every row ends in the ghosts that stand for it, and no other travels."""
+"""Messages between servers: every row arrives in the ghosts that stand for it, and no other row is sent."""
 
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from small_shards import Mail, context_of, edge_gather, small_shards, task_of
+from small_shards import MessageBus, context_of, edge_gather, small_shards, task_of
 
 from dorylus.pipeline import Kind
 from dorylus.saga import GAT, GCN
@@ -23,11 +23,11 @@ SCORES = Slot("scores", 2, level=1, layer=1, gathered=True, exact=True)
 
 
 class World:
-    """The exchanges of all servers over one kind of stage, and the mail between them."""
+    """The exchanges of all servers over one kind of stage, and the messages between them."""
 
     def __init__(self, stage, *, narrow=False, bf16=False, **case):
         self.shards = small_shards(**case)
-        self.mail, self.stage = Mail(self.shards), stage
+        self.bus, self.stage = MessageBus(self.shards), stage
         self.contexts = [context_of(shard, bf16=bf16) for shard in self.shards]
         self.gathers, self.edges = [{} for _ in self.shards], [{} for _ in self.shards]
         for context, gathers, edges in zip(self.contexts, self.gathers, self.edges, strict=True):
@@ -36,7 +36,7 @@ class World:
             elif isinstance(stage, Gather):
                 gathers[stage] = row_gatherer(stage, context)
         self.exchanges = [
-            GhostExchange(context, self.mail.peers(context.shard), gathers, edges, narrow=narrow)
+            GhostExchange(context, self.bus.peers(context.shard), gathers, edges, narrow=narrow)
             for context, gathers, edges in zip(self.contexts, self.gathers, self.edges, strict=True)
         ]
 
@@ -44,12 +44,12 @@ class World:
         return [(k, interval) for k, shard in enumerate(self.shards) for interval in shard.mine]
 
     def deliver(self, stage=None):
-        for _, peer, parcel in self.mail.posted:
-            self.exchanges[peer].receive(parcel, stage or self.stage)
+        for _, peer, message in self.bus.posted:
+            self.exchanges[peer].receive(message, stage or self.stage)
 
 
-def tell_ids(matrix, ids):
-    """Own rows tell whose they are; ghosts are not known yet."""
+def write_ids(matrix, ids):
+    """Own rows hold their vertex ids; ghosts are not known yet."""
     matrix.fill(np.nan)
     matrix[: len(ids)] = ids[:, None]
 
@@ -66,11 +66,11 @@ def assert_ghosts(matrix, own, ghosts, level):
 
 @pytest.mark.parametrize("level", [0, 1])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_rows_end_in_the_ghosts_that_stand_for_them(case, level):
+def test_rows_arrive_in_the_ghosts_that_stand_for_them(case, level):
     slot = replace(ROWS, level=level)
     world = World(Scatter((slot,)), **case)
     for context in world.contexts:
-        tell_ids(context.values(slot), context.shard.layout.order)
+        write_ids(context.values(slot), context.shard.layout.order)
     for server, interval in world.each_interval():
         world.exchanges[server].post_rows(task_of(Kind.SCATTER, interval), world.stage)
     world.deliver()
@@ -81,11 +81,11 @@ def test_rows_end_in_the_ghosts_that_stand_for_them(case, level):
 
 @pytest.mark.parametrize("level", [1, 2])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_cotangents_end_in_the_ghosts_of_whom_they_were_gathered_from(case, level):
+def test_cotangents_arrive_in_the_ghosts_of_the_rows_they_were_gathered_from(case, level):
     source, output = replace(ROWS, level=level - 1), Slot("gathered", 3, level=level, layer=1)
     world = World(Gather(GCN(3, 3), (source,), output), **case)
     for context, gathers in zip(world.contexts, world.gathers, strict=True):
-        tell_ids(gathers[world.stage].published()[0], context.shard.layout.order)
+        write_ids(gathers[world.stage].published()[0], context.shard.layout.order)
     for server, interval in world.each_interval():
         world.exchanges[server].post_cotangents(task_of(Kind.GRAD_SCATTER, interval), world.stage)
     world.deliver()
@@ -95,7 +95,7 @@ def test_cotangents_end_in_the_ghosts_of_whom_they_were_gathered_from(case, leve
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_edges_add_to_a_vertex_reaches_it_wherever_the_edges_are(case):
+def test_sums_of_edges_reach_their_vertex_from_every_server(case):
     stage = edge_gather()
     world = World(stage, **case)
     source, over = stage.over.source, stage.over
@@ -117,22 +117,22 @@ def test_what_edges_add_to_a_vertex_reaches_it_wherever_the_edges_are(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_reader_of_an_interval_hears_of_it_once_and_nobody_else_does(case):
+def test_every_reader_of_an_interval_gets_one_message_and_no_other_server_gets_one(case):
     world = World(Scatter((ROWS,)), **case)
     for server, interval in world.each_interval():
         world.exchanges[server].post_rows(task_of(Kind.SCATTER, interval), world.stage)
-    heard = [(peer, parcel.task.interval) for _, peer, parcel in world.mail.posted]
+    received = [(peer, message.task.interval) for _, peer, message in world.bus.posted]
     waited_for = {
         (shard.server, interval)
         for shard in world.shards
         for sources in shard.reads().sources
         for interval in sources - set(shard.mine)
     }
-    assert sorted(heard) == sorted(waited_for)
+    assert sorted(received) == sorted(waited_for)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_source_of_an_interval_hears_of_its_edges_once_also_when_they_add_nothing(case):
+def test_every_source_of_an_interval_gets_one_message_about_its_edges_even_without_sums(case):
     stage = edge_gather()
     world = World(stage, **case)
     for server, interval in world.each_interval():
@@ -141,14 +141,14 @@ def test_every_source_of_an_interval_hears_of_its_edges_once_also_when_they_add_
         ghosts = edges.ghosts_of(local)
         sums = np.zeros((len(ghosts), stage.over.source.columns), np.float32)
         world.exchanges[server].post_sums(task_of(Kind.GRAD_SCATTER, interval), ghosts, sums)
-    heard = [(peer, parcel.task.interval) for _, peer, parcel in world.mail.posted]
+    received = [(peer, message.task.interval) for _, peer, message in world.bus.posted]
     waited_for = {
         (shard.server, interval)
         for shard in world.shards
         for readers in shard.reads().readers
         for interval in readers - set(shard.mine)
     }
-    assert sorted(heard) == sorted(waited_for)
+    assert sorted(received) == sorted(waited_for)
 
 
 def posted_bytes(stage, kind, **settings):
@@ -160,12 +160,12 @@ def posted_bytes(stage, kind, **settings):
         else:
             exchange.post_cotangents(task_of(Kind.GRAD_SCATTER, interval), stage)
     traffic = sum((exchange.traffic for exchange in world.exchanges), start=type(world.exchanges[0].traffic)())
-    assert traffic == {kind: sum(parcel.num_bytes for _, _, parcel in world.mail.posted)}
+    assert traffic == {kind: sum(message.num_bytes for _, _, message in world.bus.posted)}
     return traffic[kind], world
 
 
 @pytest.mark.parametrize(("settings", "row_bytes"), [({}, 12), ({"narrow": True}, 6), ({"bf16": True}, 6)], ids=str)
-def test_a_row_weighs_its_columns_in_the_precision_it_travels_in(settings, row_bytes):
+def test_the_size_of_a_row_follows_from_its_columns_and_its_precision(settings, row_bytes):
     found, world = posted_bytes(Scatter((ROWS,)), "ghosts", **settings)
     assert found == row_bytes * sum(context.ghosts.num_rows for context in world.contexts)
 

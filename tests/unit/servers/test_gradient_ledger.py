@@ -48,7 +48,7 @@ def test_a_second_push_is_refused_and_a_push_of_another_task_is_not():
     "late", [lambda led: led.push(0, 1, 0), lambda led: led.finish(0, 1), lambda led: led.enter(0, 1)]
 )
 @pytest.mark.parametrize("closed", [False, True])
-def test_nothing_comes_after_an_intervals_finish(late, closed):
+def test_calls_after_the_finish_of_an_interval_are_refused(late, closed):
     ledger = GradientLedger(2)
     ledger.finish(0, 1)
     if closed:

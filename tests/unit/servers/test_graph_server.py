@@ -95,7 +95,7 @@ def test_after_an_epoch_nothing_is_held_that_was_made_in_it(make_cluster, graph,
 
 
 @pytest.mark.parametrize("model", [name for name in MODELS if name != "gat" and not name.startswith("sage max")])
-def test_once_what_was_permitted_is_over_nothing_is_in_flight_also_where_epochs_overlap(make_cluster, graph, model):
+def test_after_the_last_permitted_epoch_nothing_is_in_flight_also_where_epochs_overlap(make_cluster, graph, model):
     cluster = make_cluster(graph, MODELS[model](), servers=2, mode="async", staleness=2)
     for epoch in range(5):
         cluster.train_epoch(min(epoch + 2, 4))
@@ -119,7 +119,7 @@ def overwrite_ghosts(monkeypatch):
 
 
 class Forgetful:
-    """A pool that keeps no autograd graphs, as one elsewhere would not."""
+    """A pool that keeps no autograd graphs, like a pool on another machine."""
 
     def submit(self, call, done, failed):
         ThreadsPool().submit(replace(call, keep=False, kept=None), done, failed)
@@ -150,7 +150,7 @@ def test_a_source_row_overwritten_since_its_message_was_made_does_not_change_the
     assert len(overwritten) == 2 * 2  # servers, layers
     assert min(overwritten) > 0
     assert all(torch.equal(after[name], before[name]) for name in before)
-    # Where nothing is overwritten, rows are read again rather than kept: there it would be seen.
+    # Where nothing is overwritten, rows are read again rather than kept, so an overwrite would show.
     again = trained(make_cluster, graph, reduce)
     assert not all(torch.equal(again[name], exact[name]) for name in exact)
 
@@ -165,10 +165,10 @@ def test_graphs_of_edges_are_kept_only_where_rows_may_be_overwritten(make_cluste
         accept(server, task, reply)
 
     monkeypatch.setattr(GraphServer, "accept", noted)
-    for mode, wanted in (("pipe", False), ("async", True)):
+    for mode, expected in (("pipe", False), ("async", True)):
         cluster = make_cluster(graph, gate("sum"), servers=2, mode=mode)
         cluster.train_epoch()
-        assert set(kept) == {wanted}
+        assert set(kept) == {expected}
         kept.clear()
         cluster.outputs()
         assert set(kept) == {False}  # an evaluation has no gradient
@@ -233,7 +233,7 @@ def test_the_graphs_features_are_left_as_they_were(make_cluster, graph):
     np.testing.assert_array_equal(graph.features, before)
 
 
-def test_rows_nobody_needs_are_never_written(make_cluster, monkeypatch):
+def test_rows_that_are_not_needed_are_never_written(make_cluster, monkeypatch):
     """On a directed chain whose first vertex alone has a label, later vertices reach no loss."""
     n = 64
     chain = dorylus.Graph.from_edges(

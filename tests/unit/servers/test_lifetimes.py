@@ -59,7 +59,7 @@ def test_whatever_a_gather_writes_in_an_epoch_is_released_in_it(name, blocks):
             assert found.keys() >= {Grad(stage.output), *published_names(stage)}
 
 
-def test_a_maximums_ties_go_when_they_are_published_and_what_is_published_when_it_is_gathered():
+def test_the_ties_of_a_maximum_are_released_when_published_and_the_published_matrix_when_gathered():
     _, steps = made("sage max")
     found = last_readers(steps)
     stage = next(each for each in steps.stages if isinstance(each, Gather) and each.output.needs_grad)

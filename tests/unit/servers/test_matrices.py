@@ -40,7 +40,7 @@ def test_names_that_are_not_held_may_be_released(matrices):
     assert len(matrices) == 0
 
 
-def test_memory_given_back_is_used_again(matrices):
+def test_released_memory_is_reused(matrices):
     place = address(matrices.get("x", 10, 4))
     matrices.release(["x"])
     assert address(matrices.get("y", 10, 3)) == place
@@ -56,7 +56,7 @@ def test_memory_in_use_is_never_given_out_twice(matrices):
     assert (second == 2).all()
 
 
-def test_small_matrices_do_not_sit_on_large_memory(matrices):
+def test_small_matrices_do_not_occupy_large_blocks(matrices):
     place = address(matrices.get("x", 10, 100))
     matrices.release(["x"])
     assert address(matrices.get("y", 10, 4)) != place
@@ -87,7 +87,7 @@ def test_a_new_matrix_can_be_zero_even_in_used_memory(matrices):
     assert (matrices.get("x", 10, 4, zero=True) == 5).all()  # only a new one
 
 
-def test_a_matrix_made_elsewhere_is_held_but_its_memory_is_not_ours(matrices):
+def test_the_memory_of_a_registered_matrix_is_not_reused(matrices):
     mine = np.ones((10, 4), np.float32)
     matrices.put("x", mine)
     assert matrices.get("x", 10, 4) is mine
@@ -100,7 +100,7 @@ def test_no_rows_are_possible():
     assert Matrices(BACKEND, Arena(BACKEND)).get("x", 0, 4).shape == (0, 4)
 
 
-def test_threads_that_ask_at_once_get_the_same_matrix(matrices):
+def test_concurrent_threads_get_the_same_matrix(matrices):
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: matrices.get("x", 10, 4), range(64)))
     assert all(each is found[0] for each in found)
@@ -120,7 +120,7 @@ def test_a_read_only_array_is_presented_as_a_writable_one_without_a_copy():
 MIB = 1 << 20
 
 
-def test_with_room_enough_memory_given_back_is_used_again():
+def test_within_the_limit_released_memory_is_reused():
     arena = BoundedArena(BACKEND, 4 * MIB)
     first = arena.take(MIB)
     place = address(first)
@@ -128,7 +128,7 @@ def test_with_room_enough_memory_given_back_is_used_again():
     assert address(arena.take(MIB)) == place
 
 
-def test_free_memory_goes_back_to_the_system_before_there_is_more_than_there_is_room_for():
+def test_free_memory_is_returned_to_the_system_before_the_limit_is_passed():
     arena = BoundedArena(BACKEND, 4 * MIB)
     blocks = [arena.take(MIB), arena.take(MIB)]
     gone = [weakref.ref(block) for block in blocks]
@@ -141,12 +141,12 @@ def test_free_memory_goes_back_to_the_system_before_there_is_more_than_there_is_
     assert [each() is None for each in gone].count(True) == 1
 
 
-def test_memory_in_use_is_had_though_there_is_no_room():
+def test_memory_for_use_is_allocated_even_beyond_the_limit():
     arena = BoundedArena(BACKEND, MIB)
     assert [arena.take(MIB).nbytes for _ in range(3)] == [MIB] * 3
 
 
-def test_a_block_much_larger_than_asked_for_stays_free():
+def test_a_block_much_larger_than_requested_stays_free():
     arena = BoundedArena(BACKEND, 8 * MIB)
     block = arena.take(2 * MIB)
     place = address(block)

@@ -35,7 +35,7 @@ def test_names_given_to_torch_are_left_out_too():
     assert "param_names" not in state_by_name(optimizer, names)["groups"]["a"]
 
 
-def test_what_was_saved_does_not_change_with_the_next_step():
+def test_saved_state_does_not_change_with_the_next_step():
     names = named("a", "still")
     optimizer = stepped(names)
     saved = state_by_name(optimizer, names)
@@ -54,7 +54,7 @@ def test_state_is_loaded_by_name_into_other_groups_in_another_order():
     assert state_by_name(optimizer, others)["state"].keys() == {"b"}
 
 
-def test_loading_leaves_what_was_saved_alone():
+def test_loading_does_not_change_the_saved_state():
     names, others = named("a", "still"), named("a", "still")
     saved = state_by_name(stepped(names), names)
     again = stepped(others)
@@ -63,7 +63,7 @@ def test_loading_leaves_what_was_saved_alone():
     assert saved["state"]["a"]["step"].item() == 1
 
 
-def test_a_group_that_is_empty_everywhere_keeps_what_it_has():
+def test_a_group_that_is_empty_everywhere_keeps_its_options():
     names = named("a", "still")
     optimizer = stepped(names, lr=0.5)
     load_by_name(optimizer, names, state_by_name(stepped(names), names), ["a", None])

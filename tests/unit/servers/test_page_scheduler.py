@@ -37,14 +37,14 @@ def columns_of(name):
 
 
 class Driver:
-    """Runs the steps of a pass; every matrix holds a number that says which step wrote it in which interval."""
+    """Runs the steps of a pass; every matrix holds a number that encodes which step wrote it in which interval."""
 
     def __init__(self, name, pager, *, blocks=1):
         plan = lower(RECIPES[name].build(40, 24), sparse_features=False, training=True, savings=Savings())
         self.steps = steps_of(in_blocks(plan, blocks), backward=True)
         self.touches = access_sets(self.steps)
         self.matrices = PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: True)
-        self.residency = PageScheduler(self.steps, INTERVALS, self.matrices, {}, [])
+        self.page_scheduler = PageScheduler(self.steps, INTERVALS, self.matrices, {}, [])
         self.written = {}
         self.checked = 0
 
@@ -55,14 +55,14 @@ class Driver:
         return self.matrices.get(name, int(BOUNDS[-1]), columns_of(name))
 
     def made(self, names):
-        """Those that something really writes; extras and publications of other kinds of gathers do not exist."""
+        """The matrices that some step writes; extras and publications of other kinds of gathers do not exist."""
         real = ("ties", "share", "out", "cotangent")
         return [n for n in names if not isinstance(n, Extra | Published) or n.what in real]
 
     def task(self, step, interval, epoch):
         """Run one task: check what it reads, write what it writes."""
         touch = self.touches[step]
-        self.residency.before(step, interval)
+        self.page_scheduler.before(step, interval)
         for name in touch.reads:
             self.check(name, interval)
         for name in touch.wholes:
@@ -71,7 +71,7 @@ class Driver:
         for name in self.made(touch.writes):
             value = self.written[name, interval] = (epoch + 1) * 1000 + step * 10 + interval
             self.get(name)[self.rows(interval)] = value
-        self.residency.after(step, interval)
+        self.page_scheduler.after(step, interval)
 
     def check(self, name, interval):
         if (name, interval) in self.written:
@@ -92,7 +92,7 @@ class Driver:
 
 @pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_task_finds_what_was_written_before_it(name, blocks, pager):
+def test_every_task_reads_what_was_written_before_it(name, blocks, pager):
     driver = Driver(name, pager, blocks=blocks)
     for epoch in range(3):
         driver.written.clear()
@@ -110,10 +110,10 @@ def test_nothing_stays_in_memory_after_an_epoch(name, pager):
         assert not any(driver.at_hand(matrix, interval) for interval in range(INTERVALS)), matrix
 
 
-def test_what_is_kept_can_be_read_after_the_epoch(pager):
+def test_kept_matrices_can_be_read_after_the_epoch(pager):
     driver = Driver("sage max", pager)
     kept = next(stage.output for stage in driver.steps.stages if isinstance(stage, Gather))
-    driver.residency = PageScheduler(driver.steps, INTERVALS, driver.matrices, {}, [kept])
+    driver.page_scheduler = PageScheduler(driver.steps, INTERVALS, driver.matrices, {}, [kept])
     driver.epoch()
     array = driver.matrices.paged[kept]
     array.acquire_all()
@@ -123,44 +123,44 @@ def test_what_is_kept_can_be_read_after_the_epoch(pager):
 
 
 def listening(driver):
-    """Runs all up to the first step that reads rows again; that step, and where it notes what is read ahead for it."""
+    """Runs all steps before the first one that reads rows again; returns that step, and the set of spans read ahead."""
     kinds = [step.kind for step in driver.steps.table.steps]
     back = kinds.index(Kind.GRAD_APPLY_VERTEX)
     for step in range(back):
         for interval in range(INTERVALS):
             driver.task(step, interval, 0)
-    asked = set()
+    read_ahead = set()
     for name in driver.touches[back].reads:
         if name in driver.matrices.paged:
             array = driver.matrices.paged[name]
-            array.ahead = lambda number, ahead=array.ahead: (asked.add(number), ahead(number))
-    return back, asked
+            array.ahead = lambda number, ahead=array.ahead: (read_ahead.add(number), ahead(number))
+    return back, read_ahead
 
 
-def test_rows_are_read_ahead_of_the_interval_at_work(pager):
+def test_rows_are_read_ahead_of_the_running_interval(pager):
     driver = Driver("gcn", pager)
-    back, asked = listening(driver)
-    driver.residency.before(back, 0)
-    assert asked == {1, 2}
-    driver.residency.after(back, 0)
+    back, read_ahead = listening(driver)
+    driver.page_scheduler.before(back, 0)
+    assert read_ahead == {1, 2}
+    driver.page_scheduler.after(back, 0)
 
 
 def test_rows_of_an_interval_that_overtook_others_are_not_read_again(pager):
     driver = Driver("gcn", pager)
-    back, asked = listening(driver)
+    back, read_ahead = listening(driver)
     driver.task(back, 1, 0)
-    asked.clear()
-    driver.residency.before(back, 0)
-    assert asked == {2}
-    driver.residency.after(back, 0)
+    read_ahead.clear()
+    driver.page_scheduler.before(back, 0)
+    assert read_ahead == {2}
+    driver.page_scheduler.after(back, 0)
     driver.task(back, 2, 0)
-    asked.clear()
-    driver.residency.before(back, 0)  # of the next epoch
-    assert asked == {1, 2}
-    driver.residency.after(back, 0)
+    read_ahead.clear()
+    driver.page_scheduler.before(back, 0)  # of the next epoch
+    assert read_ahead == {1, 2}
+    driver.page_scheduler.after(back, 0)
 
 
-def test_what_is_gathered_from_is_whole_until_the_last_interval_is_done(pager):
+def test_a_gathered_matrix_is_complete_until_the_last_interval_is_done(pager):
     driver = Driver("gcn", pager)
     pairs = list(zip(driver.steps.table.steps, driver.steps.stages, strict=True))
     gather = next(k for k, (step, _) in enumerate(pairs) if step.kind is Kind.GATHER)
@@ -169,11 +169,11 @@ def test_what_is_gathered_from_is_whole_until_the_last_interval_is_done(pager):
             driver.task(step, interval, 0)
     (whole,) = driver.touches[gather].wholes
     for interval in range(INTERVALS):
-        driver.residency.before(gather, interval)
+        driver.page_scheduler.before(gather, interval)
         assert all(driver.at_hand(whole, each) for each in range(INTERVALS))
     for interval in range(INTERVALS):
         assert all(driver.at_hand(whole, each) for each in range(INTERVALS))
-        driver.residency.after(gather, interval)
+        driver.page_scheduler.after(gather, interval)
     pager.close()
     assert not any(driver.at_hand(whole, each) for each in range(INTERVALS))
 
@@ -189,7 +189,7 @@ def test_rows_needed_in_a_later_phase_go_to_their_file(pager):
     assert pager.io_threads.moved.written > 0
 
 
-def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
+def test_rows_that_an_interval_reads_again_in_a_later_phase_go_to_their_file_too(pager):
     driver = Driver("gcn", pager)
     phases = [step.phase for step in driver.steps.table.steps]
     name, last, again = next(
@@ -211,23 +211,23 @@ def test_so_do_rows_that_an_interval_reads_again_in_a_later_phase(pager):
     assert driver.at_hand(name, 0)
 
 
-def test_paged_edges_are_at_hand_while_their_step_is_at_work(pager, tmp_path):
+def test_paged_edges_are_in_memory_while_their_step_runs(pager, tmp_path):
     content = np.arange(1, int(BOUNDS[-1]) * 10 + 1, dtype=np.int32)
     content.tofile(tmp_path / "edges.bin")
     edges = pager.stored(ReadOnlyFile(tmp_path / "edges.bin"), content, BOUNDS * 10)
     driver = Driver("gcn", pager)
     gather = next(k for k, step in enumerate(driver.steps.table.steps) if step.kind is Kind.GATHER)
-    residency = PageScheduler(driver.steps, INTERVALS, driver.matrices, {gather: (edges,)}, [])
+    page_scheduler = PageScheduler(driver.steps, INTERVALS, driver.matrices, {gather: (edges,)}, [])
     part = slice(int(BOUNDS[1]) * 10, int(BOUNDS[2]) * 10)
-    residency.before(gather, 1)
+    page_scheduler.before(gather, 1)
     np.testing.assert_array_equal(edges.array[part], content[part])
-    residency.after(gather, 1)
+    page_scheduler.after(gather, 1)
     pager.close()
     assert not edges.array[part][2000:-2000].any()
     edges.file.close()
 
 
-def test_a_cotangent_that_nobody_reads_again_is_forgotten(pager):
+def test_a_cotangent_without_further_readers_is_forgotten(pager):
     driver = Driver("gcn", pager)
     driver.epoch()
     pager.close()
@@ -239,12 +239,12 @@ def test_a_cotangent_that_nobody_reads_again_is_forgotten(pager):
     assert pager.io_threads.moved.read == reads
 
 
-def test_what_one_step_needs_whole_is_not_dropped_when_another_is_done_with_it(pager):
+def test_a_matrix_that_one_step_needs_completely_is_not_dropped_after_another_step(pager):
     """The last layer's ∇AE of one interval may run while another interval is still at its AE: both read the same."""
     program = dorylus.Program([Messages(40, 36), Messages(36, 24)])
     steps = steps_of(lower(program, sparse_features=False, training=True, savings=Savings()), backward=True)
     matrices = PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: True)
-    residency = PageScheduler(steps, INTERVALS, matrices, {}, [])
+    page_scheduler = PageScheduler(steps, INTERVALS, matrices, {}, [])
     kinds = [step.kind for step in steps.table.steps]
     forward = len(kinds) - 1 - kinds[::-1].index(Kind.APPLY_EDGE)
     backward = kinds.index(Kind.GRAD_APPLY_EDGE)
@@ -254,10 +254,10 @@ def test_what_one_step_needs_whole_is_not_dropped_when_another_is_done_with_it(p
     array[:] = 1
     for interval in range(INTERVALS):
         matrices.paged[slot].wrote(interval)
-        residency.before(forward, interval)
-    residency.after(forward, 0)
-    residency.before(backward, 0)
+        page_scheduler.before(forward, interval)
+    page_scheduler.after(forward, 0)
+    page_scheduler.before(backward, 0)
     for interval in range(1, INTERVALS):
-        residency.after(forward, interval)
+        page_scheduler.after(forward, interval)
     pager.close()
     assert array.all(), "dropped while interval 0 is at work on its ∇AE"

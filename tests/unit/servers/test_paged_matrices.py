@@ -49,7 +49,7 @@ def test_a_paged_matrix_has_a_span_for_every_interval(matrices):
     assert matrices.paged["paged"].num_spans == len(BOUNDS) - 1
 
 
-def test_what_is_given_back_is_made_anew_over_the_same_scratch(matrices):
+def test_a_released_matrix_is_created_again_over_the_same_scratch(matrices):
     matrices.get("paged 1", ROWS, 8)
     fill(matrices, "paged 1", 7)
     file = matrices.paged["paged 1"].file
@@ -59,7 +59,7 @@ def test_what_is_given_back_is_made_anew_over_the_same_scratch(matrices):
     assert matrices.paged["paged 2"].file is file
 
 
-def test_other_names_stay_when_some_are_given_back(matrices):
+def test_other_matrices_stay_when_some_are_released(matrices):
     for name in ("paged 1", "paged 2", "plain"):
         matrices.get(name, ROWS, 8)
     matrices.release(["paged 1"])
@@ -67,7 +67,7 @@ def test_other_names_stay_when_some_are_given_back(matrices):
     assert set(matrices.paged) == {"paged 2"}
 
 
-def test_a_paged_array_made_elsewhere_is_held_and_found_by_its_name(matrices, pager):
+def test_a_registered_paged_array_is_found_by_its_name(matrices, pager):
     made = pager.scratch((ROWS, 4), np.float32, BOUNDS)
     matrices.put("static", made)
     assert matrices.get("static", ROWS, 4) is made.array
@@ -83,7 +83,7 @@ def test_a_plain_matrix_takes_the_place_of_a_paged_one(matrices):
     assert not matrices.paged
 
 
-def test_files_that_are_there_for_good_are_not_given_back(matrices, pager, tmp_path):
+def test_permanent_files_are_not_released(matrices, pager, tmp_path):
     content = np.arange(ROWS * 4, dtype=np.float32).reshape(ROWS, 4)
     content.tofile(tmp_path / "features.bin")
     stored = pager.stored(ReadOnlyFile(tmp_path / "features.bin"), content, BOUNDS)

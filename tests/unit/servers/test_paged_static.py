@@ -114,9 +114,9 @@ def test_in_half_precision_it_is_rounded_and_takes_half_the_scratch(name, blocks
 def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, graph, request, tmp_path):
     plan = plan_of(name)
     stage = static_stage(plan)
-    heard = {}
+    reports = {}
     pager = Pager(
-        tmp_path, deadline_s=10, tell=lambda progress: heard.setdefault(progress.stage, []).append(progress[1:3])
+        tmp_path, deadline_s=10, tell=lambda progress: reports.setdefault(progress.stage, []).append(progress[1:3])
     )
     context, made = gather_once(stage, plan, request.getfixturevalue(place), blocks, pager)
     made.acquire_all()
@@ -124,7 +124,7 @@ def test_columns_gathered_after_one_another_are_all_there(name, blocks, place, g
     made.release_all()
     held = 1 if context.shard.paged_features is None else 3  # the rows and, by two names, features of a file
     assert len(context.matrices) == held  # nothing else is left of it
-    far = heard["gathering the features"]
+    far = reports["gathering the features"]
     assert far[0][0] == 0
     assert far[-1][0] == far[-1][1] > 0  # all of it is done at the end
     assert far == sorted(far)

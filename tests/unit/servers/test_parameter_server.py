@@ -23,7 +23,7 @@ def server(owned, make=lambda p: torch.optim.SGD(p, lr=1.0), **others):
     return made
 
 
-def test_a_step_gives_the_new_values_of_what_can_be_trained():
+def test_a_step_returns_the_new_values_of_trainable_parameters():
     owned = parameters()
     before = {name: each.detach().clone() for name, each in owned.items()}
     values = server(owned).step(Update({"w": torch.ones(2), "b": torch.full((2,), 2.0)}))
@@ -56,14 +56,14 @@ def test_frozen_parameters_stay_even_when_a_gradient_comes():
     assert "frozen" not in values
 
 
-def test_what_has_no_gradient_is_left_out_of_the_step():
+def test_parameters_without_a_gradient_are_left_out_of_the_step():
     owned = parameters()
     before = owned["b"].detach().clone()
     server(owned, lambda p: torch.optim.SGD(p, lr=1.0, weight_decay=0.5)).step(Update({"w": torch.ones(2)}))
     assert torch.equal(owned["b"], before)  # a gradient of zero would have decayed it
 
 
-def test_what_is_received_makes_a_new_version_and_leaves_the_old_one_as_it_was():
+def test_received_values_make_a_new_version_and_leave_the_old_one_unchanged():
     ours = server(parameters())
     old = ours.latest
     ours.receive(1, {"b": torch.zeros(2, requires_grad=True)})
@@ -83,7 +83,7 @@ def test_a_parameter_of_two_names_is_two_leaves_with_one_value():
     assert [grad.tolist() for grad in grads] == [[2, 2], [3, 3]]
 
 
-def test_the_learning_rate_is_divided_for_one_step_and_then_what_it_was():
+def test_the_learning_rate_is_divided_for_one_step_and_then_restored():
     owned = parameters()
     ours = server(owned)
     before = owned["w"].detach().clone()
@@ -93,7 +93,7 @@ def test_the_learning_rate_is_divided_for_one_step_and_then_what_it_was():
 
 
 def noting(cls):
-    """The optimiser, noting what it steps with, and failing where the test says so."""
+    """The optimiser; it records what it steps with, and fails where the test requests it."""
 
     class Noting(cls):
         fails = False
@@ -109,7 +109,7 @@ def noting(cls):
 
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("parts", [1, 4])
-def test_rates_and_running_means_are_an_epochs_part_for_one_step_and_then_what_they_were(parts, fails):
+def test_rates_and_running_means_are_scaled_for_one_step_and_then_restored(parts, fails):
     owned = parameters()
     groups = [
         {"params": [owned["w"]], "lr": 0.5, "betas": (0.9, 0.999)},
@@ -124,9 +124,9 @@ def test_rates_and_running_means_are_an_epochs_part_for_one_step_and_then_what_t
         ours.step(Update({"w": torch.ones(2)}, parts))
     before = [{name: group[name] for name in ("lr", "betas")} for group in groups]
     assert [{name: group[name] for name in ("lr", "betas")} for group in ours.optimizer.param_groups] == before
-    for seen, asked in zip(ours.optimizer.seen, before, strict=True):
-        assert seen["lr"] * parts == pytest.approx(asked["lr"])
-        assert [beta**parts for beta in seen["betas"]] == pytest.approx(asked["betas"])
+    for seen, given in zip(ours.optimizer.seen, before, strict=True):
+        assert seen["lr"] * parts == pytest.approx(given["lr"])
+        assert [beta**parts for beta in seen["betas"]] == pytest.approx(given["betas"])
     assert all(each.grad is None for each in owned.values())
 
 
@@ -147,7 +147,7 @@ def test_an_optimiser_that_fails_keeps_its_learning_rate_and_no_gradients():
     assert all(each.grad is None for each in owned.values())
 
 
-def test_an_optimiser_of_somebody_elses_parameters_is_refused():
+def test_an_optimiser_of_other_parameters_is_refused():
     owned = parameters()
     stranger = torch.optim.SGD([*owned.values(), nn.Parameter(torch.ones(1))], lr=1.0)
     with pytest.raises(ConfigError, match=r"SGD holds parameters it was not given.*from the parameter groups"):
@@ -182,7 +182,7 @@ def test_an_epochs_end_moves_the_schedule_on(make, rates):
     assert found == rates
 
 
-def test_a_schedule_that_fails_in_use_is_told_with_the_cure():
+def test_a_schedule_that_fails_in_use_is_reported_with_the_cure():
     owned = parameters()
     optimizer = torch.optim.SGD(owned.values(), lr=1.0)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 0)  # nothing is a multiple of none

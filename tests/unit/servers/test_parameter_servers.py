@@ -87,7 +87,7 @@ def test_later_asynchronous_steps_are_made_at_once_by_the_sum_of_the_newest_grad
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-8, 8)), max_size=12))
-def test_asynchronous_weights_are_those_of_the_rule_said_plainly(arrivals):
+def test_asynchronous_weights_follow_the_rule_written_out(arrivals):
     group, epochs, newest = servers(3, num_intervals=3, update="async"), [0, 0, 0], {}
     expected = group.weights()["first.bias"].double()
     for number, (interval, value) in enumerate([(0, 1), (1, 2), (2, 3), *arrivals], 1):
@@ -134,7 +134,7 @@ def test_running_means_forget_as_much_in_an_epoch_of_asynchronous_steps_as_in_on
         state = group.state().optimizer
         means[update] = state["state"]["first.bias"]
         assert state["groups"]["first.bias"]["betas"] == (0.5, 0.9)
-    # Of the first epoch's gradient the sum keeps ever less while the intervals replace it, one after the other.
+    # The sum keeps ever less of the first epoch's gradient while the intervals replace it one after the other.
     assert torch.allclose(means["sync"]["exp_avg"], torch.full((4,), 0.5 * 4 * 0.5**2))
     beta, mean = 0.5**0.25, 2.0
     for total in (3, 2, 1, 0, 0, 0, 0, 0):
@@ -162,7 +162,7 @@ def test_any_number_of_servers_gives_the_same_weights_to_the_last_bit(maker, upd
     assert trained[1] != bits(Odd().state_dict())
 
 
-def test_one_server_does_what_torch_does():
+def test_one_server_agrees_with_torch():
     program, plain = Odd(), Odd()
     maker = MAKERS["adamw"]
     group = servers(1, maker, program, num_intervals=2)
@@ -195,7 +195,7 @@ def test_replicas_agree_in_version_and_bits_after_every_update(number):
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_what_servers_send_each_other_is_counted(number):
+def test_traffic_between_servers_is_counted(number):
     group = servers(number, num_intervals=2)
     assert group.traffic == 0
     trained = 4 * (4 * 30 + 4 + 4 * 4 + 4 + 1)  # bytes of all but the frozen one; a shared one is sent once
@@ -213,7 +213,7 @@ def test_the_programs_own_parameters_hold_the_latest_weights():
 
 
 @pytest.mark.parametrize("read", [ParameterServers.latest, ParameterServers.weights, lambda group: group.pull(1, 0)])
-def test_what_was_read_does_not_change_under_the_reader(read):
+def test_weights_that_were_read_do_not_change(read):
     group = servers(2, num_intervals=2)
     found = read(group)
     before = bits(found)
@@ -250,7 +250,7 @@ def test_every_update_and_every_load_has_the_next_version_number():
         assert [*found, group.version] == versions
 
 
-def test_loaded_weights_are_the_ones_pulled_next_and_the_optimiser_goes_on_as_it_was():
+def test_loaded_weights_are_the_ones_pulled_next_and_the_optimiser_state_is_unchanged():
     group = servers(2, MAKERS["momentum"], num_intervals=2)
     train(group, range(2))
     before, pinned = group.state(), group.pull(0, 2)
@@ -264,16 +264,16 @@ def test_loaded_weights_are_the_ones_pulled_next_and_the_optimiser_goes_on_as_it
 
 
 @pytest.mark.parametrize(
-    ("weights", "says"),
+    ("weights", "message"),
     [
         ({"first.bia": torch.ones(4)}, "unknown parameter 'first.bia'.*Did you mean 'first.bias'"),
         ({"first.bias": torch.ones(1)}, r"their first.bias is \[1\], and this model's is \[4\]"),
     ],
 )
-def test_weights_of_another_model_are_refused_and_change_nothing(weights, says):
+def test_weights_of_another_model_are_refused_and_change_nothing(weights, message):
     group = servers()
     before = bits(group.latest())
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=message):
         group.load({"scale": torch.tensor(9.0)} | weights)
     assert bits(group.latest()) == before
 
@@ -306,7 +306,7 @@ def test_asynchronous_updates_stash_a_version_for_each_interval_in_flight():
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("maker", ["momentum", "adam"])
-def test_who_runs_ahead_of_the_updates_gets_weights_moved_on_by_what_momentum_repeats(maker, number):
+def test_an_interval_ahead_of_the_updates_gets_weights_predicted_from_momentum(maker, number):
     group = servers(number, make_optimizer=MAKERS[maker], num_intervals=2)
     train(group, range(2))
     before = group.weights()
@@ -325,14 +325,14 @@ def test_who_runs_ahead_of_the_updates_gets_weights_moved_on_by_what_momentum_re
         assert torch.equal(pulled["second.bias"], latest["second.bias"])  # frozen
 
 
-def test_who_runs_ahead_of_updates_without_momentum_gets_the_latest_weights():
+def test_an_interval_ahead_of_updates_without_momentum_gets_the_latest_weights():
     group = servers(num_intervals=2)
     train(group, range(2))
     group.finish(0, 2)
     assert all(weight is group.latest()[name] for name, weight in group.pull(0, 3).items())
 
 
-def test_weights_that_were_loaded_are_not_moved_on():
+def test_loaded_weights_are_not_predicted():
     group = servers(make_optimizer=MAKERS["adam"], num_intervals=2)
     train(group, range(2))
     group.load({name: weight + 1 for name, weight in group.weights().items()})
@@ -340,7 +340,7 @@ def test_weights_that_were_loaded_are_not_moved_on():
     assert all(weight is group.latest()[name] for name, weight in group.pull(0, 3).items())
 
 
-def test_nobody_is_moved_on_who_does_not_run_ahead():
+def test_an_interval_that_is_not_ahead_gets_weights_without_prediction():
     group = servers(make_optimizer=MAKERS["adam"], num_intervals=2)
     for epoch in range(5, 8):  # as after a resume: epochs need not start at 0
         latest = group.latest()
@@ -349,7 +349,7 @@ def test_nobody_is_moved_on_who_does_not_run_ahead():
         train(group, [epoch])
 
 
-def test_late_gradients_are_as_good_as_timely_ones_where_momentum_tells_the_weights_in_advance():
+def test_late_gradients_are_as_good_as_timely_ones_where_momentum_predicts_the_weights():
     """Every gradient is an epoch late, of a loss whose minimum is where the first bias is zero."""
 
     def end(late, momentum):

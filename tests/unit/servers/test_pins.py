@@ -59,7 +59,7 @@ def test_pins_of_one_version_on_many_servers_are_one_version():
     assert (pins.most, pins.most_versions) == (3, 1)
 
 
-def test_what_was_never_pinned_may_be_released():
+def test_a_version_that_was_never_pinned_may_be_released():
     made = servers(1)
     pins = Pins(made)
     pins.pin(0, 0)

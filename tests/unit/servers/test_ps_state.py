@@ -52,7 +52,7 @@ def tensors(table):
     return {name: value for name, value in table.items() if isinstance(value, torch.Tensor)}
 
 
-def assert_goes_on_alike(saved_on, restored_on, **how):
+def assert_continues_alike(saved_on, restored_on, **how):
     whole = group(1, **how)
     train(whole, range(8))
     first, second = group(saved_on, **how), group(restored_on, **how)
@@ -69,18 +69,18 @@ def assert_goes_on_alike(saved_on, restored_on, **how):
 
 @pytest.mark.parametrize("saved_on", [1, 2, 3])
 @pytest.mark.parametrize("restored_on", [1, 5, 9])
-def test_a_run_goes_on_bit_for_bit_on_another_number_of_servers_and_back(saved_on, restored_on):
-    assert_goes_on_alike(saved_on, restored_on)
+def test_a_run_continues_bit_for_bit_on_another_number_of_servers_and_back(saved_on, restored_on):
+    assert_continues_alike(saved_on, restored_on)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_run_goes_on_bit_for_bit_with_every_optimiser(optimizer):
-    assert_goes_on_alike(3, 1, optimizer=optimizer)
+def test_a_run_continues_bit_for_bit_with_every_optimiser(optimizer):
+    assert_continues_alike(3, 1, optimizer=optimizer)
 
 
 @pytest.mark.parametrize("saved_on", [1, 3])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_an_asynchronous_run_restored_from_one_state_goes_on_alike_on_any_number_of_servers(optimizer, saved_on):
+def test_an_asynchronous_run_restored_from_one_state_continues_alike_on_any_number_of_servers(optimizer, saved_on):
     first = group(saved_on, optimizer, update="async")
     train(first, range(3))
     state, found = first.state(), []
@@ -117,8 +117,8 @@ def test_after_a_restore_the_first_epoch_is_synchronous(optimizer, number):
 
 
 @pytest.mark.parametrize("schedule", [*SCHEDULES, None])
-def test_a_run_goes_on_bit_for_bit_with_every_schedule(schedule):
-    assert_goes_on_alike(3, 1, schedule=schedule)
+def test_a_run_continues_bit_for_bit_with_every_schedule(schedule):
+    assert_continues_alike(3, 1, schedule=schedule)
 
 
 def test_a_state_is_a_copy():
@@ -133,7 +133,7 @@ def test_a_state_is_a_copy():
     assert bits(state.weights) != bits(ours.weights())
 
 
-def test_two_groups_restored_from_one_state_go_their_own_ways():
+def test_two_groups_restored_from_one_state_are_independent():
     ours, one, other = group(1), group(1), group(2)
     train(ours, range(2))
     state = ours.state()
@@ -172,7 +172,7 @@ def without(table, name):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (
             lambda s: replace(s, weights=s.weights | {"fourth": torch.ones(1)}),
@@ -191,11 +191,11 @@ def without(table, name):
         (lambda s: replace(s, lr_schedule=None), "saved with no learning-rate schedule, and here is one"),
     ],
 )
-def test_a_state_of_something_else_is_refused_and_changes_nothing(change, says):
+def test_a_state_of_something_else_is_refused_and_changes_nothing(change, message):
     ours, other = group(3), group(2)
     train(other, range(2))
     before, version = bits(ours.weights()), ours.version
-    with pytest.raises(CheckpointError, match=says):
+    with pytest.raises(CheckpointError, match=message):
         ours.restore(change(other.state()))
     assert (bits(ours.weights()), ours.version) == (before, version)
 

@@ -24,17 +24,17 @@ def plan():
     return plan_of(dorylus.gcn(hidden=40).build(40, 24))
 
 
-def test_everything_is_paged_unless_told(plan):
+def test_everything_is_paged_by_default(plan):
     assert all(SpillPolicy().pages(name, plan) for name in (*OF_ROWS, FAR, Published(NEAR, "cotangent")))
 
 
 @pytest.mark.parametrize("name", OF_ROWS, ids=str)
-def test_what_intervals_see_their_own_rows_of(name, plan):
+def test_the_rows_setting_decides_about_matrices_of_own_rows(name, plan):
     assert not SpillPolicy(rows=False).pages(name, plan)
     assert SpillPolicy(gathered=False, published=False).pages(name, plan)
 
 
-def test_what_is_gathered_from_forward_and_backward(plan):
+def test_the_gathered_and_published_settings_decide_about_gathered_matrices(plan):
     assert not SpillPolicy(gathered=False).pages(FAR, plan)
     assert SpillPolicy(rows=False, published=False).pages(FAR, plan)
     assert not SpillPolicy(published=False).pages(Published(FAR, "share"), plan)
@@ -42,21 +42,21 @@ def test_what_is_gathered_from_forward_and_backward(plan):
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_what_a_pass_results_in_is_always_paged(blocks):
+def test_the_results_of_a_pass_are_always_paged(blocks):
     plan = in_blocks(plan_of(dorylus.gcn(hidden=40).build(40, 24), training=False), blocks)
     assert plan.results
     assert all(NOTHING.pages(slot, plan) for slot in plan.results)
     assert not any(NOTHING.pages(name, plan) for name in OF_ROWS)
 
 
-def test_features_as_they_are_always_are_paged_but_not_with_the_dropout_they_are_gathered_with(plan):
+def test_unchanged_features_are_always_paged_and_dropped_out_ones_are_not(plan):
     features = Slot("features", 4, 0, 0, 0.5, source="features")
     assert NOTHING.pages(features, plan)  # to rows that are read, dropout is applied then
     assert NOTHING.pages(replace(features, dropout=0.0, gathered=True), plan)
     assert not NOTHING.pages(replace(features, gathered=True), plan)
 
 
-def test_what_edges_add_to_their_ends_never_is():
+def test_sums_of_edges_are_never_paged():
     plan = plan_of(dorylus.Program([Messages(40, 36), Messages(36, 24)]))
     stages = [stage for stage in plan.stages if isinstance(stage, ApplyEdge)]
     ends = {slot for stage in stages for slot in (stage.source, stage.destination)}

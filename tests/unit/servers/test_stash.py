@@ -14,7 +14,7 @@ from dorylus.servers.parameter import stash as module
 from dorylus.servers.parameter.stash import Stash, Version
 
 
-def test_what_is_pinned_is_what_is_got():
+def test_a_pinned_version_is_returned():
     stash = Stash()
     stash.pin(3, 0, 7, "seven")
     stash.pin(3, 1, 8, "eight")
@@ -22,7 +22,7 @@ def test_what_is_pinned_is_what_is_got():
     assert stash.get(3, 1) == (8, "eight")
 
 
-def test_a_version_goes_with_its_last_pin():
+def test_a_version_is_dropped_with_its_last_pin():
     stash = Stash()
     for interval in range(3):
         stash.pin(interval, 0, 7, "seven")
@@ -58,14 +58,14 @@ def test_weights_are_not_kept_alive_by_a_stash_that_has_released_them():
 def test_an_interval_uses_one_version_in_an_epoch():
     stash = Stash()
     stash.pin(0, 5, Version(1), "one")
-    says = "interval 0 pins version 1 predicted 2 updates ahead for epoch 5, but holds version 1 for it"
-    with pytest.raises(TrainingError, match=says):
+    message = "interval 0 pins version 1 predicted 2 updates ahead for epoch 5, but holds version 1 for it"
+    with pytest.raises(TrainingError, match=message):
         stash.pin(0, 5, Version(1, ahead=2), "another one")
     assert stash.get(0, 5) == (Version(1), "one")
 
 
 @pytest.mark.parametrize("ask", [Stash.get, Stash.release])
-def test_what_is_not_pinned_is_refused(ask):
+def test_a_version_that_is_not_pinned_is_refused(ask):
     stash = Stash()
     stash.pin(0, 5, 1, "one")
     with pytest.raises(TrainingError, match="interval 0 has no version pinned for epoch 6"):
@@ -76,7 +76,7 @@ def test_what_is_not_pinned_is_refused(ask):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3))))
-def test_it_holds_what_a_plain_table_of_pins_would(moves):
+def test_it_agrees_with_a_plain_table_of_pins(moves):
     stash, plain = Stash(), {}
     for interval, epoch, version in moves:  # a pin where there is none, else a release
         if (interval, epoch) in plain:

@@ -66,7 +66,7 @@ def test_a_synchronous_update_is_the_sum_over_steps_and_intervals():
     assert update.parts == 1
 
 
-def test_only_what_came_before_its_turn_is_held_back():
+def test_only_gradients_before_their_turn_are_held_back():
     updates = make_updates("sync", GradientLedger(4), NAMES)
     for interval in (0, 2, 3):
         updates.push(interval, 0, 7, {"b": torch.ones(1)})
@@ -75,7 +75,7 @@ def test_only_what_came_before_its_turn_is_held_back():
     assert not updates._sums[0][7].waiting
 
 
-def test_an_interval_that_does_not_push_holds_nobody_up():
+def test_an_interval_that_does_not_push_blocks_no_other():
     updates = make_updates("sync", GradientLedger(3), NAMES)
     updates.push(2, 0, 0, {"b": torch.tensor([4.0])})
     updates.push(0, 0, 0, {"b": torch.tensor([1.0])})
@@ -112,7 +112,7 @@ def finished(updates, interval, epoch, grads):
 
 
 def plain_rule(arrivals, num_intervals):
-    """The asynchronous rule said plainly, in float64: [(parts, {name: sum of every interval's newest})]."""
+    """The asynchronous rule written out in float64: [(parts, {name: sum of every interval's newest})]."""
     newest, due = {}, []
     for number, (interval, grads) in enumerate(arrivals, 1):
         newest[interval] = grads
@@ -141,7 +141,7 @@ def test_an_asynchronous_update_is_the_sum_of_every_intervals_newest_gradient(in
     for update, (_, sums) in zip(due, expected, strict=True):
         present = {name for name, total in sums.items() if total.any()}
         assert present <= update.grads.keys() <= {"b", "w"}
-        for name, grad in update.grads.items():  # one that was taken out again may be left at nought
+        for name, grad in update.grads.items():  # one that was taken out again may be left at zero
             torch.testing.assert_close(grad.double(), sums.get(name, torch.zeros(3).double()), rtol=0, atol=1e-5)
 
 
@@ -154,7 +154,7 @@ def test_the_first_gradients_of_all_intervals_make_one_synchronous_update():
     assert update.parts == 1
 
 
-def test_after_that_an_interval_replaces_its_own_gradient_and_steps_at_once():
+def test_later_gradients_of_an_interval_replace_its_own_and_step_at_once():
     updates = make_updates("async", GradientLedger(3), NAMES)
     for interval, value in enumerate((1.0, 2.0, 4.0)):
         finished(updates, interval, 0, {"b": torch.tensor([value])})
@@ -231,12 +231,12 @@ def test_each_task_pushes_once_and_each_interval_finishes_once(update):
 
 
 @pytest.mark.parametrize("update", ["sync", "async"])
-def test_a_gradient_of_nothing_known_is_refused(update):
+def test_a_gradient_of_an_unknown_parameter_is_refused(update):
     with pytest.raises(TrainingError, match=r"gradient was pushed for an unknown parameter 'ww'.*Did you mean 'w'"):
         make_updates(update, GradientLedger(1), NAMES).push(0, 0, 0, {"ww": torch.ones(1)})
 
 
-def test_an_unknown_way_of_updating_is_refused():
+def test_an_unknown_update_mode_is_refused():
     with pytest.raises(ConfigError, match=r"unknown weight update 'asink': the known ones are async, sync"):
         make_updates("asink", GradientLedger(1), NAMES)
 

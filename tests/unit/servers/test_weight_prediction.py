@@ -22,7 +22,7 @@ def test_a_prediction_is_a_leaf_that_leaves_the_version_alone():
     assert (latest["w"].item(), latest["w"].grad, previous["w"].grad) == (2.0, None, None)
 
 
-def test_what_was_not_stepped_or_has_no_momentum_is_left_out():
+def test_parameters_without_a_step_or_momentum_are_left_out():
     latest = weights(stepped=2.0, plain=2.0, other=2.0)
     same = {"frozen": torch.zeros(1)}
     predicted = predict_weights(

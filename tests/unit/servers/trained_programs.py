@@ -11,7 +11,7 @@ STEPS = (3, 5)
 
 
 class Odd(nn.Module):
-    """Parameters of very different sizes: one shared by two layers, one frozen, one that nobody has a gradient for."""
+    """Parameters of very different sizes: one shared by two layers, one frozen, one without a gradient."""
 
     def __init__(self):
         super().__init__()
@@ -38,7 +38,7 @@ def optimizer_maker(cls=torch.optim.SGD, *, decay=(0.5, 0.0), **options):
 
 
 def servers(num_servers=1, make_optimizer=None, program=None, **others):
-    """Parameter servers of a new program, made alike every time."""
+    """Parameter servers of a new program, with the same values every time."""
     make_optimizer = make_optimizer or optimizer_maker(decay=(0.0, 0.0), lr=1.0)
     return ParameterServers(program or Odd(), num_servers, make_optimizer=make_optimizer, **others)
 

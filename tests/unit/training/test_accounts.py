@@ -18,7 +18,7 @@ class Clock:
 
 
 def accounts(**settings):
-    """Accounts of a run on an instance of $0.085 an hour, and the clock they look at."""
+    """Accounts of a run on an instance of $0.085 an hour, and the clock they use."""
     clock = Clock()
     return Accounts(RunConfig.of(instance="c5.large", **settings), clock), clock
 
@@ -31,7 +31,7 @@ def epochs(books, clock, number, seconds=3600.0):
         books.end_epoch()
 
 
-def test_time_is_billed_to_what_it_was_spent_on():
+def test_time_is_billed_to_the_phase_it_was_spent_in():
     books, clock = accounts()
     for phase, hours in ((Phase.SETUP, 1), (Phase.TRAINING, 2), (Phase.EVALUATION, 4), (Phase.TRAINING, 8)):
         books.enter(phase)
@@ -58,7 +58,7 @@ def test_the_dollars_of_the_moment_are_those_of_the_bill():
     assert books.end_epoch() == books.bill().total_usd == pytest.approx(0.17)
 
 
-def test_a_run_that_goes_on_adds_to_what_it_had_used():
+def test_a_resumed_run_adds_to_its_earlier_usage():
     before, clock = accounts()
     epochs(before, clock, 2)
     after, clock = accounts()
@@ -84,7 +84,7 @@ def test_epochs_are_allowed_while_the_budget_has_room_for_them():
     assert not books.allow_epoch()
 
 
-def test_a_run_that_goes_on_has_only_what_is_left_of_the_budget():
+def test_a_resumed_run_has_only_the_rest_of_the_budget():
     before, clock = accounts(budget_usd=1.0)
     epochs(before, clock, 11)
     after, clock = accounts(budget_usd=1.0)
@@ -122,7 +122,7 @@ def test_functions_of_this_machine_cost_nothing_of_their_own():
     assert books.bill().total() == 0
 
 
-def test_closing_is_expected_to_cost_what_an_evaluation_did():
+def test_closing_is_expected_to_cost_as_much_as_an_evaluation():
     looks = iter([0, 0, 0, 3600, 3600, 3600, 3600, 7200])
     accounts = Accounts(RunConfig.of(instance="c5.large", budget_usd=0.3), clock=lambda: float(next(looks)))
     with accounts.evaluation():  # an hour
@@ -132,7 +132,7 @@ def test_closing_is_expected_to_cost_what_an_evaluation_did():
     assert "closing the run $0.08" in accounts.why_not()
 
 
-def test_the_phase_that_goes_on_is_counted_up_to_now_and_not_twice():
+def test_the_running_phase_is_counted_up_to_now_and_not_twice():
     books, clock = accounts()
     books.run_on(2)
     clock.now_s += 10
@@ -146,7 +146,7 @@ def test_the_phase_that_goes_on_is_counted_up_to_now_and_not_twice():
     assert books.to_dict()["server_ns"] == {"graph": {"setup": 20 * 10**9, "training": 20 * 10**9}}
 
 
-def test_invocations_under_way_count_as_average_ones_until_they_end():
+def test_running_invocations_count_as_average_ones_until_they_end():
     books, _ = accounts(pool="processes", function_service="lambda-x86", function_memory_mb=1000)
     books.enter(Phase.TRAINING)
     books.begun = lambda: 4

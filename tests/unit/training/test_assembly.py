@@ -63,12 +63,12 @@ def test_a_loss_that_does_not_fit_the_labels_is_refused(loss, many):
         assembled(graph, dorylus.gcn(), loss=loss)
 
 
-def test_intervals_are_those_asked_for():
+def test_intervals_are_those_requested():
     assert assembled(path_graph(), dorylus.gcn(), intervals=4).cut.num_intervals == 4
     assert assembled(path_graph(), dorylus.gcn()).cut.num_intervals == 1
 
 
-def test_intervals_are_asked_for_on_every_server():
+def test_the_requested_intervals_hold_on_every_server():
     cut = assembled(path_graph(), dorylus.gcn(), intervals=2, servers=2).cut
     assert (cut.num_servers, cut.num_intervals, cut.bounds) == (2, 4, (0, 2, 4))
 
@@ -88,8 +88,8 @@ def test_intervals_that_are_chosen_fit_the_smallest_server(monkeypatch):
 
 
 def test_more_intervals_than_a_server_has_vertices_are_refused_by_its_number():
-    says = r"intervals=4, but shard 0 has (\d) vertices.*use at most \1, or fewer servers"
-    with pytest.raises(ConfigError, match=says):
+    message = r"intervals=4, but shard 0 has (\d) vertices.*use at most \1, or fewer servers"
+    with pytest.raises(ConfigError, match=message):
         assembled(path_graph(), dorylus.gcn(), servers=2, intervals=4)
 
 
@@ -99,7 +99,7 @@ def test_every_vertex_has_one_server_and_the_work_stays_the_same():
     assert (one.work.done, one.work.naive) == (two.work.done, two.work.naive)
 
 
-def test_an_unknown_way_of_partitioning_is_refused_with_the_nearest():
+def test_an_unknown_partitioner_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match="Did you mean 'range'"):
         assembled(path_graph(), dorylus.gcn(), servers=2, partition="rangee")
 
@@ -117,7 +117,7 @@ def saved(tmp_path):
     return tmp_path / "shards", graph
 
 
-def test_saved_shards_say_who_owns_what(saved):
+def test_saved_shards_determine_the_owner_of_every_vertex(saved):
     folder, graph = saved
     expected = make_partitioning(graph, 2, "range").parts
     found = assembled(graph, dorylus.gcn(), servers=2, partition=str(folder)).cut.parts
@@ -126,10 +126,10 @@ def test_saved_shards_say_who_owns_what(saved):
 
 def test_saved_shards_for_another_number_of_servers_are_refused_with_both_cures(saved):
     folder, graph = saved
-    says = (
+    message = (
         r"servers=3, but .* holds shards for 2: use that many, or cut them again by `dorylus partition .* --servers 3"
     )
-    with pytest.raises(ConfigError, match=says):
+    with pytest.raises(ConfigError, match=message):
         assembled(graph, dorylus.gcn(), servers=3, partition=str(folder))
 
 
@@ -139,8 +139,8 @@ INEXACT = [{"mode": "async"}, {"ghost_precision": "bf16"}]
 @pytest.mark.parametrize("settings", INEXACT, ids=str)
 def test_a_maximum_is_refused_where_the_row_that_won_may_have_changed(settings):
     ((name, value),) = settings.items()
-    says = f"layer 1 gathers a maximum.*with {name}='{value}' that row may have changed: use mode='pipe' and float32"
-    with pytest.raises(ConfigError, match=says):
+    message = f"layer 1 gathers a maximum.*with {name}='{value}' that row may have changed: use mode='pipe' and float32"
+    with pytest.raises(ConfigError, match=message):
         assembled(path_graph(), dorylus.sage(aggregator="max"), servers=2, **settings)
 
 
@@ -164,14 +164,14 @@ def attention(dropout=0.0, attention_dropout=0.0):
 @pytest.mark.parametrize("servers", [1, 2])
 @pytest.mark.parametrize("drops", [{"dropout": 0.5}, {"attention_dropout": 0.5}], ids=str)
 def test_attention_under_dropout_is_refused_where_its_gradient_may_meet_rows_of_another_epoch(drops, servers):
-    says = "layer 1 weighs its neighbours by attention, and the model has dropout.*Use mode='pipe', or .*dropout=0"
-    with pytest.raises(ConfigError, match=says):
+    message = "layer 1 weighs its neighbours by attention, and the model has dropout.*Use mode='pipe', or .*dropout=0"
+    with pytest.raises(ConfigError, match=message):
         assembled(path_graph(), attention(**drops), mode="async", servers=servers)
     for mode in ("pipe", "no_pipe"):
         assert assembled(path_graph(), attention(**drops), mode=mode, servers=servers).training.stages
 
 
-def test_dropout_before_attention_is_refused_likewise():
+def test_dropout_before_attention_is_refused_too():
     program = dorylus.Program([dorylus.GCN(5, 4, dropout=0.5), dorylus.GAT(4, 3)])
     with pytest.raises(ConfigError, match="layer 1 weighs its neighbours by attention"):
         assembled(path_graph(), program, mode="async")
@@ -209,7 +209,7 @@ def test_a_maximum_of_messages_is_not_refused(settings):
     assert assembled(path_graph(), program, **settings).training.stages
 
 
-def test_threads_are_the_cores_of_the_process_unless_told():
+def test_threads_are_the_cores_of_the_process_by_default():
     assert threads_of(RunConfig(threads=3)) == 3
     assert threads_of(RunConfig()) == len(os.sched_getaffinity(0))
 

@@ -46,7 +46,7 @@ def test_scores_of_many_labels_are_those_of_their_definitions(rows, seed):
     assert found["macro_f1"] == pytest.approx(np.mean(seen) if seen else 0.0)
 
 
-def test_nothing_predicted_and_nothing_there_scores_nothing():
+def test_no_predictions_and_no_labels_have_an_f1_of_zero():
     zeros = np.zeros((3, 2), np.uint8)
     assert class_scores(zeros, zeros, 2) == {"accuracy": 1.0, "micro_f1": 0.0, "macro_f1": 0.0}
 
@@ -74,7 +74,7 @@ def test_each_mask_is_scored_by_its_own_vertices():
     graph = a_graph(train_mask=[True, True, False, False], test_mask=[False, False, True, True])
     found = evaluate(graph, outputs_of(logits, [4]))
     assert (found["train_accuracy"], found["test_accuracy"]) == (1.0, 0.5)
-    assert not any(name.startswith("val_") for name in found)  # nobody is in it
+    assert not any(name.startswith("val_") for name in found)  # it has no vertices
 
 
 def test_validation_decides_by_accuracy_or_by_micro_f1():
@@ -95,7 +95,7 @@ def test_a_tally_of_blocks_is_that_of_all_at_once(pairs, seed):
 
 
 @given(st.integers(1, 20), st.integers(0, 20), st.integers(0, 2**32))
-def test_so_it_is_where_labels_are_many(rows, cut, seed):
+def test_a_multilabel_tally_of_blocks_is_that_of_all_at_once(rows, cut, seed):
     predicted, labels = np.random.default_rng(seed).integers(0, 2, (2, rows, 3)).astype(np.uint8)
     tally = ScoreTally(3)
     tally.add(predicted[:cut], labels[:cut])
@@ -103,7 +103,7 @@ def test_so_it_is_where_labels_are_many(rows, cut, seed):
     assert tally.scores() == class_scores(predicted, labels, 3)
 
 
-def test_a_tally_of_nobody_has_no_scores():
+def test_a_tally_without_vertices_has_no_scores():
     tally = ScoreTally(3)
     tally.add(np.zeros(0, np.int64), np.zeros(0, np.int64))
     assert tally.scores() == {}
@@ -120,9 +120,9 @@ def test_scores_do_not_see_in_which_blocks_and_order_vertices_come(seed, multila
     found = evaluate(graph, outputs_of(logits, [7, 0, 20, 13], rng.permutation(40).astype(np.int32)))
     predicted = classes_of(logits, multilabel)
     for name, mask in masks.items():
-        wanted = class_scores(predicted[mask], graph.labels[mask], 4)
+        expected = class_scores(predicted[mask], graph.labels[mask], 4)
         assert {k: v for k, v in found.items() if k.startswith(name[:-4])} == {
-            f"{name[:-4]}{k}": v for k, v in wanted.items()
+            f"{name[:-4]}{k}": v for k, v in expected.items()
         }
 
 

@@ -19,7 +19,7 @@ def signals_as_in_a_terminal():
     assert left in ([], ["SIGINT"])
 
 
-def test_a_process_that_ignores_ctrl_c_goes_on_ignoring_it():
+def test_a_process_that_ignores_ctrl_c_continues_to_ignore_it():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with Interrupt() as interrupt:
         signal.raise_signal(signal.SIGINT)
@@ -41,12 +41,12 @@ def test_the_second_does_not_wait():
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_afterwards_ctrl_c_does_what_it_did_before(asked):
+@pytest.mark.parametrize("requested", [False, True])
+def test_afterwards_ctrl_c_behaves_as_before(requested):
     before = signal.getsignal(signal.SIGINT)
     with Interrupt():
         assert signal.getsignal(signal.SIGINT) is not before
-        if asked:
+        if requested:
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -100,7 +100,7 @@ def test_the_same_signal_again_within_a_moment_is_the_same_request():
         assert interrupt.signal == signal.SIGHUP
 
 
-def test_a_request_within_a_command_that_may_end_at_any_time_is_still_one():
+def test_a_deferred_signal_within_a_terminable_command_is_still_a_request():
     with terminable(), Interrupt() as interrupt:
         interrupt.defer()
         signal.raise_signal(signal.SIGTERM)
@@ -115,7 +115,7 @@ def test_a_command_ends_at_once_and_the_handlers_are_put_back():
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda number, frame: None], ids=["ignored", "the caller's own"])
 @pytest.mark.parametrize("guard", [terminable, Interrupt])
-def test_a_handler_that_somebody_has_set_is_left_alone(handler, guard):
+def test_a_custom_handler_is_left_alone(handler, guard):
     signal.signal(signal.SIGTERM, handler)
     with guard():
         assert signal.getsignal(signal.SIGTERM) is handler
@@ -138,7 +138,7 @@ def test_a_library_that_makes_its_own_exit_of_a_signal_does_not_hide_it(guard):
 
 
 @pytest.mark.parametrize("guard", [Interrupt, terminable])
-def test_an_exit_that_nobody_asked_for_by_a_signal_stays_what_it_is(guard):
+def test_an_exit_without_a_signal_is_unchanged(guard):
     with pytest.raises(SystemExit) as ended, guard():
         raise SystemExit(3)
     assert ended.value.code == 3

@@ -1,4 +1,4 @@
-"""What a trainer makes of servers that do not come back: it goes on with fewer, or saves what it has and says how."""
+"""Servers that do not come back: the trainer continues with fewer, or saves the run and reports how to resume it."""
 
 from functools import partial
 
@@ -69,7 +69,7 @@ class Kept(list):
         pass
 
 
-def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, placed):
+def test_an_elastic_run_continues_with_fewer_servers_to_the_same_result(graph, placed):
     log = Kept()
     found = run_that_loses_a_server(graph, placed, [log], elastic=True)
     assert [len(graphs) for graphs in placed] == [3, 2]
@@ -79,18 +79,18 @@ def test_an_elastic_run_goes_on_with_fewer_servers_to_the_same_result(graph, pla
     assert [each["servers"] for each in log if each.get("what") == "shrunk"] == [2]
 
 
-def test_an_elastic_run_goes_on_with_as_many_servers_as_there_is_room_for(graph, placed):
+def test_an_elastic_run_continues_with_as_many_servers_as_there_is_room_for(graph, placed):
     log = Kept()
     placed.too_many = (2,)
     result = run_that_loses_a_server(graph, placed, [log], elastic=True)
     assert [len(graphs) for graphs in placed] == [3, 1]
     assert (result.config.servers, len(result.losses)) == (1, 8)
-    said = [(each["what"], each["servers"]) for each in log if each.get("what") in ("shrunk", "no room")]
-    assert said == [("shrunk", 2), ("no room", 2), ("shrunk", 1)]
+    events = [(each["what"], each["servers"]) for each in log if each.get("what") in ("shrunk", "no room")]
+    assert events == [("shrunk", 2), ("no room", 2), ("shrunk", 1)]
 
 
 class KillsAfter(Kept):
-    """A sink that has a server killed as soon as an epoch is done: what is due after it finds out."""
+    """A sink that kills a server as soon as an epoch is done: the next step after it detects the loss."""
 
     def __init__(self, placed, epoch):
         super().__init__()
@@ -127,9 +127,9 @@ def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_
 ):
     peak, outputs = [1 << 30], ServerProcess.outputs
 
-    def evaluated(site, *arguments):
+    def evaluated(process, *arguments):
         peak[0] = 3 << 30
-        return outputs(site, *arguments)
+        return outputs(process, *arguments)
 
     monkeypatch.setattr(ServerProcess, "outputs", evaluated)
     monkeypatch.setattr("dorylus.process_memory.peak_bytes", lambda: peak[0])
@@ -141,19 +141,19 @@ def test_the_memory_that_only_the_closing_evaluation_needs_is_in_the_result_and_
     assert dict(rows(summarise(log)))["peak memory"].startswith("3.00 GiB on a graph server at most")
 
 
-def test_without_being_told_to_shrink_a_run_is_saved_and_says_how_to_go_on(graph, placed, tmp_path):
+def test_a_run_that_is_not_elastic_is_saved_and_reports_how_to_resume(graph, placed, tmp_path):
     with pytest.raises(ServersLostError, match=r"The run is saved after epoch 3: .* dorylus resume"):
         run_that_loses_a_server(graph, placed, run_dir=tmp_path / "run")
     resumed = dorylus.resume(tmp_path / "run", graph, dorylus.gcn(dropout=0.5), servers=2)
     assert len(resumed.losses) == 8
 
 
-def test_a_pool_of_this_process_is_refused_where_servers_are_elsewhere(graph):
+def test_a_pool_of_this_process_is_refused_with_remote_servers(graph):
     with pytest.raises(ConfigError, match="give the name of a pool"):
         dorylus.Trainer(graph, dorylus.gcn(), pool=ThreadsPool(), cluster="ray")
 
 
-def test_an_elastic_run_without_servers_elsewhere_is_refused(graph):
+def test_an_elastic_run_without_remote_servers_is_refused(graph):
     with pytest.raises(ConfigError, match="whose servers cannot be lost"):
         dorylus.Trainer(graph, dorylus.gcn(), elastic=True)
 

@@ -114,7 +114,7 @@ def test_an_optimiser_that_cannot_be_made_is_refused_with_the_cure(settings, cur
         make_optimizer(RunConfig(**settings), PARAMETERS)
 
 
-def test_an_optimiser_without_weight_decay_is_made_when_none_is_asked_for():
+def test_an_optimiser_without_weight_decay_is_made_when_none_is_requested():
     assert type(make_optimizer(RunConfig(optimizer="rprop"), PARAMETERS)) is torch.optim.Rprop
 
 
@@ -130,13 +130,13 @@ def test_a_callable_sets_its_own_learning_rate_and_decay():
     assert (group["lr"], group["weight_decay"]) == (0.125, 0.5)
 
 
-def test_a_callable_gets_the_decay_groups_that_were_asked_for():
+def test_a_callable_gets_the_requested_decay_groups():
     factory = functools.partial(torch.optim.SGD, lr=0.125)
     groups = make_optimizer(RunConfig(weight_decay={"*.bias": 0.5}), PARAMETERS, factory).param_groups
     assert [group["weight_decay"] for group in groups] == [0.0, 0.5]
 
 
-def test_no_schedule_is_made_when_none_is_asked_for():
+def test_no_schedule_is_made_when_none_is_requested():
     config = RunConfig()
     assert make_lr_schedule(config, make_optimizer(config, PARAMETERS)) is None
 

@@ -40,7 +40,7 @@ def test_accuracies_are_read_off_the_metrics(graph):
     assert (result.train_accuracy, result.val_accuracy, result.test_accuracy) == (0.9, 0.8, 0.7123456789)
 
 
-def test_an_accuracy_nobody_could_measure_is_not_a_number(graph):
+def test_an_accuracy_that_was_not_measured_is_nan(graph):
     assert math.isnan(a_result(graph, metrics={}).test_accuracy)
 
 
@@ -60,7 +60,7 @@ def test_the_summary_is_plain_data(graph):
     assert (summary["precision"], summary["stopped"]) == ("float32", "epochs")
 
 
-def test_the_summary_tells_what_travelled_how_old_values_were_and_who_was_busy(graph):
+def test_the_summary_has_traffic_ages_and_utilisation(graph):
     summary = a_result(graph).summary()
     assert summary["traffic"] == {"ghosts": 1000, "weights": 24}
     assert summary["ages"] == {"-1": 3, "0": 70, "1": 7}
@@ -68,7 +68,7 @@ def test_the_summary_tells_what_travelled_how_old_values_were_and_who_was_busy(g
     assert summary["waits"] == 4
 
 
-def test_the_summary_tells_how_it_was_trained(graph):
+def test_the_summary_has_the_training_mode(graph):
     config = dorylus.RunConfig(threads=1, mode="async", staleness=2, servers=3)
     summary = a_result(graph, config=config).summary()
     assert (summary["mode"], summary["staleness"], summary["servers"]) == ("async", 2, 3)
@@ -80,7 +80,7 @@ def test_a_run_of_no_epochs_has_a_summary_too(graph):
 
 
 @pytest.mark.parametrize("name", ["precision", "ghost_precision"])
-def test_an_approximation_is_told(graph, name):
+def test_an_approximation_is_reported(graph, name):
     assert a_result(graph).summary()[name] == "float32"
     assert a_result(graph, config=dorylus.RunConfig(**{name: "bf16"})).summary()[name] == "bf16"
 

@@ -22,11 +22,11 @@ SPEC = (
 
 
 class Killed(BaseException):
-    """Stands for SIGKILL: what the ledger said before is what is left."""
+    """Stands for SIGKILL: only the last state of the ledger is left."""
 
 
 class Machine:
-    """A clock that is moved by hand, and a ledger that is written when it is asked to be, and not by a kill."""
+    """A clock that the test moves, and a ledger that is written only on request, and not by a kill."""
 
     def __init__(self, monkeypatch):
         self.now_s, self.ledgers = 0.0, []
@@ -49,7 +49,7 @@ class Machine:
         def accounts(config, since_s=None):
             return Accounts(config, lambda: self.now_s, None if since_s is None else self.now_s)
 
-        monkeypatch.setattr(ledgers, "EVERY_S", 3600.0)  # it looks ahead by half of it: that is the clock's grain here
+        monkeypatch.setattr(ledgers, "EVERY_S", 3600.0)  # it adds half of it in advance: that is the resolution here
         monkeypatch.setattr(accounts_module, "UsageLedger", Kept)
         monkeypatch.setattr(run_records, "Accounts", accounts)
 
@@ -57,7 +57,7 @@ class Machine:
         self.now_s += 3600.0 * hours
 
     def kill(self):
-        """What the ledger's thread has written last is what is there, without what it expects to come."""
+        """Leaves the last entry of the ledger's thread, without the part that it adds in advance."""
         kept = self.ledgers[-1]
         for _ in range(2):
             kept._write(0.0)
@@ -72,7 +72,7 @@ def machine(monkeypatch):
 
 @pytest.fixture
 def begun(tmp_path, machine):
-    """A run that was begun from a description of its graph, and has trained nothing."""
+    """A run that was started from a description of its graph, and has trained no epoch."""
     spec = RunSpec(*SPEC)
     settings = {"run_dir": tmp_path / "run", "spec": spec, "instance": "c5.large", "threads": 1, "epochs": 2}
     with dorylus.Trainer(spec.load_graph(), spec.build_model(), **settings, budget_usd=1.0):
@@ -85,7 +85,7 @@ def hours_of_set_up(run_dir):
 
 
 def loading(monkeypatch, work):
-    """Has something done when a run that goes on loads its graph, before it is there."""
+    """Calls a function when a resumed run loads its graph, before the graph is loaded."""
     load = RunFolder.load_graph
 
     def slowly(folder):
@@ -95,7 +95,7 @@ def loading(monkeypatch, work):
     monkeypatch.setattr(RunFolder, "load_graph", slowly)
 
 
-def test_loading_the_graph_of_a_run_that_goes_on_is_set_up(begun, machine, monkeypatch):
+def test_loading_the_graph_of_a_resumed_run_is_set_up(begun, machine, monkeypatch):
     loading(monkeypatch, lambda: machine.hours_pass(3))
     with dorylus.Trainer.resume(begun):
         pass
@@ -130,7 +130,7 @@ def test_a_budget_is_not_passed_by_processes_that_are_killed_again_and_again_whi
     assert hours_of_set_up(begun) == pytest.approx(15)
 
 
-def test_what_is_refused_for_its_budget_is_not_charged_for_loading_the_graph(begun, machine, monkeypatch):
+def test_a_run_refused_for_its_budget_is_not_charged_for_loading_the_graph(begun, machine, monkeypatch):
     machine.hours_pass(1)
     loading(monkeypatch, lambda: machine.hours_pass(20))
     before = RunFolder.open(begun).read_used()
@@ -140,7 +140,7 @@ def test_what_is_refused_for_its_budget_is_not_charged_for_loading_the_graph(beg
     assert RunFolder.open(begun).read_used() == before
 
 
-def test_what_is_refused_for_its_budget_leaves_no_ledger_where_there_was_none(begun, machine, monkeypatch):
+def test_a_run_refused_for_its_budget_leaves_no_new_ledger(begun, machine, monkeypatch):
     loading(monkeypatch, lambda: machine.hours_pass(20))
     (begun / "used.ledger").unlink()
     with pytest.raises(ConfigError, match="larger budget_usd"):
@@ -160,7 +160,7 @@ def test_a_run_that_the_command_line_starts_pays_for_loading_its_graph_once(tmp_
 
 @pytest.fixture
 def cutting(monkeypatch):
-    """Has something done when a graph is cut, which is most of the set-up of a new run."""
+    """Calls a function when a graph is partitioned, which is most of the set-up of a new run."""
 
     whole = trainers.assemble
 
@@ -179,9 +179,7 @@ def begin(graph, run_dir, **settings):
     return dorylus.Trainer(graph, dorylus.gcn(hidden=4), run_dir=run_dir, **settings)
 
 
-def test_a_new_run_has_on_its_bill_what_one_that_was_killed_in_its_set_up_there_had_used(
-    graph, tmp_path, machine, cutting
-):
+def test_a_new_run_is_billed_for_a_killed_set_up_in_the_same_folder(graph, tmp_path, machine, cutting):
     def killed_after_two_hours():
         machine.hours_pass(2)
         machine.kill()
@@ -212,7 +210,7 @@ def test_a_budget_that_was_spent_in_set_ups_that_were_killed_stays_spent(graph, 
         assert read_ledger(tmp_path / "run" / "used.ledger")["server_ns"]["graph"]["setup"] == 24 * HOUR_NS
 
 
-def test_a_new_run_that_is_terminated_in_its_set_up_leaves_what_it_used_and_no_lock(graph, tmp_path, machine, cutting):
+def test_a_new_run_that_is_terminated_in_its_set_up_leaves_its_usage_and_no_lock(graph, tmp_path, machine, cutting):
     def stopped():
         machine.hours_pass(2)
         raise Terminated(15)
@@ -225,9 +223,7 @@ def test_a_new_run_that_is_terminated_in_its_set_up_leaves_what_it_used_and_no_l
 
 
 @pytest.mark.parametrize("error", [ConfigError("no"), KeyboardInterrupt(), ZeroDivisionError()], ids=repr)
-def test_a_new_run_that_is_refused_leaves_nothing_not_even_the_folders_on_the_way(
-    graph, tmp_path, machine, cutting, error
-):
+def test_a_new_run_that_is_refused_leaves_nothing_not_even_parent_folders(graph, tmp_path, machine, cutting, error):
     def refuse():
         raise error
 

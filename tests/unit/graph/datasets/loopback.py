@@ -1,4 +1,4 @@
-"""A server on this machine that hands out what it is given: downloads are tested without a network."""
+"""A file server on this machine: downloads are tested without a network."""
 
 import threading
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Loopback:
-    """What the server has, by path, and which paths were asked for."""
+    """The files of the server by path, and the paths that were requested."""
 
     url: str
     files: dict[str, bytes]
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     cut_short_by: int = 0
 
 
@@ -24,7 +24,7 @@ def serving(files: dict[str, bytes]) -> Iterator[Loopback]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             name = self.path.rpartition("/")[2]
-            state.asked.append(name)
+            state.requests.append(name)
             if name not in files:
                 self.send_error(404, "Not Found")
                 return

@@ -1,4 +1,4 @@
-"""Where the real graphs lie, for the tests that use them."""
+"""The folder of the real graphs, for the tests that use them."""
 
 from pathlib import Path
 

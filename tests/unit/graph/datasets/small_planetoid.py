@@ -1,4 +1,4 @@
-"""Files in the form of the Planetoid sets, small enough to know by heart."""
+"""Very small files in the format of the Planetoid sets."""
 
 import pickle
 from collections import defaultdict

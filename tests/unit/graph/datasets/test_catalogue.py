@@ -1,4 +1,4 @@
-"""load: names, generator specifications and paths told apart, and unknown ones answered with the known."""
+"""load: names, generator specifications and paths are distinguished; errors list the known ones."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_a_generator_takes_options_too() -> None:
 @pytest.mark.parametrize(
     "text", ["ring:10", "ring:num_vertices=", "ring:num_vertices=exit()", "ring:**{}", "ring:a=1)+(b=2"]
 )
-def test_what_is_no_argument_is_refused(text: str) -> None:
+def test_malformed_arguments_are_refused(text: str) -> None:
     with pytest.raises(DataError, match="Write the arguments as name=number"):
         load(text)
 
@@ -49,7 +49,7 @@ def test_a_store_folder_is_opened(tmp_path: Path) -> None:
     assert load(str(tmp_path / "store"), verify=True).num_vertices == 10
 
 
-def test_a_folder_that_is_no_store_is_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_store_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a store"):
         load(tmp_path)
 

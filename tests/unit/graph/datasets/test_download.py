@@ -1,4 +1,4 @@
-"""Downloads, from a server on this machine: whole and right, or not there at all."""
+"""Downloads from a server on this machine: a file is complete and correct, or absent."""
 
 import errno
 import hashlib
@@ -57,11 +57,11 @@ def test_a_file_that_fails_its_check_is_not_kept(server: Loopback, tmp_path: Pat
     assert "10000 bytes of the wrong kind" in refused(server, tmp_path, check=check)
 
 
-def test_a_file_the_server_does_not_have_is_one_sentence(server: Loopback, tmp_path: Path) -> None:
+def test_a_file_missing_on_the_server_is_refused_in_one_sentence(server: Loopback, tmp_path: Path) -> None:
     assert "the server answered 404 Not Found" in refused(server, tmp_path, name="other")
 
 
-def test_without_a_network_the_error_says_where_to_put_the_file(tmp_path: Path) -> None:
+def test_without_a_network_the_error_names_the_place_for_the_file(tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/file"
@@ -85,7 +85,7 @@ def test_only_web_addresses_are_fetched(tmp_path: Path) -> None:
         fetch("file:///etc/hostname", tmp_path / "file")
 
 
-def test_the_cache_is_in_the_home_folder_unless_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_in_the_home_folder_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder(None) == tmp_path / ".cache" / "dorylus"
     assert cache_folder("~/graphs") == tmp_path / "graphs"
@@ -99,7 +99,7 @@ def test_planetoid_files_are_fetched_once_and_checked(tmp_path: Path, monkeypatc
     with serving(files) as server:
         for _ in range(2):
             graph = planetoid.load("cora", root=tmp_path / "cache", base_url=server.url, sums=sums)
-        assert sorted(server.asked) == sorted(files)
+        assert sorted(server.requests) == sorted(files)
     assert graph.num_vertices == 7
     with serving(files) as server, pytest.raises(DataError, match="SHA-256"):
         planetoid.load("cora", root=tmp_path / "other", base_url=server.url)  # these are not the published files
@@ -123,7 +123,7 @@ def test_a_published_archive_is_fetched_once(tmp_path: Path) -> None:
     with serving({"amazon_electronics_photo.npz": archive()}) as server:
         for _ in range(2):
             graph = npz.load_named("amazon-photo", root=tmp_path, base_url=server.url)
-        assert server.asked == ["amazon_electronics_photo.npz"]
+        assert server.requests == ["amazon_electronics_photo.npz"]
     assert (graph.name, graph.num_vertices, graph.num_edges) == ("amazon-photo", 3, 4)
 
 
@@ -135,7 +135,7 @@ def test_a_published_archive_is_fetched_once(tmp_path: Path) -> None:
         (archive()[:-30], "is not an .npz archive"),
     ],
 )
-def test_what_is_no_graph_archive_is_not_kept(content: bytes, sentence: str, tmp_path: Path) -> None:
+def test_a_file_that_is_no_graph_archive_is_not_kept(content: bytes, sentence: str, tmp_path: Path) -> None:
     with serving({"ms_academic_cs.npz": content}) as server, pytest.raises(DataError, match=sentence):
         npz.load_named("coauthor-cs", root=tmp_path, base_url=server.url)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -16,7 +16,7 @@ def written(text: str, folder: Path, name: str = "web.txt") -> Path:
 
 
 def test_an_edge_list_is_a_graph_called_as_its_file(tmp_path: Path) -> None:
-    """How lines may be spelled is the reader's, and tested there."""
+    """The syntax of lines belongs to the reader, and is tested there."""
     graph = load(written("# a graph\n0 1\n1 2\n", tmp_path))
     assert graph.indptr.tolist() == [0, 1, 3, 4]
     assert graph.indices.tolist() == [1, 0, 2, 1]
@@ -32,14 +32,14 @@ def test_a_third_column_is_the_weight(tmp_path: Path) -> None:
     assert graph.indices.tolist() == [0, 1]
 
 
-def test_a_heading_is_passed_over_and_lines_are_skipped_when_told(tmp_path: Path) -> None:
+def test_a_heading_is_skipped_and_so_are_lines_on_request(tmp_path: Path) -> None:
     assert load(written("source,target\n0,1\n", tmp_path, "web.csv")).num_edges == 2
     assert load(written("2 edges\n0 0\n0 1\n1 2\n", tmp_path), skip_lines=2).num_edges == 4
     with pytest.raises(DataError, match="line 4: '1'"):
         load(written("2 edges\n0 0\n0 1\n1\n", tmp_path), skip_lines=2)
 
 
-def test_vertices_without_edges_are_counted_when_told(tmp_path: Path) -> None:
+def test_vertices_without_edges_are_counted_where_their_number_is_given(tmp_path: Path) -> None:
     assert load(written("0 1\n", tmp_path), num_vertices=9).num_vertices == 9
 
 
@@ -49,7 +49,7 @@ def test_packed_files_are_unpacked(tmp_path: Path) -> None:
     assert load(tmp_path / "web.txt.gz").num_edges == 4
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_written_edges_are_read_back(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     ends = rng.integers(0, 500, (3000, 2))
     np.savetxt(tmp_path / "web.txt", ends, fmt="%d")

@@ -29,7 +29,7 @@ def edges_of(graph: Graph) -> set[tuple[int, int]]:
     return set(zip(*(ends.tolist() for ends in graph.edge_list()), strict=True))
 
 
-def test_the_published_form_becomes_an_undirected_graph_of_present_words(tmp_path: Path) -> None:
+def test_the_published_format_becomes_an_undirected_graph_with_binary_features(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", **ADJACENCY, **SPARSE)
     graph = load(tmp_path / "set.npz")
     assert edges_of(graph) == {(0, 1), (1, 0), (0, 2), (2, 0)}
@@ -95,7 +95,7 @@ def write(path: Path, **parts: Any) -> Path:
     return path
 
 
-def test_an_archive_of_something_else_says_what_a_graph_archive_has(tmp_path: Path) -> None:
+def test_the_error_for_another_archive_lists_the_members_of_a_graph_archive(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"has the members weights.*num_nodes, edges or adj_data"):
         load(write(tmp_path / "a.npz", weights=np.ones(3)))
 
@@ -119,7 +119,7 @@ def test_an_edge_to_a_missing_vertex_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "says"),
+    ("split", "message"),
     [
         (np.array([7]), "names vertex 7, but vertices are numbered 0 to 1"),
         (np.array([-1]), "names vertex -1"),
@@ -127,6 +127,6 @@ def test_an_edge_to_a_missing_vertex_is_named(tmp_path: Path) -> None:
         (np.array([True, False]), "whole numbers"),
     ],
 )
-def test_a_split_that_names_no_vertex_is_refused(tmp_path: Path, split: np.ndarray, says: str) -> None:
-    with pytest.raises(GraphError, match=says):
+def test_a_split_that_names_no_vertex_is_refused(tmp_path: Path, split: np.ndarray, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
         load(write(tmp_path / "a.npz", num_nodes=np.int64(2), edges=np.array([[0], [1]]), train_idx=split))

@@ -11,7 +11,6 @@ from small_planetoid import write_small_set
 from dorylus.errors import DataError
 from dorylus.graph import Graph, SparseFeatures, load
 from dorylus.graph.datasets import planetoid
-from dorylus.graph.datasets import planetoid as planetoid_sums
 
 
 def dense(graph: Graph) -> np.ndarray:
@@ -37,7 +36,7 @@ def test_the_original_files_give_the_published_graph(name: str) -> None:
 
 @needs_shared_data
 def test_the_sums_are_those_of_the_original_files() -> None:
-    for name, expected in planetoid_sums.SHA256.items():
+    for name, expected in planetoid.SHA256.items():
         assert hashlib.sha256((FOLDER / "planetoid" / name).read_bytes()).hexdigest() == expected
 
 
@@ -64,7 +63,7 @@ def test_rows_of_the_test_block_go_to_their_vertices(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_val")
 @pytest.mark.parametrize("place", [".", "planetoid", "citeseer/raw", "Citeseer/raw"])
-def test_the_files_are_found_where_people_keep_them(place: str, tmp_path: Path) -> None:
+def test_the_files_are_found_in_the_usual_folders(place: str, tmp_path: Path) -> None:
     write_small_set(tmp_path / place)
     assert load("citeseer", root=tmp_path, download=False).num_vertices == 7
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.graph.datasets import planetoid as unpickle
+from dorylus.graph.datasets import planetoid
 
 sparse = pytest.importorskip("scipy.sparse")
 
@@ -23,14 +23,14 @@ def written(value: Any, path: Path, protocol: int = 3) -> Path:
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays_of_numbers_come_out_as_they_went_in(dtype: str, order: Any, tmp_path: Path) -> None:
     array = np.array([[0, 1, 2], [3, 4, 5]], dtype=dtype, order=order)
-    found = unpickle.read(written(array, tmp_path / "a"))
+    found = planetoid.read(written(array, tmp_path / "a"))
     assert found.dtype == array.dtype
     assert np.array_equal(found, array)
 
 
 def test_a_sparse_matrix_comes_out_in_parts(tmp_path: Path) -> None:
     matrix = sparse.csr_matrix(np.array([[0, 2.0], [3, 0]], np.float32))
-    found = unpickle.read(written(matrix, tmp_path / "m"))
+    found = planetoid.read(written(matrix, tmp_path / "m"))
     assert found.shape == (2, 2)
     assert np.array_equal(
         sparse.csr_matrix((found.data, found.indices, found.indptr), found.shape).toarray(), matrix.toarray()
@@ -39,7 +39,7 @@ def test_a_sparse_matrix_comes_out_in_parts(tmp_path: Path) -> None:
 
 def test_lists_of_neighbours_come_out_as_a_dictionary(tmp_path: Path) -> None:
     neighbours = defaultdict(list, {0: [1, 2], 2: [0]})
-    assert unpickle.read(written(neighbours, tmp_path / "g")) == {0: [1, 2], 2: [0]}
+    assert planetoid.read(written(neighbours, tmp_path / "g")) == {0: [1, 2], 2: [0]}
 
 
 def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_a_pickle_of_python_2_is_read(tmp_path: Path) -> None:
         b"cnumpy\ndtype\n(U\x02f4K\x00K\x01tR(K\x03U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89U\x08"
     )
     (tmp_path / "a").write_bytes(program + numbers.tobytes() + b"tb.")
-    assert unpickle.read(tmp_path / "a").tolist() == [1.5, -2.0]
+    assert planetoid.read(tmp_path / "a").tolist() == [1.5, -2.0]
 
 
 class Malicious:
@@ -63,7 +63,7 @@ class Malicious:
 def test_a_pickle_that_calls_a_function_calls_nothing(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     with pytest.raises(DataError, match="which no such file needs"):
-        unpickle.read(written(Malicious(marker), tmp_path / "evil"))
+        planetoid.read(written(Malicious(marker), tmp_path / "evil"))
     assert not marker.exists()
 
 
@@ -81,22 +81,22 @@ def test_a_pickle_that_calls_a_function_calls_nothing(tmp_path: Path) -> None:
 def test_every_name_but_the_known_ones_is_refused(program: bytes, tmp_path: Path) -> None:
     (tmp_path / "evil").write_bytes(program)
     with pytest.raises(DataError, match="it asks for"):
-        unpickle.read(tmp_path / "evil")
+        planetoid.read(tmp_path / "evil")
 
 
 def test_a_truncated_pickle_is_one_sentence(tmp_path: Path) -> None:
     path = written(np.arange(100), tmp_path / "a")
     path.write_bytes(path.read_bytes()[:80])
     with pytest.raises(DataError, match=r"is not a Planetoid file.*fetched again"):
-        unpickle.read(path)
+        planetoid.read(path)
 
 
 @pytest.mark.parametrize("value", [np.array(["text"]), np.array([{}], object), "text", [1, 2]])
-def test_what_is_neither_numbers_nor_neighbours_is_refused(value: Any, tmp_path: Path) -> None:
+def test_other_pickled_objects_are_refused(value: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a Planetoid file"):
-        unpickle.read(written(value, tmp_path / "a"))
+        planetoid.read(written(value, tmp_path / "a"))
 
 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No such file"):
-        unpickle.read(tmp_path / "absent")
+        planetoid.read(tmp_path / "absent")

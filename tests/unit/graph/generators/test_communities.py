@@ -1,4 +1,4 @@
-"""communities: exactly the size asked for, and a graph on which looking at neighbours pays."""
+"""communities: exactly the requested size, and a graph in which the neighbours carry information on the class."""
 
 from dataclasses import replace
 from typing import Any
@@ -35,7 +35,7 @@ def gathered(graph: Graph) -> np.ndarray:
     return out
 
 
-def test_neighbours_tell_the_class_that_a_vertex_alone_does_not() -> None:
+def test_neighbours_determine_the_class_that_own_features_do_not() -> None:
     graph = communities(4_000)
     alone = logistic_accuracy(np.asarray(graph.features), graph)
     with_neighbours = logistic_accuracy(gathered(graph), graph)
@@ -44,7 +44,7 @@ def test_neighbours_tell_the_class_that_a_vertex_alone_does_not() -> None:
     assert with_neighbours > alone + 0.3
 
 
-def test_without_homophily_neighbours_tell_nothing() -> None:
+def test_without_homophily_neighbours_carry_no_information() -> None:
     graph = communities(2_000, homophily=0.0)
     assert logistic_accuracy(gathered(graph), graph) < 0.4
 
@@ -58,11 +58,11 @@ def test_the_graph_keeps_every_rule() -> None:
 
 
 @pytest.mark.parametrize(("num_vertices", "degree"), [(1000, 20.0), (1000, 3.5), (400, 60.0), (100, 0.0)])
-def test_exactly_the_edges_asked_for_are_made(num_vertices: int, degree: float) -> None:
+def test_the_requested_number_of_edges_is_generated(num_vertices: int, degree: float) -> None:
     assert communities(num_vertices, 2, 4, average_degree=degree).num_edges == num_vertices * degree
 
 
-def test_the_share_of_edges_inside_a_community_is_as_asked() -> None:
+def test_the_share_of_edges_inside_a_community_is_as_requested() -> None:
     graph = communities(20_000, 10, 2, average_degree=10, homophily=0.7)
     source, destination = graph.edge_list()
     assert graph.labels is not None
@@ -126,6 +126,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_made_is_refused(arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"use|at least"):
         communities(**arguments)

@@ -1,4 +1,4 @@
-"""What no generator can make, whichever it is."""
+"""Arguments that every generator refuses."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from dorylus.graph import Graph, communities, ring, rmat
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1, 2.5])
 @pytest.mark.parametrize("name", ["num_vertices", "num_classes", "num_features", "seed"])
 @pytest.mark.parametrize("make", [communities, ring, rmat])
-def test_a_count_that_is_no_count_is_refused_with_the_rule_and_a_usual_one(
+def test_an_invalid_count_is_refused_with_the_rule_and_a_typical_value(
     make: Callable[..., Graph], name: str, value: Any
 ) -> None:
     sentence = rf"^{name}={value}, but {name} is a whole number, at least \d: use {name}=\d+, for instance\.$"
@@ -22,22 +22,22 @@ def test_a_count_that_is_no_count_is_refused_with_the_rule_and_a_usual_one(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"signal": math.nan}, "signal=nan, but signal is a finite number: use signal=1"),
         ({"split": (math.nan, 0.1)}, r"split=\(nan, 0.1\), but the shares .*: use split=\(0.6, 0.2\)"),
     ],
 )
 @pytest.mark.parametrize("make", [communities, ring, rmat])
-def test_an_amount_that_is_not_finite_is_refused_with_the_rule_and_a_usual_one(
-    make: Callable[..., Graph], options: dict[str, Any], said: str
+def test_an_amount_that_is_not_finite_is_refused_with_the_rule_and_a_typical_value(
+    make: Callable[..., Graph], options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         make(num_vertices=300, **options)
 
 
 @pytest.mark.parametrize("name", ["degree_exponent", "average_degree", "homophily"])
-def test_communities_of_what_is_not_a_number_are_refused(name: str) -> None:
+def test_communities_with_arguments_that_are_not_numbers_are_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}=nan .*use|{name}=nan, .*use"):
         communities(num_vertices=300, **{name: math.nan})
 

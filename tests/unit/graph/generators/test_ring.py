@@ -1,4 +1,4 @@
-"""ring: the graph one knows by heart."""
+"""ring: a graph whose content is known exactly."""
 
 from dataclasses import replace
 
@@ -30,6 +30,6 @@ def test_the_same_seed_gives_the_same_features() -> None:
 
 
 @pytest.mark.parametrize(("num_vertices", "num_classes"), [(0, 4), (2, 1), (5, 6)])
-def test_what_is_no_ring_is_refused(num_vertices: int, num_classes: int) -> None:
+def test_invalid_rings_are_refused(num_vertices: int, num_classes: int) -> None:
     with pytest.raises(ConfigError, match="at least 3 vertices"):
         ring(num_vertices, num_classes)

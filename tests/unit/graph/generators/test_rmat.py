@@ -12,7 +12,7 @@ from dorylus.graph import rmat
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("num_vertices", [64, 1000, 1025])
-def test_the_graph_has_the_size_asked_for_and_keeps_every_rule(num_vertices: int, directed: bool) -> None:
+def test_the_graph_has_the_requested_size_and_keeps_every_rule(num_vertices: int, directed: bool) -> None:
     graph = rmat(num_vertices, 10 * num_vertices, directed=directed)
     assert (graph.num_vertices, graph.num_edges) == (num_vertices, 10 * num_vertices)
     replace(graph, trust="nothing")
@@ -59,6 +59,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("arguments", REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_made_is_refused(arguments: dict[str, Any]) -> None:
+def test_invalid_arguments_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"use|add up"):
         rmat(**arguments)

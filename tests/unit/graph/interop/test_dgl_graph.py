@@ -1,4 +1,4 @@
-"""DGL graphs, through an object with DGL's documented methods (DGL does not install beside a current torch)."""
+"""DGL graphs, through an object with DGL's documented methods (DGL cannot be installed with a current torch)."""
 
 import sys
 from types import SimpleNamespace

@@ -44,9 +44,9 @@ def test_nodes_of_any_name_are_numbered_in_their_order() -> None:
 
 def test_attributes_may_have_other_names() -> None:
     theirs = nx.path_graph(3)
-    nx.set_node_attributes(theirs, {i: [i, 1.0] for i in range(3)}, "words")
+    nx.set_node_attributes(theirs, {i: [i, 1.0] for i in range(3)}, "vectors")
     nx.set_node_attributes(theirs, {0: 0, 1: 1, 2: 0}, "club")
-    graph = Graph.from_networkx(theirs, features="words", labels="club")
+    graph = Graph.from_networkx(theirs, features="vectors", labels="club")
     assert np.asarray(graph.features).tolist() == [[0, 1], [1, 1], [2, 1]]
     assert graph.num_classes == 2
 

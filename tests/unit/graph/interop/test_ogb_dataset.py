@@ -118,7 +118,7 @@ def test_a_set_given_by_name_is_read_once_and_kept_as_a_store(tmp_path: Path, mo
         (OSError("no route"), "no route"),
     ],
 )
-def test_what_ogb_cannot_do_is_one_sentence(
+def test_errors_of_ogb_are_reported_in_one_sentence(
     failure: Exception, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_dataset(name: str, root: str) -> None:
@@ -129,7 +129,7 @@ def test_what_ogb_cannot_do_is_one_sentence(
         load("ogbn-arxiv", root=tmp_path)
 
 
-def test_an_absent_set_is_not_fetched_against_the_users_will(tmp_path: Path) -> None:
+def test_a_missing_data_set_is_not_fetched_without_permission(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="download=False"):
         load("ogbn-arxiv", root=tmp_path, download=False)
 

@@ -35,7 +35,7 @@ def test_a_graph_survives_the_round_trip(multilabel: bool) -> None:
         assert np.array_equal(getattr(back, name), getattr(graph, name)), name
 
 
-def test_pyg_agrees_with_what_it_was_given() -> None:
+def test_pyg_data_holds_the_graph_it_was_made_from() -> None:
     graph = communities(200, 4, 8, average_degree=6)
     data = graph.to_pyg()
     data.validate()

@@ -160,7 +160,7 @@ def test_the_page_cache_keeps_no_member_of_an_archive(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("name", "written", "asked"),
+    ("name", "written", "dtype"),
     [
         ("a.i32", "<i4", None),
         ("a.i64", "<i8", None),
@@ -170,10 +170,10 @@ def test_the_page_cache_keeps_no_member_of_an_archive(tmp_path: Path, monkeypatc
     ],
 )
 def test_raw_binary_is_read_by_its_suffix_or_the_type_given(
-    name: str, written: str, asked: str | None, tmp_path: Path
+    name: str, written: str, dtype: str | None, tmp_path: Path
 ) -> None:
     PAIRS.astype(written).tofile(tmp_path / name)
-    assert edges_of(open_edges(tmp_path / name, dtype=asked)) == LISTED
+    assert edges_of(open_edges(tmp_path / name, dtype=dtype)) == LISTED
 
 
 def test_raw_binary_without_a_type_or_with_half_a_pair_is_refused(tmp_path: Path) -> None:

@@ -107,14 +107,14 @@ REFUSED = {
 
 @formats
 @pytest.mark.parametrize(("columns", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_columns_that_are_no_edges_are_refused(
+def test_columns_that_cannot_be_edges_are_refused(
     form: str, columns: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=sentence):
         edges_of(open_edges(written(columns, form, tmp_path)))
 
 
-def test_names_are_refused_where_numbers_are_asked_for(tmp_path: Path) -> None:
+def test_names_are_refused_where_numbers_are_required(tmp_path: Path) -> None:
     path = written({"a": ["x"], "b": ["y"]}, "parquet", tmp_path)
     with pytest.raises(DataError, match="holds strings, but ids='dense'"):
         open_edges(path, ids="dense")

@@ -83,13 +83,15 @@ def test_names_that_do_not_contradict_the_order_are_taken_as_they_come(
     assert edges_of(open_edges(written(names, [(0, 1), (1, 2)], suffix, tmp_path))) == [(0, 1), (1, 2)]
 
 
-def test_edges_between_such_names_are_no_heading_where_that_is_said(tmp_path: Path) -> None:
+def test_edges_between_such_names_are_no_heading_with_header_false(tmp_path: Path) -> None:
     path = written(["to", "from"], [("from", "of")], ".csv", tmp_path)
     assert edges_of(open_edges(path, header=False)) == [("to", "from"), ("from", "of")]
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
-def test_a_first_column_that_is_no_end_is_told_with_the_option_that_chooses(suffix: str, tmp_path: Path) -> None:
+def test_a_first_column_that_is_no_end_is_reported_with_the_option_that_selects_columns(
+    suffix: str, tmp_path: Path
+) -> None:
     path = written(["w", "to", "from"], [(0.5, 1, 2)], suffix, tmp_path)
     with pytest.raises(DataError, match=r"'w' holds double.* name those by columns=\."):
         open_edges(path)

@@ -1,4 +1,4 @@
-"""Files that carry checksums: a flipped bit or a lost end is refused, or changes nothing; it never changes edges."""
+"""Files that carry checksums: a flipped bit or a lost end is refused or has no effect; it never changes edges."""
 
 import bz2
 import gzip
@@ -35,7 +35,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_damage_is_refused_or_changes_nothing(name: str, tmp_path: Path) -> None:
+def test_damage_is_refused_or_has_no_effect(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     WRITERS[name](path)
     whole, expected = path.read_bytes(), edges_of(open_edges(path))

@@ -47,7 +47,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(folder: Path) -> None:
     assert edges_of(open_edges(folder / "part[0].txt")) == [(2, 3)]
 
 
-def test_a_format_may_be_told(folder: Path) -> None:
+def test_a_format_may_be_given(folder: Path) -> None:
     (folder / "a.csv").rename(folder / "a.log")
     assert edges_of(open_edges(folder / "a.log", format="text")) == [(0, 1)]
 
@@ -71,7 +71,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("name", "options", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_read_is_refused(name: str, options: dict[str, Any], sentence: str, folder: Path) -> None:
+def test_unreadable_input_is_refused(name: str, options: dict[str, Any], sentence: str, folder: Path) -> None:
     for each in ("a.log", "_SUCCESS2", "a.bin"):
         (folder / each).write_text("0 1\n")
     (folder / "empty.txt").touch()
@@ -129,18 +129,18 @@ def test_a_list_of_vertices_has_an_id_a_line(tmp_path: Path) -> None:
     assert edges_of(open_vertices(tmp_path / "v.csv")) == [(7, 7), (-9, -9)]
 
 
-def test_what_was_read_is_dropped_from_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: asked.append((begin, length)))
+def test_pages_that_were_read_are_dropped_from_the_page_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advised: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "posix_fadvise", lambda _, begin, length, advice: advised.append((begin, length)))
     monkeypatch.setattr(input_file, "DROP_BYTES", 100)
     (tmp_path / "a.txt").write_text("x")
     with PageCache(tmp_path / "a.txt") as cache:
         for position in (50, 100, 150, 210):
             cache.behind(position)
-    assert asked == [(0, 100), (0, 210), (0, 0)]
+    assert advised == [(0, 100), (0, 210), (0, 0)]
 
 
-def test_how_many_edges_there_are_is_known_where_files_tell(tmp_path: Path) -> None:
+def test_the_number_of_edges_is_known_where_files_contain_it(tmp_path: Path) -> None:
     pairs = np.arange(10, dtype="<i4").reshape(5, 2)
     pairs.tofile(tmp_path / "a.i32")
     np.save(tmp_path / "b.npy", pairs)
@@ -149,11 +149,11 @@ def test_how_many_edges_there_are_is_known_where_files_tell(tmp_path: Path) -> N
     assert [open_edges(path).num_edges for path in paths] == [5, 5, 5]
     assert open_edges(paths).num_edges == 15
     (tmp_path / "d.txt.gz").write_bytes(gzip.compress(b"0 1\n1 2\n"))
-    assert open_edges([*paths, tmp_path / "d.txt.gz"]).num_edges is None, "a packed file does not tell"
+    assert open_edges([*paths, tmp_path / "d.txt.gz"]).num_edges is None, "a packed file does not contain the number"
 
 
 def write_edge(path: Path, source: int) -> Path:
-    """A file with the one edge source -> source + 1, in folders that are made for it."""
+    """A file with the one edge source -> source + 1, in folders that are created for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{source} {source + 1}\n")
     return path
@@ -168,7 +168,7 @@ def test_subfolders_are_read_in_the_order_of_their_relative_paths(tmp_path: Path
     assert (source.num_files, source.left_out) == (5, [])
 
 
-def test_marks_and_work_in_progress_of_other_programs_are_not_read(tmp_path: Path) -> None:
+def test_markers_and_temporary_files_of_other_programs_are_not_read(tmp_path: Path) -> None:
     write_edge(tmp_path / "_day=1" / "part-0.txt", 0)  # a column may be called _day
     for name in ("_SUCCESS", ".part-0.txt.crc", "_temporary/0/part-1.txt", ".git/a.txt", "part-2.txt._COPYING_"):
         write_edge(tmp_path / name, 7)
@@ -194,7 +194,7 @@ def test_links_to_files_and_folders_are_followed(tmp_path: Path) -> None:
     assert edges_of(open_edges(tmp_path / "near")) == [(0, 1), (1, 2)]
 
 
-def test_what_a_folder_holds_beside_files_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+def test_entries_of_a_folder_that_are_no_files_are_refused_and_not_skipped(tmp_path: Path) -> None:
     write_edge(tmp_path / "a.txt", 0)
     (tmp_path / "b.txt").symlink_to(tmp_path / "gone.txt")
     with pytest.raises(DataError, match=r"b\.txt is a broken link\. Correct it, or remove it"):
@@ -297,7 +297,7 @@ def as_a_user_without_privileges() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", ["day=1", "day=1/part-0.txt"])
-def test_what_may_not_be_read_is_named(name: str) -> None:
+def test_a_path_without_permission_is_named(name: str) -> None:
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base)
         folder.chmod(0o755)  # the folders of pytest are closed to others

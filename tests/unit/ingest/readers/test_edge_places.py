@@ -1,4 +1,4 @@
-"""Where the input has an edge that can only be judged after it was read: by file and line, or file and row."""
+"""The place in the input of an edge that can only be checked after it was read: file and line, or file and row."""
 
 import gzip
 from collections.abc import Callable
@@ -56,7 +56,7 @@ def test_an_end_that_is_not_listed_is_named_by_its_place(tmp_path: Path) -> None
 
 
 def test_every_edge_of_a_long_text_has_its_own_line(tmp_path: Path) -> None:
-    """Lines of many kinds, over several blocks; each edge says in which line it is."""
+    """Lines of many kinds, over several blocks; each edge holds the number of its line."""
     line, count = 0, 0
     with open(tmp_path / "edges.txt", "w") as file:
         while file.tell() < 2.5 * BLOCK_BYTES:

@@ -1,4 +1,4 @@
-"""What reading a file holds in memory, reckoned from its headers, and refused where it is too much."""
+"""The memory that reading a file takes, computed from its headers, and refused where it is too much."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ arrow_forms = pytest.mark.parametrize(("write", "name"), [(as_feather, "e.feathe
 
 
 @arrow_forms
-def test_nothing_is_held_of_arrow_that_is_not_packed(write: Any, name: str, tmp_path: Path) -> None:
+def test_uncompressed_arrow_files_hold_no_memory(write: Any, name: str, tmp_path: Path) -> None:
     assert held(write(NUMBERS, tmp_path / name, "uncompressed")) == 0
 
 
@@ -99,7 +99,7 @@ def test_dictionaries_of_parquet_are_read_as_the_names_they_hold(tmp_path: Path)
         assert pa.types.is_dictionary(file.schema_arrow.types[0]), "which it would not be without a note in the file"
 
 
-def test_what_is_held_is_refused_with_the_file_and_a_limit_that_does(
+def test_too_much_memory_is_refused_with_the_file_and_a_sufficient_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = np.zeros(9_000_000, np.int64)
@@ -115,7 +115,7 @@ def test_what_is_held_is_refused_with_the_file_and_a_limit_that_does(
     assert ingest_edges(edges, tmp_path / "store", memory=least.replace(" ", "")).num_read == 9_000_000
 
 
-def test_a_list_of_vertices_is_refused_likewise(tmp_path: Path) -> None:
+def test_a_list_of_vertices_that_takes_too_much_memory_is_refused(tmp_path: Path) -> None:
     ids = as_feather(pa.table({"id": np.zeros(9_000_000, np.int64)}), tmp_path / "v.feather", "lz4", 1 << 30)
     with pytest.raises(ConfigError, match=f"to unpack .* of {ids}"):
         ingest_edges((np.array([0]), np.array([1])), tmp_path / "store", vertices=ids, memory="256MiB")

@@ -1,4 +1,4 @@
-"""Packed text is read as if it were not, and a damaged file is called so."""
+"""Compressed text is read like plain text, and a damaged file is reported."""
 
 import bz2
 import gzip
@@ -79,7 +79,7 @@ def test_only_text_is_read_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".txt.zst", ".txt.lz4", ".parquet", ".arrow"])
-def test_a_format_that_needs_arrow_says_how_to_get_it(
+def test_the_error_for_a_format_that_needs_arrow_names_the_extra(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:

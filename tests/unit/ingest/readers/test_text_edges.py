@@ -77,7 +77,7 @@ def test_names_are_read_as_names(tmp_path: Path) -> None:
     assert read("é ü 0.5\n", tmp_path) == [("é", "ü", 0.5)]
 
 
-def test_a_header_over_names_is_known_by_its_words_or_told(tmp_path: Path) -> None:
+def test_a_header_over_names_is_recognised_by_its_words_or_given(tmp_path: Path) -> None:
     assert read("source target\na b\n", tmp_path) == [("a", "b")]
     assert read("source target\na b\n", tmp_path, header=False) == [("source", "target"), ("a", "b")]
     assert read("who whom\na b\n", tmp_path) == [("who", "whom"), ("a", "b")]
@@ -100,7 +100,7 @@ def test_one_line_with_no_known_heading_is_an_edge(tmp_path: Path) -> None:
     assert read("0,1\n", tmp_path) == [(0, 1)]
 
 
-def test_numbers_are_read_as_names_when_asked(tmp_path: Path) -> None:
+def test_numbers_are_read_as_names_on_request(tmp_path: Path) -> None:
     assert read("007 7\n", tmp_path, ids="strings") == [("007", "7")]
 
 
@@ -158,7 +158,7 @@ def test_a_column_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None
         read("a,a\n0,1\n", tmp_path, columns=("a", "a"))
 
 
-def test_names_are_refused_where_numbers_are_asked_for(tmp_path: Path) -> None:
+def test_names_are_refused_where_numbers_are_required(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="line 1: 'a b' is not an edge"):
         read("a b\nc d\n", tmp_path, ids="dense", header=False)
 
@@ -203,7 +203,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("form", LONG.values(), ids=LONG.keys())
-def test_a_long_line_is_called_so_wherever_it_is(form: str, tmp_path: Path) -> None:
+def test_a_long_line_is_reported_wherever_it_is(form: str, tmp_path: Path) -> None:
     number = form[: form.index("{}")].count("\n") + 1
     with pytest.raises(
         DataError, match=f"web.txt, line {number}, has more than 4,194,304 bytes, the most a line may have"
@@ -222,14 +222,14 @@ def test_a_long_heading_of_comments_is_passed_over(tmp_path: Path) -> None:
 
 @shared_folder
 @given(st.lists(st.tuples(st.integers(0, 2**31 - 2), st.integers(0, 2**31 - 2)), min_size=1))
-def test_what_is_written_is_read_back(tmp_path: Path, edges: list[tuple[int, int]]) -> None:
+def test_written_edges_are_read_back(tmp_path: Path, edges: list[tuple[int, int]]) -> None:
     np.savetxt(tmp_path / "web.txt", np.array(edges), fmt="%d")
     assert edges_of(open_edges(tmp_path / "web.txt")) == edges
 
 
 @shared_folder
 @given(st.binary(min_size=1, max_size=300), st.sampled_from(["auto", "dense", "map", "strings"]))
-def test_noise_is_read_or_refused_and_never_anything_else(tmp_path: Path, noise: bytes, ids: str) -> None:
+def test_random_bytes_are_read_or_refused(tmp_path: Path, noise: bytes, ids: str) -> None:
     try:
         found: Any = read(noise, tmp_path, "noise.txt", ids=ids)
     except DataError as error:
@@ -242,17 +242,17 @@ def test_noise_is_read_or_refused_and_never_anything_else(tmp_path: Path, noise:
 
 @shared_folder
 @given(st.integers(1, 200), st.data())
-def test_the_line_that_was_spoilt_is_the_one_that_is_named(tmp_path: Path, count: int, data: st.DataObject) -> None:
-    spoilt = data.draw(st.integers(1, count))
+def test_the_error_names_the_damaged_line(tmp_path: Path, count: int, data: st.DataObject) -> None:
+    damaged = data.draw(st.integers(1, count))
     junk = data.draw(st.sampled_from(["x", "1", "1 2 3", "1 2x", "- 1", "1,2", "\x01 2"]))
     lines = ["5 6"] * count + ["7 8"] * (count + 1)
-    lines.insert(spoilt, junk)
+    lines.insert(damaged, junk)
     (tmp_path / "web.txt").write_text("\n".join(lines))
-    with pytest.raises(DataError, match=f"line {spoilt + 1}: "):
+    with pytest.raises(DataError, match=f"line {damaged + 1}: "):
         edges_of(open_edges(tmp_path / "web.txt", ids="dense"))
 
 
-def test_how_many_edges_there_are_is_told_by_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_edges_is_estimated_from_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "edges.txt"
     path.write_text("".join(f"{i}\t{i * 7}\n" for i in range(20_000)))
     assert open_edges(path).num_edges == 20_001, "a small file is counted; the last line may have no end"
