@@ -47,17 +47,17 @@ def new_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """
     sweep_abandoned(path.parent)
     partial = partial_name(path)
-    with open(partial, "xb") as file:
-        try:
+    try:  # from before the file exists: a signal may raise anywhere
+        with open(partial, "xb") as file:
             hold(file.fileno())
             yield file
             file.flush()
             if sync:
                 os.fsync(file.fileno())
             os.replace(partial, path)
-        except BaseException:
-            partial.unlink(missing_ok=True)
-            raise
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     if sync:
         sync_folder(path.parent)
 
@@ -65,8 +65,8 @@ def new_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Puts a whole folder of files in place, instead of the one there was."""
     partial = partial_name(path)
-    partial.mkdir()
     try:
+        partial.mkdir()
         for name, content in files.items():
             _write_new(partial / name, content)
             _sync(partial / name, os.O_RDONLY)

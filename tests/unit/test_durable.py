@@ -1,8 +1,10 @@
 import os
+from pathlib import Path
 
 import pytest
 
 from dorylus import files
+from dorylus.errors import Terminated
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -129,4 +131,24 @@ def test_an_interrupted_new_file_leaves_nothing(tmp_path, error):
 
     with pytest.raises(type(error)):
         interrupted()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_just_after_the_first_name_exists_leaves_nothing(tmp_path, monkeypatch):
+    real_mkdir, real_hold = Path.mkdir, files.hold
+
+    def mkdir(path, *arguments, **options):
+        real_mkdir(path, *arguments, **options)
+        raise Terminated(15)
+
+    def hold(descriptor):
+        real_hold(descriptor)
+        raise Terminated(15)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(Terminated):
+        files.write_folder(tmp_path / "folder", {"a": b"1"})
+    monkeypatch.setattr(files, "hold", hold)
+    with pytest.raises(Terminated), files.new_file(tmp_path / "file"):
+        pytest.fail("the block is not entered")
     assert not list(tmp_path.iterdir())

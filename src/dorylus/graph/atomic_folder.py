@@ -38,11 +38,11 @@ def replacing_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
             f"{target} is a mount point, and no new folder can take its place: choose a folder in it, or unmount it."
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target.parent, wait=True):  # no other writer may remove it before it is locked
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(6)}")
-        draft.mkdir()
-        lock = _lock(draft)
-    try:
+    draft, lock = target.with_name(f".{target.name}.{secrets.token_hex(6)}"), None
+    try:  # from before the folder exists: a signal may raise anywhere
+        with _locked(target.parent, wait=True):  # no other writer may remove it before it is locked
+            draft.mkdir()
+            lock = _lock(draft)
         yield draft
         try:
             if overwrite:

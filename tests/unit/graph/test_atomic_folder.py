@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dorylus.errors import Terminated
 from dorylus.graph import Graph
 from dorylus.graph.atomic_folder import remove_leftovers, replacing_folder
 
@@ -33,6 +35,20 @@ def test_a_draft_takes_its_place_at_the_end(tmp_path: Path) -> None:
 def test_a_draft_is_gone_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(KeyError), replacing_folder(tmp_path / "store"):
         raise KeyError
+    assert names(tmp_path) == []
+
+
+def test_a_signal_just_after_the_draft_exists_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_mkdir = Path.mkdir
+
+    def mkdir(path: Path, *arguments: Any, **options: Any) -> None:
+        real_mkdir(path, *arguments, **options)
+        if path.name.startswith(".store."):
+            raise Terminated(15)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(Terminated), replacing_folder(tmp_path / "store"):
+        pytest.fail("the block is not entered")
     assert names(tmp_path) == []
 
 
