@@ -12,8 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks import shapes, table
 from benchmarks.contender import GIB, Contender, ContenderError, Entry, available_bytes
@@ -27,14 +30,16 @@ SPARE_BYTES = 2 * GIB  # left to the rest of the machine when a big peer starts
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    recipe = {"lr": 0.01, "weight_decay": 5e-4, "dropout": options.dropout, "threads": options.threads, "seed": 0}
+    recipe = {"lr": 0.01, "weight_decay": 5e-4, "threads": options.threads, "seed": 0}
     rows: list[Row] = []
     for name in options.shapes:
         with tempfile.TemporaryDirectory(prefix="dorylus-bench-") as temporary:
             origin = write_graph(shapes.SHAPES[name], Path(temporary), options)
+            sparse = shapes.is_sparse(np.load(Path(temporary) / "arrays" / "x.npy", mmap_mode="r"))
             for model in options.models:
-                rows += compete(list(entries(name, model, options)), Path(temporary), recipe, options, origin)
-    table.show(table.HEADINGS, table.cells(rows), f"{options.threads} threads, dropout {options.dropout}, median epoch")
+                competing = [each for p in options.dropout for each in entries(name, model, p, options, sparse=sparse)]
+                rows += compete(competing, Path(temporary), recipe, options, origin)
+    table.show(table.HEADINGS, table.cells(rows), f"{options.threads} threads, median epoch")
     table.write(options.results, options.name, rows, "python -m benchmarks " + " ".join(sys.argv[1:]))
     failed = any(row.note.startswith("failed") for row in rows)
     return 1 if failed or not (options.without_spmm or sparse_product(options.threads)) else 0
@@ -52,7 +57,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=("gcn", "gat"), default=["gcn", "gat"])
     parser.add_argument("--rounds", type=int, default=5, help="turns that every contender takes")
     parser.add_argument("--patience", type=int, default=10, help="times a turn is tried until the machine is quiet")
-    parser.add_argument("--dropout", type=float, default=0.0)
+    parser.add_argument("--dropout", type=float, nargs="+", default=[0.0], help="all of them take turns")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="leave out the peers that need many GiB and half a minute")
     parser.add_argument("--peers", action="store_true", help="measure the peers only")
@@ -74,28 +79,32 @@ def write_graph(shape: shapes.Shape, folder: Path, options: argparse.Namespace) 
     return origin
 
 
-def entries(shape: str, model: str, options: argparse.Namespace) -> Iterator[Entry]:
-    """The contenders on this shape with this model."""
+def entries(shape: str, model: str, dropout: float, options: argparse.Namespace, *, sparse: bool) -> Iterator[Entry]:
+    """The contenders for this shape, model and dropout. PyG also reads x as a sparse matrix where it is one."""
+    entry = partial(Entry, shape=shape, model=model, dropout=dropout)
     big = shapes.SHAPES[shape].num_edges > 1_000_000
     if not options.peers:
-        yield from own_entries(shape, model)
+        yield from own_entries(entry, model)
     if model == "gcn":
-        yield Entry(label="PyG, best path", builder="pyg-gcn-best", shape=shape, model=model)
+        yield entry(label="PyG, CSR adjacency", builder="pyg-gcn-best")
+        if sparse and not dropout:
+            yield entry(label="PyG, CSR adjacency, sparse x", builder="pyg-gcn-best-sparse")
     if find_dgl():
-        yield Entry(label="DGL", builder=f"dgl-{model}", shape=shape, model=model)
+        yield entry(label="DGL", builder=f"dgl-{model}")
     if not (big and options.quick):
         messages = 2.5 if model == "gcn" else 6  # arrays of edges x width alive at once, measured
         needs = int(messages * shapes.SHAPES[shape].message_bytes(model)) if big else 0
-        label, builder = "PyG, edge_index", f"pyg-{model}-edge_index"
-        yield Entry(label=label, builder=builder, shape=shape, model=model, once=big, needs_bytes=needs)
+        yield entry(label="PyG, edge_index", builder=f"pyg-{model}-edge_index", once=big, needs_bytes=needs)
+    if model == "gat" and sparse and not dropout:
+        yield entry(label="PyG, edge_index, sparse x", builder="pyg-gat-edge_index-sparse")
 
 
-def own_entries(shape: str, model: str) -> Iterator[Entry]:
+def own_entries(entry: Callable[..., Entry], model: str) -> Iterator[Entry]:
     from benchmarks.ours import VARIANTS
 
     for variant, savings in VARIANTS.items():
         if model == "gcn" or variant in ("all savings", "no savings"):
-            yield Entry(label=f"dorylus, {variant}", builder="ours", shape=shape, model=model, savings=savings)
+            yield entry(label=f"dorylus, {variant}", builder="ours", savings=savings)
 
 
 def find_dgl() -> bool:
@@ -109,7 +118,7 @@ def compete(
 ) -> list[Row]:
     """Measure the entries in turns; one row each, in their order."""
     notes = {"real": "", "generated": "generated graph"}
-    rows = [Row(shape=e.shape, model=e.model, contender=e.label, note=notes[origin]) for e in competing]
+    rows = [Row(shape=e.shape, model=e.trained, contender=e.label, note=notes[origin]) for e in competing]
     with contextlib.ExitStack() as stack:
         turns = []
         for entry, row in zip(competing, rows, strict=True):

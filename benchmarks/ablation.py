@@ -108,7 +108,7 @@ def graph_of(shape: shapes.Shape, data: Path | None) -> dorylus.Graph:
     """The shape's real graph where it is at hand, else a generated one."""
     real = data / shape.file if data is not None and shape.file else None
     arrays = shapes.read_plain(real) if real is not None and real.exists() else shapes.generate(shape)
-    sparse = (arrays["x"] != 0).mean() < 0.25
+    sparse = shapes.is_sparse(arrays["x"])
     features = dorylus.SparseFeatures.from_dense(arrays["x"]) if sparse else arrays["x"]
     masks = {f"{name}_mask": arrays[name] for name in ("train", "val", "test")}
     source, destination = arrays["edge_index"].astype("int32")

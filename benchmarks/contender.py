@@ -35,8 +35,14 @@ class Entry:
     shape: str
     model: str  # "gcn" or "gat"
     savings: Mapping[str, bool] = field(default_factory=dict)
+    dropout: float = 0.0
     once: bool = False  # too slow and too big to take every turn: one epoch in one turn, alone
     needs_bytes: int = 0
+
+    @property
+    def trained(self) -> str:
+        """The model as the table names it."""
+        return f"{self.model}, dropout {self.dropout:g}" if self.dropout else self.model
 
 
 class Contender:
@@ -53,7 +59,7 @@ class Contender:
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": str(int(recipe["threads"]))},
         )
-        self.ready = self._ask(asdict(entry) | {"folder": str(folder), "recipe": dict(recipe)})
+        self.ready = self._ask(asdict(entry) | {"folder": str(folder), "recipe": {**recipe, "dropout": entry.dropout}})
 
     def epochs(self, count: int) -> list[float]:
         """Seconds of each of the next count epochs."""

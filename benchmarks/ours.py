@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import dorylus
-from benchmarks.shapes import Shape, read_arrays
+from benchmarks.shapes import Shape, is_sparse, read_arrays
 from dorylus.saga import Recipe
 
 SAVINGS = ("cache_first_gather", "narrow_gather", "prune_rows")
@@ -64,7 +64,7 @@ def write_store(folder: Path, store: Path) -> None:
         destination,
         num_vertices=len(arrays["x"]),
         undirected=True,
-        features=dorylus.SparseFeatures.from_dense(arrays["x"]) if np.mean(arrays["x"] != 0) < 0.25 else arrays["x"],
+        features=dorylus.SparseFeatures.from_dense(arrays["x"]) if is_sparse(arrays["x"]) else arrays["x"],
         labels=arrays["y"],
         **{f"{name}_mask": arrays[name] for name in ("train", "val", "test")},
     )

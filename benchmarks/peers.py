@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -106,6 +106,31 @@ class CachedProduct(torch.autograd.Function):
         return None, None, ctx.transpose @ grad
 
 
+class SparseInput(nn.Module):
+    """The first layer's linear map of constant sparse rows: x Wᵀ, with both orientations of x built once.
+
+    It replaces the map of a layer whose input is x itself, and ignores the dense x that the layer passes.
+    """
+
+    def __init__(self, linear: nn.Module, x: Tensor):
+        super().__init__()
+        self.weight = linear.weight
+        row, column = x.nonzero(as_tuple=True)
+        values = x[row, column]
+        self.x = _csr(row, column, values, x.shape)
+        self.transpose = _csr(column, row, values, x.shape[::-1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return CachedProduct.apply(self.x, self.transpose, self.weight.t())
+
+
+def with_sparse_input(peer: Peer) -> Peer:
+    """A peer whose first layer reads x as a torch CSR matrix, and which holds no dense x."""
+    peer.model.first.lin = SparseInput(peer.model.first.lin, peer.x)
+    peer.x = peer.x.new_empty(len(peer.x), 0)
+    return peer
+
+
 class BestGCNConv(nn.Module):
     """PyG's GCNConv (weights, bias, order) with its propagation replaced by one MKL sparse product each way."""
 
@@ -122,8 +147,9 @@ def gcn_best(arrays: Arrays, shape: Shape, recipe: Recipe, *, index: torch.dtype
     """GCN over a torch CSR adjacency, normalised once, its transpose cached: PyG's best path without pyg-lib."""
     num_vertices = len(arrays["x"])
     edges, weight = gcn_norm(torch.from_numpy(arrays["edge_index"]), num_nodes=num_vertices)
-    forward = _csr(edges[1], edges[0], weight, num_vertices, index)
-    backward = _csr(edges[0], edges[1], weight, num_vertices, index)
+    size = (num_vertices, num_vertices)
+    forward = _csr(edges[1], edges[0], weight, size, index)
+    backward = _csr(edges[0], edges[1], weight, size, index)
     del edges, weight
     model = Stack(
         BestGCNConv(shape.num_features, shape.hidden),
@@ -134,11 +160,12 @@ def gcn_best(arrays: Arrays, shape: Shape, recipe: Recipe, *, index: torch.dtype
     return Peer(model, torch.from_numpy(arrays["x"]), (forward, backward), arrays, recipe)
 
 
-def _csr(row: Tensor, column: Tensor, weight: Tensor, size: int, index: torch.dtype) -> Tensor:
-    order = torch.argsort(row * size + column)
-    indptr = torch.zeros(size + 1, dtype=index)
-    indptr[1:] = torch.bincount(row, minlength=size).cumsum(0)
-    return torch.sparse_csr_tensor(indptr, column[order].to(index), weight[order], (size, size))
+def _csr(row: Tensor, column: Tensor, weight: Tensor, shape: Sequence[int], index: torch.dtype = torch.int32) -> Tensor:
+    num_rows, num_columns = shape
+    order = torch.argsort(row * num_columns + column)
+    indptr = torch.zeros(num_rows + 1, dtype=index)
+    indptr[1:] = torch.bincount(row, minlength=num_rows).cumsum(0)
+    return torch.sparse_csr_tensor(indptr, column[order].to(index), weight[order], (num_rows, num_columns))
 
 
 def dgl_peer(arrays: Arrays, shape: Shape, recipe: Recipe, *, attention: bool) -> Peer:
@@ -172,7 +199,9 @@ class _GraphFirst(nn.Module):
 BUILDERS: Mapping[str, Callable[[Arrays, Shape, Recipe], Peer]] = {
     "pyg-gcn-edge_index": gcn_edge_index,
     "pyg-gcn-best": gcn_best,
+    "pyg-gcn-best-sparse": lambda *given: with_sparse_input(gcn_best(*given)),
     "pyg-gat-edge_index": gat_edge_index,
+    "pyg-gat-edge_index-sparse": lambda *given: with_sparse_input(gat_edge_index(*given)),
     "dgl-gcn": lambda *given: dgl_peer(*given, attention=False),
     "dgl-gat": lambda *given: dgl_peer(*given, attention=True),
 }

@@ -25,7 +25,7 @@ HEADINGS = ("shape", "model", "servers", "s/epoch", "ratio", "peak GiB", "ratio"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
-    recipe = {"lr": 0.01, "weight_decay": 5e-4, "dropout": options.dropout, "threads": options.threads, "seed": 0}
+    recipe = {"lr": 0.01, "weight_decay": 5e-4, "threads": options.threads, "seed": 0}
     rows, figures = [], []
     with tempfile.TemporaryDirectory(prefix="dorylus-servers-") as temporary:
         bench.write_graph(shapes.SHAPES[options.shape], Path(temporary), options)
@@ -56,7 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def entry(options: argparse.Namespace, model: str, servers: int) -> Entry:
     settings = {"servers": servers, "partition": options.partition}
-    return Entry(label=f"{servers} servers", builder="ours", shape=options.shape, model=model, savings=settings)
+    return Entry(
+        label=f"{servers} servers", builder="ours", shape=options.shape, model=model, savings=settings,
+        dropout=options.dropout,
+    )  # fmt: skip
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -80,6 +80,11 @@ def read_arrays(folder: Path) -> Arrays:
     return {path.stem: np.load(path) for path in sorted(folder.glob("*.npy"))}
 
 
+def is_sparse(x: NDArray) -> bool:
+    """Whether features are mostly zeros, so that contenders which can hold them sparse do."""
+    return bool(np.mean(x != 0) < 0.25)
+
+
 def generate(shape: Shape, seed: int = 0) -> Arrays:
     """A graph with power-law degrees, three quarters of its edges inside classes, features that lean to their class."""
     rng = np.random.default_rng(seed)

@@ -43,7 +43,7 @@ def refused(capsys, monkeypatch, tmp_path):
 
 
 def archive(path, **changes):
-    """A graph in an .npz file, with some of its arrays spoiled or left out."""
+    """A graph in an .npz file, with some of its arrays corrupted or left out."""
     rng = np.random.default_rng(0)
     vertices = np.arange(NUM_VERTICES)
     arrays = {
@@ -63,7 +63,7 @@ def archive(path, **changes):
     return path
 
 
-def spoiled(array, at, value):
+def corrupted(array, at, value):
     array = np.array(array)
     array[at] = value
     return array
@@ -83,26 +83,26 @@ BAD_ARRAYS = {
         r"features.*\b5\b.*\b30\b",
     ),
     "a feature that is not a number": (
-        {"feat_data": spoiled(FEATURES, 4 * 7 + 2, np.nan)},
+        {"feat_data": corrupted(FEATURES, 4 * 7 + 2, np.nan)},
         r"is nan \(vertex 7, column 2\).*replace the value",
     ),
     "a feature that is infinite": (
-        {"feat_data": spoiled(FEATURES, 4 * 7 + 2, np.inf)},
+        {"feat_data": corrupted(FEATURES, 4 * 7 + 2, np.inf)},
         r"is inf \(vertex 7, column 2\).*replace the value",
     ),
-    "a label below zero": ({"labels": spoiled(np.arange(NUM_VERTICES) % 3, 11, -5)}, r"vertex 11\b.*-5"),
+    "a label below zero": ({"labels": corrupted(np.arange(NUM_VERTICES) % 3, 11, -5)}, r"vertex 11\b.*-5"),
     "labels that are numbers of something else": (
-        {"labels": spoiled(np.arange(NUM_VERTICES) % 2, 11, 1_000_000)},
+        {"labels": corrupted(np.arange(NUM_VERTICES) % 2, 11, 1_000_000)},
         r"labels up to 1,000,000, but only 3 of those 1,000,001 classes have a vertex.*np\.unique",
     ),
     "no vertex to train on": ({"train_idx": None}, r"empty train_mask: mark at least one labelled vertex"),
     "no labels": ({"labels": None, "train_idx": None, "val_idx": None, "test_idx": None}, r"has no labels"),
     "no features": (dict.fromkeys(["feat_indptr", "feat_indices", "feat_data", "feat_shape"]), r"has no features"),
     "an edge to a missing vertex": (
-        {"edges": spoiled(EDGES, (1, 4), 99)},
+        {"edges": corrupted(EDGES, (1, 4), 99)},
         r"edge 4 -> 99 .*vertices 0 to 29.*drop the edge",
     ),
-    "an edge from a vertex below zero": ({"edges": spoiled(EDGES, (0, 4), -1)}, r"-1\b"),
+    "an edge from a vertex below zero": ({"edges": corrupted(EDGES, (0, 4), -1)}, r"-1\b"),
     "a trained vertex that is missing": ({"train_idx": np.array([3, 77])}, r"77\b"),
     "half an archive": ({"edges": None}, r"has the members .*A graph archive has"),
 }

@@ -76,11 +76,11 @@ def flip_a_bit_unseen(path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
-def run_and_spoil(store, model, spoil, **settings):
+def run_and_damage(store, model, damage, **settings):
     """Two epochs, then a file changes, then two more."""
     with Trainer(dorylus.Graph.open(store), MODELS[model], **settings) as trainer:
         trainer.run(2)
-        spoil()
+        damage()
         trainer.run(2)
         return trainer.epoch
 
@@ -102,14 +102,14 @@ def run_and_spoil(store, model, spoil, **settings):
 )
 def test_a_file_cut_short_between_epochs_stops_a_run_under_a_limit(model, name, store):
     with pytest.raises(DataError, match=rf"{name}\.bin .* while it was in use"):
-        run_and_spoil(store, model, lambda: cut_short(store / f"{name}.bin"), **LIMITED)
+        run_and_damage(store, model, lambda: cut_short(store / f"{name}.bin"), **LIMITED)
 
 
 @pytest.mark.usefixtures("nothing_fits")
 @pytest.mark.parametrize("name", ["indices", "out.indices", "features"])
 def test_a_file_whose_bytes_change_unseen_between_epochs_stops_a_run_under_a_limit(name, store):
     with pytest.raises(DataError, match=rf"{name}\.bin gave other bytes from [\d,]+ to [\d,]+ than before while"):
-        run_and_spoil(store, "sage", lambda: flip_a_bit_unseen(store / f"{name}.bin"), **LIMITED)
+        run_and_damage(store, "sage", lambda: flip_a_bit_unseen(store / f"{name}.bin"), **LIMITED)
 
 
 @pytest.mark.parametrize("settings", [LIMITED, {}], ids=["under a limit", "in memory"])
@@ -120,14 +120,14 @@ def test_a_mapped_file_whose_bytes_change_and_whose_times_are_set_back_stops_a_r
     if settings:
         request.getfixturevalue("nothing_fits")
     with pytest.raises(DataError, match=rf"{name}\.bin was written to while it was in use"):
-        run_and_spoil(store, "gcn", lambda: flip_a_bit_unseen(store / f"{name}.bin"), **settings)
+        run_and_damage(store, "gcn", lambda: flip_a_bit_unseen(store / f"{name}.bin"), **settings)
 
 
 def test_a_mapped_file_that_only_gets_another_owner_does_not_stop_a_run(store):
     def touch_nothing() -> None:
         (store / "labels.bin").chmod(0o640)
 
-    assert run_and_spoil(store, "gcn", touch_nothing) == 4
+    assert run_and_damage(store, "gcn", touch_nothing) == 4
 
 
 @pytest.mark.usefixtures("nothing_fits")
@@ -138,7 +138,7 @@ def test_a_file_that_is_written_to_between_epochs_stops_a_run_under_a_limit(name
         path.write_bytes(path.read_bytes())
 
     with pytest.raises(DataError, match=rf"{name}\.bin was written to while it was in use"):
-        run_and_spoil(store, "gin", write_the_same, **LIMITED)
+        run_and_damage(store, "gin", write_the_same, **LIMITED)
 
 
 @pytest.mark.usefixtures("nothing_fits")
@@ -165,7 +165,7 @@ def without_block_sums(store):
 def test_a_store_without_block_checksums_is_compared_with_what_was_first_read_of_it(store):
     without_block_sums(store)
     with pytest.raises(DataError, match=r"indices\.bin gave other bytes"):
-        run_and_spoil(store, "sage", lambda: flip_a_bit_unseen(store / "indices.bin"), **LIMITED)
+        run_and_damage(store, "sage", lambda: flip_a_bit_unseen(store / "indices.bin"), **LIMITED)
 
 
 @pytest.mark.usefixtures("nothing_fits")
@@ -205,14 +205,14 @@ def test_a_store_that_is_replaced_during_a_run_leaves_the_run_with_the_old_one(w
 @pytest.mark.parametrize("model", ["gcn", "sage"])
 def test_a_file_cut_short_between_epochs_stops_a_run_in_memory_too(model, store):
     with pytest.raises(DataError, match=r"labels\.bin was cut short from [\d,]+ to [\d,]+ bytes while it was in use"):
-        run_and_spoil(store, model, lambda: cut_short(store / "labels.bin"), threads=2, epochs=6)
+        run_and_damage(store, model, lambda: cut_short(store / "labels.bin"), threads=2, epochs=6)
 
 
 def test_nothing_of_a_damaged_epoch_is_saved(store, tmp_path):
     run = tmp_path / "run"
     settings = {"run_dir": str(run), "checkpoint_every": 1, "epochs": 6, "threads": 2}
     with pytest.raises(DataError, match="while it was in use"):
-        run_and_spoil(store, "gcn", lambda: cut_short(store / "labels.bin"), **settings)
+        run_and_damage(store, "gcn", lambda: cut_short(store / "labels.bin"), **settings)
     assert latest(run / "checkpoints").name.endswith("2")
 
 
@@ -223,11 +223,11 @@ def test_predictions_under_a_limit_refuse_a_file_that_is_cut_short_before_the_pa
     model = dorylus.train(graph, MODELS["sage"], epochs=1, threads=1).model
     really = LocalRuntime.outputs
 
-    def spoilt(cluster):
+    def damaged_outputs(cluster):
         cut_short(store / f"{name}.bin")
         return really(cluster)
 
-    monkeypatch.setattr(LocalRuntime, "outputs", spoilt)
+    monkeypatch.setattr(LocalRuntime, "outputs", damaged_outputs)
     with pytest.raises(DataError, match=rf"{name}\.bin was cut short"):
         dorylus.predict(graph, model, memory="256MiB")
 
@@ -260,7 +260,7 @@ def test_a_shard_that_is_cut_short_stops_a_run_over_shards(store, tmp_path):
     graph = dorylus.Graph.open(store)
     save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "range"))
     with pytest.raises(DataError, match=r"shard1\.in_loops\.bin was cut short"):
-        run_and_spoil(
+        run_and_damage(
             store,
             "gcn",
             lambda: cut_short(tmp_path / "shards" / "shard1.in_loops.bin"),
@@ -310,4 +310,4 @@ def test_a_shard_that_is_cut_short_stops_a_run_on_remote_servers(store, tmp_path
     save_shards(tmp_path / "shards", graph, make_partitioning(graph, 2, "range"))
     settings = {"servers": 2, "cluster": "ray", "partition": str(tmp_path / "shards"), "threads": 1, "epochs": 6}
     with pytest.raises(DataError, match=r"shard1\.in_loops\.bin was cut short"):
-        run_and_spoil(store, "gcn", lambda: cut_short(tmp_path / "shards" / "shard1.in_loops.bin"), **settings)
+        run_and_damage(store, "gcn", lambda: cut_short(tmp_path / "shards" / "shard1.in_loops.bin"), **settings)

@@ -6,11 +6,11 @@ from dorylus.servers.graph.matrices import Arena
 
 
 @pytest.fixture(autouse=True)
-def memory_given_back_is_spoilt(monkeypatch):
+def returned_memory_is_overwritten(monkeypatch):
     give = Arena.give
 
-    def spoil(self, block):
+    def overwrite(self, block):
         block.fill(0xFF)  # NaN, as float32 and as bfloat16
         give(self, block)
 
-    monkeypatch.setattr(Arena, "give", spoil)
+    monkeypatch.setattr(Arena, "give", overwrite)

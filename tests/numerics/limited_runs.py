@@ -146,11 +146,11 @@ def limited(scratch: Path, cut: Cut) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "limits", limits)
-        patch.setattr(ReservedMemory, "drop", _spoil)
+        patch.setattr(ReservedMemory, "drop", _overwrite)
         yield
 
 
-def _spoil(window: ReservedMemory, begin: int, end: int) -> None:
+def _overwrite(window: ReservedMemory, begin: int, end: int) -> None:
     window.bytes[begin:end] = 0xFF  # NaN, as float32 and as bfloat16; -1 as a vertex
 
 
