@@ -36,6 +36,8 @@ def test_the_table_has_its_fourteen_runs():
     assert {each.get("servers", 1) for each in settings} >= {1, 4}
     assert {each.get("mode", "pipe") for each in settings} == {"pipe", "no_pipe", "async"}
     assert any("memory" in each for each in settings)
+    assert any(each.get("precision") == "bf16" for each in settings)
+    assert any(run.options.get("dropout") == 0.0 for run in RUNS.values())  # a gather that is made once
     assert any(each.get("pool") == "processes" for each in settings)
     assert any(each.get("cluster") == "ray" for each in settings)
     assert any(run.resumed for run in RUNS.values())
