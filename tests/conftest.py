@@ -155,6 +155,7 @@ def make_cluster() -> Iterator[Callable[..., Any]]:
     """
     import torch
 
+    from dorylus.backends import NativeBackend
     from dorylus.config import RunConfig
     from dorylus.pools import ThreadsPool
     from dorylus.runtime import LocalRuntime
@@ -170,7 +171,7 @@ def make_cluster() -> Iterator[Callable[..., Any]]:
         program = bind(model, graph, config.seed)
         parts = assemble(graph, program, config)
         adam = lambda named: torch.optim.Adam([each for _, each in named], lr=lr)  # noqa: E731
-        job = training_job(graph, program, parts, config, adam, lambda optimizer: None)
+        job = training_job(graph, program, parts, config, adam, lambda optimizer: None, NativeBackend())
         cluster = kind(job, pool or ThreadsPool())
         made.append(cluster)
         return cluster

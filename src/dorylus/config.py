@@ -239,9 +239,9 @@ def lists_settings(function: F) -> F:
 RECUT = tuple(each.name for each in fields(RunConfig) if each.metadata["recut"])
 
 
-def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
-    """The settings of a run that is resumed with some of them changed."""
-    for name in settings:
+def recut(written: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
+    """The ``written`` settings of a run that is resumed with some of them changed, checked together."""
+    for name in changes:
         if name in RunConfig.names() and name not in RECUT:
             raise ConfigError(
                 f"{given(name)} is part of what a run computes, so it cannot change when the run is resumed: what can "
@@ -250,9 +250,10 @@ def recut(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
         if name not in RECUT:
             raise ConfigError(unknown_name("setting", name, RECUT))
     chosen_anew: dict[str, Any] = {}
-    if settings.get("servers", config.servers) != config.servers:
+    servers = written.get("servers", RunConfig.servers)
+    if changes.get("servers", servers) != servers:
         chosen_anew["intervals"] = None
-    pool = settings.get("pool", config.pool)
-    if pool in POOLS and not POOLS[pool].has_functions:  # the settings of functions mean nothing to it
+    pool = changes.get("pool", "")
+    if pool in tuple(POOLS) and not POOLS[pool].has_functions:  # the settings of functions mean nothing to it
         chosen_anew |= {"functions": None, "function_url": None}
-    return RunConfig.of(**{**config.to_dict(), **chosen_anew, **settings})
+    return RunConfig.of(**{**written, **chosen_anew, **changes})

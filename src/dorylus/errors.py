@@ -13,8 +13,8 @@
 A message says what was asked, what was found, the rule and the cure, in one paragraph. The command line
 prints it without a traceback: exit code 2 for what the user can mend by asking differently, 1 for a failure.
 
-A message names a setting by :func:`given`. The face that shows the message chooses the spelling: ``memory='8GiB'`` in
-Python, ``--memory 8GiB`` on the command line, ``memory = '8GiB'`` in a run.toml.
+A message names a setting by :func:`given`, and shows it as it was given: ``memory = '8GiB'`` if it came from a run.toml
+(:func:`settings_of_file`), else ``memory='8GiB'`` in Python and ``--memory 8GiB`` on the command line.
 
 ``Terminated`` is none of them: like KeyboardInterrupt it comes from a signal. It is a SystemExit, so that a
 script that lets it pass ends with the exit code that the signal stands for.
@@ -22,13 +22,17 @@ script that lets it pass ends with the exit code that the signal stands for.
 
 import errno
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from os import PathLike
 from typing import TypeAlias
 
-Speller: TypeAlias = Callable[[str, str | None], str]
-"""Spells a setting: its name, and its value as Python writes it; no value where only the name is meant."""
+Speller: TypeAlias = Callable[[str, str | None], str | None]
+"""Spells a setting: its name, and its value as Python writes it; no value where only the name is meant.
+
+None where another speller is to spell it.
+"""
 
 _NAME, _VALUE, _END = "\x02", "\x1f", "\x03"  # around a setting in a message; no text that people write has them
 _NO_VALUE = object()
@@ -52,22 +56,36 @@ def toml_key(name: str, value: str | None) -> str:
 
 
 def spelled(message: str, spell: Speller = keyword) -> str:
-    """A message with its settings spelled for one face."""
+    """A message with its settings spelled for one face; those that ``spell`` leaves to another stay marked."""
     text, *rest = message.split(_NAME)
     for each in rest:
         setting, _, following = each.partition(_END)
         name, has_value, value = setting.partition(_VALUE)
-        text += spell(name, value if has_value else None) + following
+        own = spell(name, value if has_value else None)
+        text += (f"{_NAME}{setting}{_END}" if own is None else own) + following
     return text
 
 
 @contextmanager
-def spelling(spell: Speller) -> Iterator[None]:
-    """Spells the settings of an error raised within, unless the code that raised it has chosen a spelling."""
+def settings_of_file(file: str | PathLike[str], names: Collection[str]) -> Iterator[None]:
+    """In an error raised within, the settings of these names are spelled as lines of the TOML file that has them.
+
+    The message begins with the file if the error is about one of them.
+    """
+    found = []
+
+    def in_file(name: str, value: str | None) -> str | None:
+        if name.partition("[")[0] not in names:  # of a table: weight_decay['*.bias']
+            return None
+        found.append(name)
+        return toml_key(name, value)
+
     try:
         yield
     except DorylusError as error:
-        error.spell = error.spell or spell
+        error.message = spelled(error.message, in_file)
+        if error.setting in found:
+            error.message = f"{file}: {error.message}"
         raise
 
 
@@ -75,23 +93,19 @@ class DorylusError(Exception):
     """Anything Dorylus refuses or fails to do; ``exit_code`` is what the command line returns.
 
     ``message`` has the settings as :func:`given` marks them; ``str()`` spells them as arguments in Python.
+    ``setting`` is the one that the error is about, the first that its message names.
     """
 
     exit_code = 2
-    spell: Speller | None = None
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
-
-    @property
-    def setting(self) -> str | None:
-        """The setting that the error is about, the first that its message names."""
-        _, _, marked = self.message.partition(_NAME)
-        return marked.partition(_END)[0].partition(_VALUE)[0] or None
+        _, _, marked = message.partition(_NAME)
+        self.setting: str | None = marked.partition(_END)[0].partition(_VALUE)[0] or None
 
     def __str__(self) -> str:
-        return spelled(self.message, self.spell or keyword)
+        return spelled(self.message)
 
 
 class ConfigError(DorylusError):
@@ -156,7 +170,15 @@ def short_repr(value: object) -> str:
 
 def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
     """The sentence for an unknown name: it lists the known ones and the nearest."""
+    return f"unknown {what} {short_repr(name)}: {_known_names(name, known)}"
+
+
+def unknown_value(setting: str, value: object, known: Iterable[str]) -> str:
+    """The sentence for a setting whose value is an unknown name."""
+    return f"{given(setting, value)} is unknown: {_known_names(value, known)}"
+
+
+def _known_names(name: object, known: Iterable[str]) -> str:
     names = sorted(known)
     near = get_close_matches(str(name)[:_MOST_CHARACTERS], names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"unknown {what} {short_repr(name)}: the known ones are {', '.join(names)}.{hint}"
+    return f"the known ones are {', '.join(names)}.{f' Did you mean {near[0]!r}?' if near else ''}"

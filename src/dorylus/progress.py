@@ -14,7 +14,7 @@ class StageProgress(NamedTuple):
     unit: Literal["bytes", "edges", "rows"] = "bytes"
 
 
-Tell: TypeAlias = Callable[[StageProgress], None]
+ReportStage: TypeAlias = Callable[[StageProgress], None]
 
 
 def silent(progress: StageProgress) -> None:
@@ -24,7 +24,7 @@ def silent(progress: StageProgress) -> None:
 class ProgressStage:
     """Counts the bytes of a pass that are done and reports each step; any thread may add to it."""
 
-    def __init__(self, name: str, total: int, tell: Tell = silent) -> None:
+    def __init__(self, name: str, total: int, tell: ReportStage = silent) -> None:
         self._name, self._total, self._tell, self._done = name, total, tell, 0
         self._lock = threading.Lock()
         tell(StageProgress(name, 0, total))

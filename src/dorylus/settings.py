@@ -12,7 +12,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
 
-from dorylus.errors import ConfigError, given, short_repr, unknown_name
+from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
 from dorylus.sizes import parse_bytes
 
 Check = Callable[[str, object], object]
@@ -78,7 +78,7 @@ def choice(default: str, choices: Collection[str], help: str, *, recut: bool = F
 
     def check(name: str, value: object) -> object:
         if value not in tuple(choices):
-            raise ConfigError(f"{given(name, value)}: " + unknown_name(name, str(value), choices))
+            raise ConfigError(unknown_value(name, value, choices))
         return value
 
     return setting(default, help, check, choices=choices, recut=recut)

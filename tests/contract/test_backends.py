@@ -2,7 +2,6 @@
 
 import pickle
 from collections import Counter
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +11,10 @@ import torch
 
 import dorylus
 from dorylus.backends import reference
-from dorylus.backends.backend import AttentionSums, Backend, NumberFormat
+from dorylus.backends.backend import AttentionSums, Backend, NumberFormat, PlacedCsr
 from dorylus.backends.host import NativeBackend, ReferenceBackend
 from dorylus.backends.native.dropout import Dropout
-from dorylus.runtime import LocalRuntime
+from dorylus.errors import ConfigError
 
 BACKENDS = {"native": NativeBackend, "reference": ReferenceBackend}
 FLOAT32, BF16 = NumberFormat.FLOAT32, NumberFormat.BF16
@@ -437,6 +436,76 @@ class Recording:
         return counted
 
 
+class Opaque:
+    """Numbers that only a back end can read: not an array, and nothing makes one of it. A range of it is a view."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def shape(self):
+        return tuple(self.array.shape)
+
+    def __len__(self):
+        return len(self.array)
+
+    def __getitem__(self, ranges):
+        assert all(isinstance(each, slice) for each in (ranges if isinstance(ranges, tuple) else (ranges,)))
+        return Opaque(self.array[ranges])
+
+    def __array__(self, *_, **__):
+        raise TypeError("this is not in host memory")
+
+
+class OpaqueBlock:
+    """Memory that only a back end can use."""
+
+    def __init__(self, block):
+        self.block, self.nbytes = block, block.nbytes
+
+
+def opened(value):
+    """What the host's kernels work on."""
+    if isinstance(value, Opaque):
+        return value.array
+    if isinstance(value, OpaqueBlock):
+        return value.block
+    if isinstance(value, PlacedCsr | AttentionSums):
+        return type(value)(**{name: opened(each) for name, each in vars(value).items()})
+    return value
+
+
+class Device:
+    """A back end as a GPU has one: copies what comes from the host, and its matrices and indices are opaque."""
+
+    FROM_HOST = frozenset({"from_host", "place", "place_csr"})
+    TO_HOST = frozenset({"to_host", "to_torch", "dtype", "number_format"})
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self._inner = NativeBackend()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._inner, name)
+
+        def on_device(*given: Any, **named: Any) -> Any:
+            self.calls[name] += 1
+            if name in self.FROM_HOST:
+                given = tuple(each.copy() if isinstance(each, np.ndarray) else each for each in given)
+            found = method(*map(opened, given), **{key: opened(each) for key, each in named.items()})
+            return found if name in self.TO_HOST else self._closed(found)
+
+        return on_device
+
+    def allocate_block(self, num_bytes: int) -> OpaqueBlock:
+        return OpaqueBlock(self._inner.allocate_block(num_bytes))
+
+    def _closed(self, found: Any) -> Any:
+        if isinstance(found, PlacedCsr):
+            return PlacedCsr(**{name: None if each is None else Opaque(each) for name, each in vars(found).items()})
+        return Opaque(found) if isinstance(found, np.ndarray) else found
+
+
 class Gate(dorylus.Layer):
     """A layer with a dense ApplyEdge."""
 
@@ -485,46 +554,113 @@ def graph():
     return dorylus.communities(num_vertices=60, num_classes=3, num_features=6, average_degree=4, seed=0)
 
 
-def trained(make_cluster, graph, model, backend, **settings):
-    """The losses of three epochs and the outputs after them, with this back end."""
-
-    def cluster(job, pool):
-        return LocalRuntime(replace(job, backend=backend), pool)
-
-    made = make_cluster(graph, model, kind=cluster, intervals=2, **settings)
-    losses = [made.train_epoch().loss for _ in range(3)]
-    return losses, made.outputs().whole()
+def trained(graph, model, backend, **settings):
+    """The losses of three epochs and the logits after them, with this back end from beginning to end."""
+    result = dorylus.train(graph, model, backend=backend, epochs=3, intervals=2, threads=2, lr=0.05, **settings)
+    calls = Counter(getattr(backend, "calls", {}))
+    logits = result.predict("logits")
+    assert backend is None or backend.calls - calls, "the prediction was computed by another back end"
+    return result.losses, logits
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_one_object_outside_the_package_is_enough_for_a_new_back_end(make_cluster, graph, name):
+def test_one_object_outside_the_package_is_enough_for_a_new_back_end(graph, name):
     model, settings, expected = TRAINED[name]
     recording = Recording()
-    losses, outputs = trained(make_cluster, graph, model(), recording, **settings)
-    native_losses, native_outputs = trained(make_cluster, graph, model(), NativeBackend(), **settings)
+    losses, logits = trained(graph, model(), recording, **settings)
+    native_losses, native_logits = trained(graph, model(), None, **settings)
     tolerance = 2e-2 if "bf16" in name else 1e-4
     np.testing.assert_allclose(losses, native_losses, rtol=tolerance)
-    np.testing.assert_allclose(outputs, native_outputs, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(logits, native_logits, rtol=tolerance, atol=tolerance)
     assert ALWAYS | expected <= set(recording.calls)
 
 
-def test_sparse_features_are_multiplied_by_the_back_end_too(make_cluster, graph):
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("name", ["gcn", "gat"])
+def test_matrices_may_be_opaque_objects_of_a_device(graph, name, servers):
+    model = TRAINED[name][0]
+    losses, logits = trained(graph, model(), Device(), servers=servers)
+    native_losses, native_logits = trained(graph, model(), None, servers=servers)
+    assert losses == native_losses
+    np.testing.assert_array_equal(logits, native_logits)
+
+
+def test_predictions_of_a_program_a_result_and_a_run_folder_use_the_back_end_that_is_given(graph, tmp_path):
+    run_dir, model = tmp_path / "run", TRAINED["gcn"][0]
+    first, second, third = Recording(), Recording(), Recording()
+    with dorylus.Trainer(graph, model(), backend=first, epochs=2, threads=1, run_dir=run_dir) as trainer:
+        trainer.run(1)
+    result = dorylus.resume(run_dir, graph, model(), backend=second)
+    assert first.calls["gather"]
+    assert second.calls["gather"]
+    expected = result.predict("logits")
+    arguments = {"graph": graph, "model": model()}
+    for predict in (
+        lambda: dorylus.predict(graph, result.model, backend=third),
+        lambda: dorylus.predict_from(run_dir, backend=third, **arguments),
+    ):
+        third.calls.clear()
+        np.testing.assert_array_equal(predict(), expected)
+        assert third.calls["gather"]
+    with pytest.raises(ConfigError, match="memory='8GiB' with backend="):
+        result.predict(memory="8GiB")
+    with pytest.raises(ConfigError, match="memory='8GiB' with backend="):
+        dorylus.predict_from(run_dir, memory="8GiB", backend=third)  # before the graph is loaded
+
+
+def test_a_back_end_in_host_memory_keeps_a_memory_limit(graph, tmp_path):
+    model, settings = TRAINED["gcn"][0], {"epochs": 2, "threads": 1, "memory": "8GiB", "scratch_dir": tmp_path}
+    result = dorylus.train(graph, model(), backend=ReferenceBackend(), **settings)
+    np.testing.assert_allclose(result.losses, dorylus.train(graph, model(), **settings).losses, rtol=1e-4)
+
+
+class OwnNative(NativeBackend):
+    """A back end of this process in host memory."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings", "cure"),
+    [
+        (3, {}, "backend=3, which lacks dtype, number_format, allocate and 33 more: give an object with the methods "),
+        (NativeBackend, {}, "which is a class: give an object with the methods of dorylus.backends.Backend"),
+        (Recording(), {"memory": "8GiB"}, "no dorylus.backends.HostBackend: .* Leave memory out, or backend"),
+        (OwnNative(), {"cluster": "ray"}, "cluster='ray' with backend=.* Leave backend out, or use cluster='local'"),
+    ],
+)
+def test_what_is_no_back_end_or_does_not_fit_the_settings_is_refused_before_any_work(
+    graph, tmp_path, backend, settings, cure
+):
+    with pytest.raises(ConfigError, match=cure):
+        dorylus.Trainer(graph, dorylus.gcn(), backend=backend, run_dir=tmp_path / "run", **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_whose_matrices_may_lie_on_a_device_is_not_refused_for_want_of_host_memory(graph, monkeypatch):
+    monkeypatch.setattr("dorylus.process_memory.free_bytes", lambda: 1 << 16)
+    monkeypatch.setattr("dorylus.training.assembly.check_weights_fit", lambda model, graph: None)
+    with pytest.raises(ConfigError, match="the run needs about"):
+        dorylus.train(graph, dorylus.gcn(hidden=4), epochs=1, threads=1)
+    result = dorylus.train(graph, dorylus.gcn(hidden=4), backend=Device(), epochs=1, threads=1)
+    assert result.predict().shape == (60, 3)
+
+
+def test_sparse_features_are_multiplied_by_the_back_end_too(graph):
     features = dorylus.SparseFeatures.from_dense((graph.features > 0.5).astype(np.float32))
     sparse = dorylus.Graph.from_edges(
         *np.random.default_rng(0).integers(0, 60, (2, 100)), 60, undirected=True,
         features=features, labels=graph.labels, train_mask=graph.train_mask, num_classes=3,
     )  # fmt: skip
     recording = Recording()
-    losses, _ = trained(make_cluster, sparse, dorylus.gcn(hidden=2), recording)
-    expected, _ = trained(make_cluster, sparse, dorylus.gcn(hidden=2), NativeBackend())
+    losses, _ = trained(sparse, dorylus.gcn(hidden=2), recording)
+    expected, _ = trained(sparse, dorylus.gcn(hidden=2), None)
     np.testing.assert_allclose(losses, expected, rtol=1e-4)
     assert {"dropout_sparse", "gather_outer"} <= set(recording.calls)
 
 
-def test_every_method_of_the_protocol_is_used_by_a_graph_server(make_cluster, graph):
+def test_every_method_of_the_protocol_is_used_by_a_graph_server(graph):
     """The protocol is as large as it must be."""
     recording = Recording()
     for model, settings, _ in TRAINED.values():
-        trained(make_cluster, graph, model(), recording, **settings)
+        trained(graph, model(), recording, **settings)
     methods = {name for name in vars(Backend) if not name.startswith("_")}
     assert methods - set(recording.calls) <= {"dropout_sparse", "gather_outer"}  # those of sparse features

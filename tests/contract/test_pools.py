@@ -173,7 +173,7 @@ def a_call(interval, mode=Mode.FORWARD, body=BODY):
     task = Task(epoch=0, phase=0, interval=interval, step=0, kind=Kind.APPLY_VERTEX)
     weights = WEIGHTS if body is BODY else {}
     cotangents = (torch.randn(6, 3),) if mode is Mode.GRADIENT else ()
-    return Call(task, mode, body, weights, (torch.randn(6, 4),), wanted=(True,), cotangents=cotangents)
+    return Call(task, mode, body, weights, (torch.randn(6, 4),), needs_grad=(True,), cotangents=cotangents)
 
 
 def test_every_call_is_answered_exactly_once(pool):

@@ -286,7 +286,10 @@ def test_the_command_line_cuts_a_run_in_another_way(run: Any, whole: Path, stopp
     assert metrics["traffic"]["ghosts"] > 0
 
 
-CHANGES = {"lr": 0.5, "mode": "async", "epochs": 20, "seed": 1, "ghost_precision": "bf16"}
+CHANGES = {
+    "lr": 0.5, "mode": "async", "epochs": 20, "seed": 1, "ghost_precision": "bf16", "optimizer": "sgd",
+    "lr_schedule": "StepLR",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -1,10 +1,11 @@
 """One file outside the package is enough for a new layer with a reduction of its own.
 
 The reduction is a soft maximum, g_v = log Σ_u exp(x_u). It keeps the sums for its gradient,
-∂g_v/∂x_u = exp(x_u) / sum_v.
+∂g_v/∂x_u = exp(x_u) / sum_v. A second one, the sum of unit vectors g_v = Σ_u x_u / |x_u|, needs whole rows.
 """
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -139,6 +140,49 @@ class Weighed(Transformed):
 LAYERS = (Transformed, Gathered, Weighed)
 
 
+def lengths(x):
+    return np.sqrt((x * x).sum(axis=1, keepdims=True) + 1e-6)
+
+
+class UnitSumGather(Gatherer):
+    """Every column of the output depends on all columns of the rows."""
+
+    def forward(self, interval, epoch):
+        begin, end = self.rows(interval)
+        x, out = self.context.values(self.stage.inputs[0]), self.context.values(self.stage.output)
+        out[begin:end] = summed(self.edges, x, begin, end, of=lambda rows: rows / lengths(rows))
+
+    def grad_gather(self, interval, epoch, accumulate):
+        source = self.stage.inputs[0]
+        begin, end = self.context.layout.rows(source.level, interval)
+        dx, rows = self.context.cotangent(source), self.context.values(source)[begin:end]
+        (cotangent,) = self.published()
+        summands, scale = summed(self.back, cotangent, begin, end), lengths(rows)
+        found = (summands - rows * (rows * summands).sum(axis=1, keepdims=True) / scale**2) / scale
+        dx[begin:end] = dx[begin:end] + found if accumulate else found
+
+
+def unit_sum_by_pytorch(layer, values, edges):
+    (x,) = values
+    return edges.reduce((x / torch.sqrt((x * x).sum(1, keepdim=True) + 1e-6))[edges.source], "sum")
+
+
+class GatheredUnits(Gathered):
+    reduce = Reduction(
+        name="unit sum",
+        rows=GatherSpec(
+            gatherer=UnitSumGather,
+            published=(RowMatrix(name="cotangent", narrow=True),),
+            grad_gather=GradientTask(reads=(0,), writes=(0,)),
+            made_once=True,
+        ),
+        reference=unit_sum_by_pytorch,
+    )
+
+
+WITH_UNITS = (*LAYERS, GatheredUnits)
+
+
 def program(layer, num_features=NUM_FEATURES, hidden=8, num_classes=NUM_CLASSES, dropout=0.0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(3)
@@ -147,7 +191,7 @@ def program(layer, num_features=NUM_FEATURES, hidden=8, num_classes=NUM_CLASSES,
 
 
 @pytest.mark.parametrize(("servers", "intervals"), [(1, 1), (1, 4), (3, 1), (3, 3)])
-@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("layer", WITH_UNITS)
 def test_a_layer_with_a_reduction_of_its_own_trains_to_the_numbers_of_plain_pytorch(layer, servers, intervals):
     graph = sample(directed=True).graph
     expected = train_reference(graph, program(layer, dropout=0.3), **SETTINGS)
@@ -156,14 +200,30 @@ def test_a_layer_with_a_reduction_of_its_own_trains_to_the_numbers_of_plain_pyto
     assert_same_run(result.losses, result.predict("logits"), expected, relative=1e-5)
 
 
+@pytest.mark.parametrize(("servers", "intervals"), [(1, 4), (3, 3)])
+@pytest.mark.parametrize("layer", WITH_UNITS)
+def test_in_bf16_it_receives_float32_copies_and_stays_near_the_exact_run(layer, servers, intervals):
+    graph = sample(directed=True).graph
+    cut = {"servers": servers, "intervals": intervals, "threads": 2}
+    exact, rounded = (
+        dorylus.train(graph, program(layer, dropout=0.3), precision=each, **cut, **SETTINGS)
+        for each in ("float32", "bf16")
+    )
+    assert rounded.losses != exact.losses
+    np.testing.assert_allclose(rounded.losses, exact.losses, rtol=1e-3)
+    found, expected = rounded.predict("logits"), exact.predict("logits")
+    np.testing.assert_allclose(found, expected, rtol=0, atol=2e-2 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("policy", [SpillPolicy(), *all_policies()[:1]], ids=["all in files", "the graph in files"])
-@pytest.mark.parametrize("layer", LAYERS)
-def test_it_trains_to_the_same_numbers_under_a_memory_limit(layer, policy, tmp_path):
+@pytest.mark.parametrize("layer", WITH_UNITS)
+def test_it_trains_to_the_same_numbers_under_a_memory_limit(layer, policy, precision, tmp_path):
     graph = paged_graph("directed")
     model = program(layer, PAGED_FEATURES, 40, PAGED_CLASSES, dropout=0.3)
-    free = dorylus.train(graph, model, prune_rows=False, intervals=5, **PAGED_SETTINGS)
-    limited = under_limit(graph, model, tmp_path, Cut(blocks=2, policy=policy))
-    assert_equal_runs(limited, free)
+    free = dorylus.train(graph, model, prune_rows=False, intervals=5, precision=precision, **PAGED_SETTINGS)
+    limited = under_limit(graph, model, tmp_path, Cut(blocks=2, static_blocks=2, policy=policy), precision=precision)
+    assert_equal_runs(limited, free, within=1e-6 if precision == "float32" else 2e-3)
 
 
 def steps_and_gather(layer, *, backward=True):
@@ -204,23 +264,55 @@ def test_access_sets_and_lifetimes_have_what_it_keeps_and_publishes(layer):
         assert kinds(steps, readers[share]) == {Kind.GRAD_SCATTER, Kind.GRAD_GATHER}
 
 
-def test_the_memory_model_counts_what_it_keeps():
-    sizes = GraphSizes(
-        vertices=1000, edges=5000, features=40, label_columns=1, directed=True, weighted=False, self_loops=True
-    )
-    layout = MemoryLayout(spill=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
+SIZES = GraphSizes(
+    vertices=1000, edges=5000, features=40, label_columns=1, directed=True, weighted=False, self_loops=True
+)
+LAYOUT = MemoryLayout(spill=SpillPolicy(), static_blocks=1, intervals=10, threads=2)
 
-    class Forgetful(Transformed):
+
+def plans(layer, num_features=40):
+    made = program(layer, num_features, 36, 24)
+    return [lower(made, sparse_features=False, training=each, savings=Savings()) for each in (True, False)]
+
+
+class Forgetful(Transformed):
+    reduce = replace(LOG_SUM_EXP, rows=replace(ROWS, kept=()))
+
+
+def test_the_memory_model_counts_what_it_keeps():
+    files = [in_files(SIZES, *plans(layer), LAYOUT).on_disk["activations"] for layer in (Transformed, Forgetful)]
+    assert files[0] - files[1] == 1000 * 4 * 36  # the last layer's are read in the phase that writes them
+    memory = [in_memory(SIZES, *plans(layer), LAYOUT, mapped=False).matrices for layer in (Transformed, Forgetful)]
+    assert memory[0] - memory[1] == 1000 * 4 * 36  # and released by the worst moment
+
+
+class ReadsBf16(Transformed):
+    reduce = replace(LOG_SUM_EXP, rows=replace(ROWS, reads_bf16=True))
+
+
+@pytest.mark.parametrize(
+    "predict", [in_files, partial(in_memory, mapped=False)], ids=["with files", "everything in memory"]
+)
+def test_the_memory_model_counts_copies_in_float32(predict):
+    def work(layer, *, half):
+        return predict(SIZES, *plans(layer), replace(LAYOUT, half=half)).resident["work"]
+
+    assert work(Transformed, half=False) == work(ReadsBf16, half=False)
+    # Each of two threads takes rows of 36 columns and writes them into a matrix of all rows.
+    assert work(Transformed, half=True) - work(ReadsBf16, half=True) == 2 * 2 * 1000 * 4 * 36
+
+
+def test_the_memory_model_holds_all_columns_of_a_first_gather_that_cannot_be_split():
+    class Splits(Gathered):
         reduce = replace(LOG_SUM_EXP, rows=replace(ROWS, kept=()))
 
-    def plans(layer):
-        made = program(layer, 40, 36, 24)
-        return [lower(made, sparse_features=False, training=each, savings=Savings()) for each in (True, False)]
+    sizes, layout = replace(SIZES, vertices=100_000, features=4000), replace(LAYOUT, intervals=1000, static_blocks=4)
 
-    files = [in_files(sizes, *plans(layer), layout).on_disk["activations"] for layer in (Transformed, Forgetful)]
-    assert files[0] - files[1] == 1000 * 4 * 36  # the last layer's are read in the phase that writes them
-    memory = [in_memory(sizes, *plans(layer), layout, mapped=False).matrices for layer in (Transformed, Forgetful)]
-    assert memory[0] - memory[1] == 1000 * 4 * 36  # and released by the worst moment
+    def features(layer):
+        return in_files(sizes, None, plans(layer, 4000)[1], layout).resident["features"]
+
+    whole = 4000 * 4 * 100_000
+    assert [features(each) for each in (Splits, Gathered, GatheredUnits)] == [whole // 4, whole, whole]
 
 
 class Counting(BoundedArena):

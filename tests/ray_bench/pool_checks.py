@@ -112,7 +112,7 @@ def answers(pool: TensorPool) -> str:
     """The type of a pool's answer to one call, with the message of an error."""
     given: queue.SimpleQueue[object] = queue.SimpleQueue()
     task = Task(epoch=0, phase=0, interval=0, step=0, kind=Kind.APPLY_VERTEX)
-    call = Call(task, Mode.FORWARD, Body(nn.Identity()), {}, (torch.ones(2, 2),), wanted=(True,))
+    call = Call(task, Mode.FORWARD, Body(nn.Identity()), {}, (torch.ones(2, 2),), needs_grad=(True,))
     pool.submit(call, given.put, given.put)
     answer = given.get(timeout=LIMIT_S)
     pool.close()

@@ -24,6 +24,7 @@ def test_the_defaults_are_those_of_a_planetoid_run():
 @pytest.mark.parametrize(
     ("settings", "cure"),
     [
+        ({"pool": ["threads"]}, r"^pool=\['threads'\] is unknown:"),
         ({"epochs": 0}, "epochs=0, but epochs is at least 1: use epochs=1 or more."),
         ({"epochs": 2.5}, "epochs=2.5, but epochs is a whole number"),
         ({"epochs": True}, "epochs is a whole number"),
@@ -33,10 +34,10 @@ def test_the_defaults_are_those_of_a_planetoid_run():
         ({"lr": "fast"}, "lr='fast', but lr is a finite number"),
         ({"weight_decay": -1.0}, "weight_decay is a finite number at least 0"),
         ({"weight_decay": {"*.bias": -1.0}}, r"weight_decay\['\*.bias'\]"),
-        ({"mode": "pipes"}, "Did you mean 'pipe'"),
+        ({"mode": "pipes"}, "^mode='pipes' is unknown: the known ones are async, no_pipe, pipe. Did you mean 'pipe'.$"),
         ({"precision": "fp8"}, "the known ones are bf16, float32"),
         ({"reorder": "metis"}, "bfs, degree, none, rcm"),
-        ({"pool": "lamda"}, "unknown pool 'lamda'"),
+        ({"pool": "lamda"}, "^pool='lamda' is unknown: .* Did you mean 'lambda'. A pool of your own is registered"),
         ({"keep": "bset"}, "Did you mean 'best'"),
         ({"loss": "mse"}, "auto, bce, cross_entropy"),
         ({"rematerialize": 1}, "use true or false"),
@@ -108,7 +109,7 @@ A_RUN = RunConfig(epochs=7, servers=2, intervals=6, threads=2, mode="async", sta
 
 
 def test_a_run_is_resumed_with_its_own_settings_by_default():
-    assert recut(A_RUN, {}) == A_RUN
+    assert recut(A_RUN.to_dict(), {}) == A_RUN
 
 
 @pytest.mark.parametrize(
@@ -125,14 +126,14 @@ def test_a_run_is_resumed_with_its_own_settings_by_default():
     ids=str,
 )
 def test_only_the_partition_of_the_work_may_change(settings):
-    found, before = recut(A_RUN, settings).to_dict(), A_RUN.to_dict()
+    found, before = recut(A_RUN.to_dict(), settings).to_dict(), A_RUN.to_dict()
     assert {name: found[name] for name in settings} == settings
     assert {name for name in before if found[name] != before[name]} <= set(settings)
 
 
 def test_intervals_are_chosen_again_for_another_number_of_servers():
-    assert recut(A_RUN, {"servers": 3}).intervals is None
-    assert recut(A_RUN, {"servers": A_RUN.servers}) == A_RUN
+    assert recut(A_RUN.to_dict(), {"servers": 3}).intervals is None
+    assert recut(A_RUN.to_dict(), {"servers": A_RUN.servers}) == A_RUN
 
 
 @pytest.mark.parametrize("name", sorted(set(RunConfig.names()) - set(RECUT)))
@@ -141,17 +142,22 @@ def test_settings_that_change_the_result_cannot_change_when_a_run_is_resumed(nam
         f"^{name} is part of what a run computes, so it cannot change when the run is resumed: what can is how its "
     )
     with pytest.raises(ConfigError, match=f"{message}work is cut and what it may cost, {', '.join(RECUT)}\\.$"):
-        recut(A_RUN, {name: getattr(A_RUN, name)})
+        recut(A_RUN.to_dict(), {name: getattr(A_RUN, name)})
 
 
 def test_an_unknown_setting_to_resume_with_is_refused_with_the_nearest():
     with pytest.raises(ConfigError, match=r"unknown setting 'server'.*Did you mean 'servers'"):
-        recut(A_RUN, {"server": 3})
+        recut(A_RUN.to_dict(), {"server": 3})
+
+
+def test_a_pool_that_is_no_name_is_refused_when_a_run_is_resumed_too():
+    with pytest.raises(ConfigError, match=r"^pool=\['threads'\] is unknown:"):
+        recut({}, {"pool": ["threads"]})
 
 
 def test_a_bad_partition_of_the_work_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match="use servers=1 or more"):
-        recut(A_RUN, {"servers": 0})
+        recut(A_RUN.to_dict(), {"servers": 0})
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest():

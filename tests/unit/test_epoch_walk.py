@@ -1,10 +1,14 @@
-"""The list "One epoch, file by file" of the documentation names files and functions that exist."""
+"""The list "One epoch, file by file" in the documentation names what an epoch calls, in the order of first calls."""
 
 import ast
 import re
+import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+import dorylus
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "dorylus"
@@ -50,3 +54,33 @@ def test_a_step_names_functions_that_exist(path, names):
 def test_the_list_begins_with_train_and_names_at_most_twenty_files():
     assert steps()[0][1][0] == "train"
     assert len({path for path, _ in steps()}) <= MOST_FILES
+
+
+def first_calls(run):
+    """The functions of the package that ``run`` calls, as (path, name), in the order of their first calls."""
+    codes = {}
+
+    def profile(frame, event, argument):
+        if event == "call":
+            codes.setdefault(frame.f_code)
+
+    before = sys.getprofile(), threading.getprofile()
+    threading.setprofile(profile)
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(before[0])
+        threading.setprofile(before[1])
+    found = [(code.co_filename.rpartition("/dorylus/")[2], code.co_qualname) for code in codes]
+    return list(dict.fromkeys(found))
+
+
+def test_an_epoch_calls_every_function_of_the_list_in_its_order():
+    graph = dorylus.communities(num_vertices=60, num_classes=3, average_degree=4, seed=0)
+    model = dorylus.gcn(hidden=4)
+    settings = {"epochs": 1, "seed": 0, "servers": 2, "intervals": 2, "threads": 1}
+    listed = [(path, name) for path, names in steps() for name in names]
+    dorylus.train(graph, model, **settings)  # imports everything: under the profiler that takes seconds
+    called = first_calls(lambda: dorylus.train(graph, model, **settings))
+    assert [each for each in called if each in listed] == listed

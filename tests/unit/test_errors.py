@@ -1,11 +1,12 @@
 """Errors know the settings they are about; each interface spells them differently."""
 
 import pickle
+from contextlib import suppress
 
 import pytest
 
 from dorylus.cli.flags import spell_flag
-from dorylus.errors import ConfigError, DataError, given, spelled, spelling, toml_key
+from dorylus.errors import ConfigError, DataError, given, settings_of_file, spelled, toml_key
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,8 @@ from dorylus.errors import ConfigError, DataError, given, spelled, spelling, tom
             "--weight-decay conv1=-1.0",
             "weight_decay['conv1'] = -1.0",
         ),
+        (given("slope", 0.2), "slope=0.2", "--model-option slope=0.2", "slope = 0.2"),
+        (given("slope"), "slope", "--model-option slope", "slope"),
     ],
     ids=lambda value: value if value.startswith("--") else "",
 )
@@ -55,15 +58,40 @@ def test_an_error_knows_the_setting_it_is_about():
     assert DataError("the file is damaged").setting is None
 
 
-def test_the_innermost_interface_spells_the_settings_of_an_error():
-    with pytest.raises(ConfigError) as caught, spelling(spell_flag), spelling(toml_key):
-        raise ConfigError(given("epochs", 0))
-    assert str(caught.value) == "epochs = 0"
+def refused(message, *files):
+    """The error of this message, raised within the settings of each file, the innermost first."""
+    error = ConfigError(message)
+    for file, names in files:
+        with suppress(ConfigError), settings_of_file(file, names):
+            raise error
+    return error
 
 
-def test_an_error_comes_whole_from_another_process():
-    error = pickle.loads(pickle.dumps(ConfigError(given("epochs", 0))))
-    assert (type(error), error.setting, str(error)) == (ConfigError, "epochs", "epochs=0")
+def test_settings_of_a_file_are_spelled_as_its_lines_and_the_others_as_the_command_line_has_them():
+    error = refused(f"{given('elastic', True)} with {given('cluster', 'local')}", ("a/run.toml", {"elastic", "mode"}))
+    assert str(error) == "a/run.toml: elastic = true with cluster='local'"
+    assert spelled(error.message, spell_flag) == "a/run.toml: elastic = true with --cluster local"
+
+
+def test_a_file_is_named_only_if_the_error_is_about_one_of_its_settings():
+    error = refused(f"{given('servers', 9)}: use {given('partition', 'hash')}", ("run.toml", {"partition"}))
+    assert str(error) == "servers=9: use partition = 'hash'"
+
+
+def test_an_entry_of_a_table_belongs_to_the_file_of_the_table():
+    assert str(refused(given("weight_decay['b']", -1.0), ("f", {"weight_decay"}))) == "f: weight_decay['b'] = -1.0"
+
+
+def test_the_innermost_of_two_files_spells_a_setting_that_both_have():
+    error = refused(given("epochs", 0), ("inner", {"epochs"}), ("outer", {"epochs"}))
+    assert (str(error), error.setting) == ("inner: epochs = 0", "epochs")
+
+
+@pytest.mark.parametrize("files", [[], [("run.toml", {"epochs"})]], ids=["keyword", "file"])
+def test_an_error_comes_whole_from_another_process(files):
+    error = refused(given("epochs", 0), *files)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.setting, str(again)) == (ConfigError, "epochs", str(error))
 
 
 def test_text_that_is_no_setting_stays_as_it_is():

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -50,29 +51,53 @@ HOMES_OF_OPTIONAL = {
     "ray": {"ray"},
 }
 LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
-IMPORTERS = {"import_module", "optional"}  # functions that import the module their first argument names
+OPTIONAL = "optional"  # the function that imports the package its first argument names, or names the extra
+BY_NAME = {"import_module", "__import__"}  # functions that import what a text names, which no check can follow
+MAY_IMPORT_BY_NAME = {
+    "dorylus.lazy",  # the names of packages
+    "dorylus.extras",  # optional packages
+    "dorylus.pools.registry",  # the makers of pools
+    "dorylus.functions.deploy.reporting",  # the handler of a function that is deployed on this machine
+    "dorylus.functions.deploy.local",  # the main function of ministack
+}
+MODULE_TEXT = re.compile(r"(dorylus(?:\.\w+)+)(?::\w+)?|(dorylus\.)")
+PROGRAMS = {("dorylus.pools.processes", "dorylus.functions.worker")}  # modules that other processes run
+EVERYWHERE = {"__version__", "__file__", "__path__", "__name__"}
 
 
 @dataclass(frozen=True)
 class Import:
-    """One import: what, where, and whether it is carried out when the module is loaded."""
+    """An import of a module or, if ``item`` is given, of one of its names. ``on_load``: not inside a function."""
 
     name: str
     line: int
     on_load: bool
     for_types_only: bool
+    item: str = ""
 
 
 class _Imports(ast.NodeVisitor):
-    def __init__(self, module: str, is_package: bool) -> None:
+    def __init__(self, module: str, tree: ast.Module, is_package: bool) -> None:
         parts = module.split(".")
         self.package = parts if is_package else parts[:-1]
         self.found: list[Import] = []
+        self.by_name: list[tuple[str, int]] = []  # uses of the functions that import by name
+        self.hidden: list[tuple[str, int]] = []  # attributes of the package dorylus that it does not export
         self.functions = self.type_blocks = 0
+        imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        self.tops = {a.asname or "dorylus" for a in imports if a.name.partition(".")[0] == "dorylus"}
 
-    def note(self, name: str, node: ast.AST) -> None:
+    def note(self, name: str, node: ast.AST, item: str = "") -> None:
         line = getattr(node, "lineno", 0)
-        self.found.append(Import(name, line, self.functions == 0, self.type_blocks > 0))
+        self.found.append(Import(name, line, self.functions == 0, self.type_blocks > 0, item))
+
+    def note_by_name(self, name: str, node: ast.AST) -> None:
+        if name in BY_NAME:
+            self.by_name.append((name, getattr(node, "lineno", 0)))
+
+    def note_attribute(self, owner: ast.expr, name: object, node: ast.AST) -> None:
+        if isinstance(owner, ast.Name) and owner.id in self.tops and name not in EXPORTS["dorylus"] | EVERYWHERE:
+            self.hidden.append((f"{owner.id}.{name}", getattr(node, "lineno", 0)))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -82,13 +107,39 @@ class _Imports(ast.NodeVisitor):
         base = self.package[: len(self.package) - node.level + 1] if node.level else []
         origin = ".".join([*base, *filter(None, [node.module])])
         for alias in node.names:
-            self.note(f"{origin}.{alias.name}" if origin == "dorylus" else origin, node)
+            self.note_by_name(alias.name, node)
+            if origin == "dorylus":
+                self.note(f"{origin}.{alias.name}", node)
+            else:
+                self.note(origin, node, alias.name)
 
     def visit_Call(self, node: ast.Call) -> None:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if called in IMPORTERS and node.args and isinstance(node.args[0], ast.Constant):
-            self.note(str(node.args[0].value), node)
+        texts = [each.value if isinstance(each, ast.Constant) else None for each in node.args]
+        if called == OPTIONAL and texts and isinstance(texts[0], str):
+            self.note(texts[0], node)
+        if called == "getattr" and len(texts) > 1 and texts[1] is not None:
+            self.note_attribute(node.args[0], texts[1], node)
         self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self.note_by_name(node.id, node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.note_by_name(node.attr, node)
+        self.note_attribute(node.value, node.attr, node)
+        self.generic_visit(node)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        if isinstance(node.value, ast.Name) and node.value.id in self.tops:
+            self.hidden.append((node.value.id, node.lineno))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str):
+            self.note_by_name(node.value, node)
+            if text := MODULE_TEXT.fullmatch(node.value):
+                self.note(text[1] or "dorylus.?", node)  # the start of an f-string may name any module
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         self.functions += 1
@@ -107,26 +158,43 @@ class _Imports(ast.NodeVisitor):
             self.visit(child)
 
 
-def imports_of(module: str, source: str, *, is_package: bool = False) -> list[Import]:
+def exports_of(init: Path) -> set[str]:
+    """The ``__all__`` of a package."""
+    for node in ast.parse(init.read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+EXPORTS = {path.parent.name: exports_of(path) for path in [SOURCE / "__init__.py", *SOURCE.glob("*/__init__.py")]}
+
+
+def imports_of(module: str, source: str, *, is_package: bool = False) -> _Imports:
     """Every import in a module's source."""
-    visitor = _Imports(module, is_package)
-    visitor.visit(ast.parse(source))
-    return visitor.found
+    tree = ast.parse(source)
+    visitor = _Imports(module, tree, is_package)
+    visitor.visit(tree)
+    return visitor
 
 
 def violations(module: str, source: str, *, is_package: bool = False) -> list[str]:
     """A message for every import of ``module`` (such as dorylus.graph.store) that breaks a rule."""
     package, name = module.split(".")[1], module.split(".")[-1]
-    found = []
-    for each in imports_of(module, source, is_package=is_package):
-        where = f"{module}:{each.line} imports {each.name}"
+    imports = imports_of(module, source, is_package=is_package)
+    found = [f"{module}:{line} uses {what}, which dorylus does not export" for what, line in imports.hidden]
+    if module not in MAY_IMPORT_BY_NAME:
+        found += [f"{module}:{line} uses {what}, which hides an import" for what, line in imports.by_name]
+    for each in imports.found:
+        where = f"{module}:{each.line} imports {'.'.join(filter(None, (each.name, each.item)))}"
         top, *rest = each.name.split(".")
-        if top == "dorylus":
+        if top == "dorylus" and (module, each.name) not in PROGRAMS:
             target = rest[0] if rest else "dorylus"
             if target != package and target not in MAY_IMPORT[package]:
                 found.append(f"{where}, but {package} may only see {sorted(MAY_IMPORT[package])}")
             elif target != package and len(rest) > 1:
                 found.append(f"{where}, which is inside another package: import the name from dorylus.{target}")
+            elif target != package and rest and target in EXPORTS and each.item not in EXPORTS[target]:
+                found.append(f"{where}, which is not in the __all__ of dorylus.{target}: import an exported name")
         if top == "torch" and package in WITHOUT_TORCH and not each.for_types_only:
             if each.on_load and top not in LOADED_WITH_ITS_HOME:
                 found.append(f"{where} on load, but {package} lies below the layers that know torch")
@@ -179,6 +247,25 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
         ("dorylus.graph.store", "def f():\n    import networkx", "belongs in ['networkx']"),
         ("dorylus.training.result", "def f():\n    return optional('ogb.nodeproppred', '')", "belongs in ['ogb']"),
         ("dorylus.graph.store", "try:\n    import pyarrow\nexcept ImportError:\n    pyarrow = None", "pyarrow"),
+        ("dorylus.graph.store", "from dorylus.paging import block_file\nblock_file.BlockFile", "not in the __all__"),
+        ("dorylus.graph.store", "from dorylus.paging import *", "not in the __all__"),
+        ("dorylus.graph.store", "from dorylus import paging\npaging.block_file.BlockFile", "not in the __all__"),
+        ("dorylus.graph.store", "import dorylus.paging as p\np.block_file.BlockFile", "not in the __all__"),
+        ("dorylus.graph.store", "from ..paging import block_file", "not in the __all__"),
+        ("dorylus.graph.store", "from importlib import import_module\n_load = import_module", "hides an import"),
+        ("dorylus.graph.store", "import importlib\nimportlib.import_module(name)", "hides an import"),
+        ("dorylus.graph.store", "import importlib\ngetattr(importlib, 'import_module')", "hides an import"),
+        ("dorylus.graph.store", "from importlib import import_module as load", "hides an import"),
+        ("dorylus.graph.store", "__import__('dorylus.training.trainer')", "hides an import"),
+        ("dorylus.graph.store", "import dorylus.graph\ndorylus.training.Trainer", "dorylus.training, which dorylus"),
+        ("dorylus.cli.train", "import dorylus\ndorylus.training.trainer.Trainer", "dorylus.training, which dorylus"),
+        ("dorylus.cli.train", "import dorylus as d\nd.training.Trainer", "d.training, which dorylus"),
+        ("dorylus.cli.train", "import dorylus\nd = dorylus\nd.training.Trainer", "uses dorylus, which dorylus"),
+        ("dorylus.cli.train", "import dorylus\ngetattr(dorylus, 'training')", "dorylus.training, which dorylus"),
+        ("dorylus.graph.store", "MAKER = 'dorylus.training.trainer:train'", "graph may only see"),
+        ("dorylus.cli.train", "MAKER = 'dorylus.training.trainer:train'", "inside another package"),
+        ("dorylus.graph.store", "lazy_names('dorylus.training', {'trainer': 'Trainer'})", "graph may only see"),
+        ("dorylus.graph.store", "def f(name):\n    return f'dorylus.{name}'", "graph may only see"),
     ],
 )
 def test_the_check_itself_finds_violations(module, source, message):
@@ -195,6 +282,11 @@ def test_the_check_itself_finds_violations(module, source, message):
             "dorylus.runtime.local",
             "import torch\nfrom dorylus.pools import make_pool\nfrom ..servers import GraphServer",
         ),
+        ("dorylus.servers.graph.edges", "from dorylus.backends import native\nnative.spmm"),
+        ("dorylus.memory.room", "from dorylus import process_memory\nprocess_memory.private_bytes()"),
+        ("dorylus.cli.train", "import dorylus\ndorylus.train(dorylus.gcn(hidden=4)), dorylus.__version__"),
+        ("dorylus.pools.registry", "MAKER = 'dorylus.pools.makers:make_threads'"),
+        ("dorylus.cost.price_book", "from importlib.resources import files\nfiles('dorylus.cost')"),
     ],
 )
 def test_the_check_itself_accepts_valid_imports(module, source):

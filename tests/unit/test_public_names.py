@@ -1,6 +1,7 @@
 """The public interface: names, keywords, attributes. Later versions only add to it."""
 
 import inspect
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -69,6 +70,12 @@ def test_a_builder_takes_its_main_options_in_this_order(builder):
     parameters = inspect.signature(getattr(dorylus, builder)).parameters
     positional = [name for name, each in parameters.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
     assert positional == BUILDERS[builder]
+
+
+@pytest.mark.parametrize("name", ["train", "resume", "Trainer", "Trainer.resume", "predict", "predict_from"])
+def test_everything_that_computes_takes_a_back_end_as_a_keyword(name):
+    parameter = inspect.signature(attrgetter(name)(dorylus)).parameters["backend"]
+    assert (parameter.kind, parameter.default) == (parameter.KEYWORD_ONLY, None)
 
 
 @pytest.fixture(scope="module")

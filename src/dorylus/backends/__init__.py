@@ -6,7 +6,7 @@ back end; code that builds graphs uses the functions of ``native`` directly.
 
 from dorylus.backends import native, reference
 from dorylus.backends.backend import AttentionSums, Backend, HostArray, Index, Matrix, NumberFormat, PlacedCsr
-from dorylus.backends.host import NativeBackend
+from dorylus.backends.host import HostBackend, NativeBackend
 from dorylus.backends.native.dropout import Dropout
 from dorylus.backends.native.edge_input import EdgeBlock, EdgeSort, TextEdges, TextForm, WeightClash
 from dorylus.backends.native.host import crc32, crc32_blocks, watch_mapping
@@ -18,6 +18,7 @@ __all__ = [
     "EdgeBlock",
     "EdgeSort",
     "HostArray",
+    "HostBackend",
     "Index",
     "Matrix",
     "NativeBackend",

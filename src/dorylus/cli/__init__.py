@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except DorylusError as error:
         from dorylus.cli.flags import spell_flag
 
-        print(f"error: {spelled(error.message, error.spell or spell_flag)}", file=sys.stderr)
+        print(f"error: {spelled(error.message, spell_flag)}", file=sys.stderr)
         raise SystemExit(error.exit_code) from error
     except MemoryError as error:
         print(f"error: there is not enough memory for this: {error}. Use a smaller graph or model.", file=sys.stderr)

@@ -23,6 +23,10 @@ from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
 
 _DECLARED_BY_HAND = {"run_dir"}
+MODEL_OPTIONS = {  # those without a flag of their own
+    "activation", "aggregator", "attention_dropout", "eps", "input_dropout", "layer_norm", "output_heads", "residual",
+    "slope", "train_eps",
+}  # fmt: skip
 _METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
 LONGEST_NAME = 230  # of the 255 that file systems have
 _OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose default in Python is True
@@ -85,6 +89,8 @@ def spell_flag(name: str, value: str | None) -> str:
         return _OTHER_FLAGS[name, value]
     name, _, key = name.partition("[")  # of an entry of a table: weight_decay['*.bias']
     flag = f"--{dashed(name)}"
+    if name in MODEL_OPTIONS:
+        return f"--model-option {name}" + ("" if value is None else f"={_word(value)}")
     if value == "True":
         return flag
     if value == "False":

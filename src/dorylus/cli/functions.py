@@ -60,7 +60,7 @@ def deploy(
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
-    desired = _wanted(access, name, architecture, python, settings, download=not dry_run)
+    desired = _desired_state(access, name, architecture, python, settings, download=not dry_run)
     if dry_run:
         typer.echo(format_plan([*find_calls(desired), *deploy_calls(desired, Found())]))
         typer.echo(OFFLINE)
@@ -91,7 +91,7 @@ def status(
 
     access = _access(target, region, profile, endpoint_url)
     settings = _settings(memory, timeout, concurrency, subnet, security_group, role, tag)
-    desired = _wanted(access, name, architecture, python, settings, download=False)
+    desired = _desired_state(access, name, architecture, python, settings, download=False)
     found = Deployment(desired, access).find()
     typer.echo(desired.describe(found))
     calls = [call for call in deploy_calls(desired, found) if not call.waits]
@@ -165,7 +165,7 @@ def _settings(
     }
 
 
-def _wanted(
+def _desired_state(
     access: "AwsAccess",
     name: str,
     architecture: str | None,

@@ -12,7 +12,7 @@ from dorylus.errors import Terminated
 
 
 @contextmanager
-def say_how_to_go_on(run_dir: str | None) -> Iterator[None]:
+def resume_hint(run_dir: str | None) -> Iterator[None]:
     """Turns a signal during a run into a line on stderr and its exit code."""
     try:
         yield

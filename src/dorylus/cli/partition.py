@@ -11,7 +11,7 @@ import typer
 from dorylus.cli.flags import GRAPH_HELP, Root, check_parent, graph_section
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
-from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.errors import ConfigError, DataError, unknown_value
 from dorylus.report import units
 from dorylus.runs import RunSpec
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from dorylus.graph import Graph
     from dorylus.partition import Partitioning, Quality
-    from dorylus.progress import Tell
+    from dorylus.progress import ReportStage
 
 ALL = "all"
 HEADINGS = ("method", "edge cut", "ghosts/vertex", "vertex balance", "edge balance", "seconds")
@@ -73,7 +73,7 @@ def _methods(name: str, new: Path | None, *, saves: bool) -> Sequence[str]:
     from dorylus.partition import METHODS
 
     if name != ALL and name not in METHODS:
-        raise ConfigError(unknown_name("partitioning method", name, (*METHODS, ALL)))
+        raise ConfigError(unknown_value("method", name, (*METHODS, ALL)))
     if saves and name == ALL:
         raise ConfigError("--method all compares methods, and --out saves the shards of one: name that one.")
     if new is not None and new.exists():
@@ -99,7 +99,7 @@ class PartitionRequest:
         plans = [partition_needs(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
         return "\n".join(map(str, plans))
 
-    def make(self, method: str, passes: int | None, tell: "Tell") -> "tuple[Partitioning, float]":
+    def make(self, method: str, passes: int | None, tell: "ReportStage") -> "tuple[Partitioning, float]":
         """The vertices divided by one method, and the seconds that took."""
         from dorylus.partition import make_partitioning, scratch_beside
 
@@ -130,7 +130,7 @@ def _loaded(source: str, root: Path | None, memory: str | None) -> "Graph":
 
 
 def _compare(
-    request: PartitionRequest, methods: Sequence[str], tell: "Tell"
+    request: PartitionRequest, methods: Sequence[str], tell: "ReportStage"
 ) -> "tuple[Table, list[str], Partitioning | None]":
     """The table with a row for each method, remarks on it, and the last partitioning made.
 
@@ -175,7 +175,7 @@ def _uneven(name: str, quality: "Quality") -> list[str]:
 
 
 def _save(
-    folder: Path, graph: "Graph", made: "Partitioning", overwrite: bool, memory: str | None, tell: "Tell"
+    folder: Path, graph: "Graph", made: "Partitioning", overwrite: bool, memory: str | None, tell: "ReportStage"
 ) -> None:
     from dorylus.partition import save_shards
 

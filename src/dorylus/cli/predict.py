@@ -18,13 +18,13 @@ from dorylus.runs import RunFolder
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dorylus.inference import Tell
+    from dorylus.inference import ReportRows
 
 
 @contextmanager
 def prediction_bar(
     what: str, console: "Console | None" = None, clock: Callable[[], float] = time.monotonic
-) -> Iterator["Tell"]:
+) -> Iterator["ReportRows"]:
     """A spinner while the model computes, then a bar of the rows written, both on stderr where that is a terminal."""
     from rich.console import Console
 

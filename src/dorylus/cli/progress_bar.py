@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, Task, TaskID
 
-    from dorylus.progress import StageProgress
-    from dorylus.progress import Tell as TellStage
+    from dorylus.progress import ReportStage, StageProgress
 
-Tell = Callable[[int, int], None]
+ReportRows = Callable[[int, int], None]
 DRAWN_AFTER_S = 2.0
 
 
@@ -24,7 +23,7 @@ def progress_bar(
     clock: Callable[[], float] = time.monotonic,
     *,
     before_first: Callable[[], None] = lambda: None,
-) -> Iterator[Tell]:
+) -> Iterator[ReportRows]:
     """Yields a function that takes how much is done, and of how much; the bar is drawn once that takes two seconds.
 
     ``before_first`` is called before anything is drawn.
@@ -53,7 +52,7 @@ def progress_bar(
 
 
 @contextmanager
-def stage_bars(console: "Console | None" = None) -> Iterator["TellStage"]:
+def stage_bars(console: "Console | None" = None) -> Iterator["ReportStage"]:
     """Yields a function that takes the progress of a stage; each stage has a bar of its own, which stays."""
     from rich.console import Console
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from dorylus.cli.flags import with_settings
-from dorylus.cli.interrupt import say_how_to_go_on
-from dorylus.config import RECUT, recut
+from dorylus.cli.interrupt import resume_hint
+from dorylus.config import RECUT
 from dorylus.runs import RunFolder, RunLock
 
 
@@ -24,12 +24,12 @@ def resume(
 
     The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """
-    recut(RunFolder.open(run_dir).config, settings)
+    RunFolder.open(run_dir, settings)
     RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
 
     import dorylus
     from dorylus.report import TerminalProgress
 
-    with closing(TerminalProgress(progress=not quiet)) as progress, say_how_to_go_on(str(run_dir)):
+    with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
         dorylus.resume(run_dir, sinks=[progress], **settings)

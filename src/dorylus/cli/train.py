@@ -16,13 +16,12 @@ from dorylus.cli.flags import (
     graph_section,
     model_section,
     short_name,
-    spell_flag,
     with_settings,
 )
 from dorylus.cli.flags import widths as widths_of
-from dorylus.cli.interrupt import say_how_to_go_on
+from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, spelling, toml_key
+from dorylus.errors import ConfigError, settings_of_file
 from dorylus.runs import RunSpec, check_free, read_run_toml
 
 DEFAULT_MODEL = "gcn"
@@ -55,16 +54,15 @@ def train(
     given_model = model_section(
         model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
     )
-    spec = RunSpec(
-        _graph_of(spec, graph, graph_options(root, row_normalise)),
-        {"name": DEFAULT_MODEL, **_model_of(spec, given_model)},
-    )
+    given_graph = graph_options(root, row_normalise)
+    in_file = spec.graph.keys() - given_graph.keys() | spec.model.keys() - given_model.keys()
+    in_file |= written.keys() - settings.keys() - {"run_dir"}
+    spec = RunSpec(_graph_of(spec, graph, given_graph), {"name": DEFAULT_MODEL, **_model_of(spec, given_model)})
     folder = run_dir or default_run_dir(spec, datetime.now())
-    in_file = written.keys() - settings.keys()
-    with spelling(lambda name, value: (toml_key if name in in_file else spell_flag)(name, value)):
+    with settings_of_file(config or "", in_file):
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
-    check_free(folder)
-    run(spec, checked, download=not no_download, quiet=quiet)
+        check_free(folder)
+        run(spec, checked, download=not no_download, quiet=quiet)
 
 
 def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> None:
@@ -74,7 +72,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
     import dorylus
     from dorylus.report import TerminalProgress
 
-    with closing(TerminalProgress(progress=not quiet)) as progress, say_how_to_go_on(config.run_dir):
+    with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(config.run_dir):
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from importlib.resources import files
 from itertools import pairwise
 from os import PathLike
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from dorylus.cost.money import product
-from dorylus.errors import ConfigError, DataError, unknown_name
+from dorylus.errors import ConfigError, DataError, given, unknown_name, unknown_value
 from dorylus.files import read_small
 
 BYTES_PER_GIB = 2**30
@@ -306,15 +307,18 @@ class PriceBook:
 
     def instance(self, name: str) -> Instance:
         """The instance type of this name."""
-        return _find("instance type", name, self.instances, {era: book.instances for era, book in self.past.items()})
+        past = {era: book.instances for era, book in self.past.items()}
+        return _find(partial(unknown_value, "instance"), name, self.instances, past)
 
     def function(self, name: str) -> FunctionService:
         """The function service of this name."""
-        return _find("function service", name, self.functions, {era: book.functions for era, book in self.past.items()})
+        past = {era: book.functions for era, book in self.past.items()}
+        return _find(partial(unknown_value, "function_service"), name, self.functions, past)
 
     def transfer(self, name: str) -> TransferPath:
         """The transfer path of this name."""
-        return _find("transfer path", name, self.transfers, {era: book.transfers for era, book in self.past.items()})
+        past = {era: book.transfers for era, book in self.past.items()}
+        return _find(partial(unknown_name, "transfer path"), name, self.transfers, past)
 
     def historic(self, name: str) -> "PriceBook":
         """The book of the past of this name, as ``"dorylus-2021"``."""
@@ -340,12 +344,17 @@ class PriceBook:
         return max(fit, key=lambda each: (each.vcpus, each.memory_gib))
 
 
-def _find(what: str, name: str, rows: Mapping[str, R], past: Mapping[str, Mapping[str, R]]) -> R:
+def _find(
+    refusal: Callable[[str, Mapping[str, R]], str],
+    name: str,
+    rows: Mapping[str, R],
+    past: Mapping[str, Mapping[str, R]],
+) -> R:
     if name in rows:
         return rows[name]
     old = [book for book, known in past.items() if name in known]
     hint = f" It is in the price book of the past {old[0]!r}." if old else ""
-    raise ConfigError(f"{unknown_name(what, name, rows)}{hint} Others can be added by a price book file of your own.")
+    raise ConfigError(f"{refusal(name, rows)}{hint} Others can be added by a {given('price_book')} of your own.")
 
 
 def _read(path: Path) -> str:
@@ -354,6 +363,6 @@ def _read(path: Path) -> str:
     except (OSError, ValueError) as error:
         why = "it is not text in UTF-8" if isinstance(error, UnicodeDecodeError) else getattr(error, "strerror", error)
         raise DataError(
-            f"the price book {path} cannot be read: {why}. Give the path of a TOML file of prices "
-            "(docs/cost.md), or leave price_book away, and ours is used."
+            f"{given('price_book', str(path))} cannot be read: {why}. Give the path of a TOML file of prices "
+            f"(docs/cost.md), or leave {given('price_book')} out, and ours is used."
         ) from error

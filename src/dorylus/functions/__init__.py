@@ -10,9 +10,9 @@ if TYPE_CHECKING:
         aws_access,
         code_of,
         cure,
+        error_text,
         is_about_credentials,
         local_access,
-        said,
         status_of,
     )
     from dorylus.functions.deploy.aws import Deployment
@@ -77,6 +77,7 @@ __all__ = [
     "cure",
     "deploy_calls",
     "destroy_calls",
+    "error_text",
     "find_calls",
     "format_plan",
     "forms",
@@ -90,7 +91,6 @@ __all__ = [
     "on_this_machine",
     "receive",
     "role",
-    "said",
     "send",
     "signature",
     "status_of",
@@ -101,7 +101,7 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "deploy.access": "AwsAccess aws_access code_of cure is_about_credentials local_access said status_of",
+        "deploy.access": "AwsAccess aws_access code_of cure error_text is_about_credentials local_access status_of",
         "deploy.aws": "Deployment",
         "deploy.config": "DEFAULT_NAME FunctionConfig on_aws on_this_machine",
         "deploy.local": "LocalFunctions",

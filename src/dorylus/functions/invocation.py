@@ -21,7 +21,7 @@ SPENT_ON = ("init", "fetch", "compute", "push")
 
 @dataclass(frozen=True)
 class Ports:
-    """Where the graph server's rows and the parameter server's weights are fetched from, and with which keys."""
+    """The addresses of the graph servers' two data ports, for rows and for weights, and the keys to connect with."""
 
     rows: str
     weights: str

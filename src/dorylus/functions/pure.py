@@ -125,7 +125,7 @@ def signature(call: Call) -> Hashable:
         call.body,
         call.mode,
         tuple(x.shape[1] for x in call.inputs),
-        call.wanted if call.mode is not Mode.FORWARD or call.keep else (),
+        call.needs_grad if call.mode is not Mode.FORWARD or call.keep else (),
         tuple(None if cotangent is None else cotangent.shape[1] for cotangent in call.cotangents),
         None if call.targets is None else call.targets.loss,
         None if labels is None else (labels.dtype, tuple(labels.shape[1:])),
@@ -199,8 +199,10 @@ class Pure:
             for name, weight in self._weights().items()
         }
         targets = None if self.call.targets is None else self._targets(self.call.targets, num_rows, random)
-        columns, wanted = self.call.columns, self.call.wanted
-        return Call(self.call.task, self.call.mode, self._body, weights, inputs, wanted, cotangents, targets, columns)
+        like = self.call
+        return Call(
+            like.task, like.mode, self._body, weights, inputs, like.needs_grad, cotangents, targets, like.columns
+        )
 
     def _weights(self) -> dict[str, Tensor]:
         return {name: self.call.weights[name].detach() for name in self.call.body.weight_names}
@@ -294,7 +296,7 @@ def _input_names(call: Call) -> tuple[str, ...]:
 def _differentiated(call: Call) -> dict[str, str]:
     """The inputs that need a gradient, and the names of those gradients."""
     rows = {
-        called(ArrayRole.ROWS, k): called(ArrayRole.INPUT_GRAD, k) for k, wanted in enumerate(call.wanted) if wanted
+        called(ArrayRole.ROWS, k): called(ArrayRole.INPUT_GRAD, k) for k, needed in enumerate(call.needs_grad) if needed
     }
     trained = (name for name in call.body.weight_names if call.weights[name].requires_grad)
     return rows | {called(ArrayRole.WEIGHT, name): called(ArrayRole.WEIGHT_GRAD, name) for name in trained}

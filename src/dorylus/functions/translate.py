@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch import Tag, Tensor, fx
 
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError, given
 from dorylus.functions.program import ROWS_AXIS, ExportedProgram, is_cut_by_row
 from dorylus.functions.pure import Pure
 from dorylus.saga import Call, Mode
@@ -222,7 +222,7 @@ class UnexportableError(Exception):
 
 def refusal(call: Call, error: BaseException, torch_pools: Sequence[str]) -> ExportError:
     """The error that says why the program of a call could not be made. ``torch_pools`` run such a body all the same."""
-    pools = " or ".join(f'pool="{name}"' for name in torch_pools) or "a pool that runs torch"
+    pools = " or ".join(given("pool", name) for name in torch_pools) or "a pool that runs torch"
     return ExportError(
         f"the {_TASKS[call.mode]} of {call.body.label} cannot be exported for functions, because {_reason(error)}. "
         f"Functions run ONNX, not Python: change the body, or run it with {pools}."

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.inference.prediction_file import Tell, Written, check_target
+    from dorylus.inference.prediction_file import ReportRows, Written, check_target
     from dorylus.inference.predictions import predict, predict_from
 
-__all__ = ["Tell", "Written", "check_target", "predict", "predict_from"]
+__all__ = ["ReportRows", "Written", "check_target", "predict", "predict_from"]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "prediction_file": "Tell Written check_target",
+        "prediction_file": "ReportRows Written check_target",
         "predictions": "predict predict_from",
     },
 )

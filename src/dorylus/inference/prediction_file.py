@@ -166,7 +166,7 @@ def _link(descriptor: int, path: Path) -> None:
 SUFFIXES = (".npy", ".parquet")
 HEADER_BYTES = 4096  # more than the header of any .npy file
 
-Tell = Callable[[int, int], None]  # rows written, of how many
+ReportRows = Callable[[int, int], None]  # rows written, of how many
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class PredictionFile:
             self._writer = opened.enter_context(_closed(made))
             self._open = opened.pop_all()
 
-    def write(self, blocks: Iterable[Rows], tell: Tell | None = None) -> Written:
+    def write(self, blocks: Iterable[Rows], tell: ReportRows | None = None) -> Written:
         """Write all rows, given block by block, and put the file in place; ``tell`` is called after each slab."""
         done = 0
         for slab in slabs(blocks, self._form):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.backends import Backend
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import Graph
@@ -19,7 +20,15 @@ from dorylus.partition import PartitionPlan, plain_partition_plan
 from dorylus.pools import ThreadsPool
 from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
-from dorylus.training import check_features, classes_of, cut_graph, memory_request, savings_of, threads_of
+from dorylus.training import (
+    check_features,
+    classes_of,
+    cut_graph,
+    in_host_memory,
+    memory_request,
+    savings_of,
+    threads_of,
+)
 
 SLAB_ROWS, SLAB_BYTES = 131_072, 1 << 23  # at most
 
@@ -73,13 +82,16 @@ WHAT = ("classes", "embeddings", "logits")
 class PredictionPass:
     """Predictions of a program for every vertex: ``form`` is known at once, rows are computed by :meth:`blocks`."""
 
-    def __init__(self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig) -> None:
+    def __init__(
+        self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig, backend: Backend
+    ) -> None:
         if what not in WHAT:
             raise ConfigError(unknown_name("prediction", what, WHAT))
         # Embeddings are the output of one layer: only the layers up to it are computed.
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
         check_features(program, graph)
         self._graph, self._program, self._classes, self._config = graph, head, what == "classes", config
+        self._backend = backend
         self._plan = lower(head, sparse_features=graph.sparse_features, training=False, savings=savings_of(config))
         self.form = self._form_of(head.out_columns)
 
@@ -90,7 +102,8 @@ class PredictionPass:
         ``beside``: bytes of memory that the caller takes for them meanwhile.
         """
         request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
-        check_room(request)
+        if in_host_memory(self._backend):
+            check_room(request)
         layout = limits(request)
         runtime = LocalRuntime(self._job(layout), ThreadsPool())
         try:
@@ -124,6 +137,7 @@ class PredictionPass:
             cut=self._cut(layout),
             program=self._program,
             evaluation=self._plan if layout is None else layout.evaluation,
+            backend=self._backend,
             threads=threads_of(config),
             deadline_s=config.deadline_s,
             bf16=config.precision == "bf16",

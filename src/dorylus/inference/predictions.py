@@ -7,13 +7,14 @@ from typing import Any, overload
 
 from numpy.typing import NDArray
 
+from dorylus.backends import Backend
 from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
-from dorylus.inference.prediction_file import PredictionFile, Tell, Written, check_target, original_ids
+from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
 from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint
 from dorylus.saga import Program, Recipe
-from dorylus.training import bind
+from dorylus.training import bind, check_backend
 
 PathLikeText = str | PathLike[str]
 
@@ -28,8 +29,9 @@ def predict(
     config: RunConfig | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: None = None,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> NDArray[Any]: ...
 @overload
 def predict(
@@ -41,8 +43,9 @@ def predict(
     config: RunConfig | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: PathLikeText,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> Written: ...
 def predict(
     graph: Graph,
@@ -53,16 +56,19 @@ def predict(
     config: RunConfig | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: PathLikeText | None = None,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> NDArray[Any] | Written:
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of a
     store; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
+    ``backend`` does the array work: native unless given.
     """
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
-    return _predict(PredictionPass(graph, program, what, layer, settings), what, out, tell, graph.store)
+    backend = check_backend(backend, settings)
+    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph.store)
 
 
 @overload
@@ -75,8 +81,9 @@ def predict_from(
     model: Recipe | Program | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: None = None,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> NDArray[Any]: ...
 @overload
 def predict_from(
@@ -88,8 +95,9 @@ def predict_from(
     model: Recipe | Program | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: PathLikeText,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> Written: ...
 def predict_from(
     run_dir: PathLikeText,
@@ -100,8 +108,9 @@ def predict_from(
     model: Recipe | Program | None = None,
     memory: str | int | None = None,
     scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
     out: PathLikeText | None = None,
-    tell: Tell | None = None,
+    tell: ReportRows | None = None,
 ) -> NDArray[Any] | Written:
     """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
 
@@ -109,6 +118,7 @@ def predict_from(
     """
     folder = RunFolder.open(run_dir)
     settings = for_one_process(folder.config, memory, scratch_dir)
+    backend = check_backend(backend, settings)
     if out is not None:
         check_target(out)  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
@@ -119,11 +129,11 @@ def predict_from(
         folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
     )
     program.load_state_dict(state.weights)
-    return _predict(PredictionPass(graph, program, what, layer, settings), what, out, tell, store)
+    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, store)
 
 
 def _predict(
-    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: Tell | None, store: str | None
+    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: ReportRows | None, store: str | None
 ) -> NDArray[Any] | Written:
     if out is None:
         return prediction.array()

@@ -26,7 +26,7 @@ from dorylus.graph import (
 from dorylus.ingest.reordering import VertexOrder
 from dorylus.ingest.row_files import RowFile, open_rows
 from dorylus.ingest.settings import IngestSettings, Rows
-from dorylus.progress import StageProgress, Tell
+from dorylus.progress import ReportStage, StageProgress
 
 STEP = 1 << 22
 
@@ -92,7 +92,7 @@ class Attributes:
             labels = int(np.prod(self.labels.shape, dtype=object)) * (8 if len(self.labels.shape) == 1 else 1)
         return self.features_bytes + labels + len(self.splits) * num_vertices
 
-    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: Tell) -> dict[str, int]:
+    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> dict[str, int]:
         """Write all arrays in the given order; returns the fields for the manifest."""
         num_features = self._write_features(folder, num_vertices, order, tell)
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
@@ -116,7 +116,7 @@ class Attributes:
                 "Leave it out of the split."
             )
 
-    def _write_features(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: Tell) -> int:
+    def _write_features(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> int:
         rows, dtype = self.features, self.feature_dtype
         width = 0 if rows is None else rows.shape[1]
         with folder.array("features", dtype if width else "<f4", (width,)) as writer:
@@ -158,7 +158,7 @@ def _features(rows: RowFile, dtype: np.dtype[Any]) -> Iterator[AnyArray]:
 
 
 def _write_labels(
-    folder: NewFolder, rows: RowFile | None, num_vertices: int, order: VertexOrder, tell: Tell
+    folder: NewFolder, rows: RowFile | None, num_vertices: int, order: VertexOrder, tell: ReportStage
 ) -> tuple[BoolArray | None, int]:
     """(bool per vertex in file order: whether it has a label, or None for all; number of classes)."""
     if rows is None:

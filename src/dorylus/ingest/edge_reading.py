@@ -11,7 +11,7 @@ from dorylus.errors import DataError, GraphError, given
 from dorylus.graph import MAX_VERTICES, FloatArray, IdArray, missing_vertex
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, format_id
 from dorylus.ingest.numbering import DenseIds, IdTableFullError
-from dorylus.progress import StageProgress, Tell
+from dorylus.progress import ReportStage, StageProgress
 
 
 class EdgeSink(Protocol):
@@ -55,7 +55,7 @@ def read_edges(
     sink: EdgeSink,
     bound: VertexBound | None,
     total_bytes: int | None,
-    tell: Tell,
+    tell: ReportStage,
 ) -> int:
     """Add every edge to the sink as (destination, source); returns their number."""
     count, full = 0, None

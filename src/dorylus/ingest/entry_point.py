@@ -18,7 +18,7 @@ from dorylus.ingest.pipeline import Ingested, ingest
 from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
 from dorylus.ingest.settings import IngestSettings
 from dorylus.process_memory import resident_bytes
-from dorylus.progress import Tell, silent
+from dorylus.progress import ReportStage, silent
 
 BATCH = 1 << 20
 
@@ -61,7 +61,9 @@ READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dt
 """Options of ``open_edges``: how files are read."""
 
 
-def ingest_edges(edges: Any, store: Address, *, vertices: Any = None, tell: Tell = silent, **options: Any) -> Ingested:
+def ingest_edges(
+    edges: Any, store: Address, *, vertices: Any = None, tell: ReportStage = silent, **options: Any
+) -> Ingested:
     """Write edges as a store: files, arrays, or a source of batches.
 
     Arrays are a tuple (source, destination[, weight]), or one array of shape [E, 2] or [2, E].

@@ -24,7 +24,7 @@ from dorylus.ingest.reordering import InputOrder, Reordered, degree_order, origi
 from dorylus.ingest.scratch import EdgeScratch
 from dorylus.ingest.settings import IngestSettings
 from dorylus.process_memory import resident_bytes
-from dorylus.progress import StageProgress, Tell, silent
+from dorylus.progress import ReportStage, StageProgress, silent
 
 STEP = 1 << 20  # vertices whose offsets are computed at a time
 
@@ -104,7 +104,7 @@ def ingest(
     numbering: Numbering,
     store: Address,
     settings: IngestSettings,
-    tell: Tell = silent,
+    tell: ReportStage = silent,
     *,
     ids_bytes: int = 0,
 ) -> Ingested:
@@ -163,7 +163,7 @@ class _Ingest:
     budget: IngestBudget
     read: PeekedBatches
     attributes: Attributes
-    tell: Tell
+    tell: ReportStage
     num_filled: int = 0
     """The number of vertices with in-edges plus the number with out-edges."""
 

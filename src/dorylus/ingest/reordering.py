@@ -17,7 +17,7 @@ from dorylus.graph import AnyArray, BoolArray, IdArray, NewFolder, inverse, raw_
 from dorylus.ingest.batches import Numbering, Tokens, format_id
 from dorylus.ingest.numbering import BLOCK_IDS, DenseIds
 from dorylus.ingest.scratch import EdgeScratch, UnlinkedFile
-from dorylus.progress import StageProgress, Tell
+from dorylus.progress import ReportStage, StageProgress
 
 STEP = 1 << 12  # names whose lengths are summed at a time
 MOST_NAMES = 1 << 20  # names of a region
@@ -200,7 +200,7 @@ BYTES_PER_VERTEX = 12
 OFFSETS_AT_ONCE = 1 << 20
 
 
-def degree_order(edges: EdgeScratch, num_vertices: int, tell: Tell, *, loops: bool = True) -> IdArray:
+def degree_order(edges: EdgeScratch, num_vertices: int, tell: ReportStage, *, loops: bool = True) -> IdArray:
     """int32 [N], new number -> old: by descending in- plus out-degree, ties by old number.
 
     Repeated edges count each time, self loops only with ``loops``.

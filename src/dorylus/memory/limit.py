@@ -45,7 +45,7 @@ SPILL_POLICIES = (  # the cheapest first
 
 @dataclass(frozen=True, kw_only=True)
 class SpillSettings:
-    """How a job keeps a memory limit with files: their folder, what is in them, and blocks of the first gather."""
+    """How a job keeps a memory limit with files: their folder, what they hold, and the most first-gather blocks."""
 
     scratch: str
     policy: SpillPolicy
@@ -344,5 +344,5 @@ def _intervals(sizes: GraphSizes, plan: Plan, threads: int, limit: int) -> int:
 
 
 def _static_blocks(sizes: GraphSizes, limit: int) -> int:
-    """The number of blocks of feature columns with which one takes a third of the limit."""
+    """The most blocks of feature columns in which the first gather is made: one takes a third of the limit."""
     return max(1, min(sizes.features, -(-3 * sizes.vertices * 4 * sizes.features // limit)))

@@ -23,6 +23,7 @@ def in_files(sizes: GraphSizes, training: Plan | None, evaluation: Plan, layout:
         passes.append(PassModel(sizes, training, layout, backward=True))
     worst = max(passes, key=lambda each: each.figures.peak)
     made = Figures(worst.figures.resident, Counter(), passes[-1].figures.read, passes[-1].figures.written)
+    made.resident["work"] += _widened(sizes, evaluation if training is None else training, layout)
     start = _start(sizes, evaluation, layout)
     if start.total() > made.peak:
         made.resident = start
@@ -56,6 +57,7 @@ def in_memory(
     made.matrices = static + max(each.matrices for each in passes)
     made.resident["first gather"] += static
     made.resident["vertices"] = sizes.vertex_bytes + SETTLING * sizes.vertices
+    made.resident["work"] += _widened(sizes, evaluation if training is None else training, layout)
     _count_edges(made, sizes, training, evaluation, layout, mapped=mapped)
     _count_features(made, sizes, evaluation, layout, mapped=mapped)
     return made
@@ -112,6 +114,17 @@ def _count_features(made: Figures, sizes: GraphSizes, evaluation: Plan, layout: 
         made.resident["features"] += sizes.vertices * FLOAT * sizes.features
 
 
+def _widened(sizes: GraphSizes, plan: Plan, layout: MemoryLayout) -> int:
+    """The float32 copies that tasks of gatherers hold which do not read bfloat16: taken rows, and all rows."""
+    gathers = [each for each in plan.stages if isinstance(each, Gather) and each.over is None]
+    columns = [
+        sum(slot.columns for slot in each.inputs if slot.gathered and not slot.exact)
+        for each in gathers
+        if not each.spec.reads_bf16
+    ]
+    return layout.half * layout.threads * 2 * FLOAT * sizes.vertices * max(columns, default=0)
+
+
 def _outputs(plan: Plan) -> list[Slot]:
     return [stage.output for stage in plan.stages if isinstance(stage, Gather)]
 
@@ -123,8 +136,9 @@ def _gathers_features(plan: Plan) -> bool:
 
 def _start(sizes: GraphSizes, plan: Plan, layout: MemoryLayout) -> Counter[str]:
     """What is in memory during the gather that is made once."""
-    static = any(slot.source == "static" for slot in _outputs(plan))
-    columns = -(-sizes.features // layout.static_blocks) * static
+    static = [each for each in plan.stages if isinstance(each, Gather) and each.output.source == "static"]
+    blocks = [each.spec.blocks_made_once(each.output.columns, layout.static_blocks) for each in static]
+    columns = max((block.stop - block.start for each in blocks for block in each), default=0)
     in_use = (layout.threads + AHEAD + WRITES) * (sizes.edge_bytes + sizes.vertices * FLOAT * 2 * sizes.features)
     return Counter({"features": sizes.vertices * FLOAT * columns, "on the way": in_use // layout.intervals})
 

@@ -20,7 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 from dorylus.paging.block_file import BlockFile, ReadOnlyFile, ScratchFile
 from dorylus.paging.io_threads import IoThreads
 from dorylus.paging.reserved_memory import PAGE, ReservedMemory, down, up
-from dorylus.progress import ProgressStage, Tell, silent
+from dorylus.progress import ProgressStage, ReportStage, silent
 
 
 @dataclass
@@ -251,7 +251,7 @@ class Pager:
     ``tell`` is called with the progress of long passes over files.
     """
 
-    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0, tell: Tell = silent) -> None:
+    def __init__(self, folder: str | PathLike[str], deadline_s: float = 600.0, tell: ReportStage = silent) -> None:
         self._folder, self._tell = folder, tell
         self.io_threads = IoThreads(deadline_s)
         self._free: list[ScratchFile] = []

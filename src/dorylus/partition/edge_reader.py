@@ -40,7 +40,7 @@ from dorylus.paging import PagedArray, Pager
 from dorylus.partition.limit import PartitionShares
 from dorylus.partition.paged_shard import Bounds, PagedCsr, check_out_edges, even_bounds, paged_edges, stored_edges
 from dorylus.partition.shard import Ids
-from dorylus.progress import StageProgress, Tell, silent
+from dorylus.progress import ReportStage, StageProgress, silent
 
 SORTED = 1 << 18  # edges in each block that the sort returns
 
@@ -247,7 +247,7 @@ class CutEdges:
 
     @classmethod
     def of(
-        cls, reader: EdgeReader, parts: IdArray, first: int, tell: Tell = silent, *, writers: bool = False
+        cls, reader: EdgeReader, parts: IdArray, first: int, tell: ReportStage = silent, *, writers: bool = False
     ) -> "CutEdges":
         """The result of a pass over the in-edges; needs 4 or 8 bytes per vertex."""
         read_by = np.zeros(parts.size, np.int32)

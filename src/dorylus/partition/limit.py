@@ -120,8 +120,8 @@ def return_freed_memory() -> None:
 
 def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> None:
     """Refuse a limit that a step cannot keep, and name one that it can. ``stored``: bytes of a store in memory."""
-    wanted = taken + need.least
-    if wanted <= limit:
+    needed = taken + need.least
+    if needed <= limit:
         return
     parts = [f"{format_bytes(taken - stored)} for the process"]
     if stored:
@@ -133,8 +133,8 @@ def check_limit(limit: int, taken: int, need: MemoryNeed, stored: int = 0) -> No
     if need.buffers:
         parts.append(f"{format_bytes(need.buffers)} of buffers for edges")
     raise ConfigError(
-        f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(wanted)}: "
-        f"{', '.join(parts)}. Give at least {-(-wanted // MIB) + 4}MiB{need.cure}."
+        f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but {need.what} takes {format_bytes(needed)}: "
+        f"{', '.join(parts)}. Give at least {-(-needed // MIB) + 4}MiB{need.cure}."
     )
 
 

@@ -259,7 +259,7 @@ class LocalShard:
         self._made.pop("dense", None)
         self._made.pop("wide", None)
 
-    def let_go_of_files(self, *, keep_features: bool, keep_edges: bool) -> None:
+    def release_files(self, *, keep_features: bool, keep_edges: bool) -> None:
         """Drop pages of the graph's files that are not read again: where rows have another order, all was copied.
 
         ``keep_features`` and ``keep_edges``: whether they are read again in the graph's own order.

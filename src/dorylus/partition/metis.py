@@ -6,12 +6,12 @@ from dorylus.errors import ConfigError
 from dorylus.extras import optional
 from dorylus.graph import Graph, IdArray, OffsetArray, csr_from_edges
 from dorylus.partition.edge_reader import EdgeReader
-from dorylus.progress import StageProgress, Tell
+from dorylus.progress import ReportStage, StageProgress
 
 INSTALL = 'pip install "dorylus[metis]"'
 
 
-def metis_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+def metis_parts(reader: EdgeReader, servers: int, seed: int, tell: ReportStage) -> IdArray:
     """int32 [N]. The weight of a vertex is its in-edges + 1, so edges are balanced and vertices are not.
 
     Edge weights are ignored: what crosses servers is a row, for any weight. Directed edges count as links in both

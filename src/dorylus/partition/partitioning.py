@@ -21,7 +21,7 @@ from dorylus.partition.layout import VERTEX_WORK
 from dorylus.partition.limit import check_space, need_of, scratch_space, shares_of
 from dorylus.partition.metis import metis_parts
 from dorylus.partition.streaming import stream_parts
-from dorylus.progress import Tell, silent
+from dorylus.progress import ReportStage, silent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Quality:
     edge_balance: float
 
     @classmethod
-    def of(cls, reader: EdgeReader, parts: IdArray, num_parts: int, tell: Tell = silent) -> Self:
+    def of(cls, reader: EdgeReader, parts: IdArray, num_parts: int, tell: ReportStage = silent) -> Self:
         """The quality of these parts; needs a pass over the edges for every 32 of them and O(vertices) memory."""
         graph, num_cut, ghosts = reader.graph, 0, 0
         for first in range(0, num_parts, PARTS_PER_PASS):
@@ -66,7 +66,7 @@ def _balance(loads: AnyArray) -> float:
     return float(loads.max()) / mean if mean else 1.0
 
 
-def range_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+def range_parts(reader: EdgeReader, servers: int, seed: int, tell: ReportStage) -> IdArray:
     """range: contiguous vertex numbers of even edge work. int32 [N], never falling; every part has a vertex.
 
     The work of a vertex is its in-edges plus a constant.
@@ -86,7 +86,7 @@ def range_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdAr
 STEP = 1 << 20  # vertices hashed together
 
 
-def hash_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell) -> IdArray:
+def hash_parts(reader: EdgeReader, servers: int, seed: int, tell: ReportStage) -> IdArray:
     """hash: the part given by a fixed hash of the vertex's number. int32 [N]; the same for every graph and seed.
 
     So a vertex's server can be computed from its number alone.
@@ -106,7 +106,7 @@ def _split_mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-_MAKERS: dict[str, Callable[[EdgeReader, int, int, Tell], IdArray]] = {
+_MAKERS: dict[str, Callable[[EdgeReader, int, int, ReportStage], IdArray]] = {
     "hash": hash_parts,
     "metis": metis_parts,
     "range": range_parts,
@@ -133,7 +133,7 @@ class Partitioning:
                 f"{self.num_parts - 1}, and every part a vertex."
             )
 
-    def quality(self, graph: Graph, *, memory: int | str | None = None, tell: Tell = silent) -> Quality:
+    def quality(self, graph: Graph, *, memory: int | str | None = None, tell: ReportStage = silent) -> Quality:
         """The quality on the graph that it was made for, measured within a memory limit if one is given."""
         shares = shares_of(graph, need_of(graph, "look", self.num_parts, self.method), memory)
         with read_edges(graph, shares, scratch_beside(graph)) as reader:
@@ -149,7 +149,7 @@ def make_partitioning(
     passes: int | None = None,
     memory: int | str | None = None,
     scratch_dir: Address | None = None,
-    tell: Tell = silent,
+    tell: ReportStage = silent,
 ) -> Partitioning:
     """The vertices of the graph assigned to this many servers; the same for the same seed.
 

@@ -65,11 +65,11 @@ from dorylus.partition.shard import (
     side_arrays,
 )
 from dorylus.process_memory import resident_bytes
-from dorylus.progress import StageProgress, Tell, silent
+from dorylus.progress import ReportStage, StageProgress, silent
 from dorylus.sizes import format_bytes, parse_bytes
 
 
-def write_shards(folder: NewFolder, reader: EdgeReader, parts: Ids, num_parts: int, tell: Tell) -> None:
+def write_shards(folder: NewFolder, reader: EdgeReader, parts: Ids, num_parts: int, tell: ReportStage) -> None:
     """Partition the graph and write the arrays of every server's shard."""
     folder.write("parts", parts)
     graph, counted = reader.graph, PagedDegrees.of(reader.in_edges)
@@ -93,7 +93,7 @@ class _ShardWriter:
 
     folder: NewFolder
     reader: EdgeReader
-    tell: Tell
+    tell: ReportStage
     done: int = 0
 
     def write(self, shard: Shard) -> None:
@@ -230,7 +230,7 @@ def save_shards(
     *,
     overwrite: bool = False,
     memory: int | str | None = None,
-    tell: Tell = silent,
+    tell: ReportStage = silent,
 ) -> None:
     """Cut the graph and write its shards, one after the other, as a store at ``path``.
 

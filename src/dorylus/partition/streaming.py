@@ -26,7 +26,7 @@ from dorylus.graph import Graph, IdArray, OffsetArray
 from dorylus.partition.edge_reader import EdgeReader
 from dorylus.partition.limit import LARGEST_CLUSTER
 from dorylus.partition.paged_shard import PagedCsr
-from dorylus.progress import StageProgress, Tell
+from dorylus.progress import ReportStage, StageProgress
 
 
 class Clusters(NamedTuple):
@@ -111,7 +111,7 @@ SETTLED = 0.01  # the share of clusters that move below which no further pass is
 LINEAR, GENTLE, STEEPEST = 0, 1, 6  # prices rise with the 1st, 2nd ... 64th power of what a part holds
 
 
-def stream_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell, *, passes: int = PASSES) -> IdArray:
+def stream_parts(reader: EdgeReader, servers: int, seed: int, tell: ReportStage, *, passes: int = PASSES) -> IdArray:
     """int32 [N]; ``passes`` is the number of passes on each level, 1 meaning single vertices once, without clusters.
 
     Vertices are visited by falling degree: those with the most edges first. Where the limits do not hold in the end,
@@ -139,7 +139,9 @@ def stream_parts(reader: EdgeReader, servers: int, seed: int, tell: Tell, *, pas
     return placing.parts
 
 
-def _merged(reader: EdgeReader, servers: int, clusters: Clusters, passes: int, seed: int, tell: Tell) -> list[Clusters]:
+def _merged(
+    reader: EdgeReader, servers: int, clusters: Clusters, passes: int, seed: int, tell: ReportStage
+) -> list[Clusters]:
     """Ever larger clusters, one list a level; a level that merges nothing is left out."""
     graph, levels, draws = reader.graph, [], count(seed)
     labels = np.arange(graph.num_vertices, dtype=np.int32)
@@ -186,7 +188,7 @@ class _PassProgress:
 
     stage: str
     total: int
-    tell: Tell
+    tell: ReportStage
     done: int = 0
 
     def add(self, num_edges: int) -> None:

@@ -45,7 +45,7 @@ class Scheduler:
         self._bound = StalenessBound(schedule.staleness, first_epoch)
         self._is_relaxed = schedule.relaxed is not schedule.exact
         self._frontier = Frontier(first_epoch, self._num_servers, len(self._exact.arrivals))
-        self._permitted = self._newest = first_epoch - 1
+        self._last_startable = self._newest = first_epoch - 1
         self._open: dict[int, OpenEpoch] = {}
         self._idle = dict.fromkeys(reads.mine, first_epoch)  # intervals between two epochs, and the next one
         self._waiting: set[int] = set()  # the idle intervals for which Waiting was returned
@@ -65,7 +65,7 @@ class Scheduler:
         if isinstance(event, PeerFinished):
             return self._peer_finished(event)
         if isinstance(event, Permit):
-            self._permitted = max(self._permitted, event.epoch)
+            self._last_startable = max(self._last_startable, event.epoch)
             return self._admit(self._idle)
         return self._synchronise(event.epoch)
 
@@ -113,7 +113,7 @@ class Scheduler:
         actions: list[Action] = []
         for interval in sorted(intervals):
             epoch = self._idle[interval]
-            if epoch > self._permitted:
+            if epoch > self._last_startable:
                 continue
             if self._frontier.epoch >= self._bound.required_frontier(epoch):
                 actions += self._enter(epoch, interval)

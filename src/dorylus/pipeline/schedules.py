@@ -7,7 +7,7 @@ scheduler reads tables and a bound (:mod:`dorylus.pipeline.staleness`); it knows
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_value
 from dorylus.pipeline.tasks import Need, Scope, TaskTable
 
 MODES = ("pipe", "no_pipe", "async")
@@ -28,7 +28,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.staleness < 0:
-            raise ConfigError(f"staleness={self.staleness}: an interval is 0 or more epochs ahead of the slowest one.")
+            raise ConfigError(
+                f"{given('staleness', self.staleness)}: an interval is 0 or more epochs ahead of the slowest one."
+            )
 
 
 MakeSchedule = Callable[[TaskTable], Schedule]
@@ -64,11 +66,12 @@ def bounded(staleness: int) -> MakeSchedule:
 def make_schedule(mode: str, staleness: int = 0) -> MakeSchedule:
     """The schedule of a mode: ``pipe``, ``no_pipe``, or ``async``, the only one that takes a staleness."""
     if mode not in MODES:
-        raise ConfigError(unknown_name("mode", mode, MODES))
+        raise ConfigError(unknown_value("mode", mode, MODES))
     if mode == "async":
         return bounded(staleness)
     if staleness:
         raise ConfigError(
-            f"staleness={staleness} with mode={mode!r}, in which no value is stale: use mode='async', or staleness=0."
+            f"{given('staleness', staleness)} with {given('mode', mode)}, in which no value is stale: use "
+            f"{given('mode', 'async')}, or {given('staleness', 0)}."
         )
     return pipe if mode == "pipe" else no_pipe

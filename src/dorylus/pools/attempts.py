@@ -236,7 +236,7 @@ class Attempts:
         return self._again(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
 
     def _end(self, ticket: Ticket, attempt: Attempt | None) -> bool:
-        """An attempt is not waited for any more: was it the current one of its call?"""
+        """Stop waiting for an attempt; returns whether it was the current attempt of its call."""
         if attempt is None or ticket.current is not attempt:
             return False
         ticket.current = None
@@ -244,7 +244,7 @@ class Attempts:
         return True
 
     def _pause_s(self, ticket: Ticket) -> float:
-        """Anything up to a limit that doubles: calls lost together must not come back together."""
+        """A random pause below a limit that doubles each time, so that calls lost together do not retry together."""
         doubled = self._policy.backoff_s * 2.0 ** min(ticket.losses + ticket.refusals - 1, 64)
         return self._random.uniform(0.0, min(doubled, self._policy.backoff_at_most_s))
 

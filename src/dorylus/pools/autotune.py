@@ -139,7 +139,7 @@ def _task(completion: Completion) -> Hashable:
 
 @dataclass(frozen=True)
 class TunerDecision:
-    """A change of the limit, with what was seen at the old one: throughput in calls a second, calls that waited."""
+    """A change of the limit, with what was measured at the old one: calls a second, and calls that waited."""
 
     old: int
     new: int
@@ -150,7 +150,7 @@ class TunerDecision:
 
 @dataclass
 class _Trial:
-    """How fast a limit was, on average, against the first one of the search; and what was seen there last."""
+    """A limit that was tried: its mean speed relative to the first limit of the search, and its last measurement."""
 
     measure: Measure
     speed: float

@@ -24,8 +24,8 @@ from dorylus.functions import (
     LocalFunctions,
     code_of,
     cure,
+    error_text,
     is_about_credentials,
-    said,
     status_of,
 )
 from dorylus.pools.pool import InvocationResponse, Lost, Throttled, Unavailable
@@ -59,18 +59,18 @@ def fault_of_error(error: Exception, function: str, timeout_s: float) -> Trainin
     """The fault behind what boto3 raised."""
     code, name = code_of(error), type(error).__name__
     if code in _THROTTLED:
-        return Throttled(_retry_after_s(error), f"{function} takes no more invocations for now: {said(error)}")
+        return Throttled(_retry_after_s(error), f"{function} takes no more invocations for now: {error_text(error)}")
     if code == "ResourceNotFoundException":
         return Unavailable(f"there is no function {function} in this region: dorylus functions deploy makes it.")
     if code in _TOO_LARGE:
-        return TrainingError(f"an invocation of {function} was too large: {said(error)} Use more intervals.")
+        return TrainingError(f"an invocation of {function} was too large: {error_text(error)} Use more intervals.")
     if is_about_credentials(error) or name in _NOT_REACHED:
-        return Unavailable(f"{function} cannot be invoked: {said(error)} {cure(error)}".rstrip())
+        return Unavailable(f"{function} cannot be invoked: {error_text(error)} {cure(error)}".rstrip())
     if name in ("ReadTimeoutError", "ConnectTimeoutError"):
         return Lost(f"{function} gave no answer within {timeout_s:g} s.")
     if not code or code in _FOR_NOW or status_of(error) >= 500:
-        return Lost(f"an invocation of {function} came to nothing: {said(error)}")
-    return Unavailable(f"{function} cannot be invoked: {said(error)} {cure(error)}".rstrip())
+        return Lost(f"an invocation of {function} came to nothing: {error_text(error)}")
+    return Unavailable(f"{function} cannot be invoked: {error_text(error)} {cure(error)}".rstrip())
 
 
 def fault_of_answer(content: bytes, function: str) -> TrainingError:

@@ -208,8 +208,8 @@ def fault_of(status: int, retry_after: str | None, url: str) -> PoolFault:
     cures = {
         401: f"put the service's token into {TOKEN_VARIABLE}, where you train and where the functions run",
         403: f"check that the token in {TOKEN_VARIABLE} may invoke this service",
-        404: "check the path in function_url, and that the function is deployed",
-        413: "use data_path='direct', or a smaller payload limit",
+        404: f"check the path in {given('function_url')}, and that the function is deployed",
+        413: f"use {given('data_path', 'direct')}, or a smaller payload limit",
     }
     return Unavailable(f"{url} refuses us with status {status}: {cures.get(status, 'look into the service')}.")
 

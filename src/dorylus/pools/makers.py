@@ -74,7 +74,7 @@ class PoolRequest:
                 ports=_data_ports(config),
                 precision=config.payload_precision,
                 stream=config.stream,
-                rematerialize=config.rematerialize is not False,
+                rematerialize=not config.keeps_activations,
             ),
         )
 

@@ -20,7 +20,7 @@ from itertools import count
 from pickle import PicklingError
 from typing import Any
 
-from dorylus.errors import ConfigError, DorylusError, TrainingError
+from dorylus.errors import ConfigError, DorylusError, TrainingError, given
 from dorylus.extras import check_installed
 from dorylus.pools.clock import CallbackQueue
 from dorylus.pools.pacing import Policy
@@ -46,18 +46,18 @@ Done = Callable[[Reply], None]
 Failed = Callable[[BaseException], None]
 
 
-def connected(address: str | None, setting: str = 'pool="ray"') -> Any:
+def connected(address: str | None, setting: str = given("pool", "ray")) -> Any:
     """Ray, connected to a cluster; ``setting`` is what needs it."""
     check_installed(setting, "ray")
     import ray
 
     if ray.is_initialized():
         return ray
-    given = address or os.environ.get("RAY_ADDRESS")
-    where = f"at {given}" if given else "on this machine"
+    named = address or os.environ.get("RAY_ADDRESS")
+    where = f"at {named}" if named else "on this machine"
     start = "start one with `ray start --head`, or give the address of one"
-    if given:
-        _knock(given, f"there is no Ray cluster {where} ({{why}}): {start}.")
+    if named:
+        _knock(named, f"there is no Ray cluster {where} ({{why}}): {start}.")
     try:
         with _signals_kept():
             ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
@@ -306,8 +306,9 @@ class RayPool:
 
     def _no_room(self) -> ConfigError:
         return ConfigError(
-            f'pool="ray" runs each dense task on one core, and no node has one left: {self._room}, by placement groups '
-            'such as that of cluster="ray". Add nodes, use fewer servers or threads, or pool="threads".'
+            f"{given('pool', 'ray')} runs each dense task on one core, and no node has one left: {self._room}, by "
+            f"placement groups such as that of {given('cluster', 'ray')}. Add nodes, use fewer {given('servers')} or "
+            f"{given('threads')}, or {given('pool', 'threads')}."
         )
 
 
@@ -324,7 +325,8 @@ def _unsent(call: Call, error: Exception) -> DorylusError:
     """The error behind a call that cannot be sent: pickle refuses a part of it, or Ray is gone."""
     reason = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
     unfit = isinstance(error, TypeError | AttributeError | PicklingError)
-    why = ConfigError(f'{reason} Change the layer, or use pool="threads".') if unfit else Unavailable(reason)
+    cure = f"Change the layer, or use {given('pool', 'threads')}."
+    why = ConfigError(f"{reason} {cure}") if unfit else Unavailable(reason)
     why.__cause__ = error
     return why
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_value
 from dorylus.extras import check_installed
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PoolSpec:
     def check_request(self, request: "PoolRequest") -> None:
         """Refuse a pool whose packages are not installed, or settings that it cannot be made of."""
         if self.extra is not None:
-            check_installed(f'pool="{self.name}"', self.extra)
+            check_installed(given("pool", self.name), self.extra)
         if self.check is not None:
             _loaded(self.check)(request)
 
@@ -85,6 +85,11 @@ POOLS: dict[str, PoolSpec] = {}  # by name, in the order of help texts
 
 def register(spec: PoolSpec) -> None:
     """Make a pool known by its name: from now on it is a value of the setting ``pool``, in this process."""
+    if not isinstance(spec.name, str) or spec.name.split() != [spec.name]:
+        raise ConfigError(
+            f"a pool cannot be registered under the name {spec.name!r}: users write it as a setting, so use one word, "
+            "such as 'my-pool'."
+        )
     if spec.name in POOLS:
         raise ConfigError(f"pool {spec.name!r} is registered already: choose another name, or unregister it first.")
     POOLS[spec.name] = spec
@@ -97,8 +102,11 @@ def unregister(name: str) -> None:
 
 def pool_spec(name: str) -> PoolSpec:
     """The spec of a pool; an unknown name is refused with the known ones."""
-    if name not in POOLS:
-        raise ConfigError(unknown_name("pool", name, POOLS))
+    if name not in tuple(POOLS):  # a value that cannot be hashed is unknown, too
+        raise ConfigError(
+            f"{unknown_value('pool', name, POOLS)} A pool of your own is registered in each process that names it, "
+            "before it is named (docs/pools.md)."
+        )
     return POOLS[name]
 
 

@@ -11,10 +11,11 @@ from dorylus.settings import Settings, choice, flag, optional, setting, text, wh
 class FunctionSettings(Settings):
     """The pool of a run and its functions."""
 
-    pool: str = choice(
+    pool: str = setting(
         "threads",
-        POOLS,
         "Where dense tasks run: threads or processes of this machine, any node of a Ray cluster, or functions.",
+        lambda _, name: pool_spec(name).name,  # type: ignore[arg-type]
+        choices=POOLS,
         recut=True,
     )
     functions: int | None = setting(

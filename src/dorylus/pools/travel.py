@@ -34,7 +34,7 @@ class PackedCall:
     task: Task
     mode: Mode
     inputs: tuple[PackedRows, ...]
-    wanted: tuple[bool, ...]
+    needs_grad: tuple[bool, ...]
     cotangents: tuple[Array | None, ...]
     targets: tuple[str, Array, float] | None
     columns: tuple[int, ...]
@@ -47,7 +47,7 @@ class PackedCall:
             call.task,
             call.mode,
             tuple(_array(rows) if isinstance(rows, Tensor) else _cut(rows) for rows in call.inputs),
-            call.wanted,
+            call.needs_grad,
             tuple(None if each is None else _array(each) for each in call.cotangents),
             None if targets is None else (targets.loss, _array(targets.labels), targets.total),
             call.columns,
@@ -61,7 +61,7 @@ class PackedCall:
             targets = Targets(loss, _tensor(labels), total)
         inputs = tuple(_arrived(rows) for rows in self.inputs)
         cotangents = tuple(None if each is None else _tensor(each) for each in self.cotangents)
-        return Call(self.task, self.mode, body, weights, inputs, self.wanted, cotangents, targets, self.columns)
+        return Call(self.task, self.mode, body, weights, inputs, self.needs_grad, cotangents, targets, self.columns)
 
     @property
     def nbytes(self) -> int:

@@ -35,7 +35,7 @@ def notice(record: Record) -> str | None:
 
 
 def _synchronous(record: Record) -> str:
-    """That an asynchronous run goes on exactly, and why."""
+    """Reports that an asynchronous run becomes synchronous, and why."""
     score = units.percent(record.get("score"))
     return (
         f"epoch {record['epoch']}: validation is at {score}, close to the target; epochs are synchronous from here on"
@@ -52,7 +52,7 @@ def _memory(record: Record) -> str:
 
 
 def _unlocked(record: Record) -> str:
-    """That nothing stops a process on another machine from writing the same run."""
+    """Warns that a process on another machine can write to the same run."""
     return (
         f"the file system of {record['run_dir']} has no locks: nothing stops a process on another machine from writing "
         "to this run. Let one process at a time train or resume it."
@@ -60,7 +60,7 @@ def _unlocked(record: Record) -> str:
 
 
 def _set_up(record: Record) -> str | None:
-    """That set-up is over; its stages have a bar."""
+    """Reports the end of the set-up; its stages have a bar."""
     return None if record.get("stage") else f"set up in {units.seconds(record['seconds'])}"
 
 
@@ -76,7 +76,7 @@ def set_up_line(record: Record) -> str:
 
 
 def _cluster(record: Record) -> str | None:
-    """Where servers are, that some were lost, and that a run goes on."""
+    """Reports where servers are, which were lost, and when the run continues."""
     match record.get("what"):
         case "session":
             hosts = sorted({host for host, _ in (record.get("servers") or {}).get("graph", ())})

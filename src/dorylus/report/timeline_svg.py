@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 from typing import NamedTuple
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.report import units
 from dorylus.report.closing_table import cluster
 from dorylus.report.summary import TASK_KINDS, Summary, summarise
@@ -79,13 +79,15 @@ def _boxes(record: Record) -> list[Box]:
 
 def _chosen(boxes: list[Box], epochs: Collection[int] | None) -> list[Box]:
     if not boxes:
-        raise ConfigError("the run log holds no tasks of any epoch: train with trace_epochs=1 or more to draw some.")
+        raise ConfigError(
+            f"the run log holds no tasks of any epoch: train with {given('trace_epochs', 1)} or more to draw some."
+        )
     traced = sorted({box.epoch for box in boxes})
     for epoch in epochs or ():
         if epoch not in traced:
             raise ConfigError(
                 f"the run log holds no tasks of epoch {epoch}, but of {', '.join(map(str, traced))}: choose among "
-                f"those, or train with a larger trace_epochs."
+                f"those, or train with a larger {given('trace_epochs')}."
             )
     return [box for box in boxes if not epochs or box.epoch in epochs]
 

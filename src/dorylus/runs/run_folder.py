@@ -19,6 +19,7 @@ import stat
 import time
 import tomllib
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -27,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Self
 import tomli_w
 
 from dorylus import files as durable
-from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, spelling, toml_key, unknown_name
+from dorylus.config import RunConfig, recut
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, settings_of_file, unknown_name
 from dorylus.files import FileTooLargeError, read_small
 from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
@@ -86,11 +87,15 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A folder that holds a run: its paths, how graph and model are made, and its settings."""
+    """A folder that holds a run: its paths, how graph and model are made, and its settings.
+
+    ``in_file`` names the settings and options that came from its run.toml, for errors.
+    """
 
     path: Path
     spec: RunSpec
     config: RunConfig
+    in_file: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @classmethod
     def create(cls, path: str | PathLike[str], spec: RunSpec | None, config: RunConfig) -> Self:
@@ -99,6 +104,10 @@ class RunFolder:
         run = cls(Path(path), spec or RunSpec(), replace(config, run_dir=str(path)))
         run.write()
         return run
+
+    def spelling(self) -> AbstractContextManager[None]:
+        """Errors raised within spell what came from the run.toml as its lines."""
+        return settings_of_file(self.path / "run.toml", self.in_file)
 
     def with_config(self, config: RunConfig) -> Self:
         """The same folder with other settings, not written yet."""
@@ -113,15 +122,17 @@ class RunFolder:
             raise _cannot_make(self.path, error) from error
 
     @classmethod
-    def open(cls, path: str | PathLike[str]) -> Self:
-        """The folder of a run that exists."""
+    def open(cls, path: str | PathLike[str], changes: Mapping[str, Any] | None = None) -> Self:
+        """The folder of a run that exists, with some settings changed as :func:`dorylus.config.recut` allows."""
         if not (Path(path) / "run.toml").is_file():
             what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
             raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
         _check_entries(Path(path))
-        spec, settings = read_run_toml(Path(path) / "run.toml")
-        with spelling(toml_key):
-            return cls(Path(path), spec, RunConfig.of(**{**settings, "run_dir": str(path)}))
+        file = Path(path) / "run.toml"
+        spec, settings = read_run_toml(file)
+        in_file = frozenset((spec.graph.keys() | spec.model.keys() | settings.keys()) - (changes or {}).keys())
+        with settings_of_file(file, in_file):
+            return cls(Path(path), spec, recut({**settings, "run_dir": str(path)}, changes or {}), in_file)
 
     def load_graph(self) -> "Graph":
         """The graph that the run was trained on, loaded again; nothing is downloaded."""
@@ -281,7 +292,7 @@ def _cannot_make(path: str | PathLike[str], error: OSError) -> DorylusError:
 
 
 def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
-    """The content of a ``run.toml``: graph and model, and the settings, not checked yet."""
+    """The content of a ``run.toml``: graph and model, and the settings, whose values are not checked yet."""
     try:
         content = tomllib.loads(read_small(path).decode())
     except (OSError, FileTooLargeError) as error:
@@ -300,6 +311,9 @@ def read_run_toml(path: str | PathLike[str]) -> tuple[RunSpec, dict[str, Any]]:
         if not isinstance(section, dict):
             raise ConfigError(f"{path}: {name} is a section: write its settings under a line [{name}].")
     graph, model, training = (content.get(name, {}) for name in _SECTIONS)
+    for name in training:
+        if name not in RunConfig.names():
+            raise ConfigError(f"{path}: " + unknown_name("setting", name, RunConfig.names()))
     return RunSpec(graph, model), training
 
 

@@ -13,7 +13,7 @@ from dorylus.graph import Degrees, Graph
 from dorylus.paging import Moved, Pager
 from dorylus.partition import LocalShard, PagedLocalShard, PartitionPlan, Shards, make_shard, whole_shard
 from dorylus.pools import PoolHandle, TensorPool
-from dorylus.progress import Tell, silent
+from dorylus.progress import ReportStage, silent
 from dorylus.runtime.runtime import EpochDroppedError, EpochReport, Job, Outputs
 from dorylus.runtime.server_pass import TrainedWeights
 from dorylus.runtime.server_process import ServerProcess
@@ -26,7 +26,7 @@ class LocalRuntime:
     ``report_progress`` is called during the set-up of a run under a memory limit, which takes minutes on a large graph.
     """
 
-    def __init__(self, job: Job, pool: TensorPool | PoolHandle, report_progress: Tell = silent) -> None:
+    def __init__(self, job: Job, pool: TensorPool | PoolHandle, report_progress: ReportStage = silent) -> None:
         self._job, self._pool = job, pool if isinstance(pool, PoolHandle) else PoolHandle(pool)
         self._parameters = _parameters(job)
         assert isinstance(job.graph, Graph)
@@ -142,7 +142,7 @@ def _release_files(job: Job, shards: list[LocalShard]) -> None:
     """Release pages of the store that are not read again: under a limit the page cache counts."""
     looped = [layer.self_loops for layer in job.evaluation.layers]
     for shard in shards:
-        shard.let_go_of_files(keep_features=job.evaluation.reads_features, keep_edges=not all(looped))
+        shard.release_files(keep_features=job.evaluation.reads_features, keep_edges=not all(looped))
 
 
 def local_shard(

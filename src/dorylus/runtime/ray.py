@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from dorylus.errors import ConfigError, DataError, DorylusError
+from dorylus.errors import ConfigError, DataError, DorylusError, given
 from dorylus.graph import open_vertices
 from dorylus.partition import LocalShard, open_shards
 from dorylus.pools import connected
@@ -22,7 +22,7 @@ from dorylus.runtime.parameter_node import ParameterNode
 from dorylus.runtime.runtime import Job, NotRevivedError, ServersLostError
 from dorylus.wire import WireError, new_secret
 
-ASKED = 'cluster="ray"'
+SETTING = given("cluster", "ray")
 PARAMETER_BYTES = 1 << 26  # memory that Ray reserves for a parameter server; no core, as it mostly waits
 START_S = 120.0  # for cores that other jobs may still free, and for servers to start
 PULSE_S = 5.0  # how often the driver checks that servers that have not answered yet still work
@@ -93,7 +93,7 @@ class RaySettings:
 
 def ray_servers(job: Job, node_job: NodeJob, settings: RaySettings) -> "tuple[RayServers, RayServers]":
     """Start the graph servers and the parameter servers of a job; refuses at once a job that Ray has no room for."""
-    ray = connected(settings.address, ASKED)
+    ray = connected(settings.address, SETTING)
     assert job.training is not None
     graphs, parameters = job.cut.num_servers, job.training.parameter_servers
     group = _placed(ray, graphs, parameters, settings)
@@ -108,7 +108,7 @@ def ray_servers(job: Job, node_job: NodeJob, settings: RaySettings) -> "tuple[Ra
 
 def settled_threads(address: str | None, servers: int, threads: int | None) -> int:
     """How many threads each graph server has: the given number if it fits on the cluster, by default an equal share."""
-    ray = connected(address, ASKED)
+    ray = connected(address, SETTING)
     cores = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     threads = threads or share_of(cores, servers)
     if not _could_fit(cores, [threads] * servers):

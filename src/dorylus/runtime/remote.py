@@ -91,7 +91,9 @@ class RemoteRuntime:
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
         self._permits: dict[int, int | None] = {}  # of the epochs since the state kept
-        self._exact_from: int | None = None  # the first epoch after :meth:`synchronise`; a new session repeats it
+        # The first epoch after :meth:`synchronise`, repeated in a new session: its schedulers are new. The driver's
+        # ``RunProgress.exact`` names no epoch, and lost epochs before this one are trained again as they were: relaxed.
+        self._exact_from: int | None = None
         self._ending: tuple[int, bool, Any] | None = None  # (epochs done, with their state, answers to come)
         self._session = 0
         self._began_at: int | None = None  # the epoch that the session began at; None: it must begin first

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from dorylus.backends import Backend, NativeBackend
+from dorylus.backends import Backend
 from dorylus.errors import TrainingError
 from dorylus.memory import MemoryBounds, SpillSettings
 from dorylus.paging import Moved
@@ -60,6 +60,7 @@ class Job:
     saved: Shards | None = None  # the shards of the same partition on disk, if there are any
     program: nn.Module
     evaluation: Plan
+    backend: Backend  # for the array work of graph servers
     training: Training | None = None
     threads: int = 1
     deadline_s: float = 600.0
@@ -67,7 +68,6 @@ class Job:
     ghost_bf16: bool = False
     limited: SpillSettings | None = None
     bounded: MemoryBounds | None = None
-    backend: Backend = field(default_factory=NativeBackend)  # for the array work of graph servers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
@@ -52,8 +52,8 @@ def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int
     inner = list(hidden) if isinstance(hidden, Sequence) else [hidden] * (num_layers - 1)
     if len(inner) != num_layers - 1:
         raise ConfigError(
-            f"hidden={inner} names {len(inner)} widths, but num_layers={num_layers} has {num_layers - 1} between them: "
-            f"use num_layers={len(inner) + 1}, or leave it out."
+            f"{given('hidden', inner)} names {len(inner)} widths, but {given('num_layers', num_layers)} has "
+            f"{num_layers - 1} between them: use {given('num_layers', len(inner) + 1)}, or leave it out."
         )
 
     def widths(num_features: int, num_classes: int) -> list[tuple[int, int]]:

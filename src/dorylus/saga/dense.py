@@ -72,7 +72,7 @@ class Call:
     body: Body
     weights: Mapping[str, Tensor]
     inputs: tuple[Rows, ...]
-    wanted: tuple[bool, ...] = ()  # for each input, whether its gradient is to be computed
+    needs_grad: tuple[bool, ...] = ()  # for each input, whether its gradient is to be computed
     cotangents: tuple[Tensor | None, ...] = ()
     targets: Targets | None = None
     columns: tuple[int, ...] = ()  # the outputs' widths
@@ -82,7 +82,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """The result of a dense task; ``input_grads`` has one entry per input, None where ``Call.wanted`` is false."""
+    """The result of a dense task; ``input_grads`` has one entry per input, None where ``Call.needs_grad`` is false."""
 
     outputs: tuple[Tensor, ...] = ()
     input_grads: tuple[Tensor | None, ...] = ()
@@ -113,7 +113,7 @@ def _forward(call: Call) -> Reply:
 def _nothing(call: Call) -> Reply:
     """The reply to a call without rows, so that no body has to handle one."""
     outputs = tuple(torch.zeros(0, width) for width in call.columns) if call.mode is Mode.FORWARD else ()
-    grads = tuple(torch.zeros(x.shape) if want else None for x, want in zip(call.inputs, call.wanted, strict=False))
+    grads = tuple(torch.zeros(x.shape) if want else None for x, want in zip(call.inputs, call.needs_grad, strict=False))
     # Weights that saw no row have the gradient zero, not None: weight decay and momentum still act on them.
     trained = () if call.mode is Mode.FORWARD else (n for n in call.body.weight_names if call.weights[n].requires_grad)
     return Reply(outputs, grads, {name: torch.zeros_like(call.weights[name]) for name in trained})
@@ -153,8 +153,8 @@ def _loss(call: Call) -> Reply:
 
 def _trace(call: Call) -> Kept:
     inputs = tuple(
-        x.detach().requires_grad_(wanted) if isinstance(x, Tensor) else x
-        for x, wanted in zip(call.inputs, call.wanted, strict=True)
+        x.detach().requires_grad_(needs_grad) if isinstance(x, Tensor) else x
+        for x, needs_grad in zip(call.inputs, call.needs_grad, strict=True)
     )
     with torch.enable_grad():
         return Kept(inputs, call.body(call.weights, inputs))
@@ -164,7 +164,7 @@ def _differentiate(
     call: Call, kept: Kept, outputs: list[Tensor], cotangents: list[Tensor] | None, loss: float
 ) -> Reply:
     names = [name for name in call.body.weight_names if call.weights[name].requires_grad]
-    inputs = [x for x, wanted in zip(kept.inputs, call.wanted, strict=True) if wanted]
+    inputs = [x for x, needs_grad in zip(kept.inputs, call.needs_grad, strict=True) if needs_grad]
     sources = [*inputs, *(call.weights[name] for name in names)]
     if not outputs or not sources:
         return Reply(input_grads=(None,) * len(call.inputs), loss=loss)
@@ -172,7 +172,7 @@ def _differentiate(
     found = [grad for grad in grads[: len(inputs)] if grad is not None]
     own = iter(_fresh(tuple(found), (*call.cotangents, *call.inputs)))
     of_inputs = iter([None if grad is None else next(own) for grad in grads[: len(inputs)]])
-    input_grads = tuple(next(of_inputs) if wanted else None for wanted in call.wanted)
+    input_grads = tuple(next(of_inputs) if needs_grad else None for needs_grad in call.needs_grad)
     of_weights = zip(names, grads[len(inputs) :], strict=True)
     return Reply((), input_grads, {name: grad for name, grad in of_weights if grad is not None}, loss)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any, NamedTuple
 
-from dorylus.errors import ConfigError, short_repr
+from dorylus.errors import ConfigError, given
 
 MOST_LAYERS = 100  # a row's deepest level is stored in a byte
 MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
@@ -17,7 +17,7 @@ class OptionRule(NamedTuple):
 
     description: str
     holds: Callable[[Any], bool]
-    usual: str
+    usual: Any
 
     def or_left_out(self) -> "OptionRule":
         """The same rule, with None let through."""
@@ -34,10 +34,10 @@ def _whole(most: int, usual: int) -> OptionRule:
     def holds(value: Any) -> bool:
         return _is_whole(value) and 1 <= value <= most
 
-    return OptionRule(f"a whole number, at least 1 and at most {most:,}", holds, str(usual))
+    return OptionRule(f"a whole number, at least 1 and at most {most:,}", holds, usual)
 
 
-def _real(description: str, fits: Callable[[Any], bool], usual: str) -> OptionRule:
+def _real(description: str, fits: Callable[[Any], bool], usual: float) -> OptionRule:
     return OptionRule(
         description, lambda value: isinstance(value, Real) and not isinstance(value, bool) and fits(value), usual
     )
@@ -54,12 +54,10 @@ def _widths(usual: int) -> OptionRule:
 
 WIDTH = _whole(MOST_COLUMNS, 8)
 _HEADS = _whole(MOST_HEADS, 8)
-_SHARE = _real("the share of entries that are dropped, at least 0 and less than 1", lambda value: 0 <= value < 1, "0.5")
-_SLOPE = _real(f"a number, at least 0 and at most {LARGEST:g}", lambda value: 0 <= value <= LARGEST, "0.2")
-_EPS = _real(
-    f"a finite number, at least -{LARGEST:g} and at most {LARGEST:g}", lambda value: abs(value) <= LARGEST, "0"
-)
-_SWITCH = OptionRule("true or false", lambda value: isinstance(value, bool), "true")
+_SHARE = _real("the share of entries that are dropped, at least 0 and less than 1", lambda value: 0 <= value < 1, 0.5)
+_SLOPE = _real(f"a number, at least 0 and at most {LARGEST:g}", lambda value: 0 <= value <= LARGEST, 0.2)
+_EPS = _real(f"a finite number, at least -{LARGEST:g} and at most {LARGEST:g}", lambda value: abs(value) <= LARGEST, 0)
+_SWITCH = OptionRule("true or false", lambda value: isinstance(value, bool), True)
 _ACTIVATION = OptionRule("a name", lambda value: isinstance(value, str), "relu")
 _AGGREGATOR = OptionRule("a name", lambda value: isinstance(value, str), "mean")
 _RULES: Mapping[str, OptionRule] = {
@@ -76,6 +74,7 @@ def checked(options: dict[str, Any], **rules: OptionRule) -> dict[str, Any]:
         rule = rules.get(name, _RULES[name])
         if not rule.holds(value):
             raise ConfigError(
-                f"{name}={short_repr(value)}, but {name} is {rule.description}: use {name}={rule.usual}, for instance."
+                f"{given(name, value)}, but {given(name)} is {rule.description}: use {given(name, rule.usual)}, for "
+                "instance."
             )
     return options

@@ -10,7 +10,7 @@ cotangents. A gather over the messages of an ApplyEdge has one, ∇GA at the des
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dorylus.graph import Norm
@@ -26,7 +26,8 @@ class RowMatrix:
     """A matrix with one row per gathered row, beside the output.
 
     ``columns``: as many as the output has, one per head of the layer, or a number. ``narrow``: it may be stored and
-    sent in bfloat16; others are always float32. ``evaluation``: it is also written where no gradient is computed.
+    sent in bfloat16, if its gatherer reads that; others are always float32. ``evaluation``: it is also written where no
+    gradient is computed.
     """
 
     name: str
@@ -64,6 +65,8 @@ class GatherSpec:
 
     ``splits_columns``: every column can be gathered apart. ``made_once``: features can be gathered once for all epochs.
     ``keeps_messages``: the gradient reads every message again. ``scores``: messages come with one score per head.
+    ``reads_bf16``: the gatherer reads matrices in bfloat16 too, as kernels of the back end do; any other gatherer
+    receives copies in float32, and what it publishes is stored and sent in float32.
 
     ``needs_exact_rows``, ``needs_steady_rows``: why the gradient is wrong where rows have changed since they were
     gathered, always or under dropout ("layer 0 ..."); empty where it is not.
@@ -79,13 +82,28 @@ class GatherSpec:
     made_once: bool = False
     keeps_messages: bool = False
     scores: bool = False
+    reads_bf16: bool = False
     needs_exact_rows: str = ""
     needs_steady_rows: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.reads_bf16:
+            wide = tuple(replace(matrix, narrow=False) for matrix in self.published)
+            object.__setattr__(self, "published", wide)
+
+    def blocks_made_once(self, columns: int, most: int) -> list[slice]:
+        """The blocks of columns, at most so many, in which the gather that is made once is made.
+
+        One block where columns cannot be gathered apart, or where it keeps matrices, which are as wide as all columns.
+        """
+        splits = self.splits_columns and not self.kept
+        blocks = max(1, min(most, columns)) if splits else 1
+        return [slice(columns * block // blocks, columns * (block + 1) // blocks) for block in range(blocks)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
-    """How the rows, or messages, of a vertex's in-edges become one row; None where it takes no such thing.
+    """Combines the rows, or the messages, of a vertex's in-edges into one row; None for a kind it cannot combine.
 
     ``only_for``: the name of the one layer that has what the gatherer needs. ``reference``: the same in plain PyTorch,
     (layer, what ``prepare`` or else ``apply_edge`` returned, edges) -> gathered rows, for
@@ -114,6 +132,7 @@ def _sum_of_rows(edge_norm: Norm | None = None) -> GatherSpec:
         edge_norm=edge_norm,
         splits_columns=True,
         made_once=True,
+        reads_bf16=True,
     )
 
 
@@ -125,6 +144,7 @@ _MAX_OF_ROWS = GatherSpec(
     grad_gather=GradientTask(reads=(0,), writes=(0,)),
     splits_columns=True,
     made_once=True,
+    reads_bf16=True,
     needs_exact_rows="gathers a maximum, whose gradient goes to the very row that won",
 )
 _ATTENTION = GatherSpec(  # inputs: rows, their scores as sources, their scores as destinations
@@ -142,6 +162,7 @@ _ATTENTION = GatherSpec(  # inputs: rows, their scores as sources, their scores 
     ),
     grad_scatter=GradientTask(reads=(2,), reads_output=True, writes=(2,)),
     grad_gather=GradientTask(reads=(0, 1), writes=(0, 1)),
+    reads_bf16=True,
     needs_steady_rows="weighs its neighbours by attention",
 )
 _MAX_OF_MESSAGES = GatherSpec(

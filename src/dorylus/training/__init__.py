@@ -9,6 +9,7 @@ if TYPE_CHECKING:
         bind,
         check_features,
         cut_graph,
+        in_host_memory,
         memory_request,
         plan_memory,
         savings_of,
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     )
     from dorylus.training.evaluation import classes_of
     from dorylus.training.interrupt import terminable
+    from dorylus.training.placement import check_backend
     from dorylus.training.result import Result
     from dorylus.training.trainer import Trainer, resume, train
 
@@ -23,9 +25,11 @@ __all__ = [
     "Result",
     "Trainer",
     "bind",
+    "check_backend",
     "check_features",
     "classes_of",
     "cut_graph",
+    "in_host_memory",
     "memory_request",
     "plan_memory",
     "resume",
@@ -38,9 +42,10 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "assembly": "bind check_features cut_graph memory_request plan_memory savings_of threads_of",
+        "assembly": "bind check_features cut_graph in_host_memory memory_request plan_memory savings_of threads_of",
         "evaluation": "classes_of",
         "interrupt": "terminable",
+        "placement": "check_backend",
         "result": "Result",
         "trainer": "Trainer resume train",
     },

@@ -26,7 +26,7 @@ from dorylus.cost import (
     amount_of,
     make_bill,
 )
-from dorylus.errors import ConfigError, DorylusError
+from dorylus.errors import ConfigError, DorylusError, given
 from dorylus.pools import Invoked, service_of
 from dorylus.runs import UsageLedger, newest
 
@@ -193,7 +193,7 @@ class Accounts:
         """Why no further epoch fits the budget, and the cure."""
         assert self._budget is not None
         reason = self._decide().reason
-        return f"budget_usd={self._budget.limit_usd:f}: {reason}. Give a larger budget_usd."
+        return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Give a larger {given('budget_usd')}."
 
     @property
     def must_learn_closing(self) -> bool:

@@ -12,8 +12,9 @@ import torch
 from numpy.typing import NDArray
 
 from dorylus import process_memory
+from dorylus.backends import Backend, HostBackend
 from dorylus.config import AllSettings, RunConfig, lists_settings
-from dorylus.errors import ConfigError, GraphError, given, unknown_name
+from dorylus.errors import ConfigError, GraphError, given, unknown_value
 from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
@@ -192,14 +193,19 @@ def savings_of(config: RunConfig) -> Savings:
     )
 
 
-def assemble(graph: Graph, program: Program, config: RunConfig) -> RunParts:
-    """Cut the graph and lower the program for training and evaluation."""
+def in_host_memory(backend: Backend | None) -> bool:
+    """Whether matrices certainly lie in host memory: those of another class of back end may lie on a device."""
+    return backend is None or isinstance(backend, HostBackend)
+
+
+def assemble(graph: Graph, program: Program, config: RunConfig, backend: Backend | None = None) -> RunParts:
+    """Cut the graph and lower the program for training and evaluation; refuse what has no room in host memory."""
     savings, sparse = savings_of(config), graph.sparse_features
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
     _check_gathers(training, config)
     request = memory_request(graph, training, evaluation, config)
-    if config.cluster == "local":
+    if config.cluster == "local" and in_host_memory(backend):
         check_room(request)
     saved, limited = saved_shards(graph, config), limits(request)
     if limited is None or limited.limited is None:
@@ -255,7 +261,7 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     if config.partition in METHODS:
         return None
     if not is_remote(config.partition) and not Path(config.partition).is_dir():
-        known = unknown_name("partitioning method", config.partition, METHODS)
+        known = unknown_value("partition", config.partition, METHODS)
         raise ConfigError(f"{known} There is no folder of saved shards of that name either.")
     saved = open_shards(config.partition)
     saved.check(graph)

@@ -8,16 +8,17 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, given, unknown_name
+from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
+Expected = TypeVar("Expected", Optimizer, LRScheduler)
 OptimizerFactory = Callable[..., Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
@@ -42,8 +43,10 @@ def make_optimizer(
     """
     named = list(named_parameters)
     groups = _decay_groups(config.weight_decay, named, [name for name, _ in named] if names is None else list(names))
+    if factory is not None:
+        _check_factory("optimizer", factory, Optimizer)
     if factory is not None and not isinstance(factory, type):
-        return factory(_without_default_decay(config, groups))
+        return _checked("optimizer", factory(_without_default_decay(config, groups)), Optimizer)
     cls: Any = factory or _by_name("optimizer", config.optimizer, _classes(torch.optim, Optimizer, _UNFIT_OPTIMIZERS))
     if "weight_decay" not in inspect.signature(cls).parameters:
         if any(group["weight_decay"] for group in groups):
@@ -63,12 +66,34 @@ def make_lr_schedule(
 ) -> LRScheduler | None:
     """The learning-rate schedule of a run, or None where the settings name none."""
     if factory is not None:
-        return factory(optimizer)
+        _check_factory("lr_schedule", factory, LRScheduler)
+        return _checked("lr_schedule", factory(optimizer), LRScheduler)
     if config.lr_schedule is None:
         return None
     cls = _by_name("lr_schedule", config.lr_schedule, _classes(lr_scheduler, LRScheduler, _UNFIT_SCHEDULES))
     schedule: LRScheduler = _made(cls, "lr_schedule_options", optimizer, **config.lr_schedule_options)
     return schedule
+
+
+def _check_factory(setting: str, factory: object, parent: type) -> None:
+    """Refuse an object that cannot make an optimiser or a schedule."""
+    fits = issubclass(factory, parent) if isinstance(factory, type) else callable(factory)
+    if not fits:
+        example = "adam" if parent is Optimizer else "StepLR"
+        raise ConfigError(
+            f"{given(setting, factory)}, which makes no torch {parent.__name__}: give the name of one, such as "
+            f"{example!r}, its class, or a function that returns one."
+        )
+
+
+def _checked(setting: str, made: object, parent: type[Expected]) -> Expected:
+    """What a user's callable made; refuses anything but an optimiser or a schedule."""
+    if not isinstance(made, parent):
+        raise ConfigError(
+            f"the callable given as {given(setting)} returned {short_repr(made)}, which is no torch "
+            f"{parent.__name__}: return one."
+        )
+    return made
 
 
 def _decay_groups(
@@ -110,17 +135,16 @@ def _by_name(setting: str, name: str, classes: Mapping[str, type]) -> Any:
     cls = folded.get(name.lower().replace("_", ""))
     if cls is None:
         known = [each.lower() for each in classes] if setting == "optimizer" else list(classes)
-        raise ConfigError(unknown_name(setting, name, known))
+        raise ConfigError(unknown_value(setting, name, known))
     return cls
 
 
 def _refuse_doubles(optimizer: str, options: Mapping[str, Any]) -> None:
     for name in ("lr", "weight_decay", "params"):
         if name in options:
-            raise ConfigError(
-                f"{given('optimizer_options')} has {name!r}, but {name} of {optimizer} is a setting: use "
-                f"{given(name, ...)}"
-            )
+            cure = "leave it out" if name == "params" else f"use {given(name, options[name])}"
+            what = "are the weights of the model" if name == "params" else "is a setting"
+            raise ConfigError(f"{given('optimizer_options')} has {name!r}, but {name} of {optimizer} {what}: {cure}.")
 
 
 def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,16 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from dorylus.backends import Backend, NativeBackend
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, given
 from dorylus.extras import check_installed
 from dorylus.graph import Graph, full_address
 from dorylus.partition import METHODS, Partitioning, save_shards_once, structure_of
-from dorylus.pools import POOLS, Invoked, PoolHandle, run_pool
+from dorylus.pools import POOLS, Invoked, PoolHandle, TensorPool, run_pool
 from dorylus.runtime import Job, LocalRuntime, Note, Runtime, Training
 from dorylus.saga import Program
-from dorylus.training.assembly import RunParts, threads_of
+from dorylus.training.assembly import RunParts, in_host_memory, threads_of
 from dorylus.training.run_records import RunRecords
 
 
@@ -42,10 +43,58 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
         raise ConfigError(
             f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
         )
-    check_installed('cluster="ray"', "ray")  # before importing packages that only Ray's extra installs
+    check_installed(given("cluster", "ray"), "ray")  # before importing packages that only Ray's extra installs
     from dorylus.runtime import settled_threads
 
     return replace(config, threads=settled_threads(config.address, config.servers, config.threads))
+
+
+def pool_handle(pool: TensorPool | PoolHandle | None) -> PoolHandle | None:
+    """The handle of a pool object; refuses an object that is no pool."""
+    if pool is None:
+        return None
+    handle = pool if isinstance(pool, PoolHandle) else PoolHandle(pool)
+    also = f"the name of a pool ({', '.join(POOLS)}) or "
+    _check_methods("pool", handle.pool, TensorPool, CALLED_ON_A_POOL, also)
+    return handle
+
+
+def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
+    """The back end of a run: native by default. Refuses an object that is none, or that settings do not allow."""
+    if backend is None:
+        return NativeBackend()
+    _check_methods("backend", backend, Backend, [name for name in vars(Backend) if name[0] != "_"])
+    if config.cluster != "local" and type(backend) is not NativeBackend:
+        raise ConfigError(
+            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which lives in this process: "
+            f"servers in other processes use the native back end. Leave {given('backend')} out, or use "
+            f"{given('cluster', 'local')}."
+        )
+    if config.memory is not None and not in_host_memory(backend):
+        raise ConfigError(
+            f"{given('memory', config.memory)} with {given('backend', backend)}, which is no "
+            "dorylus.backends.HostBackend: under a limit matrices lie in host memory and in files. Leave "
+            f"{given('memory')} out, or {given('backend')}: the native back end keeps a limit."
+        )
+    return backend
+
+
+CALLED_ON_A_POOL = ("submit", "close")  # by servers in this process: they cancel no call
+NAMED_AT_MOST = 3  # methods that an object lacks
+
+
+def _check_methods(setting: str, value: object, protocol: type, methods: Iterable[str], also: str = "") -> None:
+    """Refuse an object without these methods of a protocol; ``also``: what else the setting takes."""
+    missing = [name for name in methods if not callable(getattr(value, name, None))]
+    if not missing and not isinstance(value, type):
+        return
+    more = f" and {len(missing) - NAMED_AT_MOST} more" if len(missing) > NAMED_AT_MOST else ""
+    found = f"lacks {', '.join(missing[:NAMED_AT_MOST])}{more}" if missing else "is a class"
+    package = protocol.__module__.rpartition(".")[0]
+    raise ConfigError(
+        f"{given(setting, value)}, which {found}: give {also}an object with the methods of "
+        f"{package}.{protocol.__name__}."
+    )
 
 
 def make_runtime(
@@ -139,6 +188,7 @@ def training_job(
     config: RunConfig,
     make_optimizer: Callable[[Any], Optimizer],
     make_lr_schedule: Callable[[Optimizer], LRScheduler | None],
+    backend: Backend,
     first_epoch: int = 0,
 ) -> Job:
     """The job to train a program on a graph from an epoch on, by these settings."""
@@ -162,6 +212,7 @@ def training_job(
         saved=parts.saved,
         program=program,
         evaluation=parts.evaluation,
+        backend=backend,
         training=training,
         threads=threads_of(config),
         deadline_s=config.deadline_s,

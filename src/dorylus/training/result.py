@@ -8,6 +8,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.backends import Backend
 from dorylus.config import RunConfig
 from dorylus.cost import Bill
 from dorylus.graph import Graph
@@ -29,6 +30,7 @@ class Result:
     cores, pool and network each had something to do. ``waits``: how often an interval waited at the staleness bound.
     ``pool``: figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads.
     ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
+    ``backend`` did the array work, and does that of :meth:`predict`.
     """
 
     model: Program
@@ -47,6 +49,7 @@ class Result:
     stopped: str
     config: RunConfig
     graph: Graph = field(repr=False)
+    backend: Backend | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, progress: RunProgress, **others: Any) -> Self:
@@ -118,7 +121,7 @@ class Result:
         """
         from dorylus.inference import predict
 
-        options: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out}
+        options: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out, "backend": self.backend}
         predictions: NDArray[Any] | Written = predict(
             self.graph, self.model, what, layer=layer, config=self.config, **options
         )

@@ -3,13 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 from dorylus import process_memory
-from dorylus.config import RunConfig, recut
+from dorylus.config import RunConfig
 from dorylus.graph import Graph
 from dorylus.memory import RunLimits
 from dorylus.progress import StageProgress
@@ -79,20 +79,23 @@ class RunRecords:
     def stopped(cls, run_dir: str | PathLike[str], settings: Mapping[str, Any]) -> Self:
         """The records of a run that was stopped; ``settings`` may change how the work is divided."""
         began_s = time.perf_counter()
-        RunFolder.open(run_dir)  # refuses a folder that holds no run before anything is written to it
+        RunFolder.open(run_dir, settings)  # refuses a folder that holds no run before anything is written to it
         with ExitStack() as held:
             lock = RunLock(Path(run_dir))
             held.callback(lock.release)
-            folder = RunFolder.open(run_dir)
-            config = recut(folder.config, dict(settings))
-            folder = folder.with_config(config)
-            accounts = Accounts(config, since_s=began_s)
+            folder = RunFolder.open(run_dir, settings)
+            with folder.spelling():
+                accounts = Accounts(folder.config, since_s=began_s)
             held.callback(accounts.close)
             accounts.keep_ledger(folder.ledger, folder.read_used())
             folder.sweep()
             return cls(
-                config, accounts, held.pop_all(), folder=folder, lock=lock, is_new=False, is_recut=bool(settings)
+                folder.config, accounts, held.pop_all(), folder=folder, lock=lock, is_new=False, is_recut=bool(settings)
             )
+
+    def spelling(self) -> AbstractContextManager[None]:
+        """Errors raised within spell the settings of a stopped run as its run.toml has them."""
+        return nullcontext() if self.folder is None else self.folder.spelling()
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
@@ -101,7 +104,8 @@ class RunRecords:
         A new run that is refused leaves nothing. One that a signal ends leaves its usage, as a killed one does.
         """
         try:
-            yield
+            with self.spelling():
+                yield
         except BaseException as error:
             if self.is_new and isinstance(error, Exception | KeyboardInterrupt):
                 self.accounts.charge_nothing()

@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 from torch import Tensor
 
 from dorylus import process_memory
+from dorylus.backends import Backend
 from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
 from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
@@ -40,7 +41,7 @@ from dorylus.training.assembly import assemble, bind, check_finite, check_traina
 from dorylus.training.evaluation import early_stopping, evaluate, is_synchronous, last_startable_epoch, score_of
 from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
 from dorylus.training.optim import OptimizerFactory, ScheduleFactory, make_lr_schedule, make_optimizer
-from dorylus.training.placement import check_cluster, make_runtime, training_job
+from dorylus.training.placement import check_backend, check_cluster, make_runtime, pool_handle, training_job
 from dorylus.training.result import Result
 from dorylus.training.run_records import RunRecords, memory_record, run_record
 
@@ -63,6 +64,7 @@ class Trainer:
         optimizer: str | OptimizerFactory | None = None,
         lr_schedule: str | ScheduleFactory | None = None,
         pool: str | TensorPool | PoolHandle | None = None,
+        backend: Backend | None = None,
         sinks: Iterable[Sink] = (),
         spec: RunSpec | None = None,
         records: RunRecords | None = None,
@@ -79,6 +81,7 @@ class Trainer:
                 None if isinstance(optimizer, str) else optimizer,
                 None if isinstance(lr_schedule, str) else lr_schedule,
                 None if isinstance(pool, str) else pool,
+                backend,
             )
             restored = self._begin(spec) if self._records.is_new else self._continue()
             self._progress, self._best, self._start_state = restored.progress, restored.best, restored.state
@@ -100,6 +103,7 @@ class Trainer:
         *,
         optimizer: OptimizerFactory | None = None,
         lr_schedule: ScheduleFactory | None = None,
+        backend: Backend | None = None,
         sinks: Iterable[Sink] = (),
         **settings: Unpack[ResumeSettings],
     ) -> Self:
@@ -108,12 +112,15 @@ class Trainer:
         Graph and model are made again from the run folder unless they are given. ``settings`` may change how the work
         is divided (servers, intervals and so on), which leaves the result the same to rounding; not what is computed.
         """
-        records = RunRecords.stopped(run_dir, settings)
+        given_names = {"optimizer": optimizer, "lr_schedule": lr_schedule}
+        named = {name: value for name, value in given_names.items() if isinstance(value, str)}  # refused: see recut
+        records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
             graph = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
-            return cls(graph, model, optimizer=optimizer, lr_schedule=lr_schedule, sinks=sinks, records=records)
+            objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
+            return cls(graph, model, **objects, sinks=sinks, records=records)
 
     def _set_up(
         self,
@@ -122,18 +129,20 @@ class Trainer:
         optimizer: OptimizerFactory | None,
         lr_schedule: ScheduleFactory | None,
         pool: TensorPool | PoolHandle | None,
+        backend: Backend | None,
     ) -> None:
         """Refuse everything that can be refused, before a run is written or computed."""
         config = self._records.config
         process_memory.reset_peak()
         check_trainable(graph, config)
         check_pool(config, address=config.address, is_local=config.cluster == "local")
+        self._pool = pool_handle(pool)
+        self._backend = check_backend(backend, config)
         config = check_cluster(config, pool)
         self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
-        self._pool = PoolHandle(pool) if pool is not None and not isinstance(pool, PoolHandle) else pool
         names = [name for name, _ in self.program.named_parameters()]
         self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
         self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
@@ -145,7 +154,7 @@ class Trainer:
         self._in_use = threading.Lock()
         self._has_begun = False  # servers have started: from then on a run fails, it is not refused
         self._closed = False
-        self._permitted = -1  # the newest epoch, from 0, that an interval may have started
+        self._last_startable = -1  # the newest epoch, from 0, that an interval may have started
         self._sound = -1  # weights after this many epochs gave a finite loss or evaluation; so did all before the last
 
     def _cut(self, config: RunConfig) -> None:
@@ -153,7 +162,7 @@ class Trainer:
 
         The bits of a run depend on its intervals, so a resumed run must have the same.
         """
-        self._parts = assemble(self.graph, self.program, config)
+        self._parts = assemble(self.graph, self.program, config, self._backend)
         intervals = self._parts.cut.layouts[0].num_intervals
         self.config = replace(config, intervals=intervals, threads=threads_of(config))
 
@@ -193,7 +202,8 @@ class Trainer:
                 "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
             )
         try:
-            return self._run(epochs)
+            with self._records.spelling():
+                return self._run(epochs)
         finally:
             self._in_use.release()
 
@@ -250,11 +260,11 @@ class Trainer:
     def _train(self, until: int) -> None:
         self._records.keep_lock()
         last = last_startable_epoch(self.config, self._progress, until)
-        self._permitted = max(self._permitted, last)
+        self._last_startable = max(self._last_startable, last)
         runtime = self._started()
         self._accounts.enter(Phase.TRAINING)
         try:
-            report = runtime.train_epoch(self._permitted)
+            report = runtime.train_epoch(self._last_startable)
         except DivergedError:
             self._sound = self.epoch  # the step failed: the weights before it gave a loss
             raise
@@ -348,15 +358,15 @@ class Trainer:
         return self._runtime
 
     def _job(self) -> Job:
-        makers = self._make_optimizer, self._make_lr_schedule
-        return training_job(self.graph, self.program, self._parts, self.config, *makers, self.epoch)
+        given_as_objects = self._make_optimizer, self._make_lr_schedule, self._backend
+        return training_job(self.graph, self.program, self._parts, self.config, *given_as_objects, self.epoch)
 
     def _fewer_servers(self) -> Job | None:
         """The job for one server less; None where the settings do not allow that."""
         config = self.config
         if not config.elastic or config.servers == 1 or config.partition not in METHODS:
             return None
-        self._cut(recut(config, {"servers": config.servers - 1}))
+        self._cut(recut(config.to_dict(), {"servers": config.servers - 1}))
         return self._job()
 
     def _begun_invocations(self) -> int:
@@ -370,8 +380,8 @@ class Trainer:
 
     def _interrupted(self, interrupt: Interrupt) -> None:
         """Finish the epochs that intervals have started, save, and raise the exception of the signal."""
-        while self.epoch <= self._permitted and self._progress.stopped is None:
-            self._one_epoch(self._permitted + 1, interrupt)
+        while self.epoch <= self._last_startable and self._progress.stopped is None:
+            self._one_epoch(self._last_startable + 1, interrupt)
         if self._progress.stopped is None:
             self._stop("interrupted")
         self._save()
@@ -382,7 +392,7 @@ class Trainer:
     def _save_finished_epochs(self) -> None:
         """Save a run whose epoch was dropped; where intervals ran ahead, its last checkpoint stays the newest."""
         self._stop("interrupted")
-        if self.epoch and (is_synchronous(self.config, self._progress) or self.epoch > self._permitted):
+        if self.epoch and (is_synchronous(self.config, self._progress) or self.epoch > self._last_startable):
             self._save()
 
     def _given_up(self, fault: PoolFault | DeadlineError | ServersLostError) -> TrainingError:
@@ -460,6 +470,7 @@ class Trainer:
             work=self._parts.work,
             config=self.config,
             graph=self.graph,
+            backend=self._backend,
         )
         self.log.write("result", **result.summary(), run_dir=self.config.run_dir)
         if self._records.folder is not None:
@@ -493,6 +504,7 @@ def train(
     optimizer: str | OptimizerFactory | None = None,
     lr_schedule: str | ScheduleFactory | None = None,
     pool: str | TensorPool | PoolHandle | None = None,
+    backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
     spec: RunSpec | None = None,
     **settings: Unpack[RunSettings],
@@ -506,6 +518,7 @@ def train(
             optimizer=optimizer,
             lr_schedule=lr_schedule,
             pool=pool,
+            backend=backend,
             sinks=sinks,
             spec=spec,
             **settings,
@@ -522,6 +535,7 @@ def resume(
     *,
     optimizer: OptimizerFactory | None = None,
     lr_schedule: ScheduleFactory | None = None,
+    backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
     **settings: Unpack[ResumeSettings],
 ) -> Result:
@@ -529,7 +543,14 @@ def resume(
     with (
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(
-            Path(run_dir), graph, model, optimizer=optimizer, lr_schedule=lr_schedule, sinks=sinks, **settings
+            Path(run_dir),
+            graph,
+            model,
+            optimizer=optimizer,
+            lr_schedule=lr_schedule,
+            backend=backend,
+            sinks=sinks,
+            **settings,
         ) as trainer,
     ):
         return trainer.run().result()

@@ -10,7 +10,7 @@ import pytest
 
 from dorylus.cli.doctor import cluster as survey_of
 from dorylus.cli.doctor import probe
-from dorylus.cli.doctor.cluster import Machine, Node, Pair, Survey, judged, room
+from dorylus.cli.doctor.cluster import Machine, Node, Pair, Survey, checks_of, room
 
 VERSIONS = {"python": "3.11.7", "ray": "2.60.0", "torch": "2.13.0", "pyzmq": "27.3.0", "dorylus": "0.1.0"}
 GIB = 2**30
@@ -46,7 +46,7 @@ def with_pair(survey, changed):
 
 def line(survey, name, **options):
     """The line of that name."""
-    (found,) = [check for check in judged(survey, **{"threads": 1, **options}) if check.name == name]
+    (found,) = [check for check in checks_of(survey, **{"threads": 1, **options}) if check.name == name]
     return found
 
 
@@ -57,7 +57,7 @@ def result_of(survey, name, **options):
 
 @pytest.mark.parametrize("names", [[A], [A, B, C]])
 def test_nothing_is_wrong_with_a_healthy_cluster(names):
-    checks = judged(healthy(*names), threads=1)
+    checks = checks_of(healthy(*names), threads=1)
     assert [check.name for check in checks] == [
         "ray", "nodes", "versions", "cores", "memory", "network", "speed", "clock", "token",
     ]  # fmt: skip
@@ -74,7 +74,7 @@ def test_nothing_is_wrong_with_a_healthy_cluster(names):
     ],
 )
 def test_without_a_cluster_only_the_cure_is_reported(trouble, cluster, cure):
-    (only,) = judged(Survey(driver=HERE, trouble=trouble, cluster=cluster))
+    (only,) = checks_of(Survey(driver=HERE, trouble=trouble, cluster=cluster))
     assert (only.name, only.status, only.found) == ("ray", "fail", f"2.60.0, but {trouble}")
     assert cure in only.cure
 
@@ -158,7 +158,7 @@ def test_a_head_without_cores_is_not_reported_as_too_small():
 
 
 def test_without_threads_a_graph_server_has_the_cores_of_this_process():
-    (cores,) = [each for each in judged(healthy(A)) if each.name == "cores"]
+    (cores,) = [each for each in checks_of(healthy(A)) if each.name == "cores"]
     assert f"of {len(os.sched_getaffinity(0))} thread" in cores.found
 
 

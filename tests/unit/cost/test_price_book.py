@@ -69,7 +69,7 @@ def test_later_tiers_are_ten_and_twenty_percent_cheaper(book):
     ],
 )
 def test_the_error_of_an_unknown_name_lists_the_known_ones_and_the_nearest(book, lookup, name, nearest):
-    with pytest.raises(ConfigError, match=f"unknown .* {name!r}: the known ones are") as caught:
+    with pytest.raises(ConfigError, match=f"unknown.* {name!r}|{name!r} is unknown: the known ones are") as caught:
         getattr(book, lookup)(name)
     assert f"Did you mean {nearest!r}?" in str(caught.value)
 

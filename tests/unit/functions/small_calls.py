@@ -50,7 +50,7 @@ def call_of(
     widths: Sequence[int],
     mode: Mode = Mode.FORWARD,
     *,
-    wanted: Sequence[bool] | None = None,
+    needs_grad: Sequence[bool] | None = None,
     cotangents: Sequence[bool] | None = None,
     loss: str = "cross_entropy",
     num_rows: int = ROWS,
@@ -70,7 +70,7 @@ def call_of(
         given = tuple(each if has else None for each, has in zip(drawn, has_cotangent, strict=True))
     targets = _targets(loss, made[0].shape[1], num_rows, random) if mode is Mode.LOSS else None
     columns = tuple(output.shape[1] for output in made) if mode is Mode.FORWARD else ()
-    return Call(TASK, mode, body, weights, inputs, tuple(wanted or [True] * len(widths)), given, targets, columns)
+    return Call(TASK, mode, body, weights, inputs, tuple(needs_grad or [True] * len(widths)), given, targets, columns)
 
 
 def _targets(loss: str, num_classes: int, num_rows: int, random: torch.Generator) -> Targets:

@@ -40,7 +40,7 @@ def doubled(module, y):
 
 def test_a_program_takes_what_it_needs_and_gives_the_requested_outputs(capfd):
     """One export of each kind; each is checked against torch as it is made, and nothing is printed meanwhile."""
-    programs = {mode: export(call_of(Two(), (2, 3), mode, wanted=(True, False))) for mode in Mode}
+    programs = {mode: export(call_of(Two(), (2, 3), mode, needs_grad=(True, False))) for mode in Mode}
     used = {"weight.mix.weight", "weight.mix.bias", "weight.again.bias", "weight.frozen"}
     rows, labels = {"rows.0", "rows.1"}, {"labels", "total"}
     grads = {"input_grad.0", "weight_grad.mix.weight", "weight_grad.mix.bias", "weight_grad.again.bias"}
@@ -72,7 +72,7 @@ def test_rows_whose_values_a_gradient_does_not_depend_on_are_no_input():
 
 
 def test_a_task_with_nothing_to_give_back_has_a_program_without_outputs(translations):
-    call = call_of(Two().requires_grad_(False), (2, 3), Mode.GRADIENT, wanted=(False, False))
+    call = call_of(Two().requires_grad_(False), (2, 3), Mode.GRADIENT, needs_grad=(False, False))
     assert export(call) == Exports().program(call) == ExportedProgram.of(b"", (), ())
     assert translations == []
 
@@ -121,7 +121,7 @@ def test_the_error_of_a_body_that_cannot_be_exported_names_its_layer_and_operati
     message = str(caught.value)
     assert message.startswith("the gradient task of apply_vertex of layer 2 (Mine) cannot be exported for functions")
     assert reason in message
-    assert message.endswith('change the body, or run it with pool="threads" or pool="ray".')
+    assert message.endswith("change the body, or run it with pool='threads' or pool='ray'.")
 
 
 def test_complex_numbers_inside_a_body_are_allowed():

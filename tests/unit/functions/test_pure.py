@@ -33,23 +33,23 @@ def test_the_outputs_of_a_forward_task():
 
 
 @pytest.mark.parametrize("cotangents", [(True, True), (True, False), (False, True)])
-@pytest.mark.parametrize("wanted", [(True, True), (True, False), (False, True), (False, False)])
-def test_the_gradients_that_are_wanted_and_reached(wanted, cotangents):
-    made = assert_as_dense(call_of(Two(), WIDTHS, Mode.GRADIENT, wanted=wanted, cotangents=cotangents))
-    assert ("input_grad.1" in made) == (wanted[1] and cotangents[0])
+@pytest.mark.parametrize("needs_grad", [(True, True), (True, False), (False, True), (False, False)])
+def test_the_gradients_that_are_needed_and_reached(needs_grad, cotangents):
+    made = assert_as_dense(call_of(Two(), WIDTHS, Mode.GRADIENT, needs_grad=needs_grad, cotangents=cotangents))
+    assert ("input_grad.1" in made) == (needs_grad[1] and cotangents[0])
     assert ("weight_grad.mix.weight" in made) == cotangents[0]
     assert not {"weight_grad.frozen", "weight_grad.idle"} & made.keys()
 
 
 @pytest.mark.parametrize("loss", ["cross_entropy", "bce"])
 def test_the_loss_and_its_gradients(loss):
-    made = assert_as_dense(call_of(Two(), WIDTHS, Mode.LOSS, loss=loss, wanted=(True, False)))
+    made = assert_as_dense(call_of(Two(), WIDTHS, Mode.LOSS, loss=loss, needs_grad=(True, False)))
     assert {"loss", "input_grad.0", "weight_grad.mix.weight"} < made.keys()
 
 
 def test_a_task_with_nothing_to_give_back_has_no_outputs():
     frozen = Two().requires_grad_(False)
-    assert named(call_of(frozen, WIDTHS, Mode.GRADIENT, wanted=(False, False))) == {}
+    assert named(call_of(frozen, WIDTHS, Mode.GRADIENT, needs_grad=(False, False))) == {}
 
 
 def test_an_output_that_is_an_input_is_a_tensor_of_its_own():
@@ -74,7 +74,7 @@ def test_an_example_has_labels_that_are_ignored_and_weights_that_are_not_zero():
 def test_calls_share_a_signature_whatever_their_rows():
     call = call_of(Two(), WIDTHS, Mode.GRADIENT)
     other = Call(
-        call.task, call.mode, call.body, dict(call.weights), tuple(x[:2] for x in call.inputs), call.wanted,
+        call.task, call.mode, call.body, dict(call.weights), tuple(x[:2] for x in call.inputs), call.needs_grad,
         tuple(c[:2] for c in call.cotangents),
     )  # fmt: skip
     assert signature(call) == signature(other)
@@ -88,15 +88,15 @@ def test_what_makes_another_program_makes_another_signature():
     calls = [
         call_of(module, WIDTHS),
         call_of(module, WIDTHS, Mode.GRADIENT),
-        call_of(module, WIDTHS, Mode.GRADIENT, wanted=(True, False)),
+        call_of(module, WIDTHS, Mode.GRADIENT, needs_grad=(True, False)),
         call_of(module, WIDTHS, Mode.GRADIENT, cotangents=(True, False)),
         call_of(module, WIDTHS, Mode.LOSS),
         call_of(module, WIDTHS, Mode.LOSS, loss="bce"),
     ]
     body = calls[0].body
-    same_body = [Call(c.task, c.mode, body, c.weights, c.inputs, c.wanted, c.cotangents, c.targets) for c in calls]
+    same_body = [Call(c.task, c.mode, body, c.weights, c.inputs, c.needs_grad, c.cotangents, c.targets) for c in calls]
     thawed = {name: weight.detach().requires_grad_() for name, weight in calls[1].weights.items()}
     same_body.append(Call(body=body, task=calls[1].task, mode=Mode.GRADIENT, weights=thawed, inputs=calls[1].inputs,
-                          wanted=calls[1].wanted, cotangents=calls[1].cotangents))  # fmt: skip
+                          needs_grad=calls[1].needs_grad, cotangents=calls[1].cotangents))  # fmt: skip
     assert len({signature(call) for call in same_body}) == len(same_body)
     assert signature(call_of(module, WIDTHS, num_rows=ROWS)) != signature(call_of(module, WIDTHS, num_rows=ROWS))

@@ -64,7 +64,7 @@ def test_another_name_of_a_weight_has_another_record():
 
 
 def test_other_requested_gradients_have_another_record():
-    both = {"wanted": (True,)}, {"wanted": (False,)}
+    both = {"needs_grad": (True,)}, {"needs_grad": (False,)}
     assert len({of(bent(0.1), Mode.GRADIENT, **options) for options in both}) == 2
 
 

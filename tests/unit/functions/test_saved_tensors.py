@@ -82,7 +82,7 @@ def test_only_what_the_gradient_cannot_get_otherwise_is_handed_over(what):
 def test_rows_are_handed_over_only_for_requested_gradients():
     trained, frozen = Deep(), Deep().requires_grad_(False)
     assert Pure(forward_of(trained, [6])).kept.keys() == {"output.1", *(f"saved.{number}" for number in range(5))}
-    assert Pure(forward_of(frozen, [6], wanted=[False])).kept == {}
+    assert Pure(forward_of(frozen, [6], needs_grad=[False])).kept == {}
 
 
 def named(reply):
@@ -121,10 +121,10 @@ def test_calls_that_hand_over_have_programs_of_their_own():
     for call, handing in (
         (plain, replace(plain, keep=True)),
         (gradient, replace(gradient, kept=Saved(gradient.inputs, {}))),
-        (replace(plain, keep=True), replace(plain, keep=True, wanted=(True, False))),
+        (replace(plain, keep=True), replace(plain, keep=True, needs_grad=(True, False))),
     ):
         assert signature(call) != signature(handing)
-    assert signature(plain) == signature(replace(plain, wanted=(True, False)))
+    assert signature(plain) == signature(replace(plain, needs_grad=(True, False)))
 
 
 def test_a_program_on_disk_records_what_it_keeps_and_is_not_taken_for_one_that_keeps_nothing(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from torch import nn
 
 import dorylus
 from dorylus import process_memory
+from dorylus.backends import NativeBackend
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
 from dorylus.inference.prediction_pass import PredictionPass
@@ -130,7 +131,7 @@ def test_a_prediction_that_fits_gives_its_matrices_back(arenas):
 
 def test_an_array_of_predictions_counts_in_addition_to_the_pass_that_fills_it(bare_process, wide):
     making = PredictionPass(
-        wide, dorylus.gcn(hidden=32).build(128, 40), "logits", -1, RunConfig(memory="16KiB", threads=1)
+        wide, dorylus.gcn(hidden=32).build(128, 40), "logits", -1, RunConfig(memory="16KiB", threads=1), NativeBackend()
     )
     least = []
     for other_bytes in (0, making.form.num_bytes):

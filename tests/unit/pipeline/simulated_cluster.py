@@ -102,7 +102,7 @@ class SimulatedCluster:
         self._tokens: list[Token] = []
         self._links: dict[tuple[int, int], deque[Event]] = defaultdict(deque)
         self._script = case.script()
-        self._permitted = case.first_epoch - 1
+        self._last_startable = case.first_epoch - 1
         self._over = [case.first_epoch - 1] * case.num_servers  # the newest epoch each server has finished
         self._values: list[dict[Cell, int]] = [{} for _ in self.schedulers]  # what each server has of every cell
         every = [(s, i) for s in range(len(case.table.steps)) for i in range(case.num_intervals)]
@@ -188,10 +188,10 @@ class SimulatedCluster:
 
     def _drive(self) -> None:
         """Send the next part of the driver's script, if all that was permitted before is finished."""
-        if not self._script or min(self._over) < self._permitted:
+        if not self._script or min(self._over) < self._last_startable:
             return
         part = self._script.pop(0)
-        self._permitted = part[-1].epoch
+        self._last_startable = part[-1].epoch
         for server in range(self.case.num_servers):
             messages = deque[Event](part)
             self._tokens += [Token(server, False, messages)] * len(part)

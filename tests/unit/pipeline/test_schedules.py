@@ -55,7 +55,7 @@ def test_modes_are_made_by_name():
 
 
 def test_an_unknown_mode_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown mode 'asinc': the known ones are .* Did you mean 'async'\?"):
+    with pytest.raises(ConfigError, match=r"mode='asinc' is unknown: the known ones are .* Did you mean 'async'\?"):
         make_schedule("asinc")
 
 

@@ -56,7 +56,7 @@ def make(monkeypatch):
 
 
 def test_an_unknown_pool_lists_the_known_ones():
-    with pytest.raises(ConfigError, match=r"unknown pool 'thread': the known ones are http, lambda, .* Did you mean"):
+    with pytest.raises(ConfigError, match=r"pool='thread' is unknown: the known ones are http, .* Did you mean"):
         make_pool(PoolRequest(name="thread"), PoolListeners())
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import dorylus
-from dorylus.config import RunConfig, recut
+from dorylus.config import recut
 from dorylus.errors import ConfigError
 
 
@@ -38,5 +38,5 @@ def test_a_pool_that_cannot_be_made_is_refused_before_anything_is_written(graph,
 
 
 def test_a_run_that_goes_on_without_functions_needs_none_of_their_settings():
-    config = RunConfig.of(pool="http", function_url="http://127.0.0.1:1", functions=3)
-    assert recut(config, {"pool": "threads"}).functions is None
+    written = {"pool": "http", "function_url": "http://127.0.0.1:1", "functions": 3}
+    assert recut(written, {"pool": "threads"}).functions is None

@@ -1,7 +1,7 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools import FunctionSettings, PoolHandle, ThreadsPool, makers, run_pool, service_of
+from dorylus.pools import POOLS, FunctionSettings, PoolHandle, PoolRequest, ThreadsPool, makers, run_pool, service_of
 
 
 def make(servers=1, intervals=None, threads=None, address=None, **settings):
@@ -42,6 +42,13 @@ def test_settings_reach_the_pool(monkeypatch):
 )
 def test_functions_rematerialise_unless_switched_off(monkeypatch, given, does):
     assert settings_of(monkeypatch, pool="processes", **given).travel.rematerialize is does
+
+
+@pytest.mark.parametrize("rematerialize", [None, True, False])
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_pool_recomputes_exactly_what_the_run_does_not_keep(pool, rematerialize):
+    config = FunctionSettings.of(pool=pool, rematerialize=rematerialize)
+    assert PoolRequest.of(config).travel.rematerialize is not config.keeps_activations
 
 
 @pytest.mark.parametrize(

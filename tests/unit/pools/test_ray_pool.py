@@ -35,7 +35,7 @@ def weights(value=1.0):
 def a_call(mode=Mode.FORWARD, body=BODY, given=None, **more):
     cotangents = (torch.ones(4, 2),) if mode is Mode.GRADIENT else ()
     given = weights() if given is None else given
-    return Call(TASK, mode, body, given, (ROWS,), wanted=(True,), cotangents=cotangents, **more)
+    return Call(TASK, mode, body, given, (ROWS,), needs_grad=(True,), cotangents=cotangents, **more)
 
 
 class Caller:
@@ -164,7 +164,7 @@ def test_a_failure_of_ray_is_a_fault_of_the_pool(caller_of, what, fault, message
 def test_a_body_that_cannot_be_pickled_is_refused_with_its_name(caller_of):
     body = Body(nn.Linear(3, 2), "apply_vertex of layer 1 (Locked)")
     body.module.lock = threading.Lock()
-    with pytest.raises(ConfigError, match=r'\(Locked\)\) could not be sent to Ray: .*lock.* use pool="threads"'):
+    with pytest.raises(ConfigError, match=r"\(Locked\)\) could not be sent to Ray: .*lock.* use pool='threads'"):
         raise caller_of().run(a_call(body=body))
 
 
@@ -293,7 +293,7 @@ def test_fusion_can_be_switched_off(made):
 def test_without_ray_the_error_names_the_install_command(monkeypatch):
     monkeypatch.setattr("dorylus.extras.find_spec", lambda name: None)
     with pytest.raises(
-        ConfigError, match=r'^pool="ray" needs ray, zmq, .* not installed: pip install "dorylus\[ray\]"'
+        ConfigError, match=r"^pool='ray' needs ray, zmq, .* not installed: pip install \"dorylus\[ray\]\""
     ):
         check_pool(RunConfig.of(pool="ray"), address=None, is_local=True)
 

@@ -52,20 +52,27 @@ def test_a_pool_defined_outside_is_a_value_of_the_setting_while_it_is_registered
     config = RunConfig.of(pool="counting")
     with pytest.raises(ConfigError, match="functions=3 with pool='counting', which has no functions"):
         RunConfig.of(pool="counting", functions=3)
-    assert recut(RunConfig.of(pool="processes", functions=3), {"pool": "counting"}).functions is None
+    assert recut({"pool": "processes", "functions": 3}, {"pool": "counting"}).functions is None
     assert config.pool in POOLS
 
 
 def test_a_pool_that_is_not_registered_is_refused():
-    with pytest.raises(ConfigError, match="unknown pool 'counting': the known ones are http"):
+    with pytest.raises(ConfigError, match="pool='counting' is unknown: the known ones are http"):
         RunConfig.of(pool="counting")
-    with pytest.raises(ConfigError, match="unknown pool 'counting'"):
+    with pytest.raises(ConfigError, match="pool='counting' is unknown"):
         unregister("counting")
 
 
 def test_a_name_is_registered_once():
     with pytest.raises(ConfigError, match="pool 'threads' is registered already"):
         register(POOLS["threads"])
+
+
+@pytest.mark.parametrize("name", ["", "my pool", "mine\n", 3, None])
+def test_a_name_is_one_word(name):
+    with pytest.raises(ConfigError, match=r"cannot be registered under the name .*: .* use one word"):
+        register(PoolSpec(name=name, help="unreachable", maker="no.such.module:make"))
+    assert name not in POOLS
 
 
 def test_a_check_is_called_before_anything_is_written(tmp_path):

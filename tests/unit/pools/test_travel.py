@@ -42,7 +42,7 @@ def a_call(mode, rows):
         BODY,
         WEIGHTS,
         (rows,),
-        wanted=(dense_rows,),
+        needs_grad=(dense_rows,),
         cotangents=(torch.randn(4, 2, generator=torch.Generator().manual_seed(1)),) if mode is Mode.GRADIENT else (),
         targets=Targets("cross_entropy", torch.tensor([0, 1, 1, 0]), 4.0) if mode is Mode.LOSS else None,
         columns=(2,),

@@ -19,7 +19,7 @@ def test_the_latest_versions_keep_their_ids_while_unused():
     versions, weights = WeightVersions("run", max_unused=2), [some_weights() for _ in range(4)]
     ids = [versions.use(each) for each in weights]
     for version in ids:
-        versions.let_go(version)
+        versions.release(version)
     assert len(versions) == 2
     assert versions.use(weights[3]) == ids[3]
     assert versions.use(weights[0]) != ids[0]
@@ -29,14 +29,14 @@ def test_a_version_in_use_stays_however_many_come_after_it():
     versions, weights = WeightVersions("run", max_unused=1), [some_weights() for _ in range(9)]
     kept = versions.use(weights[0])
     for each in weights[1:]:
-        versions.let_go(versions.use(each))
+        versions.release(versions.use(each))
     assert set(versions.get(kept, ["weight.w"])) == {"weight.w"}
 
 
 def test_a_forgotten_version_is_refused():
     versions = WeightVersions("run", max_unused=0)
     version = versions.use(some_weights())
-    versions.let_go(version)
+    versions.release(version)
     with pytest.raises(Refused, match=f"no task uses version {version}"):
         versions.get(version, [])
 

@@ -96,8 +96,16 @@ def test_a_bad_run_toml_is_refused_with_the_cure(tmp_path, text, error, message)
 
 def test_an_unknown_setting_in_a_run_toml_is_refused_with_the_nearest(tmp_path):
     (tmp_path / "run.toml").write_text("[training]\nepoch = 3")
-    with pytest.raises(ConfigError, match="Did you mean 'epochs'"):
+    with pytest.raises(ConfigError, match=r"^[^ ]*/run\.toml: unknown setting 'epoch': .* Did you mean 'epochs'"):
         RunFolder.open(tmp_path)
+
+
+def test_a_setting_that_is_changed_need_not_be_good_in_the_file(tmp_path):
+    (tmp_path / "run.toml").write_text('[training]\nservers = 2\nintervals = 6\npool = "mine"\nfunctions = 3')
+    with pytest.raises(ConfigError, match=r"^[^ ]*/run\.toml: pool = 'mine' is unknown: .* is registered in each"):
+        RunFolder.open(tmp_path, {"servers": 2})
+    config = RunFolder.open(tmp_path, {"pool": "threads", "servers": 3}).config
+    assert (config.pool, config.functions, config.servers, config.intervals) == ("threads", None, 3, None)
 
 
 def test_a_run_toml_that_is_not_there_is_refused(tmp_path):

@@ -39,7 +39,7 @@ def case():
 
 def call(case, mode, **more):
     body, weights, inputs = case
-    return Call(TASK, mode, body, weights, inputs, wanted=(True, False), **more)
+    return Call(TASK, mode, body, weights, inputs, needs_grad=(True, False), **more)
 
 
 def cotangents():
@@ -86,9 +86,9 @@ class Counted(nn.Module):
 @pytest.mark.parametrize("keep", [False, True])
 def test_a_kept_graph_saves_running_the_body_again(keep):
     Counted.runs, body, inputs = 0, Body(Counted()), (torch.randn(ROWS, 2),)
-    kept = run(Call(TASK, Mode.FORWARD, body, {}, inputs, wanted=(True,), keep=keep)).kept
+    kept = run(Call(TASK, Mode.FORWARD, body, {}, inputs, needs_grad=(True,), keep=keep)).kept
     ones = (torch.ones(ROWS, 2),)
-    reply = run(Call(TASK, Mode.GRADIENT, body, {}, inputs, wanted=(True,), cotangents=ones, kept=kept))
+    reply = run(Call(TASK, Mode.GRADIENT, body, {}, inputs, needs_grad=(True,), cotangents=ones, kept=kept))
     assert torch.equal(reply.input_grads[0], torch.full((ROWS, 2), 2.0))
     assert Counted.runs == (1 if keep else 2)
 
@@ -153,7 +153,7 @@ def test_the_losses_of_parts_of_the_rows_add_up_to_the_whole(layer):
         targets = Targets("cross_entropy", labels[rows], 5.0)
         part = tuple(x[rows] for x in inputs)
         needs_grad = (True,) * len(part)
-        replies.append(run(Call(TASK, Mode.LOSS, stage.body, weights, part, wanted=needs_grad, targets=targets)))
+        replies.append(run(Call(TASK, Mode.LOSS, stage.body, weights, part, needs_grad=needs_grad, targets=targets)))
     assert sum(reply.loss for reply in replies) == pytest.approx(float(loss.detach()), rel=1e-6)
     for k in range(len(inputs)):
         found = torch.cat([reply.input_grads[k] for reply in replies])

@@ -97,9 +97,9 @@ def test_without_a_name_the_instance_nearest_to_this_machine_is_meant():
 
 
 def test_an_unknown_instance_or_price_book_is_refused():
-    with pytest.raises(ConfigError, match=r"unknown instance type 'c5.larg'.*Did you mean 'c5.large'"):
+    with pytest.raises(ConfigError, match=r"instance='c5.larg' is unknown.*Did you mean 'c5.large'"):
         Accounts(RunConfig.of(instance="c5.larg"))
-    with pytest.raises(DataError, match="price book"):
+    with pytest.raises(DataError, match=r"price_book='nowhere\.toml' cannot be read"):
         Accounts(RunConfig.of(price_book="nowhere.toml"))
 
 

@@ -101,12 +101,13 @@ def test_lists_among_the_options_are_given_as_tuples():
 @pytest.mark.parametrize(
     ("settings", "cure"),
     [
-        ({"optimizer": "adamm"}, "unknown optimizer 'adamm'.*Did you mean 'adam"),
-        ({"optimizer": "lbfgs"}, "unknown optimizer"),
+        ({"optimizer": "adamm"}, "optimizer='adamm' is unknown.*Did you mean 'adam"),
+        ({"optimizer": "lbfgs"}, "optimizer='lbfgs' is unknown"),
         ({"optimizer": "rprop", "weight_decay": 0.1}, "Rprop has no weight decay: use weight_decay=0"),
         ({"optimizer_options": {"momentum": 0.9}}, "Mend optimizer_options; Adam takes lr, betas"),
         ({"optimizer_options": {"betas": [2.0, 0.9]}}, "Invalid beta parameter"),
-        ({"optimizer_options": {"lr": 0.1}}, "use lr="),
+        ({"optimizer_options": {"lr": 0.1}}, r"lr of Adam is a setting: use lr=0\.1\.$"),
+        ({"optimizer_options": {"params": 1}}, "params of Adam are the weights of the model: leave it out"),
     ],
 )
 def test_an_optimiser_that_cannot_be_made_is_refused_with_the_cure(settings, cure):
@@ -162,7 +163,7 @@ def test_a_schedule_may_come_as_a_callable():
     ("name", "options", "cure"),
     [
         ("StepLRR", {}, "Did you mean 'StepLR'"),
-        ("LambdaLR", {}, "unknown lr_schedule"),
+        ("LambdaLR", {}, "lr_schedule='LambdaLR' is unknown"),
         ("CosineAnnealingLR", {}, "T_max.*Mend lr_schedule_options"),
     ],
 )
@@ -170,3 +171,19 @@ def test_a_schedule_that_cannot_be_made_is_refused_with_the_cure(name, options, 
     config = RunConfig(lr_schedule=name, lr_schedule_options=options)
     with pytest.raises(ConfigError, match=cure):
         make_lr_schedule(config, make_optimizer(config, PARAMETERS))
+
+
+@pytest.mark.parametrize("factory", [3, int])
+def test_what_makes_no_optimiser_or_schedule_is_refused_with_the_cure(factory):
+    with pytest.raises(ConfigError, match=r"optimizer=.* makes no torch Optimizer: .* such as 'adam', its class"):
+        make_optimizer(RunConfig(), PARAMETERS, factory)
+    with pytest.raises(ConfigError, match=r"lr_schedule=.* makes no torch LRScheduler: .* such as 'StepLR', its class"):
+        make_lr_schedule(RunConfig(), make_optimizer(RunConfig(), PARAMETERS), factory)
+
+
+def test_a_callable_that_returns_no_optimiser_or_schedule_is_refused():
+    """Without an optimiser no weight would change, and no error say so."""
+    with pytest.raises(ConfigError, match="the callable given as optimizer returned None, which is no torch Optimizer"):
+        make_optimizer(RunConfig(), PARAMETERS, lambda groups: None)
+    with pytest.raises(ConfigError, match="given as lr_schedule returned 3, which is no torch LRScheduler"):
+        make_lr_schedule(RunConfig(), make_optimizer(RunConfig(), PARAMETERS), lambda optimizer: 3)

@@ -125,7 +125,7 @@ def test_a_budget_is_not_passed_by_processes_that_are_killed_again_and_again_whi
             with pytest.raises(Killed):
                 dorylus.Trainer.resume(begun)
             assert hours_of_set_up(begun) == pytest.approx(3 * times)
-    with pytest.raises(ConfigError, match=r"budget_usd=1.0: \$1\.2\d* of \$\S+ spent"):
+    with pytest.raises(ConfigError, match=r"budget_usd = 1.0: \$1\.2\d* of \$\S+ spent"):
         dorylus.Trainer.resume(begun)
     assert hours_of_set_up(begun) == pytest.approx(15)
 

@@ -10,7 +10,7 @@ import torch
 
 import dorylus
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
-from dorylus.pools.pool import ThreadsPool
+from dorylus.pools.pool import PoolHandle, ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime.runtime import EpochDroppedError
@@ -330,7 +330,7 @@ def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, chan
         (dorylus.gcn().build(6, 3).double(), {}, "float32"),
         (dorylus.gcn(), {"intervals": 201}, "use at most 200"),
         (dorylus.gcn(), {"loss": "bce"}, "have one label each: use loss='auto'"),
-        (dorylus.gcn(), {"optimizer": "adma"}, "unknown optimizer 'adma'"),
+        (dorylus.gcn(), {"optimizer": "adma"}, "optimizer='adma' is unknown"),
         (dorylus.gcn(), {"epoch": 3}, "Did you mean 'epochs'"),
     ],
 )
@@ -428,7 +428,7 @@ def test_resuming_a_finished_run_cut_in_another_way_leaves_its_settings_alone(tr
 
 @pytest.mark.parametrize("partition", ["metsi", "nowhere/at/all"])
 def test_a_partition_nobody_knows_is_refused_also_on_one_server(trainer, partition):
-    with pytest.raises(ConfigError, match=r"unknown partitioning method .* There is no folder of saved shards"):
+    with pytest.raises(ConfigError, match=r"partition='[^']*' is unknown: .* There is no folder of saved shards"):
         trainer(partition=partition)
 
 
@@ -456,6 +456,29 @@ def test_a_run_that_was_stopped_in_an_evaluation_makes_it_when_it_goes_on(traine
     assert [record["epoch"] for record in sink.records if record["kind"] == "evaluation"] == [6, 9, 12]
     assert result.losses == whole.losses
     assert same(state(result), state(whole))
+
+
+class Forgetful:
+    """A pool that cannot be stopped."""
+
+    def submit(self, call, done, failed):
+        raise AssertionError("nothing is submitted to what is no pool")
+
+
+@pytest.mark.parametrize(
+    ("pool", "found"),
+    [
+        (3, "pool=3, which lacks submit, close"),
+        (PoolHandle(3), "pool=3, which lacks submit, close"),
+        (Forgetful(), "pool=.*Forgetful.*, which lacks close"),
+        (ThreadsPool, "pool=.*ThreadsPool.*, which is a class"),
+    ],
+)
+def test_what_is_no_pool_is_refused_with_the_cure(graph, tmp_path, pool, found):
+    cure = r": give the name of a pool \(threads, .*\) or an object with the methods of dorylus.pools.TensorPool"
+    with pytest.raises(ConfigError, match=found + cure):
+        dorylus.train(graph, dorylus.gcn(hidden=4), pool=pool, epochs=1, run_dir=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_trainer_that_is_closed_while_it_runs_says_so(graph):

@@ -56,12 +56,12 @@ def doctor(
 
 def ray_checks(address: str | None, threads: int | None, store: str | None) -> "list[Check]":
     """What is found about a Ray cluster; takes as long as its nodes need to answer, and no longer than it may."""
-    from dorylus.cli.doctor.cluster import collect, judged
+    from dorylus.cli.doctor.cluster import checks_of, collect
     from dorylus.graph import full_address
 
     if importlib.util.find_spec("ray") is None:
         return [Check("ray", "fail", "not installed", 'pip install "dorylus[ray]", here and on every node')]
-    return judged(collect(address or "", full_address(store) if store else ""), threads)
+    return checks_of(collect(address or "", full_address(store) if store else ""), threads)
 
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:

@@ -2,7 +2,7 @@
 
 A :class:`Survey` is plain data that travels as JSON. :func:`collect` starts a child process that makes one
 (``doctor/ray.py``, with a ``doctor/probe.py`` on every node): Ray may block for minutes or end its process, and the
-doctor must do neither. :func:`judged` turns a survey into checks.
+doctor must do neither. :func:`checks_of` turns a survey into checks.
 """
 
 import json
@@ -183,7 +183,7 @@ def _explained(survey: Survey, errors: str) -> Survey:
     return survey
 
 
-def judged(survey: Survey, threads: int | None = None) -> list[Check]:
+def checks_of(survey: Survey, threads: int | None = None) -> list[Check]:
     """All lines; only the first where there is no cluster.
 
     ``threads`` are those of a graph server: all cores of this process if not given, as ``dorylus train`` has it.
@@ -287,7 +287,7 @@ def check_network(survey: Survey) -> Check:
     tried = {pair.dials for pair in survey.pairs}
     left_out = [node.name for node in survey.nodes if node.name not in tried]
     if left_out:
-        return Check("network", "warn", f"not tried on {_some(left_out)}", "mend what is said of these nodes first")
+        return Check("network", "warn", f"not tried on {_some(left_out)}", "repair these nodes first")
     if len(tried) == 1:
         return Check("network", "ok", "the one node reaches itself")
     return Check("network", "ok", f"all {len(tried)} nodes reach each other")
@@ -322,7 +322,7 @@ def check_clocks(survey: Survey) -> Check:
             "clock", "warn", f"off: {_some(off)}", "run chrony or ntpd there; timelines show spans in wrong places"
         )
     if not known:
-        return Check("clock", "warn", "not known", "mend what is said of the nodes first")
+        return Check("clock", "warn", "not known", "repair the nodes first")
     worst_s = max(abs(off_s) + unsure_s for _, off_s, unsure_s in known)
     return Check("clock", "ok", f"all within {units.seconds(worst_s)} of this machine's")
 

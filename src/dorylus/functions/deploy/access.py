@@ -151,7 +151,7 @@ def is_about_credentials(error: BaseException) -> bool:
     return code_of(error) in CREDENTIALS or type(error).__name__ in _NO_CREDENTIALS
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What is wrong, in a sentence without a credential in it."""
     name = code_of(error) or type(error).__name__
     if is_about_credentials(error) or name in _SILENT:

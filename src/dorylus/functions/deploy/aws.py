@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from dorylus.errors import DorylusError
-from dorylus.functions.deploy.access import AwsAccess, code_of, cure, said
+from dorylus.functions.deploy.access import AwsAccess, code_of, cure, error_text
 from dorylus.functions.deploy.config import DeployError
 from dorylus.functions.deploy.package import Package
 from dorylus.functions.deploy.plan import ApiCall, DesiredState, Found, RoleArn, deploy_calls, destroy_calls, find_calls
@@ -141,5 +141,5 @@ def _explained(call: ApiCall) -> Iterator[None]:
     except DorylusError:
         raise
     except Exception as error:
-        text = f"{call.service} {call.operation} was refused or failed: {said(error)} {cure(error)}".rstrip()
+        text = f"{call.service} {call.operation} was refused or failed: {error_text(error)} {cure(error)}".rstrip()
         raise DeployError(text) from None

@@ -188,8 +188,8 @@ def _run_pip(requirements: Sequence[str], platform: Platform, folder: Path, know
         except subprocess.TimeoutExpired as error:
             raise DeployError(f"pip was to fetch {what}, but had not ended after {DOWNLOAD_S:.0f} s.") from error
     if done.returncode:
-        said = " ".join(done.stderr.split())[-500:]
-        raise DeployError(f"pip was to fetch {what}, but failed: {said} Check that it reaches a package index.")
+        message = " ".join(done.stderr.split())[-500:]
+        raise DeployError(f"pip was to fetch {what}, but failed: {message} Check that it reaches a package index.")
 
 
 def _read(lock: str) -> dict[str, frozenset[str]]:

@@ -85,8 +85,8 @@ class LocalFunctions:
             if _answers(self._process, port):
                 return AwsAccess(LOCAL_REGION, f"http://{HOST}:{port}")
             _stop(self._process)
-        said = (self._folder / _LOG).read_text(errors="replace").strip()[-1000:]
-        raise DeployError(f"ministack did not start on this machine within {START_S:.0f} s. It said: {said}")
+        output = (self._folder / _LOG).read_text(errors="replace").strip()[-1000:]
+        raise DeployError(f"ministack did not start on this machine within {START_S:.0f} s. It printed: {output}")
 
     def _run(self, port: int) -> "subprocess.Popen[bytes]":
         folder = str(self._folder)

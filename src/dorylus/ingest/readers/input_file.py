@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from dorylus.errors import ConfigError, DataError
+from dorylus.errors import ConfigError, DataError, given
 from dorylus.ingest.readers.arrow import pyarrow
 from dorylus.process_memory import resident_bytes
 from dorylus.sizes import format_bytes
@@ -158,9 +158,9 @@ class UncachedFile:
         needed = 0 if self.limit is None else resident_bytes() + COPIES * size
         if self.limit is not None and needed > self.limit:
             raise ConfigError(
-                f"the first row of {self._path} takes {format_bytes(needed)} or more of memory to read, but memory="
-                f"{self.limit:,} bytes: Parquet is read by pages, one of every column at a time. Give more memory, or "
-                "write the file with smaller pages or row groups."
+                f"the first row of {self._path} takes {format_bytes(needed)} or more of memory to read, but "
+                f"{given('memory')} is {self.limit:,} bytes: Parquet is read by pages, one of every column at a time. "
+                "Give more memory, or write the file with smaller pages or row groups."
             )
 
 

@@ -1,8 +1,9 @@
 """How tensors travel between the functions pool and functions: a task becomes work, an attempt at it becomes jobs.
 
-Direct: functions dial the data ports of the graph server (rows) and the parameter server (weights). Inline: tensors
-travel in the invocation's payload, which needs nothing but the right to invoke. :class:`PathChoice` makes the path that
-is set, or the direct one where a function reports that it reaches the ports.
+Direct: functions connect to the two data ports of their graph servers' process: one for rows and results, one for
+weights, programs and weight gradients. Inline: tensors travel in the invocation's payload, which needs nothing but the
+right to invoke. :class:`PathChoice` makes the path that is set, or the direct one where a function reports that it
+reaches the ports.
 """
 
 from collections.abc import Callable
@@ -98,7 +99,7 @@ class DirectPath:
         self._service.withdraw(task)
         version = self._in_use.pop(task.id, None)
         if version is not None:
-            self._versions.let_go(version)
+            self._versions.release(version)
 
     def close(self) -> None:
         """Close the ports."""
@@ -224,13 +225,14 @@ class PathChoice:
         why, unasked = "", "no function could be asked whether it reaches our data ports"
         for _ in range(PROBES):
             try:
-                said = self._invocations.ask("probe", header, {}).header
+                answer = self._invocations.ask("probe", header, {}).header
             except Unavailable as fault:
                 return False, f"{unasked}: {fault}"
             except PoolFault as fault:
                 why = f"{unasked}: {fault}"
                 continue
-            if said.get("reached") is True:
+            if answer.get("reached") is True:
                 return True, "a function reached our data ports"
-            return False, f"no function can reach our data ports: {printable(said.get('why', said.get('error', '')))}"
+            why = printable(answer.get("why", answer.get("error", "")))
+            return False, f"no function can reach our data ports: {why}"
         return False, why

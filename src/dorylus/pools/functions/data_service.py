@@ -53,7 +53,7 @@ class WeightVersions:
             self._by_identity.move_to_end(id(weights))
             return held.id
 
-    def let_go(self, version: str) -> None:
+    def release(self, version: str) -> None:
         """One user less; of the versions without any, the oldest are forgotten."""
         with self._lock:
             self._by_id[version].users -= 1
@@ -102,7 +102,7 @@ class DataService:
             self._tasks.pop(task.id, None)
 
     def answer_rows(self, request: Frame) -> Frame:
-        """The graph server's port: parts of rows out, outputs in."""
+        """Answer a request at the port for rows: parts of rows out, outputs in."""
         ask = request.header.get("ask")
         if ask == "hello":
             return Frame({"hello": "rows"}, {})
@@ -117,7 +117,7 @@ class DataService:
         raise Refused(f"the port of rows has no {printable(repr(ask))}.")
 
     def answer_weights(self, request: Frame) -> Frame:
-        """The parameter server's port: weights and programs out, gradients and the loss in."""
+        """Answer a request at the port for weights: weights and programs out, weight gradients and the loss in."""
         ask, header = request.header.get("ask"), request.header
         if ask == "hello":
             return Frame({"hello": "weights"}, {})

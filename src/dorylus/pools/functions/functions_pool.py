@@ -17,7 +17,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from dorylus.errors import TrainingError
+from dorylus.errors import TrainingError, given
 from dorylus.functions import ExportedProgram, Exports, ProgramCache, signature
 from dorylus.pools.functions.data_paths import DataPath, Job, OpenPortsOf, PathChoice
 from dorylus.pools.functions.data_service import open_ports
@@ -325,7 +325,7 @@ class FunctionsPool:
 
 
 def _guarded(answer: Callable[[], Any]) -> None:
-    """Answer a caller; report an error of the caller: it is not the call's, and must not be lost in this thread."""
+    """Run the caller's callback. An error that it raises does not fail the call: this thread reports it and goes on."""
     try:
         answer()
     except Exception:
@@ -336,7 +336,7 @@ def _check_can_travel(call: Call) -> None:
     if call.kept is not None and not isinstance(call.kept, Saved):
         raise TrainingError(
             f"{call.body.label} kept its autograd graph, which cannot travel to a function: train with "
-            "rematerialize=True."
+            f"{given('rematerialize', True)}."
         )
 
 

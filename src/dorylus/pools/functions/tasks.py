@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.functions import (
     CSR,
     ROW_ROLES,
@@ -44,7 +44,7 @@ _NAMES_SHOWN = 32
 
 
 class Inputs:
-    """What a program reads of a call: ``by_row`` what is cut by row, ``weights``, and ``whole``, the rest."""
+    """The arrays of a call that a program reads: ``by_row`` is split by row, ``weights`` and ``whole`` are not."""
 
     def __init__(self, call: Call, program: ExportedProgram) -> None:
         self.num_rows = call.inputs[0].shape[0]
@@ -166,7 +166,8 @@ def within(inputs: Inputs, precision: str, limit_bytes: int, whole_bytes: int, o
     if room < heaviest or most < 1:
         raise ConfigError(
             f"the weights of a task take {whole_bytes} bytes and one row up to {max(heaviest, out_bytes)}, but the "
-            f"service takes at most {limit_bytes} with an invocation: use data_path='direct', or a narrower layer."
+            f"service takes at most {limit_bytes} with an invocation: use {given('data_path', 'direct')}, or a "
+            "narrower layer."
         )
     parts, begin = [], 0
     while begin < inputs.num_rows:

@@ -1,4 +1,4 @@
-"""Task fusion switched off: the last ApplyVertex, the loss and ∇AV as the three things they are."""
+"""Without task fusion: the last ApplyVertex, the loss and ∇AV run as three separate steps."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -22,11 +22,11 @@ class _Halves:
 
 
 class Unfused:
-    """A pool around a pool: a call for the loss becomes a forward call, the loss's gradient here, a gradient call.
+    """Wraps a pool: a call for the loss becomes a forward call, the loss's gradient in this process, a gradient call.
 
-    Same numbers, one more invocation, and the logits travel to and fro once more. Both calls are tasks of their own to
-    the pool inside, so a wrapper that tries calls again belongs there. ``keep``: the forward call keeps what its
-    gradient needs.
+    The numbers are the same. It costs one more invocation, and the logits travel once more in each direction. The
+    wrapped pool sees two separate tasks, so a wrapper that retries calls goes inside this one. ``keep``: the forward
+    call keeps what its gradient needs.
     """
 
     def __init__(self, inner: TensorPool, *, keep: bool = False) -> None:

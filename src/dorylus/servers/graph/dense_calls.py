@@ -87,7 +87,7 @@ class DenseCalls:
             stage.body,
             weights,
             inputs,
-            wanted=_needs_grad(stage),
+            needs_grad=_needs_grad(stage),
             cotangents=self._cotangents_of(stage, interval, task.epoch) if backward else (),
             targets=self._targets_of(stage, interval) if isinstance(stage, Loss) else None,
             columns=_columns(stage),

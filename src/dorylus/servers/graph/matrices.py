@@ -53,8 +53,9 @@ class Arena:
 class BoundedArena(Arena):
     """Host memory under a limit: free blocks are kept as far as they and those in use take ``room`` bytes.
 
-    Blocks are mapped, so that a dropped one is the system's again. One that is written to in part lies in small pages,
-    of which the others cost nothing, and is not used again: the next matrix would write to more of it.
+    The back end has to work in host memory. Blocks are mapped, so that a dropped one is the system's again. One that is
+    written to in part lies in small pages, of which the others cost nothing, and is not used again: the next matrix
+    would write to more of it.
     """
 
     def __init__(self, backend: Backend, room: int) -> None:

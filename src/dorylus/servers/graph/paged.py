@@ -117,7 +117,7 @@ class PagedMatrices(Matrices):
 class PagedStorage:
     """A :class:`~dorylus.servers.graph.storage.Storage` whose policy keeps some matrices in files.
 
-    Its matrices are host memory: the back end has to work there. ``static_blocks``: the number of blocks of columns in
+    Its matrices are host memory: the back end has to work there. ``static_blocks``: the most blocks of columns in
     which the gather that needs making only once is made.
     """
 
@@ -319,11 +319,10 @@ def _gather_once(
     """All rows of the gather. ``each_interval(n, work)`` does some work for n intervals."""
     shape, dtype = (context.num_rows, stage.output.columns), context.backend.dtype(context.gathered_format)
     target = pager.scratch(shape, dtype, context.layout.bounds)
-    blocks = 1 if stage.spec.kept else min(static_blocks, stage.output.columns)
-    ends = np.linspace(0, stage.output.columns, blocks + 1).astype(int).tolist()
+    blocks = stage.spec.blocks_made_once(stage.output.columns, static_blocks)
     features, edges = context.num_rows * _feature_bytes(stage), gather.edges.num_edges * _edge_bytes(gather)
-    progress = pager.stage("gathering the features", blocks * (features + edges))
-    for columns in (slice(begin, end) for begin, end in pairwise(ends)):
+    progress = pager.stage("gathering the features", len(blocks) * (features + edges))
+    for columns in blocks:
         _gather_columns(stage, gather, context, each_interval, target, columns, progress)
     return target
 
