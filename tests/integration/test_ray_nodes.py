@@ -104,7 +104,7 @@ def test_a_dense_task_whose_process_dies_is_retried_and_nothing_is_lost(pool):
 
 
 def test_while_servers_hold_every_core_the_error_says_at_once_what_is_missing(pool):
-    assert pool["without_room"].startswith('ConfigError: pool="ray" runs each dense task on one core, and no node has')
+    assert pool["without_room"].startswith("ConfigError: pool='ray' runs each dense task on one core, and no node has")
     assert "3 nodes with 6 cores, 6 of them reserved" in pool["without_room"]
 
 

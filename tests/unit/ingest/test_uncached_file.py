@@ -35,7 +35,7 @@ def test_a_read_beyond_the_limit_is_refused_before_it_starts(tmp_path: Path, mon
     (tmp_path / "x").write_bytes(bytes(200))
     file = UncachedFile(tmp_path / "x", limit=1200)
     file.read(100)
-    with pytest.raises(ConfigError, match=r"first row of .*x takes .* memory=1,200 bytes: .* smaller pages"):
+    with pytest.raises(ConfigError, match=r"first row of .*x takes .* memory is 1,200 bytes: .* smaller pages"):
         file.read(101)
     file.limit = None
     assert len(file.read(101)) == 100
