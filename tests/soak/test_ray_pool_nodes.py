@@ -48,7 +48,7 @@ def test_the_pool_keeps_the_contract_of_pools(results):
 
 def test_while_servers_hold_every_core_the_error_says_at_once_what_is_missing(results):
     assert results["without_room"].startswith(
-        'ConfigError: pool="ray" runs each dense task on one core, and no node has'
+        "ConfigError: pool='ray' runs each dense task on one core, and no node has"
     )
     assert "2 nodes with 4 cores, 4 of them reserved" in results["without_room"]
 
