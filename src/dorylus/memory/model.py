@@ -23,7 +23,6 @@ def in_files(sizes: GraphSizes, training: Plan | None, evaluation: Plan, layout:
         passes.append(PassModel(sizes, training, layout, backward=True))
     worst = max(passes, key=lambda each: each.figures.peak)
     made = Figures(worst.figures.resident, Counter(), passes[-1].figures.read, passes[-1].figures.written)
-    made.resident["work"] += _widened(sizes, evaluation if training is None else training, layout)
     start = _start(sizes, evaluation, layout)
     if start.total() > made.peak:
         made.resident = start
@@ -57,7 +56,6 @@ def in_memory(
     made.matrices = static + max(each.matrices for each in passes)
     made.resident["first gather"] += static
     made.resident["vertices"] = sizes.vertex_bytes + SETTLING * sizes.vertices
-    made.resident["work"] += _widened(sizes, evaluation if training is None else training, layout)
     _count_edges(made, sizes, training, evaluation, layout, mapped=mapped)
     _count_features(made, sizes, evaluation, layout, mapped=mapped)
     return made
@@ -112,17 +110,6 @@ def _count_features(made: Figures, sizes: GraphSizes, evaluation: Plan, layout: 
         made.droppable += own * (not _gathers_features(evaluation))
     if sizes.feature_item != FLOAT and dense and _gathers_features(evaluation):  # what is gathered from is float32
         made.resident["features"] += sizes.vertices * FLOAT * sizes.features
-
-
-def _widened(sizes: GraphSizes, plan: Plan, layout: MemoryLayout) -> int:
-    """The float32 copies that tasks of gatherers hold which do not read bfloat16: taken rows, and all rows."""
-    gathers = [each for each in plan.stages if isinstance(each, Gather) and each.over is None]
-    columns = [
-        sum(slot.columns for slot in each.inputs if slot.gathered and not slot.exact)
-        for each in gathers
-        if not each.spec.reads_bf16
-    ]
-    return layout.half * layout.threads * 2 * FLOAT * sizes.vertices * max(columns, default=0)
 
 
 def _outputs(plan: Plan) -> list[Slot]:

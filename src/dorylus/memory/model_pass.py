@@ -147,7 +147,7 @@ class PassModel:
         """Whether it is a copy of the features, in another precision or width, made once to be gathered from."""
         if not (is_lasting(name) and isinstance(name, Slot) and name.source == "features" and name.gathered):
             return False
-        return self._layout.half or name.columns != self._sizes.features
+        return (self._layout.half and not name.exact) or name.columns != self._sizes.features
 
     def _in_file(self, name: Hashable, size: int) -> int:
         """The bytes of a matrix in its file: the store's features may take less there than in memory."""

@@ -98,6 +98,12 @@ def needs_input(layer: Layer) -> bool:
     return layer.own == "input" or layer.residual is not None or (layer.own == "prepared" and not layer.prepares)
 
 
+def _reads_float32(layer: Layer) -> bool:
+    """Whether the layer's gather reads rows in float32 only. Where edges are transformed, dense tasks read the rows."""
+    rows = None if layer.has_apply_edge else reduction_of(layer).rows
+    return rows is not None and not rows.reads_bf16
+
+
 class EdgeBody(nn.Module):
     """The dense work on edges of one layer."""
 
@@ -203,7 +209,8 @@ class _Lowering:
         first = self.layers[0]
         gathered = not first.prepares and not self.static
         dropout = first.dropout if self.training else 0.0
-        return Slot("features", first.in_columns, 0, 0, dropout, gathered, needs_grad=False, source="features")
+        exact = _reads_float32(first)
+        return Slot("features", first.in_columns, 0, 0, dropout, gathered, exact, needs_grad=False, source="features")
 
     def _open(self, index: int, x: Slot) -> None:
         """The stages between a layer's input and its gather."""
@@ -228,8 +235,9 @@ class _Lowering:
         parts = _probe(_label("prepare", index, layer), layer.prepare, layer.in_columns)
         # By convention the last of several parts is the destination's, and is not published.
         kept = len(parts) - 1 if len(parts) > 1 else len(parts)
+        exact = _reads_float32(layer)
         return tuple(
-            Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept, exact=k > 0)
+            Slot(f"prepared{index}.{k}", part.shape[1], index, index, gathered=k < kept, exact=exact or k > 0)
             for k, part in enumerate(parts)
         )
 
@@ -266,7 +274,8 @@ class _Lowering:
             return self._end(index, inputs)
         following = self.layers[index + 1]
         dropout = following.dropout if self.training else 0.0
-        row = Slot(f"row{index + 1}", layer.out_columns, index + 1, index + 1, dropout, gathered=not following.prepares)
+        level, gathers = index + 1, not following.prepares
+        row = Slot(f"row{level}", layer.out_columns, level, level, dropout, gathers, exact=_reads_float32(following))
         fused = following.prepares and dropout == 0
         emit_row = not fused or needs_input(following)
         self.rows.append(row if emit_row else None)

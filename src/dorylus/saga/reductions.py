@@ -65,8 +65,8 @@ class GatherSpec:
 
     ``splits_columns``: every column can be gathered apart. ``made_once``: features can be gathered once for all epochs.
     ``keeps_messages``: the gradient reads every message again. ``scores``: messages come with one score per head.
-    ``reads_bf16``: the gatherer reads matrices in bfloat16 too, as kernels of the back end do; any other gatherer
-    receives copies in float32, and what it publishes is stored and sent in float32.
+    ``reads_bf16``: the gatherer reads matrices in bfloat16 too, as kernels of the back end do. Else what it reads and
+    publishes is stored and sent in float32.
 
     ``needs_exact_rows``, ``needs_steady_rows``: why the gradient is wrong where rows have changed since they were
     gathered, always or under dropout ("layer 0 ..."); empty where it is not.

@@ -20,7 +20,8 @@ class Slot:
     """A matrix with one row per vertex, written by one stage and read by others.
 
     ``gathered``: other intervals read it, so a scatter publishes it. ``exact``: it keeps float32 also where gathered
-    rows may be stored in less (scores that enter an exponential). ``dropout`` is applied when it is stored.
+    rows may be stored in less (scores that enter an exponential, rows of a gather that reads float32 only).
+    ``dropout`` is applied when it is stored.
     ``source``: ``"features"`` (the graph's), ``"static"`` (gathered once before training) or ``"computed"``.
     ``first_column``: its first column in the whole matrix, where it is a block of columns.
     """

@@ -1,8 +1,7 @@
 """Gather and its gradient: one class for each reduction, over rows or over messages.
 
 What each keeps, publishes and reads is declared in :mod:`dorylus.saga.reductions`; the arithmetic is the back end's. A
-reduction of a user's own brings a subclass of :class:`Gatherer` or :class:`MessageGatherer`. Where gathered values are
-stored in bfloat16, one that does not declare that it reads them receives them in float32.
+reduction of a user's own brings a subclass of :class:`Gatherer` or :class:`MessageGatherer`.
 
 What ∇SC publishes is all that ∇GA reads of a destination: copied at that moment, so that it is of one epoch even where
 the destination has gone on to the next, and sent to the servers that own the sources.
@@ -10,16 +9,14 @@ the destination has gone on to the next, and sent to the servers that own the so
 :func:`gather_once` makes the gather of constant input features before the first epoch.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dorylus.backends import AttentionSums, Dropout, HostArray, Index, Matrix, NumberFormat, PlacedCsr
 from dorylus.graph import Adjacency
-from dorylus.saga import Gather, Slot
+from dorylus.saga import Gather
 from dorylus.servers.graph.access_sets import kept_names
 from dorylus.servers.graph.input_rows import InputRows
 from dorylus.servers.graph.pass_context import PassContext
@@ -290,78 +287,16 @@ _GATHERERS: dict[str, Any] = {
 }
 
 
-class Float32Context(PassContext):
-    """The pass as a gatherer sees it that does not read bfloat16: such values are float32 copies."""
-
-    _task: threading.local
-
-    def __init__(self, context: PassContext) -> None:
-        self.__dict__.update(vars(context), _task=threading.local())
-
-    @contextmanager
-    def reading(self, rows: Index) -> Iterator[None]:
-        """Within the context, copies for this thread have these rows alone: a task reads few of all rows."""
-        self._task.rows = rows
-        try:
-            yield
-        finally:
-            del self._task.rows
-
-    def values(self, slot: Slot) -> Matrix:
-        """The matrix of a slot, or its copy in float32."""
-        matrix, backend = super().values(slot), self.backend
-        rows = getattr(self._task, "rows", None)
-        if rows is None or backend.number_format(matrix) is NumberFormat.FLOAT32:
-            return backend.widened(matrix)
-        wide = backend.allocate(len(matrix), slot.columns, zero=True)
-        backend.scatter_add(backend.take_rows(matrix, rows), rows, wide)
-        return wide
-
-
-class Float32Gatherer(Gatherer):
-    """Runs a gatherer that does not read bfloat16, each task on copies of the rows it may read."""
-
-    def __init__(self, inner: Gatherer, context: Float32Context) -> None:
-        self._inner, self._context = inner, context
-        self.edges, self.back, self.parts = inner.edges, inner.back, inner.parts
-
-    def published(self) -> list[Matrix]:
-        """Those of the gatherer."""
-        return self._inner.published()
-
-    def forward(self, interval: int, epoch: int) -> None:
-        """GA."""
-        begin, end = self._inner.rows(interval)
-        sources = self.edges.indices[self.edges.indptr[begin] : self.edges.indptr[end]]
-        with self._context.reading(np.union1d(self._own(interval), sources)):
-            self._inner.forward(interval, epoch)
-
-    def grad_scatter(self, interval: int, cotangent: Matrix) -> None:
-        """∇SC."""
-        with self._context.reading(self._own(interval)):
-            self._inner.grad_scatter(interval, cotangent)
-
-    def grad_gather(self, interval: int, epoch: int, accumulate: bool) -> None:
-        """∇GA."""
-        with self._context.reading(self._own(interval)):
-            self._inner.grad_gather(interval, epoch, accumulate)
-
-    def _own(self, interval: int) -> Index:
-        begin, end = self._context.layout.bounds[interval : interval + 2]
-        return np.arange(begin, end, dtype=np.int32)
-
-
 def row_gatherer(stage: Gather, context: PassContext) -> Gatherer:
     """The gatherer of a stage over rows."""
-    seen = _context_of(stage, context)
-    made = _made(stage, seen)
+    made = _made(stage, context)
     assert isinstance(made, Gatherer)
-    return Float32Gatherer(made, seen) if isinstance(seen, Float32Context) else made
+    return made
 
 
 def message_gatherer(stage: Gather, context: PassContext) -> MessageGatherer:
     """The gatherer of a stage over messages."""
-    made = _made(stage, _context_of(stage, context))
+    made = _made(stage, context)
     assert isinstance(made, MessageGatherer)
     return made
 
@@ -369,11 +304,6 @@ def message_gatherer(stage: Gather, context: PassContext) -> MessageGatherer:
 def _made(stage: Gather, context: PassContext) -> Any:
     gatherer = stage.spec.gatherer
     return (_GATHERERS[gatherer] if isinstance(gatherer, str) else gatherer)(stage, context)
-
-
-def _context_of(stage: Gather, context: PassContext) -> PassContext:
-    reads_all = stage.spec.reads_bf16 or context.gathered_format is NumberFormat.FLOAT32
-    return context if reads_all else Float32Context(context)
 
 
 EachInterval = Callable[[int, Callable[[int], None]], None]

@@ -27,7 +27,8 @@ class InputRows:
     @property
     def stored_as_given(self) -> bool:
         """Whether gathers read the features as they are: in their number format, all columns together."""
-        return self._context.gathered_format is NumberFormat.FLOAT32 and self.parts == (self.slot,)
+        in_float32 = self.slot.exact or self._context.gathered_format is NumberFormat.FLOAT32
+        return in_float32 and self.parts == (self.slot,)
 
     @property
     def has_columns(self) -> bool:
