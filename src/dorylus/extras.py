@@ -10,6 +10,7 @@ from dorylus.errors import ConfigError, DataError
 _PROGRAMS: Final = ("onnx", "onnxruntime", "onnxscript", "zmq")
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {  # the packages of each extra, by the names they are imported by
     "parquet": ("pyarrow",),
+    "tables": ("pyarrow",),
     "pyg": ("torch_geometric",),
     "networkx": ("networkx",),
     "ogb": ("ogb",),

@@ -117,8 +117,10 @@ def test_the_command_ends_with_the_reports_exit_code(dorylus_program, monkeypatc
 def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda package: package == "networkx" or None)
     found = doctor.check_optional()
-    assert found.found.startswith("networkx; missing: parquet (for Parquet and Arrow files), pyg (for ")
-    assert found.cure == 'pip install "dorylus[parquet,pyg,ogb,metis,functions,lambda,local-functions,http,ray]"'
+    assert found.found.startswith(
+        "networkx; missing: parquet (for Parquet and Arrow files), tables (for the same files), pyg (for "
+    )
+    assert found.cure == 'pip install "dorylus[parquet,tables,pyg,ogb,metis,functions,lambda,local-functions,http,ray]"'
 
 
 def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
@@ -134,7 +136,7 @@ def test_the_extras_are_those_a_user_can_install():
     extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(doctor.EXTRAS) == set(doctor.PURPOSES) == set(extras) - {"test", "dev"}
+    assert set(doctor.EXTRAS) == set(doctor.PURPOSES) == set(extras) - {"test", "docs", "dev"}
 
 
 def test_every_model_trains_before_a_machine_is_fit():

@@ -129,6 +129,7 @@ TOLERANCE = 1e-5
 MODELS = ("gcn", "gat", "sage", "gin")
 PURPOSES = {
     "parquet": "Parquet and Arrow files",
+    "tables": "the same files",
     "pyg": "models and graphs of PyG",
     "networkx": "graphs of NetworkX",
     "ogb": "OGB's data sets",
