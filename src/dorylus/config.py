@@ -111,8 +111,7 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
         if self.sync_margin is not None and self.target_accuracy is None:
             raise ConfigError(
                 f"{given('sync_margin', self.sync_margin)} without {given('target_accuracy')}: the margin is the "
-                "distance "
-                "to that target, so give both."
+                "distance to that target, so give both."
             )
         for name, value in self.changes_for_limit.items() if self.memory is not None else ():
             why = "a limit is kept by one server in this process, over the graph as it is stored"

@@ -170,8 +170,7 @@ def check_path(name: str, path: str) -> str:
     if size > MOST_PATH_BYTES or longest > MOST_NAME_BYTES:
         raise ConfigError(
             f"{path_given} has {size:,} bytes, and {longest:,} in one name: a path has at most {MOST_PATH_BYTES:,}, "
-            "and a "
-            f"name in it {MOST_NAME_BYTES}. Choose a shorter one."
+            f"and a name in it {MOST_NAME_BYTES}. Choose a shorter one."
         )
     return path
 
@@ -199,9 +198,7 @@ def _plain(where: str, value: object) -> object:
         return float(value)
     raise ConfigError(
         f"{given(where)} is {short_repr(value)}, but an option is a number, a text, a switch or a list of those, so "
-        "that "
-        "the run "
-        "can be written down and resumed: leave it out, or pass a callable to dorylus.train."
+        "that the run can be written down and resumed: leave it out, or pass a callable to dorylus.train."
     )
 
 

@@ -90,9 +90,8 @@ def shares_of(
             num_ids = bisect_right(range(MAX_VERTICES), table_bytes, key=ids_for) - 1
             roomy = f", which has room for {num_ids:,} different ids"
         raise ConfigError(
-            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(used)} "
-            f"are in use before the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at "
-            "least "
+            f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), but {format_bytes(used)} are "
+            f"in use before the first edge is sorted{part}, and sorting needs {format_bytes(_LEAST)}: give at least "
             f"{_whole_mib(least)}{roomy}{cure}."
         )
     return IngestShares.of(room)
@@ -297,7 +296,7 @@ def too_many_ids(error: IdTableFullError, settings: IngestSettings, resident: in
     least = least_for_ids(error.num_bytes, resident=resident, order_bytes=order_bytes, held=held)
     return ConfigError(
         f"{given('memory')} is {memory_bytes:,} bytes ({format_bytes(memory_bytes)}), of which a part in {IDS_SHARE} "
-        "is for ids, but "
-        f"there are about {error.num_ids:,} different ids, whose table takes {format_bytes(error.num_bytes)}: give at "
-        f"least {least}, or number the vertices from 0 beforehand and pass {given('ids', 'dense')}."
+        f"is for ids, but there are about {error.num_ids:,} different ids, whose table takes "
+        f"{format_bytes(error.num_bytes)}: give at least {least}, or number the vertices from 0 beforehand and pass "
+        f"{given('ids', 'dense')}."
     )

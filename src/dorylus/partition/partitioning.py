@@ -205,8 +205,7 @@ def _check(graph: Graph, servers: int, seed: int) -> None:
     if not 1 <= servers <= graph.num_vertices:
         raise ConfigError(
             f"{given('servers', servers)}, but {graph.name} has {graph.num_vertices:,} vertices. A server owns at "
-            "least one "
-            f"vertex: use from 1 to {graph.num_vertices:,}."
+            f"least one vertex: use from 1 to {graph.num_vertices:,}."
         )
     if not 0 <= seed < 2**63:
         raise ConfigError(f"{given('seed', seed)}: use a whole number from 0 to 2^63 - 1.")

@@ -356,6 +356,6 @@ def check_joining(shards: Shards, memory: int | str) -> None:
     if needed > limit:
         raise ConfigError(
             f"{given('memory')} is {limit:,} bytes ({format_bytes(limit)}), but putting the shards in {shards.folder} "
-            "together takes "
-            f"{format_bytes(needed)}: their edges are held in memory. Give more, or partition the graph's own store."
+            f"together takes {format_bytes(needed)}: their edges are held in memory. Give more, or partition the "
+            "graph's own store."
         )

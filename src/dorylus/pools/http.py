@@ -130,8 +130,7 @@ class _Address:
         if parts.username or parts.password or parts.query:
             raise ConfigError(
                 f"{given('function_url')} holds a user, a password or a query, which would be written into the run's "
-                "folder: put "
-                f"the service's token into {TOKEN_VARIABLE}."
+                f"folder: put the service's token into {TOKEN_VARIABLE}."
             )
         if not url.isascii() or not url.isprintable() or " " in url:
             raise ConfigError(

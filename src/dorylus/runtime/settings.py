@@ -74,6 +74,5 @@ class ClusterSettings(Settings):
             if value not in (None, 0):
                 raise ConfigError(
                     f"{given(name, value)} with {given('mode', self.mode)}, which is exact: leave {given(name)} out, "
-                    "or use "
-                    f"{given('mode', 'async')}."
+                    f"or use {given('mode', 'async')}."
                 )

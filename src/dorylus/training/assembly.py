@@ -268,9 +268,8 @@ def saved_shards(graph: Graph, config: RunConfig) -> Shards | None:
     if saved.num_servers != config.servers:
         raise ConfigError(
             f"{given('servers', config.servers)}, but {config.partition} holds shards for {saved.num_servers}: use "
-            "that many, or "
-            f"cut them again by `dorylus partition {config.partition} --servers {config.servers} --out FOLDER`, or "
-            f"give {given('partition', 'stream')} or another method."
+            f"that many, or cut them again by `dorylus partition {config.partition} --servers {config.servers} --out "
+            f"FOLDER`, or give {given('partition', 'stream')} or another method."
         )
     return saved
 

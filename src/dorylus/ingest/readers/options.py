@@ -90,8 +90,7 @@ def _columns(columns: Columns) -> tuple[int | str, ...]:
     if len(chosen) not in (2, 3) or not all(isinstance(c, str) or c >= 0 for c in chosen):
         raise DataError(
             f"{given('columns', columns)}, but an edge is made of two columns, source and destination, or three with a "
-            "weight. "
-            f"Give them by name or by position from 0, as in {given('columns', (0, 1))}."
+            f"weight. Give them by name or by position from 0, as in {given('columns', (0, 1))}."
         )
     if isinstance(chosen[0], int) and chosen[0] == chosen[1]:  # names are checked when the columns are known
         raise DataError(
