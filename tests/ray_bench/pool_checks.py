@@ -152,8 +152,10 @@ def while_others_work(ray: Any, folder: Path) -> str:
 def contract() -> int:
     """Pytest's exit code for the contract suite of pools on this cluster, without the runs that other checks make."""
     file = TESTS / "contract" / "test_pools.py"
+    # Ray has imported packages that bring plugins of pytest, whose assertions no test here reads.
+    quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning", "-p", "no:cacheprovider", f"--rootdir={TESTS}"]
     with redirect_stdout(sys.stderr):
-        return int(pytest.main([str(file), "-k", "not training", "-p", "no:cacheprovider", f"--rootdir={TESTS}"]))
+        return int(pytest.main([str(file), "-k", "not training", *quiet]))
 
 
 def nodes_used(folder: Path) -> int:
@@ -181,9 +183,12 @@ CHECKS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 def checks(folder: Path, names: list[str]) -> dict[str, Any]:
-    """Some of them, or all, on one cluster."""
+    """Some of them, or all, on one cluster; the driver has left it when they are done."""
     ray = connected(None)
-    return {name: CHECKS[name](ray, folder) for name in names or CHECKS}
+    try:
+        return {name: CHECKS[name](ray, folder) for name in names or CHECKS}
+    finally:
+        ray.shutdown()
 
 
 def main(folder: str) -> str:
