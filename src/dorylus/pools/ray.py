@@ -268,17 +268,21 @@ class RayPool:
             self._callbacks.answer(partial(opened.done, answer.reply.reply()))
 
     def _give_up(self) -> None:
-        """No answer has come for too long: all open calls fail."""
+        """No answer has come for too long: all open calls fail, and their tasks are cancelled."""
         with self._lock:
             if not self._open or time.monotonic() - self._answered_s < self._policy.down_after_s:
                 return
             given_up, self._open = list(self._open.values()), {}
+            for opened in given_up:
+                opened.cancelled = True
         why = Unavailable(
             f"Ray has answered none of {len(given_up)} dense tasks for {self._policy.down_after_s:g} s: {self._room}, "
             f"{self._free()} free now. If other work holds the rest, wait for it or add nodes."
         )
         for opened in given_up:
             _guarded(partial(self._callbacks.answer, partial(opened.failed, why)))
+        for opened in given_up:  # after the answers: a cluster in trouble may take long to cancel
+            self._cancel(opened.ref)
 
     def _free(self) -> str:
         try:

@@ -177,6 +177,7 @@ def test_when_nothing_is_answered_for_too_long_every_open_call_fails_with_the_nu
     caller.twin.tasks[0].carry_out()
     caller.pool.close()
     assert caller.answers == [error]
+    assert caller.twin.cancelled == [caller.twin.tasks[0].ref]
 
 
 def test_tasks_of_calls_that_are_cancelled_are_cancelled_and_their_answers_dropped(caller_of):
