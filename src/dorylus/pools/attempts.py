@@ -1,8 +1,8 @@
-"""What becomes of each call: launched, tried again, answered or given up. Pure: events and the time in, actions out.
+"""The state of each call: launched, retried, answered or failed. Pure: events and the time in, actions out.
 
-A call is open from its submission until it is answered or fails, once. Meanwhile it has at most one attempt that is
-*current*: an attempt that is overdue goes on, but another replaces it; the first that answers wins. What attempts
-report after that is counted and dropped.
+A call is open from its submission until it is answered or fails, which happens once. An open call has at most one
+*current* attempt. An overdue attempt is not stopped, but another becomes current; the first answer of any attempt
+counts. Later reports of attempts are counted and dropped.
 """
 
 from collections.abc import Callable, Collection
@@ -16,10 +16,8 @@ from dorylus.saga import Call, Kept, Reply
 
 @dataclass
 class RelaunchCounts:
-    """What happened so far.
-
-    ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service would not
-    take. ``duplicates``: what attempts reported after their call was answered.
+    """Counts since the pool was made. ``relaunches``: launches of calls that had been launched before. ``refused``:
+    attempts that the service did not accept. ``duplicates``: reports of attempts after their call was answered.
     """
 
     calls: int = 0
@@ -34,7 +32,7 @@ class RelaunchCounts:
 
 @dataclass(eq=False)
 class Ticket:
-    """One submission of a call. The same task may be submitted twice at a time: each has its number."""
+    """One submission of a call. The same task may be submitted twice at the same time; each submission has a number."""
 
     number: int
     call: Call  # as it is launched next
@@ -48,7 +46,7 @@ class Ticket:
     refusals: int = 0
     current: "Attempt | None" = None
     attempts: "list[Attempt]" = field(default_factory=list)  # that have not reported
-    seen: str = ""  # the last thing that went wrong
+    seen: str = ""  # the last fault
     submitted: Call = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +57,8 @@ class Ticket:
 class Attempt:
     """One launch of a call.
 
-    ``ticket`` goes when the attempt reports or the call is closed: one that never reports must not keep it alive.
+    ``ticket`` is None once the attempt has reported or the call is closed: an attempt that never reports must not hold
+    memory.
     """
 
     ticket: Ticket | None
@@ -97,7 +96,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Have the pool let go of these calls."""
+    """Have the pool cancel these calls."""
 
     calls: list[Call]
 
@@ -120,11 +119,11 @@ class Attempts:
 
     @property
     def counts(self) -> RelaunchCounts:
-        """A copy of what was counted so far."""
+        """A copy of the counts."""
         return replace(self._counts)
 
     def wake_s(self) -> float:
-        """When :meth:`wake` is to be called if nothing happens before; infinite if there is no need."""
+        """When to call :meth:`wake` unless another event comes first; infinite if no timer is needed."""
         return min(self._overdue.next_s(), self._circuit.opens_s, self._queue.next_s())
 
     def submit(
@@ -141,7 +140,7 @@ class Attempts:
         return self._go_on([], now_s)
 
     def accepted(self, attempt: Attempt, now_s: float) -> list[Action]:
-        """The pool has accepted an attempt: its time runs from now."""
+        """The pool has accepted an attempt: its time-out counts from now."""
         ticket = attempt.ticket
         if ticket is None:
             return []
@@ -150,7 +149,7 @@ class Attempts:
         return self._go_on([], now_s)
 
     def answered(self, attempt: Attempt, reply: Reply, now_s: float) -> list[Action]:
-        """An attempt has a result: the first one wins."""
+        """An attempt has a result: the first of a call counts."""
         self._circuit.succeeded(now_s)
         self._pace.succeeded()
         if attempt.accepted and not attempt.reported:
@@ -189,7 +188,7 @@ class Attempts:
         return self._go_on(actions, now_s)
 
     def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
-        """These calls are not launched again, and what their attempts report is dropped."""
+        """Close these calls: they are not launched again, and reports of their attempts are dropped."""
         ids = {id(call) for call in calls}
         launched: list[Call] = []
         for ticket in [each for each in self._open.values() if id(each.submitted) in ids]:
@@ -201,7 +200,7 @@ class Attempts:
         return self._go_on([Cancel(launched)], now_s)
 
     def close(self) -> None:
-        """Forget all calls: what is reported from now on is dropped."""
+        """Close all calls: later reports are dropped."""
         for ticket in list(self._open.values()):
             self._close(ticket)
         self._queue.clear()
@@ -217,7 +216,7 @@ class Attempts:
     def _after(
         self, ticket: Ticket, attempt: Attempt, fault: Throttled | Lost | Unavailable, current: bool, now_s: float
     ) -> list[Action]:
-        """What follows from a fault of the service; of an attempt that was replaced, nothing follows for its call."""
+        """The actions after a fault of the service. A fault of a replaced attempt changes nothing for its call."""
         self._circuit.failed(attempt.launched_s, now_s, fault)
         ticket.seen = f"{type(fault).__name__}: {fault}"
         if isinstance(fault, Throttled):
@@ -256,7 +255,7 @@ class Attempts:
         return [Fail(ticket, Exhausted(_tried(ticket)))]
 
     def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
-        """The end of every event: fail all calls if the service is down, else launch those that may go."""
+        """The end of every event: fail all calls if the service is down, else launch the calls that are due."""
         if not self._open:
             self._circuit.rest()
         elif self._circuit.opens_s <= now_s:
@@ -267,7 +266,7 @@ class Attempts:
 
     def _launch(self, ticket: Ticket, now_s: float) -> Launch:
         if ticket.launches and isinstance(ticket.call.kept, Kept):
-            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: make it again
+            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: it is recomputed
         step, mode = ticket.call.task.step, ticket.call.mode
         attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())
         self._counts.launches += 1
@@ -289,7 +288,7 @@ class Attempts:
         return [Fail(ticket, Unavailable(self._down)) for ticket in tickets]
 
     def _close(self, ticket: Ticket) -> None:
-        """The call is answered, or has failed: nothing more will come of it."""
+        """The call is answered or has failed: drop its later reports."""
         del self._open[ticket.number]
         ticket.is_open = False
         self._end(ticket, ticket.current)
@@ -310,7 +309,7 @@ def _tried(ticket: Ticket) -> str:
 
 def _out_of_service(circuit: Circuit, now_s: float) -> str:
     seen, lasted = circuit.last_failure, f"{circuit.trouble_s(now_s):.3g} s"
-    if isinstance(seen, Unavailable):  # it says itself what is wrong, and the cure: waiting is none
+    if isinstance(seen, Unavailable):  # its message names the fault and the cure, which is not to wait
         return (
             f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; once that is "
             "mended, go on."

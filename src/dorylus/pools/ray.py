@@ -1,8 +1,8 @@
 """Dense tasks as Ray tasks: on any node of a Ray cluster with a free core.
 
 A call travels as arrays. Its body and its version of the weights are put into Ray's object store once, and fetched once
-by each process that needs them. Ray runs a task again when the process or the node under it dies; tasks are pure, and
-only the one answer that Ray hands out counts.
+by each process that needs them. Ray runs a task again when its process or node is lost; tasks are pure, and only the
+one answer that Ray returns counts.
 """
 
 import os
@@ -37,8 +37,8 @@ from dorylus.pools.travel import (
 )
 from dorylus.saga import Call, Reply
 
-KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies at hand, here and in each process of Ray's
-PER_CORE = 2  # tasks on their way for each core: one runs while the next one's rows arrive
+KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies kept, here and in each of Ray's processes
+PER_CORE = 2  # tasks submitted for each core: one runs while the rows of the next arrive
 KNOCK_S = 5.0
 _JOIN_S = 10.0
 
@@ -61,7 +61,7 @@ def connected(address: str | None, setting: str = given("pool", "ray")) -> Any:
     try:
         with _signals_kept():
             ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-    except Exception as error:  # of as many kinds as there are reasons
+    except Exception as error:  # Ray has no common base class for these
         token = "Where there is one, set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here (docs/cluster.md)"
         why = " ".join(str(error).split())[:300].rstrip(".")
         raise ConfigError(f"no Ray cluster {where} lets us in ({why}). {token}; else {start}.") from error
@@ -70,7 +70,7 @@ def connected(address: str | None, setting: str = given("pool", "ray")) -> Any:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restores the handlers of signals: Ray makes SIGTERM print a C++ stack, without Python's knowledge too."""
+    """Restores the signal handlers: Ray makes SIGTERM print a C++ stack, with a handler that Python does not see."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
@@ -82,7 +82,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _knock(address: str, refusal: str) -> None:
-    """Refuse an address where nothing listens: Ray would wait for minutes."""
+    """Refuse an address without a listener, for which Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
@@ -133,7 +133,7 @@ class _Open:
 class RayPool:
     """Runs each call as a Ray task on one core of any node.
 
-    One thread takes all answers. When none comes for ``policy.down_after_s``, every open call fails.
+    One thread handles all answers. When none comes for ``policy.down_after_s``, every open call fails.
     """
 
     def __init__(self, ray: Any, room: Room, policy: Policy) -> None:
@@ -148,7 +148,7 @@ class RayPool:
         self._answers: queue.SimpleQueue[tuple[int, Future[WorkerReply]] | None] = queue.SimpleQueue()
         self._open: dict[int, _Open] = {}
         self._numbers = count()
-        self._answered_s = 0.0  # when Ray last answered, or had nothing to answer
+        self._answered_s = 0.0  # when Ray last answered, or no call was open
         self._tally = WorkerTally()
         self._lock, self._callbacks = threading.Lock(), CallbackQueue()
         self._thread: threading.Thread | None = None
@@ -156,7 +156,7 @@ class RayPool:
 
     @property
     def at_most(self) -> int:
-        """How many calls at a time keep every core busy that tasks may have."""
+        """The number of calls in flight that keeps all cores for tasks busy."""
         return max(1, PER_CORE * self._room.for_tasks)
 
     def submit(self, call: Call, done: Done, failed: Failed) -> None:
@@ -172,11 +172,11 @@ class RayPool:
             if self._close(number) is not None:
                 self._callbacks.answer(partial(failed, _unsent(call, error)))
         else:
-            if self._closed or opened.cancelled:  # meanwhile: its reference was not known yet
+            if self._closed or opened.cancelled:  # cancelled before its reference was known
                 self._cancel(ref)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: Ray drops their tasks, or interrupts those that run."""
+        """Cancel these calls: Ray drops their tasks, or interrupts those that run."""
         ids = {id(call) for call in calls}
         with self._lock:
             cancelled = {number: opened for number, opened in self._open.items() if id(opened.call) in ids}
@@ -205,7 +205,7 @@ class RayPool:
 
     def _cancel(self, ref: Any) -> None:
         if ref is not None and self._ray.is_initialized():
-            with suppress(Exception):  # of a cluster in trouble: its tasks end with it
+            with suppress(Exception):  # the cluster may be gone, and its tasks with it
                 self._ray.cancel(ref)
 
     def _opened(self, call: Call, done: Done, failed: Failed) -> tuple[int, _Open]:
@@ -230,7 +230,7 @@ class RayPool:
         return ref
 
     def _close(self, number: int) -> _Open | None:
-        """An open call, which is open no more."""
+        """Close a call and return it; None if it was closed before."""
         with self._lock:
             self._answered_s = time.monotonic()
             return self._open.pop(number, None)
@@ -244,7 +244,7 @@ class RayPool:
                 continue
             if answer is not None:
                 _guarded(partial(self._settle, *answer))
-            del answer  # an idle thread keeps nothing alive
+            del answer  # an idle thread references nothing
 
     def _patience_left_s(self) -> float:
         with self._lock:
@@ -287,11 +287,11 @@ class RayPool:
     def _free(self) -> str:
         try:
             return f"{self._ray.available_resources().get('CPU', 0.0):g}"
-        except Exception:  # a cluster in such trouble that it does not answer
+        except Exception:  # the cluster does not answer
             return "an unknown number"
 
     def _fault(self, call: Call, error: BaseException) -> PoolFault:
-        """The fault behind a task that Ray has no answer of."""
+        """The fault of a task for which Ray returned an error."""
         raised, what = self._ray.exceptions, f"{name_of(call)} ({call.body.label})"
         if isinstance(error, raised.WorkerCrashedError | raised.OutOfMemoryError):
             fault: PoolFault = Exhausted(
@@ -317,7 +317,7 @@ class RayPool:
 
 
 def _guarded(callback: Callable[[], None]) -> None:
-    """Report an error of the caller who is answered, and go on: other callers wait for their answers."""
+    """Run a callback; its error is reported and not raised, because other callers wait for their answers."""
     try:
         callback()
     except Exception as error:
@@ -326,7 +326,7 @@ def _guarded(callback: Callable[[], None]) -> None:
 
 
 def _unsent(call: Call, error: Exception) -> DorylusError:
-    """The error behind a call that cannot be sent: pickle refuses a part of it, or Ray is gone."""
+    """The error for a call that cannot be sent: a part of it cannot be pickled, or Ray is gone."""
     reason = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
     unfit = isinstance(error, TypeError | AttributeError | PicklingError)
     cure = f"Change the layer, or use {given('pool', 'threads')}."
