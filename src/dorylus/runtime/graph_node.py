@@ -245,7 +245,7 @@ class GraphNode:
             def received(peer: int, frame: Frame) -> None:
                 try:
                     network.receive(passes, frame)
-                except Exception as error:  # raised here, it would end the thread that receives
+                except Exception as error:  # an exception would end the receiving thread
                     why = f"a message of server {peer} could not be processed: {type(error).__name__}: {error}"
                     process.fail(PeerLostError(why))
 
@@ -253,7 +253,7 @@ class GraphNode:
                 process.fail(PeerLostError(f"the connection between servers {self._me} and {peer} is lost: {why}."))
 
             with self._lock:
-                if not self._fence.is_in(session):  # a later one has begun meanwhile, when there was nothing to end yet
+                if not self._fence.is_in(session):  # a later session began before this one could be ended
                     raise PeerLostError(f"session {session} was ended while it began.")
                 self._session = _NodeSession(session, process, weights, tasks)
                 self._transport.open(session, received, lost)
@@ -342,7 +342,8 @@ class GraphNode:
     @contextmanager
     def _running(self, session: int, what: str) -> Iterator[_NodeSession]:
         """The session that a call belongs to. If the call fails, that session is over, and no other: its connections
-        are closed, so that peers do not wait in vain, and its calls are cancelled on the pool."""
+        are closed, so that its peers stop waiting, and its calls are cancelled on the pool.
+        """
         with self._fence.within(session, what):
             with self._lock:
                 running = self._session

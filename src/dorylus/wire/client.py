@@ -1,7 +1,7 @@
 """A client of a data port: sends requests, and waits for the answers with a deadline.
 
 Several requests may be in flight: ``send`` the next one, work on the last answer, then ``receive``. The socket's own
-thread reads what arrives meanwhile. Only one thread at a time may use a client.
+thread reads answers as they arrive. Only one thread at a time may use a client.
 """
 
 import secrets
@@ -42,7 +42,7 @@ from dorylus.wire.sockets import (
     watch,
 )
 
-MAX_IN_FLIGHT = 64  # requests whose answers the caller has not received; the oldest are forgotten
+MAX_IN_FLIGHT = 64  # requests whose answers the caller has not received; the oldest are dropped
 
 
 class Client:
@@ -140,7 +140,7 @@ class Client:
                 raise self._lost()
 
     def _forget(self, request: int) -> None:
-        """Answers that the caller never receives must not pile up."""
+        """Drop a request: answers that the caller never receives must not accumulate."""
         self._waiting.discard(request)
         self._answers.pop(request, None)
 

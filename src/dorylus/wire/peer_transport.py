@@ -123,7 +123,7 @@ class PeerTransport:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(0.05)  # too many open files, say
+                time.sleep(0.05)  # for example too many open files
                 continue
             reader = threading.Thread(target=self._read, args=(link,), name="dorylus-peer-receive", daemon=True)
             with self._lock:
@@ -136,7 +136,7 @@ class PeerTransport:
                 self._readers.add(reader)
             try:
                 reader.start()
-            except RuntimeError:  # no more threads for now: the peer may dial again
+            except RuntimeError:  # no thread can be started: the peer may dial again
                 with self._lock:
                     self._unproven.pop(link, None)
                     self._readers.discard(reader)

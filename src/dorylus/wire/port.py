@@ -237,7 +237,7 @@ class DataPort:
                 if self._router in ready:
                     self._receive_some()
                 self._counts.unfinished += self._receiver.drop_late()
-            except Exception:  # no input ends the port
+            except Exception:  # no input may end the port
                 self._counts.failed += 1
 
     def _count_events(self) -> None:
@@ -279,7 +279,7 @@ class DataPort:
         except Exception as why:
             self._decline(connection, piece, "failed", f"{type(why).__name__}: {why}")
         else:
-            self._counts.served += 1  # before it is sent: a client that has its answer finds it counted
+            self._counts.served += 1  # counted before it is sent, so that a client with its answer finds it counted
             self._send(connection, MessageKind.REPLY, piece, parts)
         self._counts.slow += time.monotonic() - begun > _SLOW_S
 

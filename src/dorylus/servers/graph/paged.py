@@ -30,7 +30,7 @@ from dorylus.servers.graph.pass_context import Grad, PassContext, Published
 
 @dataclass(frozen=True, kw_only=True)
 class SpillPolicy:
-    """Which matrices are paged: in a file, with only the rows at hand in memory.
+    """Which matrices are paged: in a file, with only the rows in use in memory.
 
     ``rows``: those of which an interval's tasks see no more than its own rows. ``gathered``: those that are gathered
     from; all of one is in memory while that lasts. ``published``: the same for the cotangents of the backward pass.
@@ -130,7 +130,7 @@ class PagedStorage:
         return PagedPassStorage(matrices, plan, self._pager, self._static_blocks)
 
     def clear(self) -> None:
-        """Memory of released matrices is the system's already."""
+        """Do nothing: memory of released matrices has returned to the system."""
 
 
 class PagedPassStorage:
@@ -190,7 +190,7 @@ class PagedPassStorage:
                 self.matrices.put(self._plan.features, paged)
 
 
-AHEAD = 2  # intervals whose rows are read while one is at work
+AHEAD = 2  # how many intervals' rows are read in advance
 
 
 class PageScheduler:
@@ -212,7 +212,7 @@ class PageScheduler:
         self._left: dict[int, int] = {}
         self._acquired: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
-        self._passed: list[set[int]] = [set() for _ in phases]  # by step, the intervals it is done with this epoch
+        self._passed: list[set[int]] = [set() for _ in phases]  # by step: the intervals finished in this epoch
 
     def before(self, step: int, interval: int) -> None:
         """Have in memory what a task reads, and start reading what the next ones will."""
@@ -245,7 +245,7 @@ class PageScheduler:
             self._count_down(step, access)
 
     def _pass(self, step: int, interval: int) -> None:
-        """Note that an interval was here, before its rows are dropped: rows read again would stay in memory."""
+        """Count an interval as finished before its rows are dropped, or else rows read again would stay in memory."""
         self._passed[step].add(interval)
         if len(self._passed[step]) == self._num_intervals:
             self._passed[step].clear()
