@@ -76,9 +76,7 @@ class Links:
 
     @property
     def is_warm(self) -> bool:
-        """Whether this thread has connections of an earlier invocation, which may be broken if the function was frozen
-        since.
-        """
+        """Whether this thread has connections of an earlier invocation, which a freeze may have broken."""
         return bool(self._links())
 
     def to(self, address: str, keys: Mapping[str, Any]) -> Link:

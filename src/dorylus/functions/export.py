@@ -171,9 +171,7 @@ def _made(pure: Pure) -> ExportedProgram:
 
 
 def _key(pure: Pure) -> str:
-    """The key of an export in the cache: the operations of the task, and the versions of everything that translates
-    it.
-    """
+    """The key of an export in the cache: the task's operations, and the versions of everything that translates them."""
     versions = (f"{name} {_version(name)}" for name in _PACKAGES)
     parts = [record(pure), f"kept {pure.kept}", f"format {_FORMAT}", *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -16,8 +16,10 @@ from dorylus.saga import Call, Kept, Reply
 
 @dataclass
 class RelaunchCounts:
-    """Counts since the pool was made. ``relaunches``: launches of calls that had been launched before. ``refused``:
-    attempts that the service did not accept. ``duplicates``: reports of attempts after their call was answered.
+    """Counts since the pool was made.
+
+    ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service did not
+    accept. ``duplicates``: reports of attempts after their call was answered.
     """
 
     calls: int = 0

@@ -221,9 +221,7 @@ class Tuner:
         return min(limit for limit, trial in self._tried.items() if trial.speed >= EQUAL * top)
 
     def _enter(self, measure: Measure) -> None:
-        """Enter the measurement at a limit into the table; if the limit was not reached, also at the number that
-        was.
-        """
+        """Enter the measurement at a limit into the table; if the limit was not reached, also at the number reached."""
         self._first = self._first or measure
         speed = measure.speed_up(self._first)
         for limit in {measure.limit, min(measure.limit, measure.peak)}:

@@ -1,5 +1,4 @@
-"""The known pools: one :class:`PoolSpec` for each, with everything in which the rest of dorylus treats pools
-differently.
+"""The known pools: one :class:`PoolSpec` for each, with everything in which dorylus treats pools differently.
 
 Settings, help texts, checks and the bill read the specs, so nothing here imports torch or an optional package: a
 spec names its maker, and the maker's module is loaded when the pool is made. A pool defined outside dorylus is one

@@ -341,8 +341,9 @@ class GraphNode:
 
     @contextmanager
     def _running(self, session: int, what: str) -> Iterator[_NodeSession]:
-        """The session that a call belongs to. If the call fails, that session is over, and no other: its connections
-        are closed, so that its peers stop waiting, and its calls are cancelled on the pool.
+        """The session that a call belongs to; if the call fails, that session is over, and no other.
+
+        Its connections are closed, so that its peers stop waiting, and its calls are cancelled on the pool.
         """
         with self._fence.within(session, what):
             with self._lock:

@@ -79,7 +79,7 @@ class Accounts:
     def charge_nothing(self) -> None:
         """Take the usage of this process off the bill: the run was refused."""
         if self._ledger is not None:
-            with suppress(OSError, DorylusError):  # the run is refused already, for another reason
+            with suppress(OSError, DorylusError):  # the error that refused the run is reported, not this one
                 self._ledger.take_back(self._used_before)
 
     def continue_run(self, used: dict[str, Any], epochs: int) -> None:
@@ -100,7 +100,7 @@ class Accounts:
             self._ledger.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """The usage until the current phase began, and the service whose functions the run called."""
+        """The usage before the current phase, and the service of the run's functions."""
         return self._named(self.meter.snapshot())
 
     def up_to_now(self, ahead_s: float = 0.0) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Accounts:
         self._epochs_usd = [self._trained / like] if like else []
 
     def enter(self, phase: Phase) -> None:
-        """Book the time since the last phase began on that phase, and begin another."""
+        """Add the time of the phase that ends to the usage, and begin another."""
         with self._lock:
             now = self._clock()
             spent_s = now - self._since_s
@@ -193,11 +193,11 @@ class Accounts:
         """Why no further epoch fits the budget, and the cure."""
         assert self._budget is not None
         reason = self._decide().reason
-        return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Give a larger {given('budget_usd')}."
+        return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Use a larger {given('budget_usd')}."
 
     @property
     def must_learn_closing(self) -> bool:
-        """Whether there is a budget, and the cost of closing the run is not known yet."""
+        """Whether the run has a budget, and the cost of closing it was not measured yet."""
         return self.has_budget and not self._closing_usd
 
     @contextmanager

@@ -1,5 +1,4 @@
-"""The packages that a function needs besides dorylus, copied from this environment or from wheels, without unused
-files.
+"""The packages that a function needs besides dorylus, from this environment or from wheels, without unused files.
 
 Wheels for another platform are fetched by pip from the package index it is set up for.
 """

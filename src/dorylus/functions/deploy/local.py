@@ -40,8 +40,7 @@ _LOG: Final = "ministack.log"
 
 
 class LocalFunctions:
-    """A Lambda service on this machine with the function deployed, until it is closed: ``with LocalFunctions() as
-    local:``.
+    """A Lambda service on this machine with the function, until it is closed: ``with LocalFunctions() as local:``.
 
     ``access`` is how to reach it; ``config`` says what the function is (its platform is always this machine).
     """

@@ -203,9 +203,7 @@ def _ours(entry: str) -> dict[str, bytes]:
 
 
 def bootstrap(python: str) -> str:
-    """The script that starts a function where the service has no Python: this interpreter, without site packages
-    (-S).
-    """
+    """The script that starts a function where the service has no Python: this interpreter, without site packages."""
     return (
         "#!/bin/sh\n"
         'cd "$(dirname "$0")" || exit 1\n'

@@ -132,9 +132,7 @@ def _document(*statements: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """One call of a service, with what it is for. ``waits``: it is repeated until the service has finished the call
-    before.
-    """
+    """A call of a service, and its purpose. ``waits``: repeated until the service has finished the call before."""
 
     service: str
     operation: str
