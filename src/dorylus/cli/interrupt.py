@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP print: how to go on with a run that was saved, or that nothing was written."""
+"""What Ctrl-C, SIGTERM and SIGHUP print: how to continue a run that was saved, or that nothing was written."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ def resume_hint(run_dir: str | None) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Terminated) as end:
         saved = run_dir is not None and (Path(run_dir) / "run.toml").exists()
-        how = f"go on with: dorylus resume {run_dir}" if saved else "nothing was saved"
+        how = f"continue with: dorylus resume {run_dir}" if saved else "nothing was saved"
         raise ended(end, f"; {how}") from None
 
 

@@ -283,8 +283,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str
     stored = json.loads(read_small(path / STATE, MOST_STATE_BYTES))
     if stored["format"] != FORMAT:
         raise CheckpointError(
-            f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: go on "
-            "with the version that wrote it, or train again from the beginning, into another run_dir."
+            f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: "
+            "continue with the version that wrote it, or train again from the beginning, into another run_dir."
         )
     content = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:

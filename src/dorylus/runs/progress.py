@@ -125,11 +125,11 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
-            "go on from the one before, or train again into another run_dir."
+            "continue from the one before, or train again into another run_dir."
         ) from error
     if progress.graph != graph:
         raise CheckpointError(
-            f"the run was started on another graph ({progress.graph}; this one: {graph}). Give it the graph "
+            f"the run was started on another graph ({progress.graph}; this one: {graph}). Resume it with the graph "
             "it was started on, or train this one into another run_dir."
         )
     if progress.stopped in ("interrupted", "budget"):

@@ -333,8 +333,8 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 def _required(options: dict[str, Any], section: str, name: str, example: str) -> str:
     if not options:
         raise ConfigError(
-            f"the run was started from Python with a {section} of its own, and does not say how to make it again: go "
-            "on in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
+            f"the run was started from Python with a {section} of its own, and does not say how to make it again: "
+            "continue in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
             f"graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
         )
     if name not in options:

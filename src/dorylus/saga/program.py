@@ -13,7 +13,7 @@ from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 
 class Program(nn.Module):
-    """Layers in order, the output of each the input of the next. An ordinary module: ``state_dict()`` and all."""
+    """Layers in order, the output of each the input of the next. An ordinary torch module."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()

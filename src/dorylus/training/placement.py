@@ -66,7 +66,7 @@ def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
     _check_methods("backend", backend, Backend, [name for name in vars(Backend) if name[0] != "_"])
     if config.cluster != "local" and type(backend) is not NativeBackend:
         raise ConfigError(
-            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which lives in this process: "
+            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which other processes do not have: "
             f"servers in other processes use the native back end. Leave {given('backend')} out, or use "
             f"{given('cluster', 'local')}."
         )
