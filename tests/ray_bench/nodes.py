@@ -85,11 +85,13 @@ class RayNodes:
         return output
 
     def _failure(self, driver: "subprocess.Popen[str]", why: str, output: str) -> str:
-        """Why a driver failed, with the end of its output, of its stderr and of the log that Ray writes for it."""
-        errors = self._drivers[driver].read_text(errors="replace")
-        logs = [log for disk in self._disks.values() for log in disk.glob(f"session_*/logs/*driver*_{driver.pid}.log")]
-        parts = {"stdout": output, "stderr": errors} | {log.name: log.read_text(errors="replace") for log in logs}
-        return "\n".join([f"{why}.", *(f"--- the end of its {name}:\n{text[-4000:]}" for name, text in parts.items())])
+        """The end of a driver's output, of its stderr and of the log that Ray writes for it; then why it failed."""
+        parts = {"stdout": output, "stderr": self._drivers[driver].read_text(errors="replace")}
+        for disk in self._disks.values():
+            for log in disk.glob(f"session_*/logs/*driver*_{driver.pid}.log"):
+                lines = log.read_text(errors="replace").splitlines()
+                parts[log.name] = "\n".join(line for line in lines if line.startswith("["))  # without statistics
+        return "\n".join([*(f"--- the end of its {name}:\n{text[-1400:]}" for name, text in parts.items()), f"{why}."])
 
     def servers(self, node: int | None = None) -> dict[int, str]:
         """The processes of our actors, on a node or on all: pid and what each is."""

@@ -49,7 +49,7 @@ class App:
             return 404, b"no such path: tasks go to /"
         if scope["method"] != "POST":
             return 405, b"tasks are posted"
-        if not _is_let_in(scope["headers"]):
+        if not _is_authorised(scope["headers"]):
             return 401, b"the bearer token is missing or wrong"
         body = await self._body(receive)
         if body is None:
@@ -76,7 +76,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _is_let_in(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def _is_authorised(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return True

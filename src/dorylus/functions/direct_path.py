@@ -90,7 +90,7 @@ class Links:
         links.move_to_end(name)
         return links[name]
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close this thread's connections: answers to abandoned requests may still arrive on them."""
         links = self._links()
         while links:

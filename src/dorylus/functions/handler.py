@@ -54,7 +54,7 @@ class Handler:
             header, arrays = self._carry_out(frame, watch)
             return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays, LIMITS)
         except Exception as error:
-            self._links.hang_up()
+            self._links.disconnect()
             return pack({**_described(error), "timings": watch.timings(), "cold": cold}, {})
 
     def _carry_out(self, frame: Frame, watch: Stopwatch) -> Answer:
@@ -83,7 +83,7 @@ class Handler:
         except Refused:
             raise
         except WireError:
-            self._links.hang_up()
+            self._links.disconnect()
             if not was_warm:
                 raise
             self._call_ports(invocation, direct, arrays, watch)
@@ -103,7 +103,7 @@ class Handler:
                 link = self._links.to(address, ports.keys)
                 link.receive(link.send({"ask": "hello"}, {}, PROBE_S), PROBE_S)
         except WireError as error:
-            self._links.hang_up()
+            self._links.disconnect()
             return {"reached": False, "why": str(error)}, {}
         return {"reached": True}, {}
 

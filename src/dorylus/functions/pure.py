@@ -78,13 +78,13 @@ class TracedRun:
 
 def sources(few: TracedRun, more: TracedRun) -> tuple[Source | None, ...]:
     """Where the gradient gets each saved tensor from; None: it makes it. Found by two runs on different rows."""
-    at_hand = {_memory(tensor) for tensor in more.given}
+    taken = {_memory(tensor) for tensor in more.given}
     names = {_content(output, 0): called(ArrayRole.OUTPUT, index) for index, output in enumerate(more.outputs)}
     num_outputs = len(names)
     found: list[Source | None] = []
     for small, large in zip(few.saved, more.saved, strict=False):  # where they differ in number, so do the programs
         axis = _rows_axis(small, few.num_rows, large, more.num_rows)
-        if axis is None or large.dtype not in _TRAVELS or _memory(large) in at_hand:
+        if axis is None or large.dtype not in _TRAVELS or _memory(large) in taken:
             found.append(None)
         else:
             name = names.setdefault(_content(large, axis), called(ArrayRole.SAVED, len(names) - num_outputs))

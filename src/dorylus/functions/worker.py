@@ -70,7 +70,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     link = socket.socket(fileno=os.dup(0))
     os.dup2(2, 1)  # what a library prints must not be lost, and must not be read as an answer
-    threading.Thread(target=_die_with_parent, args=(link.fileno(),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(link.fileno(),), daemon=True).start()
     handler = Handler()
     send(link, pack({"ready": True}, {}))
     try:
@@ -80,7 +80,7 @@ def main() -> None:
         os._exit(0)
 
 
-def _die_with_parent(descriptor: int) -> None:
+def _exit_with_parent(descriptor: int) -> None:
     """End the process as soon as the other end is closed, in the middle of a task too."""
     hangs_up = select.poll()
     hangs_up.register(descriptor, 0)  # only what is always reported: that the other end hung up

@@ -196,7 +196,7 @@ class BlockFile:
                 raise WriteError(f"cannot write to {self.name}: no more bytes can be written. Make room there.")
             if not self._direct:
                 os.fdatasync(self._descriptor)  # a dirty page cannot be dropped
-            self._forget(offset + done, count)
+            self._drop_from_cache(offset + done, count)
             done += count
         if source.size:
             part = self._part(offset, source.size)
@@ -228,7 +228,7 @@ class BlockFile:
             if not got:
                 self._compare_state()
                 raise changed(self.name, f"ended at byte {offset + done:,}, {count - done:,} bytes too soon,")
-            self._forget(offset + done, got)
+            self._drop_from_cache(offset + done, got)
             done += got
 
     def _part(self, offset: int, count: int) -> _Part:
@@ -263,7 +263,7 @@ class BlockFile:
         self._direct = False
         return True
 
-    def _forget(self, offset: int, count: int) -> None:
+    def _drop_from_cache(self, offset: int, count: int) -> None:
         if not self._direct:
             os.posix_fadvise(self._descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 

@@ -143,7 +143,7 @@ class PagedArray:
         for number in range(len(self._spans)):
             self.release(number, leave=True)
 
-    def forget(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         """Drop a span's content, which is not needed any more, unless the span has a user."""
         with self._lock:
             span = self._spans[number]
@@ -151,7 +151,7 @@ class PagedArray:
                 span.dirty, span.stored = False, self.read_only
                 self._drop(number)
 
-    def forget_all(self) -> None:
+    def discard_all(self) -> None:
         """Drop all content, after waiting for reads and writes."""
         for span in self._spans:
             with self._lock:
@@ -274,7 +274,7 @@ class Pager:
 
     def give_back(self, array: PagedArray) -> None:
         """Drop an array's content: its scratch file is free for another array."""
-        array.forget_all()
+        array.discard_all()
         assert isinstance(array.file, ScratchFile)
         if array.file.set_aside:
             with self._lock:

@@ -254,7 +254,7 @@ class LocalShard:
             return features
         return self._once("sparse", lambda: features.permute(self.layout.order))
 
-    def forget_features(self) -> None:
+    def drop_features(self) -> None:
         """Drop the reordered features: they are not used again."""
         self._made.pop("dense", None)
         self._made.pop("wide", None)

@@ -61,7 +61,7 @@ class PagedCsr:
         indptr, indices, weight = self.csr
         spans, step = list(enumerate(pairwise(self.bounds.tolist()))), -1 if backwards else 1
         for interval, (begin, end) in spans[::step]:
-            with at_hand(self.pages, interval, step):
+            with interval_in_memory(self.pages, interval, step):
                 first, last = int(indptr[begin]), int(indptr[end])
                 weights = None if weight is None else weight[first:last]
                 yield interval, begin, (indptr[begin : end + 1] - first, indices[first:last], weights)
@@ -70,7 +70,7 @@ class PagedCsr:
 
 
 @contextmanager
-def at_hand(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
+def interval_in_memory(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
     """Hold an interval's part of some arrays in memory; the part of the interval ``step`` further is read ahead."""
     for array in pages:
         array.acquire(interval)

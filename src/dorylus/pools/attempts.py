@@ -139,7 +139,7 @@ class Attempts:
             return [Fail(ticket, Unavailable(self._down))]
         self._open[ticket.number] = ticket
         self._queue.add(ticket, now_s)
-        return self._go_on([], now_s)
+        return self._launch_due([], now_s)
 
     def accepted(self, attempt: Attempt, now_s: float) -> list[Action]:
         """The pool has accepted an attempt: its time-out counts from now."""
@@ -148,7 +148,7 @@ class Attempts:
             return []
         attempt.launched_s, attempt.accepted = now_s, True
         self._overdue.watch(attempt, attempt.kind, ticket.timeouts, now_s)
-        return self._go_on([], now_s)
+        return self._launch_due([], now_s)
 
     def answered(self, attempt: Attempt, reply: Reply, now_s: float) -> list[Action]:
         """An attempt has a result: the first of a call counts."""
@@ -159,21 +159,21 @@ class Attempts:
         ticket = self._reported(attempt)
         if ticket is None:
             self._counts.duplicates += 1
-            return self._go_on([], now_s)
+            return self._launch_due([], now_s)
         self._close(ticket)
-        return self._go_on([Complete(ticket, reply)], now_s)
+        return self._launch_due([Complete(ticket, reply)], now_s)
 
     def faulted(self, attempt: Attempt, error: BaseException, now_s: float) -> list[Action]:
         """An attempt has failed."""
         ticket = self._reported(attempt)
         if ticket is None:
             self._counts.duplicates += 1
-            return self._go_on([], now_s)
+            return self._launch_due([], now_s)
         current = self._end(ticket, attempt)
         if isinstance(error, Throttled | Lost | Unavailable):
-            return self._go_on(self._after(ticket, attempt, error, current, now_s), now_s)
+            return self._launch_due(self._handle_fault(ticket, attempt, error, current, now_s), now_s)
         self._close(ticket)
-        return self._go_on([Fail(ticket, error)], now_s)
+        return self._launch_due([Fail(ticket, error)], now_s)
 
     def wake(self, now_s: float) -> list[Action]:
         """Time has passed."""
@@ -186,8 +186,8 @@ class Attempts:
             self._end(ticket, attempt)
             ticket.seen = f"no answer within {now_s - attempt.launched_s:.3g} s"
             self._circuit.failed(attempt.launched_s, now_s, TimeoutError(ticket.seen))
-            actions += self._again(ticket, now_s)
-        return self._go_on(actions, now_s)
+            actions += self._retry(ticket, now_s)
+        return self._launch_due(actions, now_s)
 
     def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
         """Close these calls: they are not launched again, and reports of their attempts are dropped."""
@@ -199,7 +199,7 @@ class Attempts:
             for attempt in ticket.attempts:
                 attempt.cancelled = True
             self._close(ticket)
-        return self._go_on([Cancel(launched)], now_s)
+        return self._launch_due([Cancel(launched)], now_s)
 
     def close(self) -> None:
         """Close all calls: later reports are dropped."""
@@ -215,7 +215,7 @@ class Attempts:
             ticket.attempts.remove(attempt)
         return ticket
 
-    def _after(
+    def _handle_fault(
         self, ticket: Ticket, attempt: Attempt, fault: Throttled | Lost | Unavailable, current: bool, now_s: float
     ) -> list[Action]:
         """The actions after a fault of the service. A fault of a replaced attempt changes nothing for its call."""
@@ -234,7 +234,7 @@ class Attempts:
             ticket.tries -= 1
         if not current:
             return []
-        return self._again(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
+        return self._retry(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
 
     def _end(self, ticket: Ticket, attempt: Attempt | None) -> bool:
         """Stop waiting for an attempt; returns whether it was the current attempt of its call."""
@@ -249,19 +249,19 @@ class Attempts:
         doubled = self._policy.backoff_s * 2.0 ** min(ticket.losses + ticket.refusals - 1, 64)
         return self._random.uniform(0.0, min(doubled, self._policy.backoff_at_most_s))
 
-    def _again(self, ticket: Ticket, when_s: float) -> list[Action]:
+    def _retry(self, ticket: Ticket, when_s: float) -> list[Action]:
         if ticket.tries < self._policy.attempts:
             self._queue.add(ticket, when_s)
             return []
         self._close(ticket)
         return [Fail(ticket, Exhausted(_tried(ticket)))]
 
-    def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
+    def _launch_due(self, actions: list[Action], now_s: float) -> list[Action]:
         """The end of every event: fail all calls if the service is down, else launch the calls that are due."""
         if not self._open:
             self._circuit.rest()
         elif self._circuit.opens_s <= now_s:
-            return actions + self._break(now_s)
+            return actions + self._fail_all(now_s)
         while (ticket := self._queue.take(now_s)) is not None:
             actions.append(self._launch(ticket, now_s))
         return actions
@@ -279,7 +279,7 @@ class Attempts:
         ticket.attempts.append(attempt)
         return Launch(attempt, ticket.call)
 
-    def _break(self, now_s: float) -> list[Action]:
+    def _fail_all(self, now_s: float) -> list[Action]:
         """The service is down: every open call fails, and so does every later one."""
         self._down = _out_of_service(self._circuit, now_s)
         self._circuit.rest()

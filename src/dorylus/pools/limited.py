@@ -76,7 +76,7 @@ class CallQueue:
         waiting, under_way = len(self._waiting), len(self._under_way)
         return Load(self.limit, waiting, under_way, self._completed, self._busy_s, self._idle_s)
 
-    def join(
+    def add(
         self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None], now_s: float
     ) -> None:
         """Add a call."""
@@ -84,7 +84,7 @@ class CallQueue:
         heapq.heappush(self._waiting, (call.task, self._joined, QueuePlace(call, done, failed, now_s)))
         self._joined += 1
 
-    def go(self, now_s: float) -> list[QueuePlace]:
+    def take_ready(self, now_s: float) -> list[QueuePlace]:
         """Remove and return the calls to submit now; they count as in flight."""
         self._count_time(now_s)
         gone = []
@@ -96,7 +96,7 @@ class CallQueue:
         self._peak = max(self._peak, len(self._under_way))
         return gone
 
-    def left(self, place: QueuePlace, now_s: float) -> bool:
+    def remove(self, place: QueuePlace, now_s: float) -> bool:
         """Note that a call is no longer in flight; False if it was not, or the queue is cleared."""
         self._count_time(now_s)
         if place not in self._under_way:
@@ -178,7 +178,7 @@ class LimitedPool:
         """Change the limit. Calls in flight continue, also if they are more than the new limit."""
         with self._lock:
             self._queue.limit = _checked(limit)
-        self._go_on()
+        self._launch_ready()
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
         """Take a call: submitted now, or when its turn comes."""
@@ -186,8 +186,8 @@ class LimitedPool:
             if self._closed:
                 raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
             now_s = self._clock.now()  # read once: a call that is submitted now has not waited
-            self._queue.join(call, done, failed, now_s)
-            gone = self._queue.go(now_s)
+            self._queue.add(call, done, failed, now_s)
+            gone = self._queue.take_ready(now_s)
         self._launch_all(gone)
 
     def cancel(self, calls: Collection[Call]) -> None:
@@ -195,7 +195,7 @@ class LimitedPool:
         with self._lock:
             under_way = self._queue.drop(calls, self._clock.now())
         self._inner.cancel(under_way)
-        self._go_on()
+        self._launch_ready()
 
     def close(self) -> None:
         """Stop; waiting calls are dropped."""
@@ -205,9 +205,9 @@ class LimitedPool:
         self._callbacks.close()
         self._inner.close()
 
-    def _go_on(self) -> None:
+    def _launch_ready(self) -> None:
         with self._lock:
-            gone = self._queue.go(self._clock.now())
+            gone = self._queue.take_ready(self._clock.now())
         self._launch_all(gone)
 
     def _launch_all(self, gone: list[QueuePlace]) -> None:
@@ -226,19 +226,19 @@ class LimitedPool:
     def _done(self, place: QueuePlace, reply: Reply) -> None:
         with self._lock:
             now_s = self._clock.now()
-            if not self._queue.left(place, now_s):
+            if not self._queue.remove(place, now_s):
                 return
             completion = self._queue.completed(place, now_s)
         callbacks: list[Callback] = [partial(self._callbacks.answer, partial(place.done, reply))]
         if self._watch is not None:
             callbacks.append(partial(self._watch, completion))
-        self._callbacks.run([*callbacks, self._go_on])
+        self._callbacks.run([*callbacks, self._launch_ready])
 
     def _failed(self, place: QueuePlace, error: BaseException) -> None:
         with self._lock:
-            if not self._queue.left(place, self._clock.now()):
+            if not self._queue.remove(place, self._clock.now()):
                 return
-        self._callbacks.run([partial(self._callbacks.answer, partial(place.failed, error)), self._go_on])
+        self._callbacks.run([partial(self._callbacks.answer, partial(place.failed, error)), self._launch_ready])
 
 
 def _checked(limit: int) -> int:

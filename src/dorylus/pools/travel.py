@@ -213,7 +213,7 @@ class WorkerTally:
             }
 
 
-class Stored:
+class ReferenceCache:
     """The sender's cache: maps an object, by its identity, to its stored reference; keeps the few used last."""
 
     def __init__(self, put: Callable[[Any], Any], at_most: int, pack: Callable[[Any], Any] | None = None) -> None:
@@ -235,7 +235,7 @@ class Stored:
             return self._held[id(item)][1], fresh
 
 
-class Fetched:
+class ObjectCache:
     """The worker's cache, in a process that runs one call at a time: keeps the few objects used last."""
 
     def __init__(self, at_most: int, unpack: Callable[[Any], Any] | None = None) -> None:

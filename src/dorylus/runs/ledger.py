@@ -46,7 +46,7 @@ class UsageLedger:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def take_back(self, used: Mapping[str, Any] | None) -> None:
+    def restore_previous(self, used: Mapping[str, Any] | None) -> None:
         """Write the usage from before this process and stop: the run was refused, and costs nothing.
 
         None: there was no ledger before, and the file is removed.

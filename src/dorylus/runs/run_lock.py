@@ -60,7 +60,7 @@ class RunLock:
                 "forked: train in one of the two."
             )
         if not is_at(self._file, self._path):
-            self._forget()
+            self._close_inherited()
             try:
                 self._take()
             except (ConfigError, WriteError) as error:
@@ -73,13 +73,13 @@ class RunLock:
             with suppress(OSError):  # a file that stays is not locked
                 if is_at(self._file, self._path):
                     self._path.unlink()
-            self._forget()
+            self._close_inherited()
 
     def __del__(self) -> None:
         with suppress(Exception):  # at the end of the interpreter
             self.release()
 
-    def _forget(self) -> None:
+    def _close_inherited(self) -> None:
         """Close the file without unlocking it: in a forked child, the lock is still its parent's."""
         descriptor, self._file = self._file, -1
         if descriptor >= 0:
@@ -111,12 +111,12 @@ class RunLock:
             raise ConfigError(_in_use(self._path.parent, owner)) from error
 
 
-def _forget_all() -> None:
+def _close_all_inherited() -> None:
     for lock in list(_taken):
-        lock._forget()
+        lock._close_inherited()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_close_all_inherited)
 
 
 def _this_process() -> dict[str, Any]:

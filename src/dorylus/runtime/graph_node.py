@@ -207,7 +207,7 @@ class GraphNode:
             finally:
                 if ended is not None:
                     stopped = ended.process.close(max(0.0, until - time.monotonic()))
-                    ended.process.forget()
+                    ended.process.release_memory()
                     gc.collect()  # servers refer to each other, so no reference count frees them
                     process_memory.give_back()
             return alone and (ended is None or stopped)
@@ -325,7 +325,7 @@ class GraphNode:
 
     def _stop(self, session: _NodeSession) -> None:
         """Start nothing more of a session; a task that runs is not interrupted."""
-        self._transport.hang_up(session.number)
+        self._transport.disconnect(session.number)
         session.process.fail(PeerLostError("the session was ended."))
         session.tasks.close()
         session.weights.close()
@@ -353,6 +353,6 @@ class GraphNode:
             try:
                 yield running
             except BaseException:
-                self._transport.hang_up(session)
+                self._transport.disconnect(session)
                 running.tasks.close()
                 raise

@@ -144,10 +144,10 @@ class ServerPass(EnginePass):
         for server in self.servers:
             self._engine.handle(self, server, report)
 
-    def forget(self) -> None:
+    def release_memory(self) -> None:
         """Release the servers and their matrices after a failed pass, of which a task may still run."""
         for server in self.servers.values():
-            server.forget()
+            server.release_memory()
         self.servers.clear()
         self.schedulers.clear()
 

@@ -75,7 +75,7 @@ class ServerProcess:
         self._counted: Counter[str] = Counter()
         if not job.evaluation.reads_features:
             for shard in shards:
-                shard.forget_features()
+                shard.drop_features()
 
     def _make_passes(self, static: Static | None, trained: Weights, first_epoch: int) -> None:
         self.evaluation = self._evaluation_pass()
@@ -141,10 +141,10 @@ class ServerProcess:
         """Stop the threads; False if some still run after ``timeout_s``."""
         return self._engine.close(timeout_s)
 
-    def forget(self) -> None:
+    def release_memory(self) -> None:
         """Release all matrices but the static ones, after failed passes, of which a task may still run."""
         for each in self.passes().values():
-            each.forget()
+            each.release_memory()
         self._storage.clear()
 
     @contextmanager

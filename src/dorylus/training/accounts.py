@@ -34,8 +34,9 @@ from dorylus.runs import UsageLedger, newest
 class Accounts:
     """Meters the machine of a run as if it were an instance of the named type, or of the nearest one.
 
-    The set-up begins now, or at ``since_s`` of the clock; :meth:`enter` begins the next phase, :meth:`run_on` sets the
-    number of machines. With :meth:`keep_ledger` the usage is also written to a file, so that a killed run is billed.
+    The set-up begins now, or at ``since_s`` of the clock; :meth:`enter` begins the next phase, :meth:`set_machines`
+    sets the number of machines. With :meth:`keep_ledger` the usage is also written to a file, so that a killed run is
+    billed.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class Accounts:
         with suppress(OSError, DorylusError):  # the next checkpoint reports it
             self.write_ledger()
 
-    def charge_nothing(self) -> None:
+    def discard_usage(self) -> None:
         """Take the usage of this process off the bill: the run was refused."""
         if self._ledger is not None:
             with suppress(OSError, DorylusError):  # the error that refused the run is reported, not this one
-                self._ledger.take_back(self._used_before)
+                self._ledger.restore_previous(self._used_before)
 
     def continue_run(self, used: dict[str, Any], epochs: int) -> None:
         """Continue the accounts of a run that was stopped after ``epochs`` epochs; its checkpoint says ``used``."""
@@ -91,7 +92,7 @@ class Accounts:
 
     def refuse(self) -> ConfigError:
         """The error of a run that its budget leaves no epoch for, whose usage is not charged."""
-        self.charge_nothing()
+        self.discard_usage()
         return ConfigError(self.why_not())
 
     def close(self) -> None:
@@ -148,7 +149,7 @@ class Accounts:
             self.meter.add_servers(Role.GRAPH, exported_s, count=self._machines, phase=Phase.SETUP)
             self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
 
-    def run_on(self, machines: int) -> None:
+    def set_machines(self, machines: int) -> None:
         """Set the number of machines, of one type, since the last phase began."""
         self._machines = machines
 
@@ -196,7 +197,7 @@ class Accounts:
         return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Use a larger {given('budget_usd')}."
 
     @property
-    def must_learn_closing(self) -> bool:
+    def needs_closing_cost(self) -> bool:
         """Whether the run has a budget, and the cost of closing it was not measured yet."""
         return self.has_budget and not self._closing_usd
 

@@ -108,7 +108,7 @@ class RunRecords:
                 yield
         except BaseException as error:
             if self.is_new and isinstance(error, Exception | KeyboardInterrupt):
-                self.accounts.charge_nothing()
+                self.accounts.discard_usage()
             self._held.close()
             self._remove_new_folders()
             raise
@@ -136,7 +136,7 @@ class RunRecords:
     def note_servers(self, what: str, **details: Any) -> None:
         """Log what happens to the servers."""
         if what == "session":
-            self.accounts.run_on(len({host for places in details["servers"].values() for host, _ in places}))
+            self.accounts.set_machines(len({host for places in details["servers"].values() for host, _ in places}))
         self.log.write("cluster", what=what, **details)
 
     def note_pool(self, what: str, **details: Any) -> None:
@@ -166,7 +166,7 @@ class RunRecords:
 
     def discard(self) -> None:
         """Remove the folder of a new run that could not begin, so that the next attempt may use it."""
-        self.accounts.charge_nothing()
+        self.accounts.discard_usage()
         if self.folder is not None:
             self.folder.discard()
         self.close()

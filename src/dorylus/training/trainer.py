@@ -284,7 +284,7 @@ class Trainer:
         if self._progress.unevaluated:
             self._evaluate()
             self._progress.unevaluated = False
-        elif self._accounts.must_learn_closing:
+        elif self._accounts.needs_closing_cost:
             with self._accounts.evaluation():
                 self._started().outputs()
         last = self.epoch == self.config.epochs or self._progress.stopped is not None

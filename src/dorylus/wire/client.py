@@ -91,7 +91,7 @@ class Client:
         self._wait_to_write(until, timeout_s)
         self._last += 1
         self._waiting.add(self._last)
-        self._forget(self._last - MAX_IN_FLIGHT)
+        self._drop_request(self._last - MAX_IN_FLIGHT)
         try:
             self._send(parts, until, timeout_s)
         except BaseException:
@@ -139,7 +139,7 @@ class Client:
             if self._last not in self._waiting:
                 raise self._lost()
 
-    def _forget(self, request: int) -> None:
+    def _drop_request(self, request: int) -> None:
         """Drop a request: answers that the caller never receives must not accumulate."""
         self._waiting.discard(request)
         self._answers.pop(request, None)

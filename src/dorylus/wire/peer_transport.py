@@ -50,7 +50,7 @@ class PeerTransport:
 
     def open(self, session: int, received: Received, lost: Lost) -> None:
         """Begin a session: peers that dial for it are answered from now on."""
-        self.hang_up()
+        self.disconnect()
         with self._lock:
             self._session = _Session(session, received, lost, self._count)
 
@@ -76,7 +76,7 @@ class PeerTransport:
         """
         self._current(number).post(peer, pack(header, arrays, self._limits), timeout_s)
 
-    def hang_up(self, number: int | None = None) -> None:
+    def disconnect(self, number: int | None = None) -> None:
         """End the session, if one is open and, where a number is given, it has that number."""
         with self._lock:
             session = self._session
@@ -97,7 +97,7 @@ class PeerTransport:
             for link in self._unproven:
                 _shut(link)
             readers = self._readers - {threading.current_thread()}
-        self.hang_up()
+        self.disconnect()
         for reader in readers:
             reader.join(_END_S)
 

@@ -124,7 +124,7 @@ class NoCallStartsAfterAFailure(LimitedPool):
 
     def _failed(self, place, error):
         with self._lock:
-            known = self._queue.left(place, self._clock.now())
+            known = self._queue.remove(place, self._clock.now())
         if known:
             self._callbacks.run([lambda: place.failed(error)])
 

@@ -143,14 +143,14 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 def main() -> None:
     """Serve ministack until the pipe is closed."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     # The runtime API writes head and body of an answer separately: without TCP_NODELAY the body waits 40 ms.
     socketserver.StreamRequestHandler.disable_nagle_algorithm = True
     sys.argv = ["ministack"]
     importlib.import_module("ministack.app").main()
 
 
-def _die_with_parent() -> None:
+def _exit_with_parent() -> None:
     os.read(0, 1)  # nothing is written: returns when the other end is closed
     shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # the parent process may have been killed
     os.killpg(0, signal.SIGKILL)

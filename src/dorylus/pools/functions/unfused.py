@@ -41,7 +41,7 @@ class Unfused:
         targets = call.targets
         assert targets is not None
 
-        def go_on(forward: Reply) -> None:
+        def submit_gradient(forward: Reply) -> None:
             try:
                 loss, cotangent = grad_of_loss(targets, forward.outputs[0])
                 others = (None,) * (len(forward.outputs) - 1)
@@ -63,7 +63,7 @@ class Unfused:
 
         forward = replace(call, mode=Mode.FORWARD, targets=None, columns=columns_of(call), keep=self._keep)
         halves = self._open[id(call)] = _Halves(call, forward)
-        self._inner.submit(forward, go_on, fail)
+        self._inner.submit(forward, submit_gradient, fail)
 
     def cancel(self, calls: Collection[Call]) -> None:
         """Have the pool inside let go of these calls, or of the half of each that is under way."""

@@ -118,7 +118,7 @@ class EdgeGather:
             self._backend.clear(total[begin:end])
         return taken
 
-    def forget(self) -> None:
+    def drop_untaken(self) -> None:
         """Drop the cotangents that no task has taken: they arrived after the end of their epochs."""
         with self._lock:
             self._received.clear()

@@ -206,11 +206,11 @@ class GraphServer:
     def synchronise(self) -> None:
         """Prepare exact epochs, with nothing in flight: values that arrived late for earlier epochs are dropped."""
         for edges in self._edges.values():
-            edges.forget()
+            edges.drop_untaken()
 
-    def forget(self) -> None:
+    def release_memory(self) -> None:
         """Release all matrices: the pass is over, though one of its tasks may still run."""
-        self._context.matrices.forget()
+        self._context.matrices.release_all()
 
     def take_ages(self) -> dict[int, int]:
         """How many values were read at each age since the last call; empty where all are of their own epoch."""

@@ -150,7 +150,7 @@ class Matrices:
                 if block is not None:
                     self._arena.give(block)
 
-    def forget(self) -> None:
+    def release_all(self) -> None:
         """Release all matrices. Memory that a task still works on is not reused."""
         with self._lock:
             self._held.clear()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dorylus.backends import Backend, Matrix, NumberFormat
 from dorylus.paging import PagedArray, Pager, ReservedMemory, down, up
-from dorylus.partition import Layout, at_hand
+from dorylus.partition import Layout, interval_in_memory
 from dorylus.pipeline import Kind
 from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
@@ -86,7 +86,7 @@ class PagedMatrices(Matrices):
 
     def in_memory(self, names: Iterable[Any], interval: int) -> AbstractContextManager[None]:
         """Have an interval's rows of some matrices in memory while the context is open."""
-        return at_hand(tuple(self.paged[name] for name in names if name in self.paged), interval)
+        return interval_in_memory(tuple(self.paged[name] for name in names if name in self.paged), interval)
 
     def pages_of(self, names: Iterable[Any], make: Callable[[Any], object]) -> list[PagedArray]:
         """Those of some matrices that are paged, made now if they are not held."""
@@ -152,7 +152,7 @@ class PagedPassStorage:
         pages = [] if paged is None else [paged]
         pages += self.matrices.pages_of(features.parts, context.values)
         for interval, (begin, end) in enumerate(pairwise(context.layout.bounds.tolist())):
-            with at_hand(tuple(pages), interval):
+            with interval_in_memory(tuple(pages), interval):
                 features.copy_rows(begin, end)
                 for page in pages:
                     page.wrote(interval)
@@ -252,7 +252,7 @@ class PageScheduler:
 
     def _drop(self, array: PagedArray, interval: int, forgotten: bool) -> None:
         if forgotten:
-            array.forget(interval)
+            array.discard(interval)
         else:
             array.leave(interval)
 
@@ -357,9 +357,9 @@ def _gather_columns(
 
     def work(interval: int) -> None:
         begin, end = context.layout.rows(stage.output.level, interval)
-        with at_hand(gather.edges.pages, interval):
+        with interval_in_memory(gather.edges.pages, interval):
             gather.forward(interval, 0)
-        with at_hand((target,), interval):
+        with interval_in_memory((target,), interval):
             context.store(gathered[begin:end], rounded, begin, end)
             target.wrote(interval)
         progress.add(int(offsets[end] - offsets[begin]) * _edge_bytes(gather))
@@ -376,7 +376,7 @@ def _feature_columns(stage: Gather, context: PassContext, columns: slice, progre
     x = ReservedMemory(4 * size * width, huge=True).array((size, width), np.float32)
     pages = () if shard.paged_features is None else (shard.paged_features,)
     for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
-        with at_hand(pages, interval):
+        with interval_in_memory(pages, interval):
             x[begin:end] = shard.feature_rows(begin, end, columns)
         progress.add((end - begin) * _feature_bytes(stage))
     return context.backend.from_host(x)
