@@ -27,7 +27,7 @@ EndpointUrl = Annotated[
 ]
 Memory = Annotated[int, typer.Option("--memory", help="MB; 1769 are one core.", metavar="MB")]
 Timeout = Annotated[int, typer.Option("--timeout", help="Longest time of an invocation.", metavar="SECONDS")]
-Concurrency = Annotated[int | None, typer.Option(help="Reserve so many at once for this function.", metavar="N")]
+Concurrency = Annotated[int | None, typer.Option(help="Concurrency to reserve for this function.", metavar="N")]
 Architecture = Annotated[str | None, typer.Option(help="x86_64 or arm64. [this machine's]", metavar="NAME")]
 Python = Annotated[str | None, typer.Option(help="3.12, 3.13 or 3.14. [this Python's, or else 3.12]", metavar="X.Y")]
 Subnet = Annotated[list[str] | None, typer.Option(help="Subnet to run in; may be repeated.", metavar="ID")]

@@ -95,7 +95,7 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
 
 
 class UnnamedFile:
-    """A file that will be ``target``, open for writing; ``size`` bytes of disk are reserved for it at once."""
+    """A file that will be ``target``, open for writing; ``size`` bytes of disk are reserved for it."""
 
     def __init__(self, target: Path, size: int = 0) -> None:
         self.target = target

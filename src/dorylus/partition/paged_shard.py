@@ -115,7 +115,7 @@ def stored_edges(csr: Csr, files: FolderFiles, names: tuple[str, str], bounds: B
 
 @dataclass(frozen=True, eq=False)
 class PagedDegrees:
-    """What normalisation needs to know of every vertex beside its number of edges, found interval by interval."""
+    """The inputs of normalisation for every vertex beside its number of edges, computed interval by interval."""
 
     edges: PagedCsr
     loops: NDArray[np.bool_]

@@ -198,7 +198,7 @@ class Renewal:
         """Stop renewing."""
         self._closed.set()
         self._thread.join(RENEW_S)
-        self._renew = lambda: None  # breaks the cycle of references, so that the servers are freed at once
+        self._renew = lambda: None  # breaks the cycle of references, so that the servers are freed now
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._every_s):

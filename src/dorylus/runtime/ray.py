@@ -58,7 +58,7 @@ def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
     except DataError as error:
         raise DataError(
             f"the node {host} cannot open its shard: {error} Every node must see the store under the same path: share "
-            "the folder, or give an address that fsspec knows."
+            "the folder, or give an address that fsspec supports."
         ) from error
     return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 
@@ -173,7 +173,7 @@ class _RayActor:
         self._lease.watch()
 
     def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
-        """Become a server, which listens on the address that Ray knows its node by."""
+        """Become a server, which listens on the address of its node in Ray."""
         import ray
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]

@@ -113,7 +113,7 @@ def in_main_thread() -> bool:
 
 @contextmanager
 def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
-    """While it is open, SIGTERM and SIGHUP raise :class:`Terminated` in the main thread, at once."""
+    """While it is open, SIGTERM and SIGHUP raise :class:`Terminated` in the main thread immediately."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         countdown = _counting(number, grace_s)

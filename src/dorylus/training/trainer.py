@@ -254,7 +254,7 @@ class Trainer:
         recent = self._progress.epoch_seconds[-RECENT_EPOCHS:]
         interrupt.expected_s = time.monotonic() + statistics.median(recent) if recent else None
         self._train(until)
-        if not interrupt.ending:  # else the run is saved at once, and evaluated when it is resumed
+        if not interrupt.ending:  # else the run is saved now, and evaluated when it is resumed
             self._after_epoch()
 
     def _train(self, until: int) -> None:

@@ -103,7 +103,7 @@ class Client:
         """Whether the answer to a request, or the reason that none will come, arrives within a time."""
         if request not in self._waiting and request not in self._answers:
             raise WireError(
-                f"request {request} to {self.address} is not in flight: never sent, received already, or forgotten."
+                f"request {request} to {self.address} is not in flight: never sent, received already, or dropped."
             )
         until = time.monotonic() + timeout_s
         self._read()

@@ -19,7 +19,7 @@ from dorylus.wire.pieces import Buffers
 
 HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
 HELLO_S: Final = 3.0  # of these, for the first message of the dialling end
-SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
+SILENCE_S: Final = 20.0  # within a frame, and until a lost peer is noticed
 SECRET_BYTES: Final = 32
 
 _HELLO: Final = struct.Struct("<8sQII32s")  # magic and version, session, dialling server, dialled server, challenge

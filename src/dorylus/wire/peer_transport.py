@@ -71,7 +71,7 @@ class PeerTransport:
     ) -> None:
         """Queue a frame for a peer, after those posted before. The arrays must not be written to afterwards.
 
-        Blocks for up to ``timeout_s`` while the queue is full; with None the frame is queued at once, full or not.
+        Blocks for up to ``timeout_s`` while the queue is full; with None the frame is queued in any case.
         ``number`` is the session it belongs to; a frame of a session that is over is refused.
         """
         self._current(number).post(peer, pack(header, arrays, self._limits), timeout_s)

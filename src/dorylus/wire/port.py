@@ -1,7 +1,7 @@
 """A data port: clients with a run's keys request arrays from it and send arrays to it.
 
 One thread does everything: it authenticates clients, assembles requests from pieces (:class:`FrameReceiver`, which
-knows no socket), calls ``answer`` and sends the reply. So an answer must be quick (a slice, a copy into place, a
+knows no socket), calls ``answer`` and sends the reply. So an answer must be fast (a slice, a copy into place, a
 look-up) and must never wait for another task: while it runs, no other client is served. Slow answers are counted. No
 input, and no error that ``answer`` raises, ends the thread.
 """

@@ -89,7 +89,7 @@ def port_socket(context: Context, keys: RunKeys, max_frame_bytes: int) -> Socket
 
 
 def client_socket(context: Context, keys: ClientKeys) -> Socket:
-    """A DEALER that talks only to the port with the given public key."""
+    """A DEALER that connects only to the port with the given public key."""
     socket = _socket(context, zmq.DEALER)
     socket.set_string(zmq.CURVE_SERVERKEY, keys.server_public)
     socket.set_string(zmq.CURVE_PUBLICKEY, keys.public)

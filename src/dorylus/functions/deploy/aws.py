@@ -122,7 +122,7 @@ class Deployment:
 
 
 def _client_of(access: AwsAccess, service: str) -> Any:
-    """A client of AWS, or of a stand-in, which is refused at once if nothing listens."""
+    """A client of AWS, or of a stand-in, which is refused if nothing listens."""
     if access.is_local and not access.is_listened_to():
         port = urlsplit(access.endpoint_url or "").port
         raise DeployError(

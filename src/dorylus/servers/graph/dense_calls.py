@@ -21,7 +21,7 @@ class Publisher:
         self._waiting: dict[tuple[Slot, int], Matrix] = {}
 
     def take(self, slot: Slot, interval: int, epoch: int, rows: Matrix) -> None:
-        """Take rows a body made: those that are gathered wait for SC, others are stored at once."""
+        """Take a body's rows: those that are gathered wait for SC, others are stored immediately."""
         self._waiting[slot, interval] = rows
         if not slot.gathered:
             self.publish(slot, interval, epoch)
