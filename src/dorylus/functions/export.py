@@ -84,11 +84,11 @@ def _by_torch(pure: Pure, call: Call) -> Arrays:
 
 def _difference(found: Arrays, expected: Arrays, nearby: Arrays) -> str | None:
     if expected.keys() != found.keys():
-        return f"it gives {sorted(found)}, where torch gives {sorted(expected)}"
+        return f"it returns {sorted(found)}, where torch returns {sorted(expected)}"
     for name, want in expected.items():
         got = found[name]
         if got.shape != want.shape or got.dtype != want.dtype:
-            return f"{name} is {got.dtype}{list(got.shape)}, where torch gives {want.dtype}{list(want.shape)}"
+            return f"{name} is {got.dtype}{list(got.shape)}, where torch returns {want.dtype}{list(want.shape)}"
         slack = _OF_LARGEST * max(1.0, _largest(want)) + _TIMES_OWN * _largest(want - nearby[name])
         if not np.allclose(got, want, rtol=_OF_LARGEST, atol=slack, equal_nan=True):
             return f"{name} differs from torch's by up to {_largest(got - want):.2g}"

@@ -207,7 +207,7 @@ def _specs(arguments: Iterable[Any]) -> dict[str, Spec]:
     specs = {}
     for each in arguments:
         if each.type not in _DTYPES:
-            raise ProgramError(f"{each.name} is a {each.type}, which no program of ours takes or gives.")
+            raise ProgramError(f"{each.name} is a {each.type}, a type that no program of Dorylus has.")
         shape = tuple(size if isinstance(size, int) else None for size in each.shape)
         rows = int(is_cut_by_row(each.name))
         if None in shape[rows:] or shape[:rows] != (None,) * rows:

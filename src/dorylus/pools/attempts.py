@@ -302,9 +302,9 @@ class Attempts:
 
 def _tried(ticket: Ticket) -> str:
     return (
-        f"{name_of(ticket.call)} was tried {ticket.tries} times, as often as it may be, and gave no result: "
+        f"{name_of(ticket.call)} was tried {ticket.tries} times, the most that the policy allows, without a result: "
         f"{ticket.timeouts} time-outs and {ticket.losses} losses, the last one: {ticket.seen.rstrip('.')}. If other "
-        "calls go through, give functions more memory or use more intervals; if none does, look into the service. "
+        "calls succeed, configure functions with more memory or use more intervals; if none does, check the service. "
         "Then try again."
     )
 
@@ -313,11 +313,11 @@ def _out_of_service(circuit: Circuit, now_s: float) -> str:
     seen, lasted = circuit.last_failure, f"{circuit.trouble_s(now_s):.3g} s"
     if isinstance(seen, Unavailable):  # its message names the fault and the cure, which is not to wait
         return (
-            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; once that is "
-            "mended, go on."
+            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; continue "
+            "when the cause is removed."
         )
     cause = str(seen) if isinstance(seen, TimeoutError) else f"{type(seen).__name__}: {seen}"
     return (
         f"the service that runs dense tasks is down: nothing has succeeded for {lasted}, and "
-        f"the last attempt ended with {cause.rstrip('.')}. Go on when the service is back."
+        f"the last attempt ended with {cause.rstrip('.')}. Continue when the service is available again."
     )

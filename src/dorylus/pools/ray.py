@@ -64,7 +64,7 @@ def connected(address: str | None, setting: str = given("pool", "ray")) -> Any:
     except Exception as error:  # Ray has no common base class for these
         token = "Where there is one, set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here (docs/cluster.md)"
         why = " ".join(str(error).split())[:300].rstrip(".")
-        raise ConfigError(f"no Ray cluster {where} lets us in ({why}). {token}; else {start}.") from error
+        raise ConfigError(f"no Ray cluster {where} accepts a connection ({why}). {token}; else {start}.") from error
     return ray
 
 
@@ -298,8 +298,8 @@ class RayPool:
         raised, what = self._ray.exceptions, f"{name_of(call)} ({call.body.label})"
         if isinstance(error, raised.WorkerCrashedError | raised.OutOfMemoryError):
             fault: PoolFault = Exhausted(
-                f"{what} was tried {self._policy.attempts} times on Ray, as often as it may be, and its process died "
-                f"each time: {_in_a_line(error)}. If memory is short, use more intervals."
+                f"{what} was tried {self._policy.attempts} times on Ray, the most allowed, and its process ended each "
+                f"time: {_in_a_line(error)}. If memory is short, use more intervals."
             )
         elif isinstance(error, raised.RayTaskError):
             fault = Unavailable(

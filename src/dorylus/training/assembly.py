@@ -176,7 +176,9 @@ def check_finite(graph: Graph) -> None:
     features = graph.features
     values = features.values if isinstance(features, SparseFeatures) else features
     if not np.isfinite(values).all():
-        raise GraphError(f"graph {graph.name!r} has features that are NaN or infinite: mend them, and store it again.")
+        raise GraphError(
+            f"graph {graph.name!r} has features that are NaN or infinite: replace them, and store it again."
+        )
 
 
 def threads_of(config: RunConfig) -> int:

@@ -307,7 +307,7 @@ def test_without_a_cluster_the_error_explains_how_to_start_one(monkeypatch):
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(
         ConfigError,
-        match=r"^no Ray cluster on this machine lets us in \(connection refused\).*RAY_AUTH_TOKEN.*start one with",
+        match=r"^no Ray cluster on this machine accepts a connection \(connection refused\).*RAY_AUTH_TOKEN.*start one",
     ):
         connected(None)
 

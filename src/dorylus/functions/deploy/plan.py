@@ -197,7 +197,7 @@ def _role_changes(desired: DesiredState, found: Found) -> list[ApiCall]:
     calls, name = [], {"RoleName": desired.role}
     if (found.role or {}).get("AssumeRolePolicyDocument") != trust():
         arguments = {**name, "PolicyDocument": json.dumps(trust())}
-        calls.append(ApiCall("iam", "update_assume_role_policy", arguments, "others may take the role"))
+        calls.append(ApiCall("iam", "update_assume_role_policy", arguments, "others may assume the role"))
     if missing := _missing(desired.tags, found.role_tags):
         tags = [{"Key": key, "Value": value} for key, value in missing.items()]
         calls.append(ApiCall("iam", "tag_role", {**name, "Tags": tags}, f"tags {_list(missing)} are missing"))

@@ -148,7 +148,7 @@ class DataService:
         try:
             is_new = take()
         except ProgramError as error:
-            raise Refused(f"not what the task gives: {error}") from error
+            raise Refused(f"not the outputs of the task: {error}") from error
         if not is_new:
             self._usage.add(task.kind, duplicates=1)
         elif work.outcome.complete:
@@ -173,7 +173,7 @@ def _number(header: dict[str, Any], name: str, count: int) -> int:
 def _names(header: dict[str, Any]) -> list[str]:
     names = header.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Refused("a request for weights gives their names.")
+        raise Refused("a request for weights lists their names.")
     return names
 
 

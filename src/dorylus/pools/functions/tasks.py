@@ -241,7 +241,7 @@ class Outcome:
         rows = {name: array for name, array in arrays.items() if not is_summed(name)}
         sums = {name: array for name, array in arrays.items() if name not in rows}
         if (rows and not self._row_names) or (sums and not self._sum_names):
-            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(self._shapes)}.")
+            raise ProgramError(f"{_listed(arrays)} arrived, but the task has the outputs {sorted(self._shapes)}.")
         is_new = self.take_rows(part, rows) if self._row_names else False
         return (self.take_sums(part, sums) if self._sum_names else False) or is_new
 
@@ -279,7 +279,7 @@ class Outcome:
 
     def _check_number(self, part: int, num_parts: int) -> None:
         if not 0 <= part < num_parts:
-            raise ProgramError(f"part {part} was brought of a task with {num_parts}: they count from 0.")
+            raise ProgramError(f"part {part} arrived for a task with {num_parts}: they count from 0.")
 
     def _check(self, arrays: Mapping[str, Array], expected: set[str], num_rows: int) -> None:
         travelling: dict[str, Form] = {}
@@ -287,12 +287,12 @@ class Outcome:
             shape = self._shapes[name] if is_summed(name) else (num_rows, *self._shapes[name])
             travelling |= forms(name, shape, self._precision)
         if arrays.keys() != travelling.keys():
-            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(travelling)}.")
+            raise ProgramError(f"{_listed(arrays)} arrived, but they travel as {sorted(travelling)}.")
         for name, (dtype, shape) in travelling.items():
             array = arrays[name]
             if array.dtype != dtype or array.shape != shape:
                 raise ProgramError(
-                    f"{name} was brought as {array.dtype}{list(array.shape)}, but it is {dtype}{list(shape)}."
+                    f"{name} arrived as {array.dtype}{list(array.shape)}, but it is {dtype}{list(shape)}."
                 )
 
 
