@@ -40,7 +40,7 @@ HOMES_OF_OPTIONAL = {
     "dgl": {"dgl"},
     "networkx": {"networkx"},
     "ogb": {"ogb"},
-    "pyarrow": {"arrow", "parquet", "row_files", "prediction_file"},
+    "pyarrow": {"arrow", "parquet", "row_files", "table", "prediction_file"},
     "pymetis": {"metis"},
     "zmq": {"sockets"},
     "onnx": {"translate"},

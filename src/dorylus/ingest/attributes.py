@@ -92,7 +92,7 @@ class Attributes:
             labels = int(np.prod(self.labels.shape, dtype=object)) * (8 if len(self.labels.shape) == 1 else 1)
         return self.features_bytes + labels + len(self.splits) * num_vertices
 
-    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> dict[str, int]:
+    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> dict[str, Any]:
         """Write all arrays in the given order; returns the fields for the manifest."""
         num_features = self._write_features(folder, num_vertices, order, tell)
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
@@ -102,7 +102,11 @@ class Attributes:
             self._check_split_labelled(name, mask, labelled)
             trained = np.packbits(mask) if trained is None else _check_disjoint(trained, mask, name)
             _write_mask(folder, name, order.mask(mask))
-        return {"num_features": num_features, "num_classes": num_classes}
+        facts: dict[str, Any] = {"num_features": num_features, "num_classes": num_classes}
+        for fact, rows in (("feature_names", self.features), ("class_names", self.labels)):
+            if names := getattr(rows, "names", ()):
+                facts[fact] = list(names)
+        return facts
 
     def _check_split_labelled(self, name: str, mask: BoolArray, labelled: BoolArray | None) -> None:
         """Refuse a split with a vertex that has no label."""

@@ -36,6 +36,9 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
 
     A file whose rows cannot be read one by one in ``memory_bytes`` is a ConfigError.
     """
+    if hasattr(rows, "blocks"):
+        computed: RowFile = rows
+        return computed
     if not isinstance(rows, str | PathLike):
         return ArrayRows(rows, what)
     path = Path(rows)
@@ -44,8 +47,6 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
     try:
         if path.suffix == ".npy":
             return NpyRows(path, what)
-        # MERGED
-
         return ParquetRows(path, what, memory_bytes)
     except OSError as error:
         raise DataError(f"cannot read {what} from {path}: {error.strerror or error}.") from error
