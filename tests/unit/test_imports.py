@@ -329,7 +329,7 @@ WITH_EXTRAS = {
     "train from-arrays --epochs 1 --servers 2 --partition metis": "metis",
     "train ogbn-arxiv": "ogb",
     "partition from-arrays --servers 2 --method metis": "metis",
-    "predict run --out classes.parquet": "parquet",
+    "predict run --out classes.parquet": "tables",
     "ingest edges.parquet refused": "parquet",
     "ingest edges.arrow refused": "parquet",
     "ingest edges.npy refused --features edges.parquet": "parquet",

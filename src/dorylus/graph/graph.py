@@ -73,6 +73,7 @@ class Graph:
         validate.check_edges(self.indptr, self.indices)
         self._coerce_attributes()
         validate.check_feature_rows(self.features.shape, self.num_vertices)
+        self._coerce_names()
         if trust == "nothing":
             self._check_edges()
         if trust != "everything":
@@ -318,7 +319,6 @@ class Graph:
             set_field(self, name, as_mask(getattr(self, name), self.num_vertices, name))
         named = 0 if self.class_names is None else len(self.class_names)
         set_field(self, "num_classes", self.num_classes or named or _count_classes(self.labels))
-        self._coerce_names()
 
     def _coerce_names(self) -> None:
         for name, count in (("class_names", self.num_classes), ("feature_names", self.num_features)):

@@ -393,6 +393,7 @@ def _pyarrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise ConfigError(
-            'a table needs the package pyarrow: install it by `pip install "dorylus[tables]"`, or write .npy.'
+            'a .parquet or .csv file needs the package pyarrow: install it by `pip install "dorylus[tables]"`, or '
+            "write .npy."
         ) from error
     return pyarrow

@@ -307,8 +307,8 @@ def check_known(
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
             f"{batch.describe(position)} has the end {format_id(ends[position])}, which is not among the "
-            f"{num_vertices:,} vertices given. Add it to them, or leave such edges out by "
-            f"{given('drop_unknown', True)}."
+            f"{num_vertices:,} vertices given. Add it to them, leave all such edges out by "
+            f"{given('drop_unknown', True)}, or drop the edge."
         )
 
 

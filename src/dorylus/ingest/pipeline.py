@@ -90,7 +90,7 @@ def read_edges(
     tell: ReportStage,
 ) -> EdgesRead:
     """Add every edge between known vertices to the sink as (destination, source)."""
-    count, dropped, full = 0, 0, None
+    count, dropped, full, header = 0, 0, None, ""
     for batch in read.batches:
         try:
             source, destination = numbering.ends(batch)
@@ -110,15 +110,19 @@ def read_edges(
         if known.all():
             sink.add(destination, source, batch.weight)
         else:  # a header, or ends that are not among the vertices
-            header = begins_with_header(batch, source, destination)
-            count -= header
-            dropped += source.size - int(known.sum()) - header
+            dropped += source.size - int(known.sum())
+            if begins_with_header(batch, source, destination):
+                header, count, dropped = batch.locate(0), count - 1, dropped - 1
             sink.add(destination[known], source[known], None if batch.weight is None else batch.weight[known])
         tell(StageProgress("reading edges", batch.bytes_read, total_bytes, "bytes"))
     if full is not None:
         del batch
         sink.close()  # free its memory for counting
         raise full.with_rest(read.batches)
+    if header and not count:
+        raise DataError(
+            f"{header} is a header, as no vertex has its names, and no edge follows it. Write the file again."
+        )
     if numbering.num_vertices > MAX_VERTICES:
         raise GraphError(f"the edges name {numbering.num_vertices:,} vertices, but at most {MAX_VERTICES:,} fit.")
     return EdgesRead(count, dropped)
