@@ -24,7 +24,7 @@ from dorylus.graph import (
     repeated_vertex,
 )
 from dorylus.ingest.reordering import VertexOrder
-from dorylus.ingest.row_files import RowFile, open_rows
+from dorylus.ingest.row_files import ComputedRows, RowFile, open_rows
 from dorylus.ingest.settings import IngestSettings, Rows
 from dorylus.progress import ReportStage, StageProgress
 
@@ -74,6 +74,11 @@ class Attributes:
         return [each for each in files if each is not None]
 
     @property
+    def of_table(self) -> bool:
+        """Whether rows are computed from a table of vertices, which was read once before."""
+        return any(isinstance(each, ComputedRows) for each in (self.features, self.labels, *self.splits.values()))
+
+    @property
     def features_bytes(self) -> int:
         """The bytes of the features in a store."""
         count = 0 if self.features is None else int(np.prod(self.features.shape, dtype=object))
@@ -104,8 +109,8 @@ class Attributes:
             _write_mask(folder, name, order.mask(mask))
         facts: dict[str, Any] = {"num_features": num_features, "num_classes": num_classes}
         for fact, rows in (("feature_names", self.features), ("class_names", self.labels)):
-            if names := getattr(rows, "names", ()):
-                facts[fact] = list(names)
+            if isinstance(rows, ComputedRows):
+                facts[fact] = list(rows.names)
         return facts
 
     def _check_split_labelled(self, name: str, mask: BoolArray, labelled: BoolArray | None) -> None:

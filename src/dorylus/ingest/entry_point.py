@@ -36,9 +36,10 @@ from dorylus.ingest.pipeline import Ingested, PeekedBatches, VertexBound, ingest
 from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
 from dorylus.ingest.readers.options import ReadOptions
 from dorylus.ingest.readers.table import TableEdges, is_arrow_table
+from dorylus.ingest.row_files import ComputedRows
 from dorylus.ingest.settings import IngestSettings
 from dorylus.ingest.vertex_table import TableColumns, VertexTable
-from dorylus.process_memory import resident_bytes
+from dorylus.process_memory import give_back, resident_bytes
 from dorylus.progress import ReportStage, silent
 
 BATCH = 1 << 20
@@ -158,6 +159,7 @@ def _ingest_tables(
     ids = "dense" if listed is None else "map"
     with _numbering(source, ids, listed, settings, store) as numbering:
         rows = {"features": table.feature_rows(), "labels": table.label_rows(), **table.split_rows(numbering)}
+        give_back()
         return _ingested(source, numbering, store, replace(settings, **rows), tell)
 
 
@@ -273,7 +275,7 @@ class _KeptEdges:
 
 
 def _mask_of(rows: Any, table: VertexTable) -> AnyArray:
-    if hasattr(rows, "blocks"):
+    if isinstance(rows, ComputedRows):
         return np.concatenate(list(rows.blocks()))
     if rows.dtype == np.bool_:
         return np.asarray(rows)

@@ -20,7 +20,8 @@ from dorylus.ingest.batches import EdgeBatch, Tokens
 from dorylus.ingest.numbering import AnyNumbering, DenseIds
 from dorylus.ingest.readers.arrow import compute, pyarrow, tokens_of_column
 from dorylus.ingest.readers.table import Table, TableBatch, first_true, open_table
-from dorylus.process_memory import resident_bytes
+from dorylus.ingest.row_files import ComputedRows
+from dorylus.process_memory import give_back, resident_bytes
 
 MOST_CATEGORIES = 1024
 STRATIFY_ROWS = 1 << 16  # fixed: the split of a seed depends on it
@@ -407,22 +408,6 @@ def _is_int64(value: Any) -> bool:
         return False
 
 
-@dataclass(frozen=True, eq=False)
-class ComputedRows:
-    """Rows of numbers computed from the batches of a table: a ``RowFile``; ``names`` of classes or features."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    resident_bytes: int
-    compute: Callable[[], Iterator[AnyArray]]
-    names: tuple[str, ...] = ()
-
-    def blocks(self) -> Iterator[AnyArray]:
-        """The rows, block by block."""
-        return self.compute()
-
-
 @dataclass(eq=False)
 class VertexTable:
     """A scanned table of vertices."""
@@ -515,8 +500,9 @@ class VertexTable:
             _check_column(self.table, str(name))
         chosen = [name for name in self.table.columns if name not in others]
         if columns.features is not None:
-            chosen = _matching(self.table, columns.features)
-            for name in chosen:
+            matching = _matching(self.table, columns.features)
+            chosen = [name for name in matching if name not in others]  # a pattern may match more than features
+            for name in _listed(columns.features):
                 if name in others:
                     raise ConfigError(
                         f"{given('features')} name column {name!r} of {self.table.name}, which holds the id, label or "
@@ -549,6 +535,7 @@ class VertexTable:
             self.resident_bytes = max(self.resident_bytes, resident_bytes())
         if not self.num_rows:
             raise DataError(f"{self.table.name} has no rows: a table of vertices has one row per vertex.")
+        give_back()
         for column in self.features:
             column.finish(self.table.name)
         if label is not None and not self.class_counts:
@@ -716,11 +703,14 @@ def _check_column(table: Table, name: str) -> None:
         raise DataError(f"{table.name}: {unknown_name('column', name, table.columns)}")
 
 
+def _listed(patterns: str | Sequence[str]) -> list[str]:
+    return [patterns] if isinstance(patterns, str) else list(patterns)
+
+
 def _matching(table: Table, patterns: str | Sequence[str]) -> list[str]:
     """The columns whose names match, in the order of the patterns; a pattern without a match is refused."""
-    listed = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen: dict[str, None] = {}
-    for pattern in listed:
+    for pattern in _listed(patterns):
         exact = [pattern] if pattern in table.columns else []
         found = exact or [name for name in table.columns if fnmatchcase(name, pattern)]
         if not found:

@@ -249,7 +249,8 @@ def test_classes_and_categories_of_all_batches_agree(monkeypatch: pytest.MonkeyP
 
 def test_features_are_chosen_by_name_and_pattern_and_may_be_lists() -> None:
     vertices = frame(f1=[1, 2, 3], g=[7, 8, 9], f2=[True, False, True], emb=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    graph = Graph.from_tables(PAIRS, vertices, features=["emb", "f*"])
+    vertices["family"] = "p"
+    graph = Graph.from_tables(PAIRS, vertices, label="family", features=["emb", "f*"])
     assert graph.feature_names == ("emb[0]", "emb[1]", "f1", "f2")
     assert graph.features.tolist() == [[1, 2, 1, 1], [3, 4, 2, 0], [5, 6, 3, 1]]
 

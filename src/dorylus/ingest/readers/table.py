@@ -21,7 +21,7 @@ from dorylus.ingest.readers.input_file import UncachedFile, UnchangedFile, compr
 from dorylus.ingest.readers.options import NO_DATA, ReadOptions
 
 INSTALL = 'pip install "dorylus[tables]"'
-BATCH_ROWS, BATCH_BYTES = 1 << 16, 8 << 20
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 2 << 20
 CSV_BLOCK_BYTES = 4 << 20  # the longest row
 CSV_SUFFIXES, PARQUET_SUFFIXES = (".csv", ".tsv", ".tab", ".txt"), (".parquet", ".pq")
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
@@ -179,6 +179,7 @@ class ParquetPart:
                 if batch is None:
                     return
                 yield TableBatch(self.name, first, {name: batch.column(name) for name in columns})
+                pyarrow().default_memory_pool().release_unused()  # it would keep the largest of every column
                 first += batch.num_rows
 
     @contextmanager
