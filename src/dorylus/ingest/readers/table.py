@@ -22,7 +22,7 @@ from dorylus.ingest.readers.options import NO_DATA, ReadOptions
 
 INSTALL = 'pip install "dorylus[tables]"'
 BATCH_ROWS, BATCH_BYTES = 1 << 16, 2 << 20
-CSV_BLOCK_BYTES = 4 << 20  # the longest row
+CSV_BLOCK_BYTES = 1 << 20  # the longest row
 CSV_SUFFIXES, PARQUET_SUFFIXES = (".csv", ".tsv", ".tab", ".txt"), (".parquet", ".pq")
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 DELIMITERS = ",\t;|"
@@ -236,6 +236,7 @@ class CsvPart:
                     raise DataError(f"{self.name}, row {row:,} (counted from 0): a quote is not closed. Close it.")
                 yield TableBatch(self.name, first, dict(zip(columns, last.columns, strict=True)))
                 first += last.num_rows
+                pyarrow().default_memory_pool().release_unused()
             if batch is None:
                 return
             last = batch if batch.num_rows else None
@@ -327,7 +328,7 @@ class _QuoteCounter:
     def read(self, size: int) -> Any:
         """The next ``size`` bytes."""
         content = self._source.read(size)
-        self.num_quotes += bytes(content).count(b'"')
+        self.num_quotes += content.count(b'"')
         return content
 
 
