@@ -92,7 +92,7 @@ def ingest(
     dtype: Dtype = None,
     ids: Ids = None,
     vertices: Vertices = None,
-    id_column: Id = None,
+    id: Id = None,
     label: Label = None,
     categories: Categories = None,
     split: Split = None,
@@ -113,7 +113,7 @@ def ingest(
         "memory": memory, "reorder": reorder, "num_vertices": num_vertices, "features": features, "labels": labels,
         "train": train, "val": val, "test": test, "feature_dtype": feature_dtype, "name": name, "format": file_format,
         "columns": _listed(columns), "delimiter": delimiter, "header": header, "dtype": dtype, "ids": ids,
-        "vertices": vertices, "id": id_column, "label": label, "categories": _names(categories),
+        "vertices": vertices, "id": id, "label": label, "categories": _names(categories),
         "split": _split(split), "fill": _fill(fill), "seed": seed,
         "drop_unknown": drop_unknown, "undirected": not directed, "drop_self_loops": drop_self_loops,
         "drop_duplicates": not keep_duplicates, "overwrite": overwrite,
@@ -144,12 +144,6 @@ def _report(store: Path, made: "Ingested") -> None:
         typer.echo(
             f"{_files(len(made.unchecked))} of Parquet without checksums of pages{first}. Damage to such a file may "
             "pass unseen: pyarrow writes checksums with write_page_checksum=True."
-        )
-    if made.perhaps_heading is not None:
-        source, destination = made.perhaps_heading
-        typer.echo(
-            f"The first line names {source!r} and {destination!r}, which have no other edge: pass --header if it is a "
-            "heading."
         )
     if made.num_dropped:
         typer.echo(f"{made.num_dropped:,} edges left out, as one of their ends is not among the vertices")

@@ -15,7 +15,6 @@ import numpy as np
 
 from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
 from dorylus.graph import (
-    STORE,
     Address,
     AnyArray,
     FloatArray,
@@ -26,8 +25,6 @@ from dorylus.graph import (
     as_integers,
     csr_from_edges,
     is_remote,
-    read_manifest,
-    stored_rows,
 )
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Tokens, locate_by_number
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
@@ -112,11 +109,7 @@ def ingest_edges(
     strings = bool(getattr(source, "strings", False))
     listed = None if vertices is None else _listed(vertices, strings=strings)
     with _numbering(source, ids, listed, settings, store) as numbering:
-        made = _ingested(source, numbering, store, settings, tell)
-    in_input_order = vertices is None and settings.reorder == "none"
-    if in_input_order and getattr(source, "perhaps_headed", False):
-        return replace(made, perhaps_heading=lone_first_edge(store))
-    return made
+        return _ingested(source, numbering, store, settings, tell)
 
 
 def _ingested(
@@ -405,26 +398,3 @@ def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
 
 def _existing(folder: Path) -> Path:
     return folder if folder.is_dir() else _existing(folder.parent)
-
-
-def lone_first_edge(store: Address) -> tuple[str, str] | None:
-    """The names of vertices 0 and 1 if one edge joins them and they have no other; else None.
-
-    Names are numbered in order of appearance, so these are the names of the input's first line: perhaps a header that
-    was read as an edge.
-    """
-    manifest = read_manifest(store, STORE)
-
-    def first(name: str, count: int) -> AnyArray:
-        return stored_rows(store, STORE, manifest, name)[np.arange(count)]
-
-    if manifest["num_vertices"] <= 2:  # no other edge exists
-        return None
-    ends = {"out.indptr": [0, 1, 1], "indptr": [0, 0, 1]} if manifest["directed"] else {"indptr": [0, 1, 2]}
-    if any(first(name, 3).tolist() != expected for name, expected in ends.items()):
-        return None
-    if first("indices", 1).item() != (0 if manifest["directed"] else 1):
-        return None
-    begin, middle, end = first("ids.offsets", 3).tolist()
-    content = first("ids.bytes", end).tobytes()
-    return content[begin:middle].decode(), content[middle:end].decode()

@@ -91,6 +91,7 @@ def read_edges(
 ) -> EdgesRead:
     """Add every edge between known vertices to the sink as (destination, source)."""
     count, dropped, full, header = 0, 0, None, ""
+    lone: DataError | None = None
     for batch in read.batches:
         try:
             source, destination = numbering.ends(batch)
@@ -105,6 +106,10 @@ def read_edges(
             )
         if batch.weight is not None:
             _check_weights(batch, batch.weight)
+        if not count and batch.perhaps_header and (source[0], destination[0]) == (0, 1):
+            lone = _lone_line_error(batch)
+        if lone is not None and (((source < 2) | (destination < 2)) & ((source != 0) | (destination != 1))).any():
+            lone = None
         count += source.size
         known = (source >= 0) & (destination >= 0)
         if known.all():
@@ -123,9 +128,20 @@ def read_edges(
         raise DataError(
             f"{header} is a header, as no vertex has its names, and no edge follows it. Write the file again."
         )
+    if lone is not None and numbering.num_vertices > 2 and not getattr(numbering, "fixed", False):
+        raise lone
     if numbering.num_vertices > MAX_VERTICES:
         raise GraphError(f"the edges name {numbering.num_vertices:,} vertices, but at most {MAX_VERTICES:,} fit.")
     return EdgesRead(count, dropped)
+
+
+def _lone_line_error(batch: EdgeBatch) -> DataError:
+    """The error for a first line whose names, numbered 0 and 1 as the first that appear, no other line has."""
+    source, destination = (format_id(ends[0]) for ends in (batch.source, batch.destination))
+    return DataError(
+        f"{batch.locate(0)} names {source} and {destination}, which no other line does: pass {given('header', True)} "
+        f"if it is a header, or {given('header', False)} if it is an edge."
+    )
 
 
 def _check_ends(
@@ -215,8 +231,6 @@ class Ingested:
     num_edges: int
     num_read: int
     weighted: bool = False
-    perhaps_heading: tuple[str, str] | None = None
-    """The names of a text's first line if they have no other edge: it may be a header that was read as an edge."""
     num_alone: int = 0
     """A lower bound of the vertices without edges, if the number of vertices is inferred from the largest id."""
     num_dropped: int = 0
