@@ -45,6 +45,10 @@ def train(
     no_download: Annotated[
         bool, typer.Option("--no-download", help="Refuse a data set whose files are not there, rather than fetch them.")
     ] = False,
+    predict_out: Annotated[
+        Path | None,
+        typer.Option(help="Also write ids, classes and probabilities: .parquet or .csv.", metavar="FILE"),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
     *,
     settings: dict[str, Any],
@@ -62,10 +66,14 @@ def train(
     with settings_of_file(config or "", in_file):
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
         check_free(folder)
-        run(spec, checked, download=not no_download, quiet=quiet)
+        if predict_out is not None:
+            from dorylus.inference import check_target
+
+            check_target(predict_out, "table")
+        run(spec, checked, download=not no_download, quiet=quiet, predict_out=predict_out)
 
 
-def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> None:
+def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predict_out: Path | None = None) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
 
@@ -76,7 +84,10 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+        result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+    if predict_out is not None:
+        written = result.predict("table", out=predict_out)
+        typer.echo(f"classes of {written.num_vertices:,} vertices in {written.path}")
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

@@ -13,7 +13,17 @@ from dorylus.graph.array_folder import (
     stored_rows,
 )
 from dorylus.graph.array_writer import ArrayWriter, raw_bytes
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray, drop_pages, preload_pages
+from dorylus.graph.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IdArray,
+    OffsetArray,
+    TextIds,
+    VertexIds,
+    drop_pages,
+    preload_pages,
+)
 from dorylus.graph.atomic_folder import write_lock
 from dorylus.graph.coerce import (
     LABEL_RULE,
@@ -80,6 +90,8 @@ __all__ = [
     "SparseFeatures",
     "StoredSparseRows",
     "StoredVertices",
+    "TextIds",
+    "VertexIds",
     "adjacency",
     "arrays_of",
     "as_float32",

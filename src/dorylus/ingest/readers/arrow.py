@@ -122,14 +122,15 @@ class ArrowColumns:
     def _ends(self, column: Any, row: int) -> Ends:
         if not self.strings:
             return checked_ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
-        tokens = _tokens(column)
+        tokens = tokens_of_column(column)
         empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
         if empty.size:
             raise DataError(f"{self._path}, row {row + int(empty[0]):,}: an id is empty. Give every vertex a name.")
         return tokens
 
 
-def _tokens(column: Any) -> Tokens:
+def tokens_of_column(column: Any) -> Tokens:
+    """The texts of an Arrow column."""
     pa = pyarrow()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.large_binary())

@@ -48,7 +48,7 @@ class TextFileEdges:
         self.num_edges = None if compression(path) else estimate_lines(path)
 
     def __iter__(self) -> Iterator[EdgeBatch]:
-        line = self._start.skip_lines
+        line, first = self._start.skip_lines, True
         with DecompressedFile(self.path) as file, PageCache(self.path) as cache:
             for text in self._blocks(file):
                 if len(text) == BLOCK_BYTES and text[-1] != ord("\n"):
@@ -60,7 +60,10 @@ class TextFileEdges:
                 source = _ends(parsed.source)
                 if len(source):
                     locate = partial(self._locate, text, line)
-                    yield EdgeBatch(source, _ends(parsed.destination), parsed.weight, file.position, locate)
+                    destination = _ends(parsed.destination)
+                    headed = first and self.perhaps_headed
+                    yield EdgeBatch(source, destination, parsed.weight, file.position, locate, headed)
+                    first = False
                 line += parsed.num_lines
 
     def _blocks(self, file: DecompressedFile) -> Iterator[NDArray[np.uint8]]:

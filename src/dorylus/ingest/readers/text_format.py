@@ -20,7 +20,9 @@ SAMPLE_BYTES = 64 << 10
 SAMPLE_LINES = 100
 NUMERIC = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 HEADINGS = {"source", "src", "from", "source_id", "src_id", "from_id", "fromnodeid", "start", "head", "node1", "u"}
-"""Names of a first column: where ends are names, only these distinguish a header from an edge."""
+"""Names of a first column that distinguish a header from an edge where ends are names."""
+SECOND_HEADINGS = {"target", "dst", "dest", "destination", "to", "target_id", "dst_id", "to_id", "tonodeid", "node2"}
+"""Names of a second column that do the same."""
 
 
 @dataclass(frozen=True)
@@ -200,9 +202,12 @@ def _is_header(rows: list[list[str]], columns: tuple[int, ...], options: ReadOpt
         return False
     if any(NUMERIC.fullmatch(rows[0][column]) for column in columns[:2]):
         return False
-    numeric = options.ids != "strings" and len(rows) > 1 and _mostly_numeric(rows[1:], columns)
     names = [rows[0][column] for column in columns]
-    return numeric or names[0].lower() in HEADINGS or are_columns_reversed(names, options)
+    if len(rows) > 1 and len(names) == 3 and not NUMERIC.fullmatch(names[2]) and _mostly_weights(rows[1:], columns[2]):
+        return True
+    numeric = options.ids != "strings" and len(rows) > 1 and _mostly_numeric(rows[1:], columns)
+    named = names[0].lower() in HEADINGS or names[1].lower() in SECOND_HEADINGS
+    return numeric or named or are_columns_reversed(names, options)
 
 
 def _by_name(options: ReadOptions) -> bool:
@@ -213,6 +218,11 @@ def _are_strings(rows: list[list[str]], columns: tuple[int, ...], options: ReadO
     if options.ids in ("dense", "strings"):
         return options.ids == "strings"
     return not _mostly_numeric(rows, columns)
+
+
+def _mostly_weights(rows: list[list[str]], column: int) -> bool:
+    """Whether at least half the lines have a number as weight: above them, another text is a header."""
+    return 2 * sum(len(row) > column and bool(NUMERIC.fullmatch(row[column])) for row in rows) >= len(rows)
 
 
 def _mostly_numeric(rows: list[list[str]], columns: tuple[int, ...]) -> bool:
