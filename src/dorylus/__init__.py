@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dorylus.config import RunConfig
     from dorylus.errors import CheckpointError, ConfigError, DataError, DorylusError, GraphError, TrainingError
     from dorylus.graph import Graph, SparseFeatures, communities, load, ring, rmat
-    from dorylus.inference import predict, predict_from
+    from dorylus.inference import evaluate_from, predict, predict_from
     from dorylus.saga import GAT, GCN, GIN, SAGE, Layer, Program, gat, gcn, gin, sage
     from dorylus.training import Result, Trainer, plan_memory, resume, train
 
@@ -26,14 +26,14 @@ _HOMES = {
     "dorylus.saga": ("GAT", "GCN", "GIN", "SAGE", "Layer", "Program", "gat", "gcn", "gin", "sage"),
     "dorylus.config": ("RunConfig",),
     "dorylus.training": ("Result", "Trainer", "plan_memory", "resume", "train"),
-    "dorylus.inference": ("predict", "predict_from"),
+    "dorylus.inference": ("evaluate_from", "predict", "predict_from"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [  # noqa: RUF022  (by subject)
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
     "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
-    "train", "resume", "predict", "predict_from", "plan_memory", "Trainer", "Result", "RunConfig",
+    "train", "resume", "predict", "predict_from", "evaluate_from", "plan_memory", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 ]  # fmt: skip
 

@@ -13,7 +13,7 @@ from dorylus.saga import reference
 NAMES = {
     "Graph", "SparseFeatures", "load", "communities", "rmat", "ring",
     "gcn", "gat", "sage", "gin", "Program", "Layer", "GCN", "GAT", "SAGE", "GIN",
-    "train", "resume", "predict", "predict_from", "plan_memory", "Trainer", "Result", "RunConfig",
+    "train", "resume", "predict", "predict_from", "evaluate_from", "plan_memory", "Trainer", "Result", "RunConfig",
     "DorylusError", "ConfigError", "GraphError", "DataError", "CheckpointError", "TrainingError",
 }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -13,6 +15,7 @@ from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, TextIds, VertexIds
 from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_labels, as_mask, as_offsets
 from dorylus.graph.features import SparseFeatures, as_features, reciprocal, to_float32
+from dorylus.graph.locations import is_remote
 
 if TYPE_CHECKING:
     import networkx
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
+
+MOST_ORIGIN = 1 << 16  # characters
 
 _ABSENT: Any = None  # a field left out: features without columns, or a mask that selects no vertex
 
@@ -65,6 +70,10 @@ class Graph:
     feature_names: tuple[str, ...] | None = field(default=None, kw_only=True)
     store: str | None = field(default=None, init=False)  # the store it was opened from; a derived graph has none
     files: FolderFiles | None = field(default=None, init=False)  # the files of that store, if it is local
+    origin: Mapping[str, Any] | None = field(
+        default=None, init=False
+    )  # [graph] of a run.toml; a derived graph has none
+    _normalised: Features | None = field(default=None, kw_only=True)  # the very features that are row-normalised
     trust: InitVar[Trust] = field(default="nothing", kw_only=True)
 
     def __post_init__(self, trust: Trust) -> None:
@@ -132,6 +141,11 @@ class Graph:
         """The dtype of the features: float32 or float16."""
         return (self.features.values if isinstance(self.features, SparseFeatures) else self.features).dtype
 
+    @property
+    def is_row_normalised(self) -> bool:
+        """Whether :meth:`row_normalised` made the features: known also of a store, and of a graph with other masks."""
+        return self._normalised is not None
+
     def in_degrees(self) -> OffsetArray:
         """int64 [N], the number of in-edges of each vertex."""
         return np.diff(self.indptr)
@@ -142,13 +156,33 @@ class Graph:
         return self.indices, np.repeat(numbers, self.in_degrees())
 
     def row_normalised(self) -> Graph:
-        """The same graph with each feature row divided by its sum; rows that sum to zero are left as they are."""
+        """The same graph with each feature row divided by its sum; rows that sum to zero are left as they are.
+
+        A graph whose features are row-normalised already is returned as it is.
+        """
+        if self.is_row_normalised:
+            return self
         if isinstance(self.features, SparseFeatures):
             features: Features = self.features.row_normalised()
         else:
             sums = self.features.sum(axis=1, dtype=np.float64).astype(np.float32)
             features = to_float32(self.features) * reciprocal(sums)[:, None]
-        return replace(self, features=features, trust="everything")
+        graph = replace(self, features=features, _normalised=features, trust="everything")
+        if self.origin is not None:
+            object.__setattr__(graph, "origin", {**self.origin, "row_normalise": True})
+        return graph
+
+    def with_features(self, names: Sequence[str]) -> Graph:
+        """The same graph with its feature columns in the order of these names, each of which one column has."""
+        assert self.feature_names is not None
+        position = {name: column for column, name in enumerate(self.feature_names)}
+        order = np.array([position[name] for name in names], np.int64)
+        if isinstance(self.features, SparseFeatures):
+            features: Features = self.features.permute_columns(order)
+        else:
+            features = as_features(self.features[:, order], self.num_vertices)
+        normalised = features if self.is_row_normalised else None
+        return replace(self, features=features, feature_names=tuple(names), _normalised=normalised, trust="everything")
 
     def check_files(self) -> None:
         """Refuse to continue if files of its store have changed since it was opened."""
@@ -216,7 +250,11 @@ class Graph:
         """
         from dorylus.ingest import graph_of_tables
 
-        return graph_of_tables(edges, vertices, **options)
+        graph = graph_of_tables(edges, vertices, **options)
+        if all(map(is_path, (edges, vertices))):
+            tables = {"edges": absolute_paths(edges), "vertices": absolute_paths(vertices), **options}
+            note_origin(graph, tables=tables)
+        return graph
 
     @classmethod
     def from_pyg(cls, data: Any, *, split: int | None = None) -> Graph:
@@ -310,7 +348,11 @@ class Graph:
 
     def _coerce_attributes(self) -> None:
         set_field = object.__setattr__
-        set_field(self, "features", as_features(self.features, self.num_vertices))
+        features = as_features(self.features, self.num_vertices)
+        # Features that replace the normalised ones are others.
+        same = self._normalised is not None and self._normalised is self.features
+        set_field(self, "_normalised", features if same else None)
+        set_field(self, "features", features)
         if self.labels is not None:
             set_field(self, "labels", as_labels(self.labels))
         if self.edge_weight is not None:
@@ -350,6 +392,44 @@ class Graph:
             validate.check_labels(self.labels, self.num_vertices, self.num_classes)
         for name in MASKS:
             validate.check_mask(getattr(self, name), self.labels, name)
+
+
+def note_origin(graph: Graph, **origin: Any) -> Graph:
+    """The graph, with the note of how it is made again where that is short plain data: names, paths and numbers."""
+    plain = _plain({name: value for name, value in origin.items() if value is not None})
+    if graph.origin is None and plain is not None and len(repr(plain)) <= MOST_ORIGIN:
+        object.__setattr__(graph, "origin", plain)
+    return graph
+
+
+def is_path(value: Any) -> bool:
+    """Whether it is a path or a list of paths."""
+    several = value if isinstance(value, list | tuple) else [value]
+    return all(isinstance(each, str | PathLike) for each in several)
+
+
+def absolute_paths(value: Any) -> Any:
+    """A path, or a list of paths, that names the same files from any working directory."""
+    if isinstance(value, list | tuple):
+        return [absolute_paths(each) for each in value]
+    return value if is_remote(value) else os.path.abspath(os.path.expanduser(value))
+
+
+def _plain(value: Any) -> Any:
+    """The value as TOML holds it; None if it cannot."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        table = {str(name): _plain(each) for name, each in value.items() if each is not None}
+        return None if any(each is None for each in table.values()) else table
+    if isinstance(value, list | tuple):
+        several = [_plain(each) for each in value]
+        return None if any(each is None for each in several) else several
+    return None
 
 
 def _count_classes(labels: AnyArray | None) -> int:

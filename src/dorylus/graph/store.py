@@ -48,6 +48,8 @@ IDS = ("ids", "ids.offsets", "ids.bytes")
 EXTRAS = frozenset({*OUT_EDGES, *IDS})
 NAMES = {"class_names": "num_classes", "feature_names": "num_features"}
 """Optional fields of the manifest, and the field with the number of names."""
+NORMALISED = "row_normalised"
+"""An optional field of the manifest: whether each row of features was divided by its sum."""
 SPARSE = ("features.indptr", "features.indices", "features.values")
 _DTYPES = {
     "indptr": ("<i8",),
@@ -89,6 +91,8 @@ def check_extras(manifest: dict[str, Any]) -> None:
             raise ValueError(f"{STORE.manifest} says {field} = {format_json(listed)}, which is not a list of texts")
         if field in manifest and len(listed) != manifest[count]:
             raise ValueError(f"{STORE.manifest} says {count} = {manifest[count]}, but lists {len(listed)} {field}")
+    if not isinstance(manifest.get(NORMALISED, False), bool):
+        raise ValueError(f"{STORE.manifest} says {NORMALISED} = {format_json(manifest[NORMALISED])}, not true or false")
     for names in (OUT_EDGES[:2], IDS[1:]):
         if len(entries.keys() & set(names)) == 1:
             raise ValueError(f"one of the arrays {names[0]!r} and {names[1]!r} without the other")
@@ -166,6 +170,7 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
         **{field: list(names) for field in NAMES if (names := getattr(graph, field)) is not None},
+        **({NORMALISED: True} if graph.is_row_normalised else {}),
     }
     with new_folder(path, STORE, overwrite=overwrite) as folder:
         folder.facts.update(facts)
@@ -224,6 +229,7 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
     if files is not None:
         _ = files.sums  # read now: the store may be replaced or removed later
     object.__setattr__(graph, "store", full_address(path))
+    object.__setattr__(graph, "origin", {"source": full_address(path)})
     object.__setattr__(graph, "files", files)
     return graph
 
@@ -339,6 +345,7 @@ def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
         directed=manifest["directed"],
         name=manifest["name"],
         num_classes=manifest["num_classes"],
+        _normalised=features if manifest.get(NORMALISED) is True else None,
         ids=TextIds(arrays["ids.offsets"], arrays["ids.bytes"]) if "ids.offsets" in arrays else arrays.get("ids"),
         **others,
         trust="everything",  # checked before it was saved; bounds are always checked, as kernels rely on them

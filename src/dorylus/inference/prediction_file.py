@@ -143,12 +143,12 @@ class Written:
 def check_target(path: str | PathLike[str], what: str = "classes") -> Path:
     """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
     target = Path(path)
-    suffixes = TABLES if what == "table" else SUFFIXES[:2]
+    suffixes = {"table": TABLES, "probabilities": SUFFIXES}.get(what, SUFFIXES[:2])
     if target.suffix not in suffixes:
         cure = ", or predict a table for .csv" if target.suffix == ".csv" else ""
         raise ConfigError(
             f"{what if what == 'table' else 'predictions'} cannot be written to {target}: name a file that ends in "
-            f"{' or '.join(suffixes)}{cure}."
+            f"{', '.join(suffixes[:-1])} or {suffixes[-1]}{cure}."
         )
     if not target.parent.is_dir():
         raise ConfigError(f"predictions cannot be written to {target}: the folder {target.parent} does not exist.")
@@ -161,17 +161,12 @@ def check_target(path: str | PathLike[str], what: str = "classes") -> Path:
 
 @dataclass(frozen=True, eq=False)
 class PredictionTable:
-    """The columns of a table of predictions: id, class name and probability, or a probability for every label."""
+    """The columns of a table of predictions: id, class name and probability, or a probability for every class."""
 
     ids: Ids | None
     class_names: tuple[str, ...] | None
     columns: int | None
-    """The number of labels that a vertex may have; None: one class per vertex."""
-
-    @classmethod
-    def of(cls, graph: Graph, form: Form) -> "PredictionTable":
-        """The columns for predictions of a graph."""
-        return cls(original_ids(graph), graph.class_names, form.columns)
+    """The number of classes, or labels, with a column each; None: the likeliest class and its probability."""
 
     @property
     def schema(self) -> Any:

@@ -76,15 +76,26 @@ def slabs(blocks: Iterable[Rows], form: Form) -> Iterator[Rows]:
         yield slab[:filled]
 
 
-WHAT = ("classes", "embeddings", "logits", "table")
+WHAT = ("classes", "embeddings", "logits", "probabilities", "table")
 CLASS_AND_PROBABILITY = np.dtype([("class", np.int32), ("probability", np.float32)])
 
 
 class PredictionPass:
-    """Predictions of a program for every vertex: of known ``form``, with rows that :meth:`blocks` computes."""
+    """Predictions of a program for every vertex: of known ``form``, with rows that :meth:`blocks` computes.
+
+    ``several``: whether the program was trained for any number of labels per vertex.
+    """
 
     def __init__(
-        self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig, backend: Backend
+        self,
+        graph: Graph,
+        program: Program,
+        what: str,
+        layer: int,
+        config: RunConfig,
+        backend: Backend,
+        *,
+        several: bool,
     ) -> None:
         if what not in WHAT:
             raise ConfigError(unknown_name("prediction", what, WHAT))
@@ -92,7 +103,7 @@ class PredictionPass:
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
         check_features(program, graph)
         self._graph, self._program, self._what, self._config = graph, head, what, config
-        self._backend = backend
+        self._backend, self._several = backend, several
         self._plan = lower(head, sparse_features=graph.sparse_features, training=False, savings=savings_of(config))
         self.form = self._form_of(head.out_columns)
 
@@ -126,7 +137,7 @@ class PredictionPass:
 
     def _form_of(self, columns: int) -> Form:
         rows = self._graph.num_vertices
-        several = self._graph.multilabel
+        several = self._several
         if self._what == "table" and not several:
             return Form(rows, None, CLASS_AND_PROBABILITY)
         if self._what != "classes":
@@ -155,9 +166,11 @@ class PredictionPass:
         return cut_graph(self._graph, self._program, self._config, every_vertex)
 
     def _values(self, rows: Rows) -> Rows:
+        if self._what == "probabilities" or (self._what == "table" and self._several):
+            return probabilities(rows, several=self._several)
         if self._what == "table":
-            return _probabilities(rows, several=self._graph.multilabel)
-        return classes_of(rows, self._graph.multilabel) if self._what == "classes" else rows
+            return _likeliest(rows)
+        return classes_of(rows, self._several) if self._what == "classes" else rows
 
     def _in_order(self, outputs: Outputs) -> Iterator[Rows]:
         done = 0
@@ -174,15 +187,21 @@ class PredictionPass:
         return out
 
 
-def _probabilities(logits: Rows, *, several: bool) -> Rows:
-    """The probability of every label (sigmoid), or each row's class with its probability (softmax)."""
+def probabilities(logits: Rows, *, several: bool) -> Rows:
+    """float32 [rows, classes]: the softmax of each row, or the sigmoid of each logit for ``several`` labels."""
     if several:
         with np.errstate(over="ignore"):  # exp of a large number is inf, and the probability 0
             return (1 / (1 + np.exp(-logits))).astype(np.float32)
+    shares: Rows = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    return shares
+
+
+def _likeliest(logits: Rows) -> Rows:
+    """Each row's class with its probability."""
     rows = np.empty(len(logits), CLASS_AND_PROBABILITY)
     rows["class"] = logits.argmax(axis=1)
-    largest = logits.max(axis=1, keepdims=True)
-    rows["probability"] = 1 / np.exp(logits - largest).sum(axis=1)
+    rows["probability"] = probabilities(logits, several=False).max(axis=1)
     return rows
 
 

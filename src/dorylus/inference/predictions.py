@@ -1,9 +1,14 @@
-"""Predictions of a trained program for every vertex, by an exact forward pass over the whole graph."""
+"""Predictions of a trained program for every vertex, by an exact forward pass over the whole graph, and their scores.
+
+The graph is the one that the program was trained on, or another with the same features (:class:`PredictionRequest`
+brings both together).
+"""
 
 from contextlib import closing
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Self, overload
 
 from numpy.typing import NDArray
 
@@ -11,6 +16,7 @@ from dorylus.backends import Backend
 from dorylus.config import RunConfig
 from dorylus.graph import Graph
 from dorylus.inference.prediction_file import (
+    TABLES,
     PredictionFile,
     PredictionTable,
     ReportRows,
@@ -19,11 +25,114 @@ from dorylus.inference.prediction_file import (
     original_ids,
 )
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, checkpoint, fingerprint
+from dorylus.runs import RunFolder, TrainedOn, checkpoint, fingerprint
 from dorylus.saga import Program, Recipe
-from dorylus.training import bind, check_backend
+from dorylus.training import Evaluation, bind, check_backend
 
 PathLikeText = str | PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionRequest:
+    """A program, a graph that fits it, what it knows of the graph it was trained on, and how to compute."""
+
+    graph: Graph
+    program: Program
+    trained_on: TrainedOn
+    config: RunConfig
+    backend: Backend
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        program: Program,
+        trained_on: TrainedOn | None = None,
+        *,
+        config: RunConfig | None = None,
+        memory: str | int | None = None,
+        scratch_dir: PathLikeText | None = None,
+        backend: Backend | None = None,
+    ) -> Self:
+        """Of objects; without ``trained_on``, the program was trained on this graph."""
+        settings = for_one_process(config or RunConfig(), memory, scratch_dir)
+        backend = check_backend(backend, settings)
+        if trained_on is None:
+            return cls(graph, program, TrainedOn.of(graph), settings, backend)
+        return cls(trained_on.fitted(graph, settings.memory), program, trained_on, settings, backend)
+
+    @classmethod
+    def from_run(
+        cls,
+        run_dir: PathLikeText,
+        *,
+        graph: Graph | None = None,
+        model: Recipe | Program | None = None,
+        memory: str | int | None = None,
+        scratch_dir: PathLikeText | None = None,
+        backend: Backend | None = None,
+        out: PathLikeText | None = None,
+        what: str = "logits",
+    ) -> Self:
+        """Of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+
+        Its own graph is loaded again unless one is given, and refused if it has changed.
+        """
+        folder = RunFolder.open(run_dir)
+        settings = for_one_process(folder.config, memory, scratch_dir)
+        backend = check_backend(backend, settings)
+        if out is not None:
+            check_target(out, what)  # before the graph is loaded
+        recipe = folder.spec.build_model() if model is None else model
+        trained_on = TrainedOn.read(folder)
+        if graph is None:
+            graph = folder.load_graph()
+            if trained_on is not None:
+                trained_on.check_unchanged(graph, folder.path)
+        if trained_on is None:
+            trained_on = TrainedOn.of(graph)
+        else:
+            graph = trained_on.fitted(graph, settings.memory)
+        program = bind(recipe, trained_on, folder.config.seed)
+        best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
+        state = checkpoint.load(
+            folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
+        )
+        program.load_state_dict(state.weights)
+        return cls(graph, program, trained_on, settings, backend)
+
+    def predict(
+        self, what: str, layer: int = -1, out: PathLikeText | None = None, tell: ReportRows | None = None
+    ) -> NDArray[Any] | Written:
+        """Predictions as an array, or written to ``out``."""
+        forward = self._pass(what, layer)
+        if out is None:
+            return forward.array()
+        in_columns = what == "table" or (what == "probabilities" and Path(out).suffix in TABLES)
+        table = self._table(forward.form.columns) if in_columns else None
+        with (
+            closing(PredictionFile(out, forward.form, what, original_ids(self.graph), table)) as file,
+            forward.blocks() as blocks,
+        ):
+            return file.write(blocks, tell)
+
+    def table(self) -> Any:
+        """A pyarrow.Table of ids, classes and probabilities."""
+        forward = self._pass("table", -1)
+        return self._table(forward.form.columns).rows(forward.array(), 0)
+
+    def evaluate(self) -> Evaluation:
+        """Scores against the labels of the graph."""
+        labels = self.trained_on.labels_of(self.graph)
+        with self._pass("logits", -1).blocks() as blocks:
+            return Evaluation.of(self.graph, labels, self.trained_on, blocks)
+
+    def _pass(self, what: str, layer: int) -> PredictionPass:
+        several = self.trained_on.multilabel
+        return PredictionPass(self.graph, self.program, what, layer, self.config, self.backend, several=several)
+
+    def _table(self, columns: int | None) -> PredictionTable:
+        return PredictionTable(original_ids(self.graph), self.trained_on.class_names, columns)
 
 
 @overload
@@ -39,6 +148,7 @@ def predict(
     backend: Backend | None = None,
     out: None = None,
     tell: ReportRows | None = None,
+    trained_on: TrainedOn | None = None,
 ) -> NDArray[Any]: ...
 @overload
 def predict(
@@ -53,6 +163,7 @@ def predict(
     backend: Backend | None = None,
     out: PathLikeText,
     tell: ReportRows | None = None,
+    trained_on: TrainedOn | None = None,
 ) -> Written: ...
 def predict(
     graph: Graph,
@@ -66,28 +177,31 @@ def predict(
     backend: Backend | None = None,
     out: PathLikeText | None = None,
     tell: ReportRows | None = None,
+    trained_on: TrainedOn | None = None,
 ) -> NDArray[Any] | Written:
-    """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
+    """What the program computes for every vertex, a row each in the graph's order.
+
+    ``what`` is "logits"; "classes", the number of the likeliest class, or zeros and ones for several labels;
+    "probabilities", the softmax, or the sigmoid for several labels; or "embeddings", the output of a hidden ``layer``
+    (-1: the last). "table" is the class of every vertex with its probability, as a structured array or, in a .parquet
+    or .csv file, with ids and class names (see :func:`predict_table`).
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
-    graph; ``tell(done, total)`` is called meanwhile. "table" is the class of every vertex with its probability, as a
-    structured array or, in a .parquet or .csv file, with ids and class names (see :func:`predict_table`). ``memory``
-    and ``scratch_dir`` default to those of ``config``. ``backend`` does the array work: native unless given.
+    graph; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
+    ``backend`` does the array work: native unless given. ``trained_on`` are the facts of the graph that the program was
+    trained on, where that is another.
     """
-    settings = for_one_process(config or RunConfig(), memory, scratch_dir)
-    backend = check_backend(backend, settings)
-    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
+    how: dict[str, Any] = {"config": config, "memory": memory, "scratch_dir": scratch_dir, "backend": backend}
+    return PredictionRequest.of(graph, program, trained_on, **how).predict(what, layer, out, tell)
 
 
 def predict_table(graph: Graph, program: Program, **options: Any) -> Any:
     """A pyarrow.Table with the id, class and probability of every vertex, in the graph's order.
 
-    Classes are names where the graph has them, else numbers. Where a vertex may have several labels, there is a column
-    with the probability of each. ``options`` are those of :func:`predict`.
+    Classes are names where the training graph has them, else numbers. Where a vertex may have several labels, there is
+    a column with the probability of each. ``options`` are those of :func:`predict`.
     """
-    rows = predict(graph, program, "table", **options)
-    columns = rows.shape[1] if rows.ndim == 2 else None
-    return PredictionTable(original_ids(graph), graph.class_names, columns).rows(rows, 0)
+    return PredictionRequest.of(graph, program, **options).table()
 
 
 @overload
@@ -133,31 +247,23 @@ def predict_from(
 ) -> NDArray[Any] | Written:
     """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
 
-    The other arguments are those of :func:`predict`.
+    ``graph`` may be another one with the same features: of any size, with or without labels. Where both have names of
+    features, columns are matched by name. The other arguments are those of :func:`predict`.
     """
-    folder = RunFolder.open(run_dir)
-    settings = for_one_process(folder.config, memory, scratch_dir)
-    backend = check_backend(backend, settings)
-    if out is not None:
-        check_target(out, what)  # before the graph is loaded
-    graph = folder.load_graph() if graph is None else graph
-    program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
-    best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
-    state = checkpoint.load(
-        folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
-    )
-    program.load_state_dict(state.weights)
-    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
+    how: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "backend": backend}
+    request = PredictionRequest.from_run(run_dir, graph=graph, model=model, out=out, what=what, **how)
+    return request.predict(what, layer, out, tell)
 
 
-def _predict(
-    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: ReportRows | None, graph: Graph
-) -> NDArray[Any] | Written:
-    if out is None:
-        return prediction.array()
-    table = PredictionTable.of(graph, prediction.form) if what == "table" else None
-    with (
-        closing(PredictionFile(out, prediction.form, what, original_ids(graph), table)) as file,
-        prediction.blocks() as blocks,
-    ):
-        return file.write(blocks, tell)
+def evaluate_from(
+    run_dir: PathLikeText,
+    *,
+    graph: Graph | None = None,
+    model: Recipe | Program | None = None,
+    memory: str | int | None = None,
+    scratch_dir: PathLikeText | None = None,
+    backend: Backend | None = None,
+) -> Evaluation:
+    """Scores of a run's saved model, as :func:`predict_from` takes it, on the labels of its graph or of another."""
+    how: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "backend": backend}
+    return PredictionRequest.from_run(run_dir, graph=graph, model=model, **how).evaluate()

@@ -1,6 +1,5 @@
 """The progress of a run, which its checkpoints hold beside the weights, and how a stopped run is restored from them."""
 
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
@@ -8,9 +7,9 @@ from typing import Any, Self
 from torch import Tensor
 
 from dorylus.errors import CheckpointError
-from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
 from dorylus.runs.checkpoint import CheckpointStore, fingerprint
 from dorylus.runs.run_folder import RunFolder
+from dorylus.runs.trained_on import TrainedOn
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
 from dorylus.servers import PSState
@@ -91,14 +90,12 @@ def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
         total[name] = total.get(name, 0) + amount
 
 
-def graph_identity(graph: Graph) -> str:
-    """A line that is equal for two graphs when all that a run reads of them is: sizes, and a checksum of the arrays."""
-    known = {} if graph.store is None else stored_checksums(graph.store)
-    total = 0
-    for name, array in sorted(arrays_of(graph).items()):
-        crc = known[name] if name in known else checksum(array)
-        total = zlib.crc32(f"{name} {crc}".encode(), total)
-    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {total:08x}"
+def _check_graph(started_on: str, graph: str) -> None:
+    if started_on != graph:
+        raise CheckpointError(
+            f"the run was started on another graph ({started_on}; this one: {graph}). Resume it with the graph "
+            "it was started on, or train this one into another run_dir."
+        )
 
 
 @dataclass(frozen=True)
@@ -119,6 +116,8 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     store = CheckpointStore(folder)
     saved = store.latest(fingerprint(program.state_dict(), program.describe()))
     if saved is None:
+        trained_on = TrainedOn.read(folder)
+        _check_graph(graph if trained_on is None else trained_on.identity, graph)
         return Restored(RunProgress(graph=graph))
     try:
         progress = RunProgress.from_dict(saved.progress)
@@ -127,11 +126,7 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
             "continue from the one before, or train again into another run_dir."
         ) from error
-    if progress.graph != graph:
-        raise CheckpointError(
-            f"the run was started on another graph ({progress.graph}; this one: {graph}). Resume it with the graph "
-            "it was started on, or train this one into another run_dir."
-        )
+    _check_graph(progress.graph, graph)
     if progress.stopped in ("interrupted", "budget"):
         progress.stopped = None
     program.load_state_dict(saved.weights)

@@ -2,6 +2,7 @@
 
     run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
     log.jsonl      the run log
+    graph.json     what its model needs to know of its graph
     lock           which process writes the run, while one does
     used.json      the usage of the run, for the bill: written with every checkpoint
     used.ledger    the same, at most a twentieth of a second old
@@ -30,7 +31,7 @@ import tomli_w
 from dorylus import files as durable
 from dorylus.config import RunConfig, recut
 from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, settings_of_file, unknown_name
-from dorylus.files import FileTooLargeError, read_small
+from dorylus.files import MOST_BYTES, FileTooLargeError, read_small
 from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
@@ -41,7 +42,17 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 LEDGER = "used.ledger"
-WRITTEN = (LOCK, LEDGER, "log.jsonl", "metrics.json", "used.json", "checkpoints", "best")  # beside run.toml
+WRITTEN = (
+    LOCK,
+    LEDGER,
+    "graph.json",
+    "log.jsonl",
+    "metrics.json",
+    "used.json",
+    "checkpoints",
+    "best",
+)  # beside run.toml
+MOST_FACTS_BYTES = 256 << 20  # of graph.json, which has the names of features and classes
 _SECTIONS = ("graph", "model", "training")
 
 
@@ -49,8 +60,9 @@ _SECTIONS = ("graph", "model", "training")
 class RunSpec:
     """How to make a run's graph and model again; an empty table where they came as Python objects.
 
-    ``graph`` holds ``source``, as ``dorylus.load`` takes it, ``root``, ``row_normalise`` and further options of that
-    source; ``model`` holds ``name`` and the builder's options.
+    ``graph`` holds ``source``, as ``dorylus.load`` takes it, ``root`` and further options of that source, or
+    ``tables``, the arguments of ``Graph.from_tables``; and ``row_normalise``. ``model`` holds ``name`` and the
+    builder's options.
     """
 
     graph: Mapping[str, Any] = field(default_factory=dict)
@@ -68,14 +80,25 @@ class RunSpec:
         """The graph, loaded again; without ``download``, a data set whose files are missing is refused."""
         if not self._loading_since_s:
             self._loading_since_s.append(time.perf_counter())
-        from dorylus.graph import load
+        from dorylus.graph import Graph, load
 
         options = dict(self.graph)
-        source = _required(options, "graph", "source", "a name, a file or a store folder")
-        normalise = options.pop("row_normalise", False)
-        download = options.pop("download", True) and download
-        graph = load(source, download=download, **options)
+        normalise = options.get("row_normalise", False)
+        if isinstance(options.get("tables"), Mapping):
+            graph = Graph.from_tables(**options["tables"])
+        else:
+            source = _required(options, "graph", "source", "a name, a file or a store folder")
+            options.pop("row_normalise", False)
+            download = options.pop("download", True) and download
+            graph = load(source, download=download, **options)
         return graph.row_normalised() if normalise else graph
+
+    def with_graph(self, section: Mapping[str, Any]) -> Self:
+        """The same with the graph in another place; options of its reader stay for a file with the same ending."""
+        old, new = (str(each.get("source", "")) for each in (self.graph, section))
+        same = Path(old).is_absolute() and Path(old).suffix == Path(new).suffix
+        kept = {name: value for name, value in self.graph.items() if name == "row_normalise" or same}
+        return replace(self, graph={**kept, **section})
 
     def build_model(self) -> "Recipe":
         """The model's recipe, built again."""
@@ -98,11 +121,17 @@ class RunFolder:
     in_file: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     @classmethod
-    def create(cls, path: str | PathLike[str], spec: RunSpec | None, config: RunConfig) -> Self:
+    def create(
+        cls,
+        path: str | PathLike[str],
+        spec: RunSpec | None,
+        config: RunConfig,
+        graph_facts: Mapping[str, Any] | None = None,
+    ) -> Self:
         """A new run's folder with its ``run.toml``; one that holds a run already is refused."""
         check_free(path)
         run = cls(Path(path), spec or RunSpec(), replace(config, run_dir=str(path)))
-        run.write()
+        run.write(graph_facts)
         return run
 
     def spelling(self) -> AbstractContextManager[None]:
@@ -113,10 +142,12 @@ class RunFolder:
         """The same folder with other settings, not written yet."""
         return replace(self, config=replace(config, run_dir=str(self.path)))
 
-    def write(self) -> None:
-        """Writes ``run.toml``, whole or not at all."""
+    def write(self, graph_facts: Mapping[str, Any] | None = None) -> None:
+        """Writes ``run.toml``, whole or not at all, after the facts of the graph if they are given."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            if graph_facts is not None:
+                _write_json(self.graph_facts, graph_facts)
             durable.write_file(self.path / "run.toml", _toml(self.spec, self.config))
         except OSError as error:
             raise _cannot_make(self.path, error) from error
@@ -136,18 +167,24 @@ class RunFolder:
 
     def load_graph(self) -> "Graph":
         """The graph that the run was trained on, loaded again; nothing is downloaded."""
-        source = Path(str(self.spec.graph.get("source", "")))
-        if source.is_absolute() and not source.exists():
-            raise DataError(
-                f"the run {self.path} was trained on {source}, which is not there. Put it back, or write where it is "
-                f"now as source into the section [graph] of {self.path / 'run.toml'}."
-            )
+        for source in map(Path, _files_of(self.spec.graph)):
+            if source.is_absolute() and not source.exists() and set("*?[").isdisjoint(str(source)):
+                raise DataError(
+                    f"the run {self.path} was trained on {source}, which is not there. Put it back, give "
+                    f"{given('graph', ...)} (dorylus resume keeps its new place), or write where it is now into the "
+                    f"section [graph] of {self.path / 'run.toml'}."
+                )
         return self.spec.load_graph(download=False)
 
     @property
     def log(self) -> Path:
         """The run log."""
         return self.path / "log.jsonl"
+
+    @property
+    def graph_facts(self) -> Path:
+        """The file of what the model needs to know of its graph."""
+        return self.path / "graph.json"
 
     @property
     def checkpoints(self) -> Path:
@@ -185,6 +222,10 @@ class RunFolder:
                 "this user the right to write there, and try again."
             ) from error
 
+    def read_graph_facts(self) -> dict[str, Any] | None:
+        """What the model needs to know of its graph; None for a run of an earlier version."""
+        return _read_json(self.graph_facts, MOST_FACTS_BYTES)
+
     def write_metrics(self, metrics: Mapping[str, Any]) -> None:
         """Writes the result, whole or not at all."""
         _write_json(self.metrics, metrics)
@@ -206,7 +247,7 @@ class RunFolder:
 
     def discard(self) -> None:
         """Remove the files of a run that never began; its ledger stays, and so do files of other programs."""
-        for path in (self.log, self.used, self.path / "run.toml", self.path / LOCK):
+        for path in (self.log, self.used, self.graph_facts, self.path / "run.toml", self.path / LOCK):
             path.unlink(missing_ok=True)
 
 
@@ -220,11 +261,11 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
         ) from error
 
 
-def _read_json(path: Path) -> dict[str, Any] | None:
+def _read_json(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(read_small(path))
+        content = json.loads(read_small(path, most_bytes))
         if not isinstance(content, dict):
             raise ValueError("it does not hold an object")
     except (ValueError, RecursionError) as error:
@@ -330,12 +371,22 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if value is not None}
 
 
+def _files_of(graph: Mapping[str, Any]) -> list[str]:
+    """The source of a graph, or the files of its tables."""
+    tables = graph.get("tables")
+    if not isinstance(tables, Mapping):
+        return [str(graph.get("source", ""))]
+    named = [tables.get("edges", ""), tables.get("vertices", "")]
+    return [str(path) for paths in named for path in (paths if isinstance(paths, list) else [paths])]
+
+
 def _required(options: dict[str, Any], section: str, name: str, example: str) -> str:
     if not options:
+        first = f"give {given(section, ...)}, or " if section == "graph" else ""  # no flag takes a model
         raise ConfigError(
             f"the run was started from Python with a {section} of its own, and does not say how to make it again: "
-            "continue in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
-            f"graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
+            f"{first}continue in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from("
+            f"run_dir, graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
         )
     if name not in options:
         raise ConfigError(

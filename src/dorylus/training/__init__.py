@@ -15,13 +15,14 @@ if TYPE_CHECKING:
         savings_of,
         threads_of,
     )
-    from dorylus.training.evaluation import classes_of
+    from dorylus.training.evaluation import Evaluation, classes_of
     from dorylus.training.interrupt import terminable
     from dorylus.training.placement import check_backend
     from dorylus.training.result import Result
     from dorylus.training.trainer import Trainer, resume, train
 
 __all__ = [
+    "Evaluation",
     "Result",
     "Trainer",
     "bind",
@@ -43,7 +44,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "assembly": "bind check_features cut_graph in_host_memory memory_request plan_memory savings_of threads_of",
-        "evaluation": "classes_of",
+        "evaluation": "Evaluation classes_of",
         "interrupt": "terminable",
         "placement": "check_backend",
         "result": "Result",

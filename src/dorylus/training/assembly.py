@@ -29,6 +29,7 @@ from dorylus.partition import (
     plain_partition_plan,
     settle_levels,
 )
+from dorylus.runs import TrainedOn
 from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
@@ -52,10 +53,10 @@ class RunParts:
     limits: RunLimits | None = None
 
 
-def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
+def bind(model: Recipe | Program, graph: Graph | TrainedOn, seed: int) -> Program:
     """The program a model becomes on this graph, or a copy of a program; a model that does not fit is refused."""
     if isinstance(model, Recipe):
-        if graph.num_features == 0:
+        if isinstance(graph, Graph) and graph.num_features == 0:
             raise GraphError(
                 f"graph {graph.name!r} has no features: a model needs at least one column of them. {_how_to_add(graph)}"
             )
@@ -63,7 +64,9 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
         return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
     if not isinstance(model, Program):
         raise ConfigError(f"model is a {type(model).__name__}: use dorylus.gcn(...) or another builder, or a Program.")
-    check_features(model, graph)
+    if isinstance(graph, Graph):
+        check_features(model, graph)
+    _check_width(graph, "features", graph.num_features, model.in_columns)
     _check_width(graph, "classes", graph.num_classes, model.out_columns)
     for name, weight in model.named_parameters():
         if weight.dtype != torch.float32:
@@ -71,7 +74,7 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
     return deepcopy(model)
 
 
-def check_weights_fit(model: Recipe, graph: Graph) -> None:
+def check_weights_fit(model: Recipe, graph: Graph | TrainedOn) -> None:
     """Refuse a model whose weights, with what training keeps of each, do not fit in memory, before they are made."""
     free = process_memory.free_bytes()
     if free is None:
@@ -99,7 +102,7 @@ def check_features(program: Program, graph: Graph) -> None:
     _check_width(graph, "features", graph.num_features, program.in_columns)
 
 
-def _check_width(graph: Graph, what: str, has: int, wants: int) -> None:
+def _check_width(graph: Graph | TrainedOn, what: str, has: int, wants: int) -> None:
     if has != wants:
         raise ConfigError(
             f"the model is made for {wants} {what}, but graph {graph.name!r} has {has}: build the model for {has}."

@@ -1,9 +1,9 @@
 """Scores of predictions against labels, and decisions by them: which weights are the best, and when to stop."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dorylus.config import RunConfig
 from dorylus.errors import DivergedError
 from dorylus.graph import Graph, drop_pages
-from dorylus.runs import RunProgress
+from dorylus.runs import RunProgress, TrainedOn
 from dorylus.runtime import Outputs
 
 
@@ -31,12 +31,7 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     tallies = {part: ScoreTally(graph.num_classes) for part in ("train", "val", "test")}
     try:
         for vertices, rows in outputs.blocks():
-            with np.errstate(all="ignore"):
-                squares = np.dot(flat := rows.reshape(-1), flat)
-            if not math.isfinite(squares):
-                raise DivergedError(
-                    "the model's outputs are not finite, or so large that the sum of their squares is not"
-                )
+            _check_finite(rows)
             predicted, truth = classes_of(rows, graph.multilabel), labels[vertices]
             for part, tally in tallies.items():
                 mask = getattr(graph, f"{part}_mask")[vertices]
@@ -48,15 +43,23 @@ def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     return {f"{part}_{name}": score for part, tally in tallies.items() for name, score in tally.scores().items()}
 
 
+def _check_finite(rows: NDArray[np.float32]) -> None:
+    with np.errstate(all="ignore"):
+        squares = np.dot(flat := rows.reshape(-1), flat)
+    if not math.isfinite(squares):
+        raise DivergedError("the model's outputs are not finite, or so large that the sum of their squares is not")
+
+
 class ScoreTally:
     """Counts of predicted and true classes, from which scores follow."""
 
     def __init__(self, num_classes: int) -> None:
         self._hits, self._guesses, self._truths = np.zeros((3, num_classes), np.int64)
-        self._right = self._decisions = 0
+        self._right = self._decisions = self.num_vertices = 0
 
     def add(self, predicted: NDArray[Any], labels: NDArray[Any]) -> None:
         """Count some vertices."""
+        self.num_vertices += len(labels)
         self._right += int((predicted == labels).sum())
         self._decisions += labels.size
         if labels.ndim == 1:
@@ -83,6 +86,112 @@ class ScoreTally:
         micro = 2 * self._hits.sum() / max(1, both.sum())
         accuracy = self._right / self._decisions
         return {"accuracy": accuracy, "micro_f1": float(micro), "macro_f1": float(each.mean()) if seen.any() else 0.0}
+
+    def class_scores(self) -> "ClassScores":
+        """The scores of every class."""
+        return ClassScores(
+            precision=self._hits / np.maximum(1, self._guesses),
+            recall=self._hits / np.maximum(1, self._truths),
+            f1=2 * self._hits / np.maximum(1, self._guesses + self._truths),
+            support=self._truths,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Scores of every class, [classes] each; 0 where a class is never predicted or never true.
+
+    ``support`` is the number of vertices that have the class.
+    """
+
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
+    support: NDArray[np.int64]
+
+
+MOST_CONFUSED = 1024  # classes, which are 8 MiB of counts
+
+
+@dataclass(frozen=True, eq=False)
+class SplitScores:
+    """How well the vertices of a split are predicted.
+
+    ``accuracy`` is that of single decisions where vertices have several labels. ``confusion`` is the number of vertices
+    by [true, predicted] class; None where vertices have several labels, or there are more than 1,024 classes.
+    """
+
+    num_vertices: int
+    accuracy: float
+    micro_f1: float
+    macro_f1: float
+    classes: ClassScores
+    confusion: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Scores of a model by split: "train", "val" and "test" where the graph has those, and "all" labelled vertices."""
+
+    class_names: tuple[str, ...]
+    splits: Mapping[str, SplitScores]
+
+    @classmethod
+    def of(
+        cls, graph: Graph, labels: NDArray[Any], trained_on: TrainedOn, blocks: Iterable[NDArray[np.float32]]
+    ) -> Self:
+        """The scores of blocks of logits, in the graph's order, against labels by the model's class numbers."""
+        size, several, done = trained_on.num_classes, trained_on.multilabel, 0
+        masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
+        masks["all"] = np.ones(len(labels), np.bool_) if several else labels >= 0
+        tallies = {part: _SplitTally(size, with_pairs=not several) for part, mask in masks.items() if mask.any()}
+        for rows in blocks:
+            _check_finite(rows)
+            here = slice(done, done + len(rows))
+            predicted, truth, done = classes_of(rows, several), labels[here], here.stop
+            for part, tally in tallies.items():
+                tally.add(predicted[masks[part][here]], truth[masks[part][here]])
+        graph.check_files()  # scores against labels that have changed are refused
+        names = trained_on.class_names or tuple(map(str, range(size)))
+        return cls(names, {part: tally.split_scores() for part, tally in tallies.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "classes": list(self.class_names),
+            "splits": {part: self._of_split(scores) for part, scores in self.splits.items()},
+        }
+
+    def _of_split(self, scores: SplitScores) -> dict[str, Any]:
+        each = {field.name: getattr(scores.classes, field.name).tolist() for field in fields(ClassScores)}
+        return {
+            "vertices": scores.num_vertices,
+            "accuracy": scores.accuracy,
+            "micro_f1": scores.micro_f1,
+            "macro_f1": scores.macro_f1,
+            **each,
+            "confusion": None if scores.confusion is None else scores.confusion.tolist(),
+        }
+
+
+class _SplitTally(ScoreTally):
+    """Counts pairs of a true and a predicted class too."""
+
+    def __init__(self, num_classes: int, *, with_pairs: bool) -> None:
+        super().__init__(num_classes)
+        counted = with_pairs and num_classes <= MOST_CONFUSED
+        self._pairs = np.zeros((num_classes, num_classes), np.int64) if counted else None
+
+    def add(self, predicted: NDArray[Any], labels: NDArray[Any]) -> None:
+        super().add(predicted, labels)
+        if self._pairs is not None:
+            numbers = np.bincount(labels * len(self._pairs) + predicted, minlength=self._pairs.size)
+            self._pairs += numbers.reshape(self._pairs.shape)
+
+    def split_scores(self) -> SplitScores:
+        return SplitScores(
+            num_vertices=self.num_vertices, classes=self.class_scores(), confusion=self._pairs, **self.scores()
+        )
 
 
 def score_of(scores: Mapping[str, float], multilabel: bool) -> float | None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,12 @@ from dorylus.config import RunConfig
 from dorylus.cost import Bill
 from dorylus.graph import Graph
 from dorylus.inference import Written
-from dorylus.runs import RunProgress
+from dorylus.runs import RunProgress, TrainedOn
 from dorylus.saga import Program, Work
+from dorylus.training.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from dorylus.inference import PredictionRequest
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +94,7 @@ class Result:
         self,
         what: str = "logits",
         *,
+        graph: Graph | None = None,
         layer: int = -1,
         memory: str | int | None = None,
         scratch_dir: str | PathLike[str] | None = None,
@@ -100,6 +105,7 @@ class Result:
         self,
         what: str = "logits",
         *,
+        graph: Graph | None = None,
         layer: int = -1,
         memory: str | int | None = None,
         scratch_dir: str | PathLike[str] | None = None,
@@ -109,35 +115,51 @@ class Result:
         self,
         what: str = "logits",
         *,
+        graph: Graph | None = None,
         layer: int = -1,
         memory: str | int | None = None,
         scratch_dir: str | PathLike[str] | None = None,
         out: str | PathLike[str] | None = None,
     ) -> NDArray[Any] | Written:
-        """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order.
+        """ "logits", "classes", "probabilities" or "embeddings" (a layer's output) of every vertex, in its graph's order.
 
-        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``"table"`` is the class
-        of every vertex with its probability, in a .parquet or .csv file with ids and class names. ``memory`` and
-        ``scratch_dir`` are the run's unless given.
+        With ``out``, a .npy or .parquet file, they are written there while they are computed. "table" is the class of
+        every vertex with its probability, in a .parquet or .csv file with ids and class names. ``graph``: another graph
+        with the same features. ``memory`` and ``scratch_dir`` are the run's unless given.
         """
-        from dorylus.inference import predict
+        return self._request(graph, memory, scratch_dir).predict(what, layer, out)
 
-        options: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "out": out, "backend": self.backend}
-        predictions: NDArray[Any] | Written = predict(
-            self.graph, self.model, what, layer=layer, config=self.config, **options
-        )
-        return predictions
-
-    def predict_table(self, *, memory: str | int | None = None, scratch_dir: str | PathLike[str] | None = None) -> Any:
+    def predict_table(
+        self,
+        *,
+        graph: Graph | None = None,
+        memory: str | int | None = None,
+        scratch_dir: str | PathLike[str] | None = None,
+    ) -> Any:
         """A pyarrow.Table with the id, class and probability of every vertex, in the graph's order.
 
-        Classes are names where the graph has them, else numbers; ids likewise. ``.to_pandas()`` converts it.
+        Classes are names where the training graph has them, else numbers. ``.to_pandas()`` converts it.
         """
-        from dorylus.inference import predict_table
+        return self._request(graph, memory, scratch_dir).table()
 
-        return predict_table(
-            self.graph, self.model, config=self.config, memory=memory, scratch_dir=scratch_dir, backend=self.backend
-        )
+    def evaluate(
+        self,
+        *,
+        graph: Graph | None = None,
+        memory: str | int | None = None,
+        scratch_dir: str | PathLike[str] | None = None,
+    ) -> Evaluation:
+        """Scores of every split and class, and which classes are confused; ``graph``: another one with labels."""
+        return self._request(graph, memory, scratch_dir).evaluate()
+
+    def _request(
+        self, graph: Graph | None, memory: str | int | None, scratch_dir: str | PathLike[str] | None
+    ) -> "PredictionRequest":
+        from dorylus.inference import PredictionRequest
+
+        trained_on = None if graph is None else TrainedOn.of(self.graph)
+        how: dict[str, Any] = {"memory": memory, "scratch_dir": scratch_dir, "backend": self.backend}
+        return PredictionRequest.of(graph or self.graph, self.model, trained_on, config=self.config, **how)
 
     def summary(self) -> dict[str, Any]:
         """The figures, as plain data."""

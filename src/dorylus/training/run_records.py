@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +22,7 @@ from dorylus.runs import (
     RunLog,
     RunSpec,
     Sink,
+    TrainedOn,
     check_free,
     last_time,
     make_folder,
@@ -113,11 +115,17 @@ class RunRecords:
             self._remove_new_folders()
             raise
 
-    def write_folder(self, spec: RunSpec | None, config: RunConfig) -> None:
-        """Write the folder of a new run, if it has one, with every setting resolved."""
-        if self.config.run_dir is not None:
-            self.folder = RunFolder.create(self.config.run_dir, spec, config)
-            self.folder.sweep()
+    def write_folder(self, spec: RunSpec, config: RunConfig, trained_on: TrainedOn) -> None:
+        """Write the folder of a new run, with every setting resolved."""
+        assert self.config.run_dir is not None
+        self.folder = RunFolder.create(self.config.run_dir, spec, config, trained_on.to_dict())
+        self.folder.sweep()
+
+    def note_origin(self, graph: Graph, config: RunConfig) -> None:
+        """Note where the graph of a stopped run is now, if it is known how it is made again."""
+        if self.folder is not None and graph.origin is not None and graph.origin != self.folder.spec.graph:
+            self.folder = replace(self.folder.with_config(config), spec=replace(self.folder.spec, graph=graph.origin))
+            self.folder.write()
 
     def start_log(self, sinks: Iterable[Sink], resumed_from: int | None, run: Mapping[str, Any]) -> None:
         """Start the run log with the record of the run."""

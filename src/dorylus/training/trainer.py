@@ -31,6 +31,7 @@ from dorylus.runs import (
     RunProgress,
     RunSpec,
     Sink,
+    TrainedOn,
     checkpoint,
     graph_identity,
     restore,
@@ -83,7 +84,7 @@ class Trainer:
                 None if isinstance(pool, str) else pool,
                 backend,
             )
-            restored = self._begin(spec) if self._records.is_new else self._continue()
+            restored = self._begin(_spec_of(graph, model, spec)) if self._records.is_new else self._continue()
             self._progress, self._best, self._start_state = restored.progress, restored.best, restored.state
             if not self._records.is_new:
                 self._check_budget()
@@ -109,7 +110,8 @@ class Trainer:
     ) -> Self:
         """A run that was stopped, ready to continue from its last checkpoint (or from the beginning without one).
 
-        Graph and model are made again from the run folder unless they are given. ``settings`` may change how the work
+        Graph and model are made again from the run folder unless they are given; a graph that has moved is noted there,
+        if it was loaded from its new place. ``settings`` may change how the work
         is divided (servers, intervals and so on), which leaves the result the same to rounding; not what is computed.
         """
         given_names = {"optimizer": optimizer, "lr_schedule": lr_schedule}
@@ -117,10 +119,13 @@ class Trainer:
         records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
-            graph = records.folder.load_graph() if graph is None else graph
+            made = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
             objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
-            return cls(graph, model, **objects, sinks=sinks, records=records)
+            trainer = cls(made, model, **objects, sinks=sinks, records=records)
+            if graph is not None:
+                records.note_origin(graph, trainer.config)
+            return trainer
 
     def _set_up(
         self,
@@ -166,9 +171,12 @@ class Trainer:
         intervals = self._parts.cut.layouts[0].num_intervals
         self.config = replace(config, intervals=intervals, threads=threads_of(config))
 
-    def _begin(self, spec: RunSpec | None) -> Restored:
-        self._records.write_folder(spec, self.config)
-        return Restored(RunProgress(graph="" if self._records.folder is None else graph_identity(self.graph)))
+    def _begin(self, spec: RunSpec) -> Restored:
+        if self.config.run_dir is None:
+            return Restored(RunProgress())
+        trained_on = TrainedOn.of(self.graph, graph_identity(self.graph))
+        self._records.write_folder(spec, self.config, trained_on)
+        return Restored(RunProgress(graph=trained_on.identity))
 
     def _continue(self) -> Restored:
         folder = self._records.folder
@@ -494,6 +502,13 @@ class Trainer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _spec_of(graph: Graph, model: Model, spec: RunSpec | None) -> RunSpec:
+    """How graph and model are made again: as ``spec`` says, else as far as they themselves do."""
+    spec = spec or RunSpec()
+    made = {} if isinstance(model, Program) else {"name": model.name, **model.options}
+    return replace(spec, graph=spec.graph or graph.origin or {}, model=spec.model or made)
 
 
 @lists_settings

@@ -16,7 +16,7 @@ from dorylus.errors import DataError, unknown_name
 from dorylus.graph import store
 from dorylus.graph.datasets import npz, planetoid
 from dorylus.graph.generators.random_graphs import communities, ring, rmat
-from dorylus.graph.graph import Graph
+from dorylus.graph.graph import Graph, absolute_paths, note_origin
 from dorylus.graph.locations import is_remote
 
 GENERATORS: dict[str, Callable[..., Graph]] = {"communities": communities, "ring": ring, "rmat": rmat}
@@ -105,16 +105,17 @@ def load(
     A known name takes precedence over a file of the same name: write "./cora" for the file. ``options`` go to the
     reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
     """
+    noted = {"root": None if root is None else absolute_paths(root), **options}
     if isinstance(name_or_path, str):
         reader = _named(name_or_path, root, download)
         if reader is not None:
-            return _call(reader, name_or_path, options)
+            return note_origin(_call(reader, name_or_path, options), source=name_or_path, **noted)
     if is_remote(name_or_path):
         return _call(lambda **options: store.open_store(name_or_path, **options), str(name_or_path), options)
     path = Path(name_or_path).expanduser()
     if not path.exists():
         raise DataError(_unknown(str(name_or_path)))
-    return _call(_file_reader(path), str(path), options)
+    return note_origin(_call(_file_reader(path), str(path), options), source=absolute_paths(path), **noted)
 
 
 def known_names() -> list[str]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec
 
 import numpy as np
 
@@ -18,11 +22,26 @@ from dorylus.graph.generators.sampling import (
     random_features,
     random_masks,
 )
-from dorylus.graph.graph import Graph
+from dorylus.graph.graph import Graph, note_origin
+
+Arguments = ParamSpec("Arguments")
+
+
+def _noted(make: Callable[Arguments, Graph]) -> Callable[Arguments, Graph]:
+    """The generator, whose graphs note how they are made again."""
+
+    @wraps(make)
+    def made(*given: Arguments.args, **named: Arguments.kwargs) -> Graph:
+        graph = make(*given, **named)
+        return note_origin(graph, source=make.__name__, **signature(make).bind(*given, **named).arguments)
+
+    return made
+
 
 LEAST, MOST = 2.0, 100.0  # span of the propensity to have edges, before rounding down
 
 
+@_noted
 def communities(
     num_vertices: int = 10_000,
     num_classes: int = 8,
@@ -151,6 +170,7 @@ Quadrants = tuple[float, float, float]
 QUADRANTS: Quadrants = (0.57, 0.19, 0.19)
 
 
+@_noted
 def rmat(
     num_vertices: int | None = None,
     num_edges: int | None = None,
@@ -256,6 +276,7 @@ def _check_rmat(num_vertices: int, num_edges: int, quadrants: Quadrants, directe
         )
 
 
+@_noted
 def ring(
     num_vertices: int = 1_000,
     num_classes: int = 4,
