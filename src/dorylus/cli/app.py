@@ -6,6 +6,7 @@ import typer
 
 from dorylus.cli.convert import convert
 from dorylus.cli.doctor import doctor
+from dorylus.cli.evaluate import evaluate
 from dorylus.cli.functions import functions
 from dorylus.cli.info import info
 from dorylus.cli.ingest import ingest
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train graph neural networks on the whole graph.",
 )
-for command in (train, resume, predict, timeline, info, convert, ingest, partition, plan_memory, doctor):
+for command in (train, resume, predict, evaluate, timeline, info, convert, ingest, partition, plan_memory, doctor):
     app.command()(command)
 app.add_typer(functions, name="functions")
 

@@ -15,12 +15,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dorylus.graph import Graph
 
 _DECLARED_BY_HAND = {"run_dir"}
 MODEL_OPTIONS = {  # those without a flag of their own
@@ -158,6 +161,12 @@ def _default_text(setting: Field[Any]) -> str:
 
 GRAPH_HELP = "A data set's name (cora), a file, a store folder, or a generator (communities:num_vertices=10000)."
 
+OtherGraph = Annotated[
+    str | None,
+    typer.Option(
+        help="Another graph with the same features, as train takes it. [the run's]", metavar="GRAPH", show_default=False
+    ),
+]
 Root = Annotated[Path | None, typer.Option(help="Folder with the data set's files; downloads go there too.")]
 RowNormalise = Annotated[
     bool | None,
@@ -174,6 +183,13 @@ ModelOption = Annotated[list[str] | None, typer.Option(help="A further option of
 def graph_section(source: str, root: Path | None, row_normalise: bool | None) -> dict[str, Any]:
     """How to load a graph, leaving out what was not given."""
     return {"source": _absolute(source), **graph_options(root, row_normalise)}
+
+
+def load_other(source: str, root: Path | None) -> "Graph":
+    """The graph that ``--graph`` names."""
+    from dorylus.runs import RunSpec
+
+    return RunSpec(graph_section(source, root, None)).load_graph()
 
 
 def graph_options(root: Path | None, row_normalise: bool | None) -> dict[str, Any]:

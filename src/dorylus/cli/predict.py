@@ -1,4 +1,4 @@
-"""``dorylus predict``: what a trained model predicts for every vertex, as a file."""
+"""``dorylus predict``: what a trained model predicts for every vertex of its graph, or of another one, as a file."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli.flags import with_settings
+from dorylus.cli.flags import OtherGraph, Root, load_other, with_settings
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import ConfigError, unknown_name
@@ -40,7 +40,7 @@ def prediction_bar(
         yield tell
 
 
-KINDS = ("table", "logits", "classes", "embeddings")
+KINDS = ("table", "classes", "probabilities", "logits", "embeddings")
 
 
 @partial(with_settings, only=("memory", "scratch_dir"))
@@ -55,10 +55,12 @@ def predict(
         Path | None,
         typer.Option("--output", "--out", help="A .npy, .parquet or .csv file. [RUN_DIR/WHAT.npy]", metavar="FILE"),
     ] = None,
+    graph: OtherGraph = None,
+    root: Root = None,
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Write a table of ids, classes and probabilities, or logits, classes or embeddings, in the graph's own order.
+    """Write ids with classes and probabilities as a table, or one kind of prediction, in the graph's own order.
 
     Where the run has a memory limit, or --memory gives one, rows are written as they come.
     """
@@ -75,6 +77,7 @@ def predict(
     with say_nothing_written(), prediction_bar(what) as tell:
         from dorylus.inference import predict_from
 
-        written = predict_from(run_dir, what, layer, out=target, tell=tell, **settings)
+        other = {} if graph is None else {"graph": load_other(graph, root)}
+        written = predict_from(run_dir, what, layer, out=target, tell=tell, **other, **settings)
     ids = "" if written.ids is None else f", their ids in {written.ids}"
     typer.echo(f"{what} of {written.num_vertices:,} vertices in {written.path}{ids}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dorylus.cli.flags import with_settings
+from dorylus.cli.flags import Root, graph_section, with_settings
 from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RECUT
 from dorylus.runs import RunFolder, RunLock
@@ -16,6 +16,15 @@ from dorylus.runs import RunFolder, RunLock
 @partial(with_settings, only=RECUT)
 def resume(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            help="Where the run's graph is now, if it has moved; run.toml keeps it.",
+            metavar="GRAPH",
+            show_default=False,
+        ),
+    ] = None,
+    root: Root = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
     *,
     settings: dict[str, Any],
@@ -24,7 +33,7 @@ def resume(
 
     The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """
-    RunFolder.open(run_dir, settings)
+    folder = RunFolder.open(run_dir, settings)
     RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
 
     import dorylus
@@ -32,4 +41,7 @@ def resume(
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        dorylus.resume(run_dir, sinks=[progress], **settings)
+        moved = None
+        if graph is not None:
+            moved = folder.spec.with_graph(graph_section(graph, root, None)).load_graph(download=False)
+        dorylus.resume(run_dir, moved, sinks=[progress], **settings)

@@ -154,8 +154,8 @@ class TrainedOn:
         unknown = [name for name, count, found in zip(names, counts, numbers, strict=True) if count and found < 0]
         if unknown:
             raise GraphError(
-                f"graph {graph_name!r} has {_listed('class', unknown)}, which the model was not trained on: leave those "
-                "vertices without a label."
+                f"graph {graph_name!r} has {_listed('class', unknown)}, which the model was not trained on: leave "
+                "those vertices without a label."
             )
         if self.multilabel:
             columns = np.zeros((len(labels), self.num_classes), labels.dtype)

@@ -121,7 +121,7 @@ class Result:
         scratch_dir: str | PathLike[str] | None = None,
         out: str | PathLike[str] | None = None,
     ) -> NDArray[Any] | Written:
-        """ "logits", "classes", "probabilities" or "embeddings" (a layer's output) of every vertex, in its graph's order.
+        """Logits, classes, probabilities or embeddings (a layer's output) of every vertex, in the graph's own order.
 
         With ``out``, a .npy or .parquet file, they are written there while they are computed. "table" is the class of
         every vertex with its probability, in a .parquet or .csv file with ids and class names. ``graph``: another graph
