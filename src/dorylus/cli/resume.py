@@ -41,7 +41,8 @@ def resume(
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        moved = None
+        moved: dict[str, Any] = {}
         if graph is not None:
-            moved = folder.spec.with_graph(graph_section(graph, root, None)).load_graph(download=False)
-        dorylus.resume(run_dir, moved, sinks=[progress], **settings)
+            spec = folder.spec.with_graph(graph_section(graph, root, None))
+            moved["graph"] = spec.load_graph(download=False)
+        dorylus.resume(run_dir, sinks=[progress], **moved, **settings)

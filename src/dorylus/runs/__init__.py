@@ -9,11 +9,10 @@ if TYPE_CHECKING:
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
     from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
-    from dorylus.runs.progress import Restored, RunProgress, restore
+    from dorylus.runs.progress import Restored, RunProgress, TrainedOn, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
-    from dorylus.runs.trained_on import TrainedOn, graph_identity
 
 __all__ = [
     "LEDGER",
@@ -52,10 +51,9 @@ __getattr__ = lazy_names(
         "checkpoint": "Checkpoint CheckpointStore fingerprint",
         "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
-        "progress": "Restored RunProgress restore",
+        "progress": "Restored RunProgress TrainedOn graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock",
         "run_log": "RunLog current last_time read_log",
-        "trained_on": "TrainedOn graph_identity",
     },
 )

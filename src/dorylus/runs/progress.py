@@ -1,18 +1,29 @@
-"""The progress of a run, which its checkpoints hold beside the weights, and how a stopped run is restored from them."""
+"""What a run keeps beside its weights to use them again: its progress, and facts of the graph it was trained on.
 
-from collections.abc import Mapping
+A stopped run is restored on the same graph (:func:`restore`). A model may also be used on another one
+(:class:`TrainedOn`): it reads features by their column and answers with class numbers, so names decide where both
+graphs have them, and what does not fit is refused.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from os import PathLike
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
-from dorylus.errors import CheckpointError
+from dorylus import process_memory
+from dorylus.errors import CheckpointError, DataError, GraphError, given
+from dorylus.graph import Graph, SparseFeatures, arrays_of, checksum, stored_checksums
 from dorylus.runs.checkpoint import CheckpointStore, fingerprint
 from dorylus.runs.run_folder import RunFolder
-from dorylus.runs.trained_on import TrainedOn
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
 from dorylus.servers import PSState
+from dorylus.sizes import format_bytes, parse_bytes
 
 
 @dataclass
@@ -88,6 +99,189 @@ _TYPES: dict[str, Any] = {
 def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
+
+
+_FACT_TYPES: Mapping[str, Any] = {
+    "name": str, "identity": str, "num_features": int, "num_classes": int, "multilabel": bool, "row_normalised": bool,
+    "class_names": list | None, "feature_names": list | None,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedOn:
+    """The facts of a graph that a model trained on it depends on; ``identity`` is that of :func:`graph_identity`."""
+
+    name: str
+    identity: str
+    num_features: int
+    num_classes: int
+    multilabel: bool
+    row_normalised: bool
+    class_names: tuple[str, ...] | None
+    feature_names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, graph: Graph, identity: str = "") -> Self:
+        """The facts of a graph."""
+        return cls(
+            name=graph.name,
+            identity=identity,
+            num_features=graph.num_features,
+            num_classes=graph.num_classes,
+            multilabel=graph.multilabel,
+            row_normalised=graph.is_row_normalised,
+            class_names=graph.class_names,
+            feature_names=graph.feature_names,
+        )
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> Self | None:
+        """The facts of a run's graph; None for a run of an earlier version, which did not keep them."""
+        content = folder.read_graph_facts()
+        if content is None:
+            return None
+        try:
+            for each in fields(cls):
+                if not isinstance(content[each.name], _FACT_TYPES[each.name]):
+                    raise TypeError(f"{each.name} is a {type(content[each.name]).__name__}")
+            names = {key: _texts(content[key]) for key in ("class_names", "feature_names")}
+            return cls(**{**{each.name: content[each.name] for each in fields(cls)}, **names})
+        except (KeyError, TypeError) as error:
+            raise DataError(
+                f"{folder.graph_facts} is damaged ({error}): restore it from a copy of the run folder."
+            ) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    def check_unchanged(self, graph: Graph, run_dir: str | PathLike[str]) -> None:
+        """Refuse a graph that is not the one that the run was trained on."""
+        found = graph_identity(graph)
+        if found != self.identity:
+            raise DataError(
+                f"the graph of the run {run_dir} has changed since it was trained on ({self.identity}; now: {found}). "
+                f"Put the old one back, or give {given('graph', ...)} to use the model on the graph as it is now."
+            )
+
+    def fitted(self, graph: Graph, memory: str | None = None) -> Graph:
+        """The graph with its feature columns in the order of the model's, and row-normalised where those were.
+
+        Features are copied for that: refused where they do not fit into ``memory``, or into what is free.
+        """
+        reorder = self._must_reorder(graph)
+        normalise = self.row_normalised and not graph.is_row_normalised
+        if not reorder and not normalise:
+            return graph
+        _check_copy(
+            graph, "brought into the order of the run's" if reorder else "row-normalised like the run's", memory
+        )
+        if reorder and self.feature_names is not None:
+            graph = graph.with_features(self.feature_names)
+        return graph.row_normalised() if normalise else graph
+
+    def labels_of(self, graph: Graph) -> NDArray[Any]:
+        """The labels of a graph by the model's class numbers."""
+        labels = graph.labels
+        if labels is None or (not graph.multilabel and not (labels >= 0).any()):
+            raise GraphError(
+                f"graph {graph.name!r} has no labels to compare predictions with: give labels, or use dorylus predict."
+            )
+        if graph.multilabel != self.multilabel:
+            kinds = "one class per vertex", "any number of labels per vertex"
+            raise GraphError(
+                f"graph {graph.name!r} has {kinds[graph.multilabel]}, but the model was trained for "
+                f"{kinds[self.multilabel]}: give a graph with labels of that kind."
+            )
+        if self.class_names is None or graph.class_names in (None, self.class_names):
+            self._check_numbers(graph)
+            return labels
+        return self._renumbered(graph.class_names or (), labels, graph.name)
+
+    def _must_reorder(self, graph: Graph) -> bool:
+        expected, names = self.feature_names, graph.feature_names
+        if expected is None or names is None or expected == names:
+            if graph.num_features != self.num_features:
+                raise GraphError(
+                    f"graph {graph.name!r} has {graph.num_features:,} features, but the model was trained on "
+                    f"{self.num_features:,} (of {self.name!r}): give a graph with the same features."
+                )
+            return False
+        for its, others, verb in ((expected, names, "lacks"), (names, expected, "has")):
+            missing = sorted(set(its).difference(others))
+            if missing:
+                raise GraphError(
+                    f"graph {graph.name!r} {verb} {_listed('feature', missing)}, which the model was"
+                    f"{' not' if verb == 'has' else ''} trained on: give a graph with the same features."
+                )
+        if len(set(names)) < len(names) or len(names) != len(expected):
+            raise GraphError(
+                f"graph {graph.name!r} has the features of the model in another order, and several of one name: give "
+                "each a name of its own, or the same order."
+            )
+        return True
+
+    def _check_numbers(self, graph: Graph) -> None:
+        most = graph.num_classes if graph.multilabel or graph.labels is None else int(graph.labels.max()) + 1
+        if most > self.num_classes or (self.multilabel and most != self.num_classes):
+            raise GraphError(
+                f"graph {graph.name!r} has {most:,} classes, but the model was trained on {self.num_classes:,} (of "
+                f"{self.name!r}): give a graph whose classes are those."
+            )
+
+    def _renumbered(self, names: Sequence[str], labels: NDArray[Any], graph_name: str) -> NDArray[Any]:
+        assert self.class_names is not None
+        number = {name: position for position, name in enumerate(self.class_names)}
+        numbers = np.array([number.get(name, -1) for name in names], np.int64)
+        counts = labels.sum(axis=0) if self.multilabel else np.bincount(labels[labels >= 0], minlength=len(names))
+        unknown = [name for name, count, found in zip(names, counts, numbers, strict=True) if count and found < 0]
+        if unknown:
+            raise GraphError(
+                f"graph {graph_name!r} has {_listed('class', unknown)}, which the model was not trained on: leave "
+                "those vertices without a label."
+            )
+        if self.multilabel:
+            columns = np.zeros((len(labels), self.num_classes), labels.dtype)
+            columns[:, numbers[numbers >= 0]] = labels[:, numbers >= 0]
+            return columns
+        renumbered: NDArray[Any] = np.append(numbers, -1)[labels]  # -1 stays -1
+        return renumbered
+
+
+def _texts(names: Any) -> tuple[str, ...] | None:
+    if names is not None and not all(isinstance(name, str) for name in names):
+        raise TypeError("a name is not a text")
+    return None if names is None else tuple(names)
+
+
+def _listed(noun: str, names: Sequence[str]) -> str:
+    """The first names of several: ``the feature 'x'``, ``the features 'x', 'y', 'z' and 4 more``."""
+    plural = noun if len(names) == 1 else f"{noun}{'es' if noun.endswith('s') else 's'}"
+    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return f"the {plural} {', '.join(map(repr, names[:3]))}{more}"
+
+
+def _check_copy(graph: Graph, what: str, memory: str | None) -> None:
+    """Refuse features whose copy in memory has no room."""
+    sparse = isinstance(graph.features, SparseFeatures)
+    needed = 3 * graph.features.nbytes if sparse else 4 * graph.num_vertices * graph.num_features
+    room = process_memory.free_bytes() if memory is None else parse_bytes(memory)
+    if room is not None and needed > room:
+        raise GraphError(
+            f"the features of graph {graph.name!r} have to be {what}, which takes {format_bytes(needed)} of memory, "
+            f"and {format_bytes(room)} are {'free' if memory is None else 'the limit'}: store the graph so (dorylus "
+            "convert --row-normalise, or an ingest with the columns in that order), and give that store."
+        )
+
+
+def graph_identity(graph: Graph) -> str:
+    """A line that is equal for two graphs when all that a run reads of them is: sizes, and a checksum of the arrays."""
+    known = {} if graph.store is None else stored_checksums(graph.store)
+    total = 0
+    for name, array in sorted(arrays_of(graph).items()):
+        crc = known[name] if name in known else checksum(array)
+        total = zlib.crc32(f"{name} {crc}".encode(), total)
+    return f"{graph.num_vertices} vertices, {graph.num_edges} edges, {graph.num_features} features, {total:08x}"
 
 
 def _check_graph(started_on: str, graph: str) -> None:
