@@ -164,7 +164,7 @@ def _joined_source(edges: Any, table: VertexTable, reading: Mapping[str, Any]) -
     requested = str(reading.get("ids", "auto"))
     if table.id is None:
         return _source_of(edges, {**reading, "ids": "dense"}), False
-    if requested not in ("auto", "map") or (requested == "auto" and table.ids_are_texts()):
+    if requested == "strings" or (requested == "auto" and table.ids_are_texts()):
         source = _source_of(edges, {**reading, "ids": "strings"})
         strings = bool(getattr(source, "strings", False))
         if not strings:

@@ -347,6 +347,29 @@ def test_the_index_of_pandas_is_no_feature() -> None:
     assert Graph.from_tables(PAIRS, vertices).feature_names == ("x", "y")
 
 
+def test_the_index_that_pandas_writes_to_csv_is_no_feature() -> None:
+    frame(x=[4, 5, 6]).to_csv("v.csv")
+    assert Graph.from_tables(PAIRS, "v.csv").feature_names == ("x",)
+    assert Graph.from_tables(PAIRS, "v.csv", features="*").feature_names == ("x",)
+
+
+def test_categories_of_polars_and_texts_of_pandas_are_the_same() -> None:
+    cities = ["Rome", "Bern", "Rome"]
+    for kind in (pl.Categorical, pl.Enum(["Rome", "Bern", "Oslo"]), pl.String):
+        vertices = pl.DataFrame({"id": ["a", "b", "c"], "city": pl.Series(cities, dtype=kind)})
+        ends = pl.Categorical if kind == pl.Categorical else pl.String
+        edges = pl.DataFrame({"s": pl.Series(["a"], dtype=ends), "t": pl.Series(["b"], dtype=ends)})
+        graph = Graph.from_tables(edges, vertices)
+        assert graph.feature_names == ("city=Bern", "city=Rome"), "categories that do not occur have no column"
+        assert graph.features[:, 1].tolist() == [1, 0, 1]
+
+
+def test_ids_that_are_categories_are_texts() -> None:
+    vertices = frame(x=[1, 2, 3])
+    vertices["id"] = vertices["id"].astype("category")
+    assert list(Graph.from_tables(PAIRS, vertices).ids) == ["a", "b", "c"]
+
+
 def test_quotes_keep_commas_and_lines_together() -> None:
     graph = from_text('id,t\n"a, b","x\ny"\nc,z\n', 's,t\n"a, b",c\n', undirected=False)
     assert edges_by_id(graph) == {("a, b", "c")}
