@@ -83,7 +83,7 @@ CLASS_AND_PROBABILITY = np.dtype([("class", np.int32), ("probability", np.float3
 
 
 class PredictionPass:
-    """Predictions of a program for every vertex: ``form`` is known at once, rows are computed by :meth:`blocks`."""
+    """Predictions of a program for every vertex: of known ``form``, with rows that :meth:`blocks` computes."""
 
     def __init__(
         self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig, backend: Backend
@@ -102,7 +102,7 @@ class PredictionPass:
     def blocks(self, beside: int = 0) -> Iterator[Iterable[Rows]]:
         """Compute all rows, in the graph's order; a block is valid until the next.
 
-        ``beside``: bytes of memory that the caller takes for them meanwhile.
+        ``beside``: bytes of memory that the caller uses at the same time.
         """
         if self._config.memory is not None:  # what a training in this process left is free, but still held
             gc.collect()
