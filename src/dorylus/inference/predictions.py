@@ -70,9 +70,9 @@ def predict(
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
-    graph; ``tell(done, total)`` is called with the progress. "table" is the class of every vertex with its probability, as a
-    structured array or, in a .parquet or .csv file, with ids and class names (see :func:`predict_table`). ``memory``
-    and ``scratch_dir`` default to those of ``config``. ``backend`` does the array work: native unless given.
+    graph; ``tell(done, total)`` is called with the progress. "table" is the class of every vertex with its probability,
+    as a structured array or, in a .parquet or .csv file, with ids and class names (see :func:`predict_table`).
+    ``memory`` and ``scratch_dir`` default to those of ``config``. ``backend`` does the array work: native unless given.
     """
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)
