@@ -326,6 +326,9 @@ def text_of(batch: TableBatch, name: str) -> Any:
                 "numbers. Correct it, or choose another column."
             )
         column = pa.array(np.where(missing, 0, numbers).astype(np.int64), mask=missing)
+    if _is_text(column.type):  # to bytes and back: texts of a file are not checked before
+        column = column.cast(pa.large_string() if types.is_string_view(column.type) else pa.large_binary())
+        column = column.cast(pa.large_binary())
     try:
         texts = column.cast(pa.large_string())
     except pa.ArrowInvalid:

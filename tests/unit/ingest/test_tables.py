@@ -260,6 +260,30 @@ def test_numbers_may_be_categories() -> None:
     assert graph.feature_names == ("zip=9", "zip=10")
 
 
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 2), pa.large_list(pa.int64())])
+@pytest.mark.parametrize(("fill", "expected"), [(7, [7, 7]), ("mean", [2, 3])])
+def test_missing_lists_are_filled_by_position(kind: Any, fill: Any, expected: list[float]) -> None:
+    emb = pa.array([[1, 2], None, [3, 4]], kind)
+    graph = Graph.from_tables(PAIRS, pa.table({"id": ["a", "b", "c"], "emb": emb}), fill=fill)
+    assert graph.features.tolist() == [[1, 2], expected, [3, 4]]
+
+
+@pytest.mark.parametrize("column", ["id", "city", "kind", "part"])
+def test_texts_of_parquet_that_are_not_utf8_are_refused_by_row(column: str) -> None:
+    values: dict[str, list[bytes]] = {
+        "id": [b"a", b"b", b"c"],
+        "city": [b"x"] * 3,
+        "kind": [b"k"] * 3,
+        "part": [b""] * 3,
+    }
+    values[column][1] = b"\xff"
+    types = {name: pa.string() for name in values}
+    table = pa.table({name: pa.array(each).view(types[name]) for name, each in values.items()})
+    parquet.write_table(table, "v.parquet")
+    with pytest.raises(DataError, match=rf"v\.parquet, row 1 .* column '{column}' is not UTF-8: b'.xff'"):
+        Graph.from_tables(PAIRS, "v.parquet", label="kind", split="part")
+
+
 def test_float32_features_keep_their_bits() -> None:
     values = np.array([0.1, 1e-30, 3e38], np.float32)
     np.testing.assert_array_equal(Graph.from_tables(PAIRS, frame(x=values)).features[:, 0], values)
