@@ -189,6 +189,31 @@ def test_edges_have_columns_of_any_name_and_weights() -> None:
     assert graph.edge_weight.tolist() == [0.5, 2]
 
 
+BAD_EDGES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "two weights": ({"s": ["a", "a"], "t": ["b", "b"], "w": [1, 2]}, {}, r"edge 'a' -> 'b'|edge 'b' -> 'a'"),
+    "missing weight": ({"s": ["a", "a"], "t": ["b", "c"], "w": [1, None]}, {}, r"edges, row 1: 'w' is missing"),
+    "infinite weight": ({"s": ["a"], "t": ["b"], "w": [np.inf]}, {}, r"edges, row 0: the weight is inf"),
+    "text as weight": ({"s": ["a"], "t": ["b"], "w": ["heavy"]}, {}, r"the weight 'w' holds large_string"),
+    "missing end": ({"s": ["a", None], "t": ["b", "c"]}, {}, r"edges, row 1: 's' is missing"),
+    "empty end": ({"s": ["a", ""], "t": ["b", "c"]}, {}, r"edges, row 1: an id is empty"),
+    "many columns": ({"s": ["a"], "t": ["b"], "w": [1], "q": [1]}, {}, r"edges has 4 columns .* columns=\(0, 1\)"),
+    "unknown column": ({"s": ["a"], "t": ["b"]}, {"source": "z"}, r"edges has no column 'z': its columns are 's', 't'"),
+    "one column for both": ({"s": ["a"], "t": ["b"]}, {"source": "s", "target": "s"}, r"uses .*'s'.* for both ends"),
+    "reversed": ({"target": ["a"], "source": ["b"]}, {}, r"the first column is called 'target'"),
+    "fractions": ({"s": [0.5], "t": [1.5]}, {}, r"edges: 's' holds double"),
+    "columns twice": ({"s": ["a"], "t": ["b"]}, {"source": "s", "columns": (0, 1)}, r"give one of the two"),
+    "how to read files": ({"s": ["a"], "t": ["b"]}, {"delimiter": ";"}, r"delimiter says how to read files"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EDGES)
+def test_a_bad_table_of_edges_is_refused_in_a_sentence(case: str) -> None:
+    columns, options, message = BAD_EDGES[case]
+    with pytest.raises(DorylusError, match=message) as error:
+        Graph.from_tables(pd.DataFrame(columns), frame(x=[1, 2, 3]), **options)
+    assert "\n" not in str(error.value)
+
+
 def test_edges_to_unknown_ids_may_be_dropped() -> None:
     edges = pd.concat([PAIRS, pd.DataFrame({"s": ["a"], "t": ["z"]})])
     graph = Graph.from_tables(edges, frame(x=[1, 2, 3]), drop_unknown=True)
