@@ -38,7 +38,7 @@ from dorylus.graph.coerce import (
     repeated_vertex,
 )
 from dorylus.graph.datasets.catalogue import known_names, load
-from dorylus.graph.edges import csr_from_edges
+from dorylus.graph.edges import csr_from_edges, repeated_edge_error
 from dorylus.graph.features import SparseFeatures, check_float16_rows, parse_feature_dtype, to_float32
 from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph
@@ -130,6 +130,7 @@ __all__ = [
     "preload_pages",
     "raw_bytes",
     "read_manifest",
+    "repeated_edge_error",
     "repeated_vertex",
     "ring",
     "rmat",

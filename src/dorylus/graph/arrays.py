@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus.errors import DataError
+
 AnyArray: TypeAlias = NDArray[Any]
 BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float32]
@@ -36,7 +38,7 @@ class TextIds:
         """The id of a vertex, or a list of those of several (a slice, a mask or an array of numbers)."""
         if isinstance(vertices, int | np.integer):
             number = range(len(self))[vertices]
-            return self.content[self.offsets[number] : self.offsets[number + 1]].tobytes().decode()
+            return self.parts(number, number + 1)[1].tobytes().decode("utf-8", "replace")
         return [self[number] for number in np.arange(len(self))[vertices].tolist()]
 
     def __iter__(self) -> Iterator[str]:
@@ -59,6 +61,9 @@ class TextIds:
     def parts(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """The offsets, from 0 on, and the bytes of a range of vertices."""
         offsets = np.array(self.offsets[begin : end + 1], np.int64)
+        # A store is not trusted: readers of the parts would read outside of them.
+        if offsets[0] < 0 or offsets[-1] > self.content.size or (np.diff(offsets) < 0).any():
+            raise DataError(f"the ids of vertices {begin:,} to {end:,} are damaged: copy or ingest the store again.")
         return offsets - offsets[0], np.array(self.content[offsets[0] : offsets[-1]], np.uint8)
 
     def _ranges(self) -> Iterator[tuple[int, int]]:

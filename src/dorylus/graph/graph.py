@@ -217,7 +217,8 @@ class Graph:
         - features, labels, train, val, test: .npy or .parquet files, or arrays, with one row per vertex (splits also
           with vertex numbers). feature_dtype="float32", or "float16". num_vertices: left out, the number of those
           rows, or as many as the edges name.
-        - vertices: all ids in the order of those rows, which names and ids="map" need.
+        - vertices: all ids in the order of those rows, which names and ids="map" need; or a table with the columns of
+          :meth:`from_tables` (id, label, features, categories, split, seed, fill, drop_unknown).
         - format, columns, delimiter, header, comments="#%", dtype, ids="auto": how files are read.
         - name, overwrite=False, and tell, which is called with the progress of every stage.
 

@@ -3,6 +3,7 @@
 Blocks have any size; `slabs` joins them to one size that is worth a write and takes little memory.
 """
 
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from dorylus.graph import Graph
 from dorylus.memory import RunLimits, check_room, limits
 from dorylus.partition import PartitionPlan, plain_partition_plan
 from dorylus.pools import ThreadsPool
+from dorylus.process_memory import give_back
 from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
 from dorylus.training import (
@@ -113,6 +115,9 @@ class PredictionPass:
 
         ``beside``: bytes of memory that the caller uses at the same time.
         """
+        if self._config.memory is not None:  # what a training in this process left is free, but still held
+            gc.collect()
+            give_back()
         request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
         if in_host_memory(self._backend):
             check_room(request)

@@ -187,7 +187,7 @@ def predict(
     or .csv file, with ids and class names (see :func:`predict_table`).
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
-    graph; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
+    graph; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of ``config``.
     ``backend`` does the array work: native unless given. ``trained_on`` are the facts of the graph that the program was
     trained on, where that is another.
     """

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dorylus.backends import WeightClash
 from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
 from dorylus.graph import (
     Address,
@@ -25,6 +26,7 @@ from dorylus.graph import (
     as_integers,
     csr_from_edges,
     is_remote,
+    repeated_edge_error,
 )
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Tokens, locate_by_number
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
@@ -33,6 +35,7 @@ from dorylus.ingest.pipeline import Ingested, PeekedBatches, VertexBound, ingest
 from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
 from dorylus.ingest.readers.options import ReadOptions
 from dorylus.ingest.readers.table import TableEdges, is_arrow_table
+from dorylus.ingest.reordering import original_id
 from dorylus.ingest.row_files import ComputedRows
 from dorylus.ingest.settings import IngestSettings
 from dorylus.ingest.vertex_table import TableColumns, VertexTable
@@ -164,7 +167,7 @@ def _joined_source(edges: Any, table: VertexTable, reading: Mapping[str, Any]) -
     requested = str(reading.get("ids", "auto"))
     if table.id is None:
         return _source_of(edges, {**reading, "ids": "dense"}), False
-    if requested not in ("auto", "map") or (requested == "auto" and table.ids_are_texts()):
+    if requested == "strings" or (requested == "auto" and table.ids_are_texts()):
         source = _source_of(edges, {**reading, "ids": "strings"})
         strings = bool(getattr(source, "strings", False))
         if not strings:
@@ -194,11 +197,15 @@ def graph_of_tables(
     **options: Any,
 ) -> Graph:
     """The graph of a table of edges and a table of vertices, in memory."""
-    known = (READING - {"columns"}) | COLUMNS
+    known = READING | COLUMNS
     for option in sorted(options.keys() - known):
         raise ConfigError(unknown_name("setting", option, known | {"source", "target", "weight", "undirected"}))
     reading = {option: value for option, value in options.items() if option in READING}
     if (source, target, weight) != (None, None, None):
+        if "columns" in reading:
+            raise ConfigError(
+                f"{given('columns', reading['columns'])} and source, target or weight: give one of the two."
+            )
         ends = (0 if source is None else source, 1 if target is None else target)
         reading["columns"] = ends if weight is None else (*ends, weight)
     columns = TableColumns(**{option: value for option, value in options.items() if option in COLUMNS})
@@ -233,6 +240,11 @@ def graph_of_tables(
             trust="edges",
             **arrays,
         )
+    except GraphError as error:
+        if not isinstance(clash := error.__cause__, WeightClash):
+            raise
+        names = [original_id(numbering, number) for number in (clash.column, clash.row)]
+        raise repeated_edge_error(*names, clash.first, clash.second) from error
     finally:
         getattr(numbering, "close", lambda: None)()
 

@@ -18,7 +18,7 @@ from dorylus.errors import ConfigError, DataError, given, unknown_name
 from dorylus.graph import MAX_CLASSES, AnyArray, BoolArray, FloatArray
 from dorylus.ingest.batches import EdgeBatch, Tokens
 from dorylus.ingest.numbering import AnyNumbering, DenseIds
-from dorylus.ingest.readers.arrow import compute, pyarrow, tokens_of_column
+from dorylus.ingest.readers.arrow import compute, decoded, pyarrow, tokens_of_column
 from dorylus.ingest.readers.table import Table, TableBatch, first_true, open_table
 from dorylus.ingest.row_files import ComputedRows
 from dorylus.process_memory import give_back, resident_bytes
@@ -315,7 +315,7 @@ def text_of(batch: TableBatch, name: str) -> Any:
     pa, column = pyarrow(), batch.columns[name]
     types = pa.types
     if types.is_dictionary(column.type):
-        return text_of(batch._replace(columns={name: column.dictionary_decode()}), name)
+        return text_of(batch._replace(columns={name: decoded(column)}), name)
     if types.is_floating(column.type) or types.is_decimal(column.type):
         numbers = _float_values(column).astype(np.float64)
         missing = np.isnan(numbers)
@@ -326,6 +326,9 @@ def text_of(batch: TableBatch, name: str) -> Any:
                 "numbers. Correct it, or choose another column."
             )
         column = pa.array(np.where(missing, 0, numbers).astype(np.int64), mask=missing)
+    if _is_text(column.type):  # to bytes and back: texts of a file are not checked before
+        column = column.cast(pa.large_string() if types.is_string_view(column.type) else pa.large_binary())
+        column = column.cast(pa.large_binary())
     try:
         texts = column.cast(pa.large_string())
     except pa.ArrowInvalid:
@@ -498,7 +501,7 @@ class VertexTable:
         others = {self.id, columns.label, *self._split_columns()}
         for name in others - {None}:
             _check_column(self.table, str(name))
-        chosen = [name for name in self.table.columns if name not in others]
+        chosen = [name for name in self.table.columns if name and name not in others]  # "" is the index of pandas
         if columns.features is not None:
             matching = _matching(self.table, columns.features)
             chosen = [name for name in matching if name not in others]  # a pattern may match more than features
@@ -712,7 +715,7 @@ def _matching(table: Table, patterns: str | Sequence[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in _listed(patterns):
         exact = [pattern] if pattern in table.columns else []
-        found = exact or [name for name in table.columns if fnmatchcase(name, pattern)]
+        found = exact or [name for name in table.columns if name and fnmatchcase(name, pattern)]
         if not found:
             raise DataError(f"{table.name}: {unknown_name('column', pattern, table.columns)}")
         chosen.update(dict.fromkeys(found))

@@ -189,6 +189,31 @@ def test_edges_have_columns_of_any_name_and_weights() -> None:
     assert graph.edge_weight.tolist() == [0.5, 2]
 
 
+BAD_EDGES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "two weights": ({"s": ["a", "a"], "t": ["b", "b"], "w": [1, 2]}, {}, r"edge 'a' -> 'b'|edge 'b' -> 'a'"),
+    "missing weight": ({"s": ["a", "a"], "t": ["b", "c"], "w": [1, None]}, {}, r"edges, row 1: 'w' is missing"),
+    "infinite weight": ({"s": ["a"], "t": ["b"], "w": [np.inf]}, {}, r"edges, row 0: the weight is inf"),
+    "text as weight": ({"s": ["a"], "t": ["b"], "w": ["heavy"]}, {}, r"the weight 'w' holds large_string"),
+    "missing end": ({"s": ["a", None], "t": ["b", "c"]}, {}, r"edges, row 1: 's' is missing"),
+    "empty end": ({"s": ["a", ""], "t": ["b", "c"]}, {}, r"edges, row 1: an id is empty"),
+    "many columns": ({"s": ["a"], "t": ["b"], "w": [1], "q": [1]}, {}, r"edges has 4 columns .* columns=\(0, 1\)"),
+    "unknown column": ({"s": ["a"], "t": ["b"]}, {"source": "z"}, r"edges has no column 'z': its columns are 's', 't'"),
+    "one column for both": ({"s": ["a"], "t": ["b"]}, {"source": "s", "target": "s"}, r"uses .*'s'.* for both ends"),
+    "reversed": ({"target": ["a"], "source": ["b"]}, {}, r"the first column is called 'target'"),
+    "fractions": ({"s": [0.5], "t": [1.5]}, {}, r"edges: 's' holds double"),
+    "columns twice": ({"s": ["a"], "t": ["b"]}, {"source": "s", "columns": (0, 1)}, r"give one of the two"),
+    "how to read files": ({"s": ["a"], "t": ["b"]}, {"delimiter": ";"}, r"delimiter says how to read files"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_EDGES)
+def test_a_bad_table_of_edges_is_refused_in_a_sentence(case: str) -> None:
+    columns, options, message = BAD_EDGES[case]
+    with pytest.raises(DorylusError, match=message) as error:
+        Graph.from_tables(pd.DataFrame(columns), frame(x=[1, 2, 3]), **options)
+    assert "\n" not in str(error.value)
+
+
 def test_edges_to_unknown_ids_may_be_dropped() -> None:
     edges = pd.concat([PAIRS, pd.DataFrame({"s": ["a"], "t": ["z"]})])
     graph = Graph.from_tables(edges, frame(x=[1, 2, 3]), drop_unknown=True)
@@ -258,6 +283,30 @@ def test_features_are_chosen_by_name_and_pattern_and_may_be_lists() -> None:
 def test_numbers_may_be_categories() -> None:
     graph = Graph.from_tables(PAIRS, frame(zip=[9, 10, 9]), categories="zip")
     assert graph.feature_names == ("zip=9", "zip=10")
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.list_(pa.float64(), 2), pa.large_list(pa.int64())])
+@pytest.mark.parametrize(("fill", "expected"), [(7, [7, 7]), ("mean", [2, 3])])
+def test_missing_lists_are_filled_by_position(kind: Any, fill: Any, expected: list[float]) -> None:
+    emb = pa.array([[1, 2], None, [3, 4]], kind)
+    graph = Graph.from_tables(PAIRS, pa.table({"id": ["a", "b", "c"], "emb": emb}), fill=fill)
+    assert graph.features.tolist() == [[1, 2], expected, [3, 4]]
+
+
+@pytest.mark.parametrize("column", ["id", "city", "kind", "part"])
+def test_texts_of_parquet_that_are_not_utf8_are_refused_by_row(column: str) -> None:
+    values: dict[str, list[bytes]] = {
+        "id": [b"a", b"b", b"c"],
+        "city": [b"x"] * 3,
+        "kind": [b"k"] * 3,
+        "part": [b""] * 3,
+    }
+    values[column][1] = b"\xff"
+    types = {name: pa.string() for name in values}
+    table = pa.table({name: pa.array(each).view(types[name]) for name, each in values.items()})
+    parquet.write_table(table, "v.parquet")
+    with pytest.raises(DataError, match=rf"v\.parquet, row 1 .* column '{column}' is not UTF-8: b'.xff'"):
+        Graph.from_tables(PAIRS, "v.parquet", label="kind", split="part")
 
 
 def test_float32_features_keep_their_bits() -> None:
@@ -345,6 +394,29 @@ def test_the_split_of_a_seed_does_not_depend_on_batches(monkeypatch: pytest.Monk
 def test_the_index_of_pandas_is_no_feature() -> None:
     vertices = frame(x=[1, 2, 3], y=[4, 5, 6]).iloc[[2, 0, 1]]
     assert Graph.from_tables(PAIRS, vertices).feature_names == ("x", "y")
+
+
+def test_the_index_that_pandas_writes_to_csv_is_no_feature() -> None:
+    frame(x=[4, 5, 6]).to_csv("v.csv")
+    assert Graph.from_tables(PAIRS, "v.csv").feature_names == ("x",)
+    assert Graph.from_tables(PAIRS, "v.csv", features="*").feature_names == ("x",)
+
+
+def test_categories_of_polars_and_texts_of_pandas_are_the_same() -> None:
+    cities = ["Rome", "Bern", "Rome"]
+    for kind in (pl.Categorical, pl.Enum(["Rome", "Bern", "Oslo"]), pl.String):
+        vertices = pl.DataFrame({"id": ["a", "b", "c"], "city": pl.Series(cities, dtype=kind)})
+        ends = pl.Categorical if kind == pl.Categorical else pl.String
+        edges = pl.DataFrame({"s": pl.Series(["a"], dtype=ends), "t": pl.Series(["b"], dtype=ends)})
+        graph = Graph.from_tables(edges, vertices)
+        assert graph.feature_names == ("city=Bern", "city=Rome"), "categories that do not occur have no column"
+        assert graph.features[:, 1].tolist() == [1, 0, 1]
+
+
+def test_ids_that_are_categories_are_texts() -> None:
+    vertices = frame(x=[1, 2, 3])
+    vertices["id"] = vertices["id"].astype("category")
+    assert list(Graph.from_tables(PAIRS, vertices).ids) == ["a", "b", "c"]
 
 
 def test_quotes_keep_commas_and_lines_together() -> None:

@@ -117,7 +117,7 @@ class ArrowColumns:
             raise DataError(
                 f"{self._path}, row {missing:,}: {name!r} is missing. Every edge has both ends and its weight."
             )
-        return column.dictionary_decode() if pyarrow().types.is_dictionary(column.type) else column
+        return decoded(column) if pyarrow().types.is_dictionary(column.type) else column
 
     def _ends(self, column: Any, row: int) -> Ends:
         if not self.strings:
@@ -143,12 +143,23 @@ def tokens_of_column(column: Any) -> Tokens:
     return Tokens(content[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
+def decoded(column: Any) -> Any:
+    """The values of an Arrow column of a dictionary."""
+    return _dictionary(column).take(column.indices)
+
+
+def _dictionary(column: Any) -> Any:
+    pa, values = pyarrow(), column.dictionary
+    # No kernel takes from string views.
+    return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
+
+
 def _lengths(column: Any) -> Any:
     """The length of each name of a dictionary; None for a column without a dictionary of names."""
     types = pyarrow().types
     if not types.is_dictionary(column.type) or types.is_integer(column.type.value_type):
         return None
-    return compute().binary_length(column.dictionary)
+    return compute().binary_length(_dictionary(column))
 
 
 def _name_bytes(column: Any, lengths: Any) -> int:

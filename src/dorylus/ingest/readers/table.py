@@ -4,6 +4,7 @@ Every value of a CSV file is read as text. Its first line names the columns.
 """
 
 import csv as standard_csv
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
@@ -26,6 +27,7 @@ CSV_BLOCK_BYTES = 1 << 20  # the longest row
 CSV_SUFFIXES, PARQUET_SUFFIXES = (".csv", ".tsv", ".tab", ".txt"), (".parquet", ".pq")
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 DELIMITERS = ",\t;|"
+INVALID_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 OTHER_ENCODINGS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -223,12 +225,12 @@ class CsvPart:
 
     def batches(self, columns: list[str]) -> Iterator[TableBatch]:
         """The rows, with these columns only."""
-        first, invalid, last = 0, list[Any](), None
-        with self._naming(invalid):
+        first, last = 0, None
+        with self._naming():
             source = _QuoteCounter(self._source())
-            reader = self._reader(source, columns, invalid)
+            reader = self._reader(source, columns)
         while True:
-            with self._naming(invalid):
+            with self._naming():
                 batch = next(reader, None)
             if last is not None:  # one behind, as an open quote is seen at the end of the file
                 if batch is None and source.num_quotes % 2 and any(b"\n" in c[-1].as_py() for c in last.columns):
@@ -241,21 +243,15 @@ class CsvPart:
                 return
             last = batch if batch.num_rows else None
 
-    def _reader(self, source: Any, columns: list[str], invalid: list[Any]) -> Any:
+    def _reader(self, source: Any, columns: list[str]) -> Any:
         pa, csv = pyarrow(), optional("pyarrow.csv", INSTALL)
-
-        def refuse(row: Any) -> str:
-            invalid.append(row)
-            return "error"
 
         return csv.open_csv(
             pa.PythonFile(source, mode="r"),
             read_options=csv.ReadOptions(
                 use_threads=False, block_size=CSV_BLOCK_BYTES, column_names=self._names, skip_rows=1
             ),
-            parse_options=csv.ParseOptions(
-                delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse
-            ),
+            parse_options=csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
             convert_options=csv.ConvertOptions(
                 include_columns=columns,
                 column_types=dict.fromkeys(self._names, pa.binary()),
@@ -270,7 +266,7 @@ class CsvPart:
         return pyarrow().CompressedInputStream(pyarrow().PythonFile(file, mode="r"), codec) if codec else file
 
     def _first_line(self) -> str:
-        with self._naming([]):
+        with self._naming():
             start = bytes(self._source().read(1 << 20))
         if start.startswith(OTHER_ENCODINGS):
             raise DataError(f"{self.name} is UTF-16. Convert it to UTF-8, as with iconv -f utf-16 -t utf-8.")
@@ -285,19 +281,18 @@ class CsvPart:
             raise DataError(f"{self.name}: the names of its columns are not UTF-8. Write the file as UTF-8.") from error
 
     @contextmanager
-    def _naming(self, invalid: list[Any]) -> Iterator[None]:
+    def _naming(self) -> Iterator[None]:
         """Raise errors of pyarrow as a DataError with the row, if it is known."""
         pa = pyarrow()
         try:
             yield
         except (pa.ArrowException, OSError, EOFError, ValueError) as error:
             self._state.check()
-            if invalid:
-                row = invalid[0]
+            if row := INVALID_ROW.search(str(error)):
+                number, expected, found, text = row.groups()
                 raise DataError(
-                    f"{self.name}, row {row.number - 2:,} (counted from 0), has {row.actual_columns} values instead of "
-                    f"{row.expected_columns}: {row.text.strip()[:60]!r}. Every row has a value for each column; put "
-                    "values with a comma in quotes."
+                    f"{self.name}, row {int(number) - 2:,} (counted from 0), has {found} values instead of {expected}: "
+                    f"{text.strip()[:60]!r}. Every row has a value for each column; put values with a comma in quotes."
                 ) from error
             if "straddling" in str(error):
                 raise DataError(
