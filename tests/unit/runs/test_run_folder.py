@@ -167,7 +167,7 @@ def test_the_error_for_a_moved_graph_names_it_and_a_new_source_finds_it(tmp_path
     run = RunFolder.create(tmp_path / "run", RunSpec(graph={"source": str(tmp_path / "old")}), CONFIG)
     assert run.load_graph().name == "three"
     (tmp_path / "old").rename(tmp_path / "new")
-    sentence = r"the run .*/run was trained on .*/old, which is not there\. Put it back, or .* source .* \[graph\] of"
+    sentence = r"the run .*/run was trained on .*/old, which is not there\. Put it back, .* \[graph\] of"
     with pytest.raises(DataError, match=sentence):
         run.load_graph()
     written = (tmp_path / "run" / "run.toml").read_text()

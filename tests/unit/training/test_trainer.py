@@ -263,10 +263,19 @@ def test_a_checkpoint_of_another_model_is_refused(trainer, tmp_path, graph):
         dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=5))
 
 
-def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):
-    trainer(run_dir=tmp_path / "run").run().close()
+def test_a_run_whose_graph_was_made_in_memory_asks_for_it(trainer, tmp_path, graph):
+    made = dataclasses.replace(graph, name="mine", trust="everything")
+    with dorylus.Trainer(made, dorylus.gcn(hidden=4), epochs=1, threads=1, run_dir=tmp_path / "run") as run:
+        run.run()
     with pytest.raises(ConfigError, match=r"started from Python with a graph of its own"):
         dorylus.resume(tmp_path / "run")
+
+
+def test_a_run_without_a_checkpoint_is_not_resumed_on_another_graph(trainer, tmp_path, graph):
+    trainer(run_dir=tmp_path / "run").close()
+    other = dataclasses.replace(graph, features=graph.features + 1, trust="everything")
+    with pytest.raises(CheckpointError, match="was started on another graph"):
+        dorylus.resume(tmp_path / "run", other)
 
 
 def test_ctrl_c_finishes_the_epoch_and_saves(trainer, resumed, tmp_path, monkeypatch):
