@@ -129,14 +129,12 @@ class SparseFeatures:
         entries = np.arange(indptr[-1]) + shift
         return SparseFeatures(indptr, self.indices[entries], self.values[entries], self.num_columns)
 
-    def permute_columns(self, order: AnyArray) -> SparseFeatures:
-        """The matrix whose column i is column ``order[i]`` of this one; ``order`` has every column once."""
-        place = np.empty(self.num_columns, np.int32)
-        place[order] = np.arange(self.num_columns, dtype=np.int32)
+    def with_columns(self, place: IdArray, num_columns: int) -> SparseFeatures:
+        """The matrix of so many columns in which column i of this one is column ``place[i]``; the others are zero."""
         columns = place[self.indices]
         rows = np.repeat(np.arange(self.num_rows), np.diff(self.indptr))
         entries = np.lexsort((columns, rows))
-        return replace(self, indices=columns[entries], values=self.values[entries])
+        return replace(self, indices=columns[entries], values=self.values[entries], num_columns=num_columns)
 
     def check(self) -> None:
         """Raise GraphError when a column is outside the matrix, repeated or out of order, or a value is not finite."""

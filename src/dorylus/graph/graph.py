@@ -173,14 +173,15 @@ class Graph:
         return graph
 
     def with_features(self, names: Sequence[str]) -> Graph:
-        """The same graph with its feature columns in the order of these names, each of which one column has."""
-        assert self.feature_names is not None
-        position = {name: column for column, name in enumerate(self.feature_names)}
-        order = np.array([position[name] for name in names], np.int64)
+        """The same graph with feature columns of these names, in this order; one that it lacks is zero everywhere."""
+        position = {name: column for column, name in enumerate(names)}
+        place = np.array([position[name] for name in self.feature_names or ()], np.int32)
         if isinstance(self.features, SparseFeatures):
-            features: Features = self.features.permute_columns(order)
+            features: Features = self.features.with_columns(place, len(names))
         else:
-            features = as_features(self.features[:, order], self.num_vertices)
+            dense = np.zeros((self.num_vertices, len(names)), self.features.dtype)
+            dense[:, place] = self.features
+            features = dense
         normalised = features if self.is_row_normalised else None
         return replace(self, features=features, feature_names=tuple(names), _normalised=normalised, trust="everything")
 

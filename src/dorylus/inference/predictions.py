@@ -187,9 +187,9 @@ def predict(
     or .csv file, with ids and class names (see :func:`predict_table`).
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
-    graph; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of ``config``.
-    ``backend`` does the array work: native unless given. ``trained_on`` are the facts of the graph that the program was
-    trained on, where that is another.
+    graph; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
+    ``config``. ``backend`` does the array work: native unless given. ``trained_on`` are the facts of the graph that the
+    program was trained on, where that is another.
     """
     how: dict[str, Any] = {"config": config, "memory": memory, "scratch_dir": scratch_dir, "backend": backend}
     return PredictionRequest.of(graph, program, trained_on, **how).predict(what, layer, out, tell)

@@ -207,14 +207,17 @@ class TrainedOn:
                     f"{self.num_features:,} (of {self.name!r}): give a graph with the same features."
                 )
             return False
+        categorical = {name.partition("=")[0] for name in names if "=" in name}
         for its, others, verb in ((expected, names, "lacks"), (names, expected, "has")):
             missing = sorted(set(its).difference(others))
+            if verb == "lacks":  # a category that no vertex of the other graph has
+                missing = [name for name in missing if "=" not in name or name.partition("=")[0] not in categorical]
             if missing:
                 raise GraphError(
                     f"graph {graph.name!r} {verb} {_listed('feature', missing)}, which the model was"
                     f"{' not' if verb == 'has' else ''} trained on: give a graph with the same features."
                 )
-        if len(set(names)) < len(names) or len(names) != len(expected):
+        if len(set(names)) < len(names) or len(set(expected)) < len(expected):
             raise GraphError(
                 f"graph {graph.name!r} has the features of the model in another order, and several of one name: give "
                 "each a name of its own, or the same order."

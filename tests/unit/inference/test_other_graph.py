@@ -1,4 +1,4 @@
-"""A model on another graph than its own: the same numbers as a whole-graph forward pass there, columns matched by name."""
+"""A model on another graph than its own: the numbers of a whole-graph forward pass there, columns matched by name."""
 
 from dataclasses import replace
 from typing import Any
@@ -100,6 +100,26 @@ def test_columns_in_another_order_are_matched_by_name(run: Any, sparse: bool) ->
     columns = shuffled.features.to_dense() if sparse else shuffled.features
     np.testing.assert_array_equal(columns[:, 1], OTHER.features[:, 0])
     np.testing.assert_allclose(predict_from(run[0], graph=shuffled), predict_from(run[0], graph=OTHER), rtol=1e-5)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_a_category_that_does_not_occur_is_zero(sparse: bool, tmp_path: Any) -> None:
+    names = ("a", "city=Bern", "city=Oslo", "city=Rome", "e", "f")
+    run_of(tmp_path / "run", replace(OWN, feature_names=names, trust="everything"), dorylus.gcn(hidden=5))
+    features = OTHER.features.copy()
+    features[:, 1] = 0
+    expected = predict_from(tmp_path / "run", graph=unlabelled(OTHER, features=features, feature_names=names))
+    kept = [5, 2, 3, 0, 4]
+    part = np.ascontiguousarray(features[:, kept])
+    lacking = unlabelled(
+        OTHER,
+        features=SparseFeatures.from_dense(part) if sparse else part,
+        feature_names=[names[column] for column in kept],
+    )
+    np.testing.assert_allclose(predict_from(tmp_path / "run", graph=lacking), expected, rtol=1e-5, atol=1e-6)
+    without = unlabelled(OTHER, features=features[:, [0, 4, 5]], feature_names=("a", "e", "f"))
+    with pytest.raises(GraphError, match=r"lacks the features 'city=Bern', 'city=Oslo', 'city=Rome', which"):
+        predict_from(tmp_path / "run", graph=without)
 
 
 def test_without_names_columns_are_matched_by_their_place(run: Any) -> None:
