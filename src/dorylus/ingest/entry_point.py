@@ -243,8 +243,8 @@ def graph_of_tables(
     except GraphError as error:
         if not isinstance(clash := error.__cause__, WeightClash):
             raise
-        names = [original_id(numbering, number) for number in (clash.column, clash.row)]
-        raise repeated_edge_error(*names, clash.first, clash.second) from error
+        first, second = (original_id(numbering, number) for number in (clash.column, clash.row))
+        raise repeated_edge_error(first, second, clash.first, clash.second) from error
     finally:
         getattr(numbering, "close", lambda: None)()
 
