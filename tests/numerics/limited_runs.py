@@ -142,7 +142,7 @@ def limited(scratch: Path, cut: Cut) -> Iterator[None]:
             return None
         plans = [in_blocks(plan, cut.blocks) for plan in (request.training, request.evaluation)]
         how = SpillSettings(scratch=str(scratch), policy=cut.policy, static_blocks=cut.static_blocks)
-        return RunLimits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
+        return RunLimits(plans[0], plans[1], cut.intervals, how, False, Figures(), 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "limits", limits)

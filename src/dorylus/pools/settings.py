@@ -76,10 +76,3 @@ class FunctionSettings(Settings):
                     f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
                     "are of."
                 )
-
-    @property
-    def keeps_activations(self) -> bool:
-        """Whether the backward pass finds the activations of the forward pass, or computes them again."""
-        if self.rematerialize is None:
-            return pool_spec(self.pool).keeps_autograd_graphs
-        return not self.rematerialize
