@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dorylus.errors import CheckpointError
 from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
-from dorylus.runs.checkpoint import CheckpointStore, fingerprint
+from dorylus.runs.checkpoint import CheckpointStore, Fingerprint, fingerprint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
@@ -111,13 +111,18 @@ class Restored:
     best: dict[str, Tensor] | None = None
 
 
+def fingerprint_of(program: Program) -> Fingerprint:
+    """The fingerprint of a program, which its checkpoints have."""
+    return fingerprint(program.state_dict(), program.describe())
+
+
 def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> Restored:
     """The content of the last checkpoint, its weights loaded into the program; refused for another model or graph.
 
     ``best``: whether the best weights are read too.
     """
     store = CheckpointStore(folder)
-    saved = store.latest(fingerprint(program.state_dict(), program.describe()))
+    saved = store.latest(fingerprint_of(program))
     if saved is None:
         return Restored(RunProgress(graph=graph))
     try:

@@ -32,6 +32,7 @@ from dorylus.runs import (
     RunSpec,
     Sink,
     checkpoint,
+    fingerprint_of,
     graph_identity,
     restore,
 )
@@ -52,7 +53,7 @@ RECENT_EPOCHS = 5  # the next epoch is expected to take the median time of the l
 class Trainer:
     """One run, epoch by epoch. :func:`train` is this from beginning to end.
 
-    ``records`` are those of a stopped run, which :meth:`resume` passes.
+    ``records`` are those of a stopped run, which :meth:`resume` passes: they have its settings and its spec.
     """
 
     @lists_settings
@@ -72,6 +73,8 @@ class Trainer:
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
         names = {name: given for name, given in named.items() if isinstance(given, str)}
+        if records is not None and (settings or names or spec is not None or pool is not None):
+            raise TypeError("records are of a run that has its settings, its pool and its spec: give none beside them.")
         self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
         self._accounts = self._records.accounts
         with self._records.undone_on_error():
@@ -117,6 +120,8 @@ class Trainer:
         records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
+            if isinstance(model, Program):
+                checkpoint.check(records.folder.checkpoints, fingerprint_of(model))  # before the graph is loaded
             graph = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
             objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
@@ -135,11 +140,13 @@ class Trainer:
         config = self._records.config
         process_memory.reset_peak()
         check_trainable(graph, config)
+        self.graph, self.program = graph, bind(model, graph, config.seed)
+        if self._records.folder is not None:  # a stopped run's: a new one has none yet
+            checkpoint.check(self._records.folder.checkpoints, fingerprint_of(self.program))
         check_pool(config, address=config.address, is_local=config.cluster == "local")
         self._pool = pool_handle(pool)
         self._backend = check_backend(backend, config)
         config = check_cluster(config, pool)
-        self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
