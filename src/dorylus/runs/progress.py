@@ -3,7 +3,10 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
@@ -26,7 +29,7 @@ class RunProgress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
-    exact: bool = False  # an asynchronous run has come near its target: epochs are synchronous since then
+    exact_from: int | None = None  # the epoch, from 0, from which on an asynchronous run near its target is exact
     traffic: dict[str, int] = field(default_factory=dict)  # bytes sent, by kind
     ages: dict[str, int] = field(default_factory=dict)  # values read across intervals, by age in epochs
     busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
@@ -79,11 +82,16 @@ class RunProgress:
 
 _NUMBER = int | float
 _MOST = 10**100
-_TYPES: dict[str, Any] = {
-    "losses": list, "epoch_seconds": list, "best_score": _NUMBER | None, "best_epoch": int | None, "stale": int,
-    "stopped": str | None, "exact": bool, "traffic": dict, "ages": dict, "busy_seconds": dict, "busy_wall_s": _NUMBER,
-    "waits": int, "used": dict, "unevaluated": bool, "graph": str,
-}  # fmt: skip
+
+
+def _type_of(hint: Any) -> Any:
+    """What isinstance takes for a field's type: whole numbers are numbers, too."""
+    if isinstance(hint, UnionType):
+        return reduce(or_, map(_type_of, get_args(hint)))
+    return _NUMBER if hint is float else get_origin(hint) or hint
+
+
+_TYPES = {name: _type_of(hint) for name, hint in get_type_hints(RunProgress).items()}
 
 
 def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:

@@ -202,15 +202,13 @@ class Runtime(Protocol):
     def ready(self) -> None:
         """Wait until all servers can train."""
 
-    def train_epoch(self, permit: int | None = None) -> EpochReport:
+    def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch.
 
         ``permit`` is the last epoch (from 0) that intervals running ahead may start meanwhile; by default the epoch
-        itself. When the permitted epoch is finished, no interval is in flight.
+        itself. When the permitted epoch is finished, no interval is in flight. ``exact_from`` is the epoch from which
+        on all are exact, once a run has decided that (``RunProgress.exact_from``); no interval has started it then.
         """
-
-    def synchronise(self) -> None:
-        """Make epochs synchronous from the next one on, which no interval has started."""
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex, in the graph's order, by an exact forward pass with one version of the

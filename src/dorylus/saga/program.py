@@ -149,7 +149,7 @@ def _text(value: object) -> str:
             return f"{{{', '.join(sorted(map(_text, value)))}}}"
         case torch.Tensor():
             flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-            return f"{_shape(value)} {zlib.crc32(flat.numpy()):08x}"
+            return f"{_shape(value)} {zlib.crc32(flat.numpy().data):08x}"
         case np.ndarray() | np.generic():
             return _text(torch.from_numpy(np.array(value)))
         case nn.Module():

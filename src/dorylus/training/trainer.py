@@ -271,7 +271,7 @@ class Trainer:
         runtime = self._started()
         self._accounts.enter(Phase.TRAINING)
         try:
-            report = runtime.train_epoch(self._last_startable)
+            report = runtime.train_epoch(self._last_startable, self._progress.exact_from)
         except DivergedError:
             self._sound = self.epoch  # the step failed: the weights before it gave a loss
             raise
@@ -314,9 +314,8 @@ class Trainer:
             self._best = weights
             if self._records.folder is not None:
                 CheckpointStore(self._records.folder).save_best(self._state(weights))
-        if decision.near_target and not self._progress.exact:
-            self._progress.exact = True
-            runtime.synchronise()
+        if decision.near_target and self._progress.exact_from is None:
+            self._progress.exact_from = self.epoch
             self.log.write("synchronous", epoch=self.epoch, score=score)
         if decision.stop is not None:
             self._stop(decision.stop)
@@ -358,8 +357,6 @@ class Trainer:
             self._runtime = make_runtime(job, self.config, self._pool, self._records, self._fewer_servers)
             if self._start_state is not None:
                 self._runtime.restore(self._start_state)
-            if self._progress.exact:
-                self._runtime.synchronise()
             self._runtime.ready()
         self._records.set_up.finished()
         return self._runtime
