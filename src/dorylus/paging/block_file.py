@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import crc32, crc32_blocks
-from dorylus.errors import DataError, WriteError, cannot_write
+from dorylus.errors import DataError, WriteError, cannot_write, given
 from dorylus.paging.reserved_memory import ReservedMemory, down, up
 
 Bytes = NDArray[np.uint8]
@@ -313,7 +313,7 @@ class ScratchFile(BlockFile):
         except OSError as error:
             raise cannot_write(
                 f"no scratch file can be made in {os.fspath(folder)}: {error.strerror}. Name another folder as "
-                "scratch_dir, on a disk of this machine.",
+                f"{given('scratch_dir')}, on a disk of this machine.",
                 error,
             ) from error
         super().__init__(descriptor, f"a scratch file in {os.fspath(folder)}", size, direct=direct)
@@ -340,7 +340,7 @@ class ScratchFile(BlockFile):
             os.ftruncate(self._descriptor, 0)  # a part may have been set aside
             raise cannot_write(
                 f"{self.name} cannot have {self.size / 2**30:.2f} GiB: {error.strerror}. Make room there, or name "
-                "another folder as scratch_dir.",
+                f"another folder as {given('scratch_dir')}.",
                 error,
             ) from error
         self.set_aside = True

@@ -77,7 +77,7 @@ class PagedArray:
                     reading = span.busy = Future()
                     break
                 waiting = span.busy
-            waiting.result(self._io_threads.deadline_s)
+            self._io_threads.wait(waiting)
         self._io_threads.count(self._read(number, reading))
         self.acquire(number)
 
@@ -157,7 +157,7 @@ class PagedArray:
             with self._lock:
                 busy = span.busy
             if busy is not None:
-                busy.result(self._io_threads.deadline_s)
+                self._io_threads.wait(busy)
         with self._lock:
             self._spans = [_Span(stored=self.read_only) for _ in self._spans]
             self._memory.drop_all()

@@ -26,7 +26,7 @@ import torch
 from safetensors import SafetensorError
 
 from dorylus import files as durable
-from dorylus.errors import CheckpointError
+from dorylus.errors import CheckpointError, given
 from dorylus.files import read_small
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runs.tensors import checksum as _checksum
@@ -130,8 +130,8 @@ def save(folder: Path, state: Checkpoint) -> Path:
         durable.write_folder(path, files | {STATE: _state_file(content)})
     except OSError as error:
         raise _failure(
-            f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another run_dir, "
-            "then resume from the checkpoint before."
+            f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another "
+            f"{given('run_dir')}, then resume from the checkpoint before."
         ) from error
     return path
 
@@ -187,7 +187,7 @@ def _refuse_other(path: Path, stored: Fingerprint, expect: Fingerprint) -> None:
     if difference := stored.difference(expect):
         raise CheckpointError(
             f"the checkpoint {path} is of another model: {difference}. Build the model the checkpoint was made with, "
-            "or train this one into another run_dir."
+            f"or train this one into another {given('run_dir')}."
         )
 
 
@@ -313,7 +313,7 @@ def _read_state(path: Path) -> dict[str, Any]:
     if stored["format"] != FORMAT:
         raise CheckpointError(
             f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: go on "
-            "with the version that wrote it, or train again from the beginning, into another run_dir."
+            f"with the version that wrote it, or train again from the beginning, into another {given('run_dir')}."
         )
     content: dict[str, Any] = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:
@@ -343,5 +343,5 @@ def _describe(error: Exception) -> str:
 def _cure(path: Path) -> str:
     older = [other for other in _all(path.parent) if epoch_of(other) < epoch_of(path)]
     if not older:
-        return "There is no older one beside it: train again from the beginning, into another run_dir."
+        return f"There is no older one beside it: train again from the beginning, into another {given('run_dir')}."
     return f"Remove that folder to go on from {max(older, key=epoch_of).name}, the one before."

@@ -10,7 +10,7 @@ from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from dorylus.errors import CheckpointError
+from dorylus.errors import CheckpointError, given
 from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
 from dorylus.runs.checkpoint import CheckpointStore, Fingerprint, fingerprint
 from dorylus.runs.run_folder import RunFolder
@@ -138,12 +138,12 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
-            "go on from the one before, or train again into another run_dir."
+            f"go on from the one before, or train again into another {given('run_dir')}."
         ) from error
     if progress.graph != graph:
         raise CheckpointError(
             f"the run was started on another graph ({progress.graph}; this one: {graph}). Give it the graph "
-            "it was started on, or train this one into another run_dir."
+            f"it was started on, or train this one into another {given('run_dir')}."
         )
     if progress.stopped in ("interrupted", "budget"):
         progress.stopped = None

@@ -57,8 +57,8 @@ def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
         shard = LocalShard(job.saved.shard(server), job.cut, job.graph)
     except DataError as error:
         raise DataError(
-            f"the node {host} cannot open its shard: {error} Every node must see the store under the same path: share "
-            "the folder, or give an address that fsspec knows."
+            f"the node {host} cannot open its shard: {error.message} Every node must see the store under the same "
+            "path: share the folder, or give an address that fsspec knows."
         ) from error
     return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 

@@ -90,7 +90,7 @@ def check_weights_fit(model: Recipe, graph: Graph) -> None:
         raise ConfigError(
             f"the model has {weights:,} weights for {graph.num_features:,} features and {graph.num_classes:,} classes, "
             f"which take {format_bytes(weights * BYTES_A_WEIGHT)} with their gradients and an optimiser, and "
-            f"{format_bytes(free)} are free. Use a narrower model (hidden), or a larger machine."
+            f"{format_bytes(free)} are free. Use a narrower model ({given('hidden')}), or a larger machine."
         )
 
 

@@ -19,7 +19,16 @@ from dorylus import process_memory
 from dorylus.backends import Backend
 from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
-from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
+from dorylus.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    DivergedError,
+    DorylusError,
+    Terminated,
+    TrainingError,
+    given,
+)
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
@@ -72,7 +81,7 @@ class Trainer:
         **settings: Unpack[RunSettings],
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        names = {name: value for name, value in named.items() if isinstance(value, str)}
         if records is not None and (settings or names or spec is not None or pool is not None):
             raise TypeError("records are of a run that has its settings, its pool and its spec: give none beside them.")
         self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
@@ -206,7 +215,7 @@ class Trainer:
         if not self._in_use.acquire(blocking=False):
             raise TrainingError(
                 "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
-                "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
+                f"Trainer.run has returned, or make another Trainer, with a {given('run_dir')} of its own."
             )
         try:
             with self._records.spelling():
@@ -404,32 +413,33 @@ class Trainer:
         self.log.write("fault", epoch=self.epoch, error=str(fault))
         kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._records.folder is None:
-            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
+            return kind(
+                f"{fault.message} The run has no folder, so its {self.epoch} epochs are lost: give {given('run_dir')}."
+            )
         try:
             self._save()
             saved = f"The run is saved after epoch {self.epoch}"
         except ServersLostError:
             saved = "Epochs since the last checkpoint are lost with the servers"
-        return kind(f"{fault} {saved}: mend it, and go on with dorylus resume {self._records.folder.path}.")
+        return kind(f"{fault.message} {saved}: mend it, and go on with dorylus resume {self._records.folder.path}.")
 
     def _diverged(self, error: DivergedError) -> DivergedError:
         """Keep the last checkpoint whose outputs are finite; the error says which that is."""
         self.log.write("stop", reason="diverged", epoch=self.epoch)
         folder = self._records.folder
-        where = "" if folder is None else ", in another run_dir,"
-        cure = (
-            f"Train again{where} with an lr well below {self.config.lr:g} (0.01 is usual), or row-normalised features"
-        )
+        where = "" if folder is None else f", in another {given('run_dir')},"
+        lower = f"{given('lr')} well below {self.config.lr:g} (0.01 is usual)"
+        cure = f"Train again{where} with {lower}, or row-normalised features"
         if folder is None:
-            return DivergedError(f"training diverged: {error}. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. {cure}.")
         store = CheckpointStore(folder)
         while (newest := store.newest) is not None and not self._is_sound(newest):
             store.drop(newest)
         if newest is None:
-            return DivergedError(f"training diverged: {error}. There is no checkpoint from before. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. There is no checkpoint from before. {cure}.")
         return DivergedError(
-            f"training diverged: {error}. The checkpoint {newest} is from before, and is kept: dorylus predict "
-            f"{folder.path} reads it, and dorylus resume goes on from it, with the same lr. {cure}."
+            f"training diverged: {error.message}. The checkpoint {newest} is from before, and is kept: dorylus predict "
+            f"{folder.path} reads it, and dorylus resume goes on from it, with the same {given('lr')}. {cure}."
         )
 
     def _is_sound(self, path: Path) -> bool:

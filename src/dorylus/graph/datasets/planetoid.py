@@ -171,7 +171,7 @@ def load(
         except WriteError:
             raise
         except DataError as error:
-            raise DataError(f"{error} In all, {_lacks(name, folder, _missing(name, folder))}.") from error
+            raise DataError(f"{error.message} In all, {_lacks(name, folder, _missing(name, folder))}.") from error
     return _assemble(name, {part: _read(folder / f"ind.{name}.{part}") for part in PARTS})
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError, given
 from dorylus.servers.parameter.stash import Stash
 from dorylus.servers.parameter.state import group_names, load_by_name, state_by_name
 from dorylus.servers.parameter.updates import Update
@@ -127,7 +127,7 @@ class ParameterServer:
         except Exception as error:  # some schedules refuse their options only when they are used
             raise TrainingError(
                 f"the schedule {type(self.schedule).__name__} failed: {error}. "
-                "Correct lr_schedule_options and train again."
+                f"Correct {given('lr_schedule_options')} and train again."
             ) from error
 
     def group_names(self) -> list[list[str]]:
