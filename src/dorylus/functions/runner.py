@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError
 from dorylus.functions.program import ProgramError, content_hash, is_cut_by_row, is_summed
+from dorylus.wire import DEFAULT
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -29,7 +30,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 
 
-_MOST_ENTRIES = 1 << 26  # of a row, or of what has no rows: 256 MiB of float32, as much as a frame has
+_MOST_ENTRIES = DEFAULT.max_frame_bytes // 4  # of a row, or of what has no rows: as many float32 as a frame has
 _SWITCH = "ORT_DISABLE_TELEMETRY"
 
 

@@ -190,7 +190,7 @@ def _token(variable: str) -> str:
 
 def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:
     """The fault behind a request without an answer: the service is not there, or the call was lost."""
-    cure = "start the functions there, or give the right function_url"
+    cure = f"start the functions there, or give the right {given('function_url')}"
     if isinstance(error, ConnectionRefusedError):
         return Unavailable(f"nothing answers at {url}: {cure}.")
     if isinstance(error, socket.gaierror):
@@ -232,7 +232,7 @@ def _read(connection: HTTPConnection, response: HTTPResponse, deadline_s: float)
     while chunk := response.read(CHUNK_BYTES):
         parts.append(chunk)
         size += len(chunk)
-        if size > DEFAULT.max_frame_bytes:
+        if size > DEFAULT.max_frame_bytes:  # a shorter answer that is no frame is refused where it is read
             raise HTTPException(f"the answer is longer than the {DEFAULT.max_frame_bytes} bytes a frame may have")
         _set_timeout(connection, deadline_s)
     return b"".join(parts)
