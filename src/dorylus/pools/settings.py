@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
+from dorylus.functions import PRECISIONS
 from dorylus.pools.registry import POOLS, pool_spec
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+
+DATA_PATHS = ("auto", "direct", "inline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +35,7 @@ class FunctionSettings(Settings):
     function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
     data_path: str = choice(
         "auto",
-        ("auto", "direct", "inline"),
+        DATA_PATHS,
         "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
         recut=True,
     )
@@ -51,7 +54,7 @@ class FunctionSettings(Settings):
     )
     payload_precision: str = choice(
         "float32",
-        ("float32", "bf16", "int8"),
+        PRECISIONS,
         "Number format of rows on their way to functions; less than float32 is an approximation.",
     )
     stream: bool = setting(

@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.saga.layer import Layer
+from dorylus.graph import Norm
+from dorylus.saga.layer import Layer, Own
 from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 
@@ -77,8 +78,8 @@ class Program(nn.Module):
 
 _KNOWN = {
     "reduce": tuple(REDUCTIONS),
-    "norm": ("symmetric", "mean", "none"),
-    "own": ("input", "prepared", "none"),
+    "norm": get_args(Norm),
+    "own": get_args(Own),
 }
 # Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
 _IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)

@@ -93,15 +93,16 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: 
     parts are sent or joined.
     """
     _within("arrays", len(arrays), limits.max_arrays)
-    entries = [[name, _sendable(name, array, limits), list(array.shape)] for name, array in arrays.items()]
+    dtypes = [_sendable(name, array, limits) for name, array in arrays.items()]
+    entries = [[name, dtype, list(arrays[name].shape)] for name, dtype in zip(arrays, dtypes, strict=True)]
     text = _encoded({"header": dict(header), "arrays": entries})
     places, total = _layout(len(text), [array.nbytes for array in arrays.values()])
     _within("bytes of JSON", len(text), limits.max_header_bytes)
     limits.check_size(total)
     parts: list[Buffer] = [HEAD.pack(MAGIC, VERSION, 0, len(text), len(entries), total) + text]
     end = HEAD.size + len(text)
-    for place, (name, dtype, _) in zip(places, entries, strict=True):
-        array = np.asarray(arrays[name], dtype=DTYPES[dtype], order="C")
+    for place, whole, dtype in zip(places, arrays.values(), dtypes, strict=True):
+        array = np.asarray(whole, dtype=DTYPES[dtype], order="C")
         if place > end:
             parts.append(bytes(place - end))
         if array.nbytes:

@@ -13,10 +13,9 @@ from dorylus.errors import ConfigError, TrainingError, unknown_name
 from dorylus.functions import MAX_TEXT, PRECISIONS
 from dorylus.pools.functions.tasks import Array
 from dorylus.pools.pool import InvocationResponse, Invoker, Lost
+from dorylus.pools.settings import DATA_PATHS
 from dorylus.saga import Call
 from dorylus.wire import Frame, FrameError, pack, unpack
-
-DATA_PATHS = ("auto", "direct", "inline")
 
 
 @dataclass(frozen=True, kw_only=True)
