@@ -147,7 +147,7 @@ EVERY = 8  # of so many moves of a part, one is compared with its checksum
 
 
 @dataclass(slots=True)
-class _Part:
+class _FilePart:
     """A part of a file that is moved again and again. ``seen``: the file's ctime when its checksum was compared."""
 
     checksum: int | None = None
@@ -166,7 +166,7 @@ class BlockFile:
 
     def __init__(self, descriptor: int, name: str, size: int, *, direct: bool) -> None:
         self._descriptor, self.name, self.size, self._direct = descriptor, name, size, direct
-        self._parts: dict[tuple[int, int], _Part] = {}  # by offset and length
+        self._parts: dict[tuple[int, int], _FilePart] = {}  # by offset and length
 
     def read_into(self, target: Bytes, offset: int) -> None:
         """Fill the target from an offset on; what lies behind the file's end is left as it is."""
@@ -231,10 +231,10 @@ class BlockFile:
             self._forget(offset + done, got)
             done += got
 
-    def _part(self, offset: int, count: int) -> _Part:
-        return self._parts.setdefault((offset, count), _Part())
+    def _part(self, offset: int, count: int) -> _FilePart:
+        return self._parts.setdefault((offset, count), _FilePart())
 
-    def _compare(self, part: _Part, content: Bytes, offset: int) -> None:
+    def _compare(self, part: _FilePart, content: Bytes, offset: int) -> None:
         """Refuse bytes that are not those of before."""
         checksum = crc32(content)
         if part.checksum is None:

@@ -41,7 +41,7 @@ class HttpInvoker:
         payload_limit_bytes: int | None = PAYLOAD_LIMIT_BYTES,
     ) -> None:
         self.payload_limit_bytes = payload_limit_bytes
-        self._address = _Address(url)
+        self._address = _ServiceAddress(url)
         token = _token(token_variable)
         self._headers = {"Content-Type": "application/octet-stream"}
         if token:
@@ -116,7 +116,7 @@ class HttpInvoker:
         connection.close()
 
 
-class _Address:
+class _ServiceAddress:
     """Where a URL leads: host, port and path, and how to dial it."""
 
     def __init__(self, url: str) -> None:

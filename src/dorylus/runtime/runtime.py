@@ -21,7 +21,7 @@ from dorylus.backends import Backend
 from dorylus.errors import TrainingError
 from dorylus.memory import MemoryBounds, SpillSettings
 from dorylus.paging import Moved
-from dorylus.partition import PartitionPlan, Shards, Source
+from dorylus.partition import PartitionPlan, Shards, VertexSource
 from dorylus.pipeline import DENSE
 from dorylus.pools import Invoked
 from dorylus.runtime.engine import Span
@@ -55,7 +55,7 @@ class Training:
 class Job:
     """A program over a partitioned graph, independent of where servers are; without ``training``, for evaluation."""
 
-    graph: Source
+    graph: VertexSource
     cut: PartitionPlan
     saved: Shards | None = None  # the shards of the same partition on disk, if there are any
     program: nn.Module

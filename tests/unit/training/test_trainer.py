@@ -61,15 +61,15 @@ def test_a_trainer_whose_run_was_interrupted_can_be_run_again(trainer, monkeypat
 
 
 def test_a_result_in_the_middle_does_not_touch_the_run(trainer):
-    asked, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
-    early = asked.run(5).result()
+    with_result, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
+    early = with_result.run(5).result()
     before = state(early)
-    asked.run()
+    with_result.run()
     left_alone.run()
     assert early.stopped == "not yet"
     assert len(early.losses) == 5
     assert same(state(early), before)
-    assert asked.result().losses == left_alone.result().losses
+    assert with_result.result().losses == left_alone.result().losses
 
 
 def test_the_seed_decides_everything(graph):
