@@ -239,10 +239,8 @@ def test_an_error_that_ends_a_run_keeps_the_settings_of_its_cause():
     with Trainer(dorylus.ring(num_vertices=20), dorylus.gcn(), threads=1) as trainer:
         late = trainer._given_up(DeadlineError(f"no answer within {given('deadline_s', 2.0)}."))
         diverged = trainer._diverged(DivergedError("the loss of epoch 1 is nan"))
-    assert (
-        str(late) == "no answer within deadline_s=2.0. The run has no folder, so its 0 epochs are lost: give run_dir."
-    )
-    flags = "no answer within --deadline-s 2.0. The run has no folder, so its 0 epochs are lost: give --run-dir."
+    assert str(late) == "no answer within deadline_s=2.0. The run has no folder, so its 0 epochs are lost: use run_dir."
+    flags = "no answer within --deadline-s 2.0. The run has no folder, so its 0 epochs are lost: use --run-dir."
     assert spelled(late.message, spell_flag) == flags
     assert "Train again with lr well below 0.01" in str(diverged)
     assert "Train again with --lr well below 0.01" in spelled(diverged.message, spell_flag)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dorylus.errors import DeadlineError, given
 
-THREADS = 2  # enough to keep a disk busy: one reads while the other writes
+THREADS = 2  # one reads while the other writes, which keeps a disk busy
 WRITES = 4  # at most at a time, so that little memory waits to be written
 
 

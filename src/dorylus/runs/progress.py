@@ -21,7 +21,7 @@ from dorylus.servers import PSState
 
 @dataclass
 class RunProgress:
-    """Losses and times so far, the best score on validation, and why the run stopped, if it did."""
+    """Losses and times so far, the best validation score, and the reason if the run has stopped."""
 
     losses: list[float] = field(default_factory=list)
     epoch_seconds: list[float] = field(default_factory=list)
@@ -138,11 +138,11 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
-            f"go on from the one before, or train again into another {given('run_dir')}."
+            f"continue from the one before, or train again into another {given('run_dir')}."
         ) from error
     if progress.graph != graph:
         raise CheckpointError(
-            f"the run was started on another graph ({progress.graph}; this one: {graph}). Give it the graph "
+            f"the run was started on another graph ({progress.graph}; this one: {graph}). Resume it with the graph "
             f"it was started on, or train this one into another {given('run_dir')}."
         )
     if progress.stopped in ("interrupted", "budget"):

@@ -87,7 +87,7 @@ class Outputs:
 
 
 class ServersLostError(TrainingError):
-    """Servers of a run died or cannot be reached. The run can continue once they are back."""
+    """Servers of a run have ended or cannot be reached. The run can continue once they are restarted."""
 
 
 class NotRevivedError(ServersLostError):
@@ -205,9 +205,9 @@ class Runtime(Protocol):
     def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch.
 
-        ``permit`` is the last epoch (from 0) that intervals running ahead may start meanwhile; by default the epoch
-        itself. When the permitted epoch is finished, no interval is in flight. ``exact_from`` is the epoch from which
-        on all are exact, once a run has decided that (``RunProgress.exact_from``); no interval has started it then.
+        ``permit`` is the last epoch (from 0) that intervals running ahead may start during the call; by default the
+        epoch itself. When the permitted epoch is finished, no interval is in flight. ``exact_from`` is the epoch from
+        which on all are exact, once a run has decided that (``RunProgress.exact_from``); no interval has started it.
         """
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
