@@ -321,7 +321,7 @@ def test_a_schedule_that_fails_in_use_ends_without_a_traceback(capsys, tmp_path,
     with pytest.raises(SystemExit) as end:
         main(["train", "ring", "--epochs", "2", "--lr-schedule", "StepLR", "--lr-schedule-options", options])
     assert end.value.code in (1, 2)
-    assert "lr_schedule_options" in capsys.readouterr().err
+    assert "Correct --lr-schedule-options and" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
