@@ -1,10 +1,12 @@
-"""Wheels and a source distribution of this tree: ``python tools/wheels.py FOLDER``; ``make wheel`` runs it.
+"""Wheels and a source distribution of this tree: ``python tools/wheels.py FOLDER``, as ``make wheel`` does.
 
-Two wheels serve every Python: one for 3.11, and one of the stable ABI (abi3) for 3.12 and all later ones. Each is built by
-an interpreter of its kind, with the build tools of the environment that runs this program, which are plain Python. Where
-none is found, the wheel is left out and the last lines say so. auditwheel checks each wheel and tags it manylinux.
+Two wheels serve every Python: one for 3.11, and one of the stable ABI (abi3) for 3.12 and all later ones. Each is built
+by an interpreter of its kind, with the build tools of the environment that runs this program, which are plain Python.
+Where none is found, the wheel is left out and the last lines say so. auditwheel checks each wheel and tags it
+manylinux.
 """
 
+import argparse
 import os
 import subprocess
 import sys
@@ -22,18 +24,24 @@ KINDS = {"cp311": "Python 3.11", "cp312-abi3": "Python 3.12 and later"}
 
 def main() -> int:
     """Writes the files into the folder that the command line names; the exit code."""
-    if len(sys.argv) != 2:
-        print(__doc__, file=sys.stderr)
-        return 2
-    folder = Path(sys.argv[1]).absolute()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--this", action="store_true", help="only the wheel for the Python that runs this")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
+    if options.this:
+        print(build(sys.executable, folder))
+        return 0
     found = interpreters()
     for kind, python in found.items():
         build(python, folder)
         print(f"built the wheel for {KINDS[kind]} with {python}", flush=True)
-    run(sys.executable, "-c", "import sys; from scikit_build_core.build import build_sdist as b; b(sys.argv[1])", folder)
+    run(
+        sys.executable, "-c", "import sys; from scikit_build_core.build import build_sdist as b; b(sys.argv[1])", folder
+    )
     for file in sorted(folder.iterdir()):
         print(f"{file.stat().st_size:>10,}  {file.name}")
-    for kind in KINDS.keys() - found.keys():
+    for kind in sorted(KINDS.keys() - found.keys()):
         print(f"NOT BUILT: the wheel for {KINDS[kind]}, because no such interpreter is on PATH or in pyenv")
     return 0
 

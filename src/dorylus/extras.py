@@ -56,7 +56,10 @@ def broken_package() -> tuple[str, str] | None:
         return None
     name = (tried.splitlines() or [CORE[0]])[-1]
     verb, package = ("do", "dorylus") if name == _KERNELS else ("does", name)
-    return f"{name} {verb} not load: {why}", f"install {package} again: pip install --force-reinstall --no-deps {package}"
+    return (
+        f"{name} {verb} not load: {why}",
+        f"install {package} again: pip install --force-reinstall --no-deps {package}",
+    )
 
 
 def check_installed(what: str, extra: str) -> None:

@@ -232,7 +232,7 @@ def check_bf16(run: Any = None) -> Check:
 
 
 def check_training() -> Check:
-    """Whether the work of one machine gets through, on a tiny graph: ingest, every model, a resumed run, predictions."""
+    """Whether one machine's work gets through on a tiny graph: ingest, every model, a resumed run, predictions."""
     start_s = time.perf_counter()
     with TemporaryDirectory(prefix="dorylus-doctor-") as folder:
         losses = _tiny_runs(Path(folder))
