@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
+from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -265,13 +267,26 @@ class Graph:
         return ogb.to_ogb(self)
 
     def __repr__(self) -> str:
+        *sizes, split = self._rows().items()
+        figures = [value.replace(" ", f" {name} ", 1) if " " in value else f"{value} {name}" for name, value in sizes]
+        return f"Graph({self.name!r}: {', '.join(figures)}, {split[1]})"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return html_table(f"Graph {self.name!r}", self._rows())
+
+    def _rows(self) -> dict[str, str]:
+        """Its sizes, by name."""
         kind = ("directed" if self.directed else "undirected") + ("" if self.edge_weight is None else ", weighted")
-        form = " sparse" if self.sparse_features else " float16" if self.feature_dtype == np.float16 else ""
-        columns = f"{self.num_features:,}{form} features"
-        classes = f"{self.num_classes:,} {'labels' if self.multilabel else 'classes'}"
+        form = "sparse " if self.sparse_features else "float16 " if self.feature_dtype == np.float16 else ""
         split = " / ".join(f"{int(getattr(self, name).sum()):,} {name.removesuffix('_mask')}" for name in MASKS)
-        size = f"{self.num_vertices:,} vertices, {self.num_edges:,} directed edges ({kind})"
-        return f"Graph({self.name!r}: {size}, {columns}, {classes}, {split})"
+        return {
+            "vertices": f"{self.num_vertices:,}",
+            "directed edges": f"{self.num_edges:,} ({kind})",
+            f"{form}features": f"{self.num_features:,}",
+            "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
+            "split": split,
+        }
 
     def _coerce_rows(self) -> None:
         object.__setattr__(self, "indptr", as_offsets(self.indptr))
@@ -304,6 +319,12 @@ class Graph:
             validate.check_labels(self.labels, self.num_vertices, self.num_classes)
         for name in MASKS:
             validate.check_mask(getattr(self, name), self.labels, name)
+
+
+def html_table(title: str, rows: Mapping[str, str]) -> str:
+    """A table of names and values, for notebooks; both may hold any text."""
+    lines = [f"<tr><th style='text-align: left'>{escape(name)}</th><td>{escape(rows[name])}</td></tr>" for name in rows]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
 
 
 def _count_classes(labels: AnyArray | None) -> int:

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError
+from dorylus.saga.checks import check_layer
 from dorylus.saga.layer import Layer
-from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
+from dorylus.saga.reductions import Reduction
 
 
 class Program(nn.Module):
@@ -19,10 +20,11 @@ class Program(nn.Module):
         super().__init__()
         if not isinstance(layers, Sequence) or not layers:
             raise ConfigError(
-                "a Program is made of a list of layers, at least one; a builder's recipe needs none around it."
+                "a Program is made of a list of layers, at least one, as in Program([GCN(32, 8)]); a model of "
+                "dorylus.gcn(...) needs no Program around it."
             )
         for index, layer in enumerate(layers):
-            _check_layer(index, layer)
+            check_layer(index, layer)
             if index and layer.in_columns != layers[index - 1].out_columns:
                 raise ConfigError(
                     f"layer {index} takes {layer.in_columns} columns but layer {index - 1} gives "
@@ -66,40 +68,6 @@ class Program(nn.Module):
     def describe(self) -> str:
         """One line that is equal for two programs exactly when they are built alike, weights aside."""
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
-
-
-_KNOWN = {
-    "reduce": tuple(REDUCTIONS),
-    "norm": ("symmetric", "mean", "none"),
-    "own": ("input", "prepared", "none"),
-}
-# Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
-_IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
-
-
-def _check_layer(index: int, layer: object) -> None:
-    if not isinstance(layer, Layer):
-        raise ConfigError(f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer.")
-    for what, known in _KNOWN.items():
-        value = getattr(layer, what)
-        if value not in known and not (what == "reduce" and isinstance(value, Reduction)):
-            raise ConfigError(f"layer {index}: " + unknown_name(what, str(value), known))
-    _check_reduction(index, layer)
-    for name, part in layer.named_modules():
-        if isinstance(part, _IMPURE):
-            raise ConfigError(
-                f"layer {index} holds {name!r}, a {type(part).__name__}: bodies must be pure functions of the layer's "
-                "weights and rows. Use dropout= of the layer for dropout, and LayerNorm (layer_norm=True) as a norm."
-            )
-
-
-def _check_reduction(index: int, layer: Layer) -> None:
-    reduction = reduction_of(layer)
-    if layer.has_apply_edge and reduction.messages is None:
-        raise ConfigError(f"layer {index} reduces by {reduction}, which combines rows, not messages: omit apply_edge.")
-    if not layer.has_apply_edge and reduction.rows is None:
-        returns = " that returns (message, score)" if reduction.messages and reduction.messages.scores else ""
-        raise ConfigError(f"layer {index} reduces by {reduction}: write an apply_edge{returns}.")
 
 
 def _describe(layer: Layer) -> str:

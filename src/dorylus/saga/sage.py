@@ -8,6 +8,8 @@ from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.layer import Layer
 from dorylus.saga.sparse import linear
 
+AGGREGATORS = ("mean", "max", "sum")
+
 
 class SAGE(Layer):
     """GraphSAGE. Parameters as PyG's SAGEConv: ``lin_l.weight``, ``lin_l.bias``, ``lin_r.weight``."""
@@ -20,8 +22,8 @@ class SAGE(Layer):
         self, in_columns: int, out_columns: int, *, aggregator: Literal["mean", "max", "sum"] = "mean", **finish: Any
     ) -> None:
         super().__init__(in_columns, out_columns, **finish)
-        if aggregator not in ("mean", "max", "sum"):
-            raise ConfigError(unknown_name("aggregator", aggregator, ("mean", "max", "sum")))
+        if aggregator not in AGGREGATORS:
+            raise ConfigError(unknown_name("aggregator", aggregator, AGGREGATORS))
         self.reduce = aggregator
         self.norm = "mean" if aggregator == "mean" else "none"
         self.commutes = aggregator != "max"  # a maximum does not commute with W_l

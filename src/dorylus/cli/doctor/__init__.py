@@ -253,10 +253,10 @@ def _tiny_runs(folder: Path) -> dict[str, float]:
     losses = {}
     for name in MODELS:
         model = getattr(dorylus, name)(hidden=4)
-        losses[name] = dorylus.train(graph, model, epochs=1, servers=2, intervals=2).losses[-1]
+        losses[name] = dorylus.train(graph, model, epochs=1, servers=2, intervals=2, progress=False).losses[-1]
     with dorylus.Trainer(graph, dorylus.gcn(), epochs=2, checkpoint_every=1, run_dir=folder / "run") as stopped:
         stopped.run(1)
-    resumed = dorylus.resume(folder / "run", graph, dorylus.gcn())
+    resumed = dorylus.resume(folder / "run", graph, dorylus.gcn(), progress=False)
     scores = resumed.predict(out=folder / "scores.npy")
     if (len(resumed.losses), np.load(folder / "scores.npy").shape) != (2, (100, 3)):
         raise TrainingError(f"a resumed run has {len(resumed.losses)} epochs of 2, and predicts {scores}")
