@@ -186,7 +186,10 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
+        raise ConfigError(
+            f"{given(name, value)}, but {given(name)} is a table of option names and values: give one, as "
+            f"in {given(name)}={{'name': 0.5}}."
+        )
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 

@@ -79,7 +79,8 @@ def probe(name: str, body: Callable[..., Any], *inputs: Tensor) -> tuple[Tensor,
     except Exception as error:  # a user's body may raise anything
         shape = " and ".join(str(list(each.shape)) for each in inputs)
         raise ConfigError(
-            f"{name} fails on rows of shape {shape}: {type(error).__name__}: {' '.join(str(error).split())}"
+            f"{name} fails on rows of shape {shape}: {type(error).__name__}: {' '.join(str(error).split())}. "
+            "Mend it, or the widths of the layer."
         ) from error
     outputs = made if isinstance(made, tuple) else (made,)
     for each in outputs:

@@ -17,7 +17,7 @@ from dorylus import process_memory
 from dorylus.backends import Backend, HostBackend
 from dorylus.config import AllSettings, RunConfig, lists_settings
 from dorylus.errors import ConfigError, GraphError, given, kind_of, unknown_value
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
+from dorylus.graph import Graph, SparseFeatures, converter_of, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
@@ -115,17 +115,13 @@ def check_graph(graph: object) -> None:
     """Refuse an object that is no graph, with the converter that makes one of it."""
     if isinstance(graph, Graph):
         return
-    home = type(graph).__module__.partition(".")[0]
-    converter = {"torch_geometric": "pyg", "dgl": "dgl", "networkx": "networkx", "scipy": "scipy", "ogb": "ogb"}.get(
-        home
-    )
-    if converter is not None:
-        cure = f"make a graph of it by dorylus.Graph.from_{converter}"
+    if (converter := converter_of(graph)) is not None:
+        cure = f"make a graph of it by dorylus.{converter}"
     elif isinstance(graph, str | PathLike):
         cure = f"load it, as in dorylus.load({str(graph)!r})"
     elif isinstance(graph, Recipe | Module):
         cure = "the graph comes first, as in dorylus.train(graph, model)"
-    elif home in ("numpy", "torch"):
+    elif type(graph).__module__.partition(".")[0] in ("numpy", "torch"):
         cure = "make a graph of edges by dorylus.Graph.from_edges(source, destination, features=..., labels=...)"
     else:
         cure = "load one, as in dorylus.load('cora'), or make one by dorylus.Graph.from_edges"
@@ -176,6 +172,7 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
             f"{_how_to_add(graph)}"
         )
     check_classes(graph)
+    _check_one_hot(graph, config)
     if not graph.train_mask.any():
         raise GraphError(
             f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training. "
@@ -228,6 +225,19 @@ def _check_gaps(graph: Graph) -> None:
             f"graph {graph.name!r} has labels up to {present[-1]:,}, but only {present.size:,} of those "
             f"{graph.num_classes:,} classes have a vertex: a model has a column a class. Number the classes from 0 "
             "without gaps (np.unique with return_inverse=True does it)."
+        )
+
+
+def _check_one_hot(graph: Graph, config: RunConfig) -> None:
+    """Refuse a label matrix with exactly one label a row: those are classes, which a multi-label loss does not know."""
+    labels = graph.labels
+    if labels is None or not graph.multilabel or config.loss != "auto" or labels.shape[1] < 2:
+        return
+    if (labels.sum(axis=1, dtype=np.int64) == 1).all():
+        raise GraphError(
+            f"graph {graph.name!r} has label rows with one label each, as if they were one-hot, and a matrix stands "
+            f"for several labels a vertex: give class numbers, labels.argmax(axis=1), or {given('loss', 'bce')} if "
+            "several labels are meant."
         )
 
 

@@ -560,7 +560,7 @@ def resume(
         shown_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(
-            Path(run_dir),
+            run_dir,
             graph,
             model,
             optimizer=optimizer,
