@@ -100,12 +100,19 @@ class TrainingSettings(Settings):
 
 _NO_BATCHES = (
     "is no setting, because an epoch is one step over the whole graph, without batches or samples: leave it out, and "
-    "limit what a run holds by memory='8GiB'."
+    f"limit what a run holds by {given('memory', '8GiB')}."
 )
-_NO_DEVICE = "is no setting, because a run uses the processor's cores: leave it out, or choose how many by threads=2."
+_NO_DEVICE = (
+    "is no setting, because a run uses the processor's cores: leave it out, or choose how many by "
+    f"{given('threads', 2)}."
+)
 _OF_MODEL = "is an option of the model, not of the run: give it to the builder, as in dorylus.gcn(hidden=16)."
-_OF_OPTIMIZER = "is an option of the optimiser: give it as optimizer_options={'momentum': 0.9}, for instance."
-_OF_SCHEDULE = "is an option of the schedule: give it as lr_schedule_options={'step_size': 50}, for instance."
+_OF_OPTIMIZER = (
+    f"is an option of the optimiser: give it as {given('optimizer_options', {'momentum': 0.9})}, for instance."
+)
+_OF_SCHEDULE = (
+    f"is an option of the schedule: give it as {given('lr_schedule_options', {'step_size': 50})}, for instance."
+)
 _MEANT = {
     "lr": "learning_rate base_lr eta alpha",
     "epochs": "epoch num_epochs n_epochs nb_epochs max_epochs max_epoch n_iter num_iterations iterations",

@@ -118,10 +118,10 @@ def shown_progress(progress: bool | None, sinks: Iterable[Sink]) -> Iterator[Ite
     if progress is False or (progress is None and display is None and not console.is_terminal):
         yield sinks
         return
-    shown = TerminalProgress(console, table=False) if display is None else NotebookProgress(display)
-    with closing(shown):
-        shown.wait("laying out the graph")
-        yield [*check_sinks(sinks), shown]
+    view = TerminalProgress(console, table=False) if display is None else NotebookProgress(display)
+    with closing(view):
+        view.wait("laying out the graph")
+        yield [*check_sinks(sinks), view]
 
 
 class TerminalProgress:

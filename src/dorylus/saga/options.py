@@ -70,7 +70,7 @@ _RULES: Mapping[str, OptionRule] = {
 
 _BATCH_NORM = (
     "is no option, because a batch norm depends on which rows come together, and rows are cut into intervals: leave it "
-    "out, or use layer_norm=True."
+    f"out, or use {given('layer_norm', True)}."
 )
 _WIDTH = "is no option, because widths come from the graph: leave it out."
 _OF_RUN = "is a setting of the run, not of the model: give it to dorylus.train(graph, model, ...)."

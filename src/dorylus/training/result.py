@@ -157,9 +157,9 @@ class Result:
             rows[f"{split} {score.replace('_', ' ')}"] = units.percent(self.metrics.get(f"{split}_{score}"))
         rows["memory"] = units.size(self.peak_memory_bytes) + " at the worst moment"
         rows["cost"] = dollars(self.bill.total_usd)
-        asked = {"mode": config.mode, "precision": config.precision, "ghost_precision": config.ghost_precision}
-        inexact = ", ".join(f"{name}={value}" for name, value in asked.items() if value in ("async", "bf16"))
-        rows |= {"approximate": inexact, "run folder": config.run_dir or ""}
+        inexact = {"mode": config.mode, "precision": config.precision, "ghost_precision": config.ghost_precision}
+        approximate = ", ".join(f"{name}={value}" for name, value in inexact.items() if value in ("async", "bf16"))
+        rows |= {"approximate": approximate, "run folder": config.run_dir or ""}
         return {name: value for name, value in rows.items() if value and value != units.percent(None)}
 
     def summary(self) -> dict[str, Any]:
