@@ -2,10 +2,11 @@
 
 import math
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,6 @@ from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError,
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
-from dorylus.report import shown_progress
 from dorylus.runs import (
     Checkpoint,
     CheckpointStore,
@@ -504,6 +504,17 @@ class Trainer:
         self.close()
 
 
+def _with_progress(progress: bool | None, sinks: Iterable[Sink]) -> AbstractContextManager[Iterable[Sink]]:
+    """The sinks, with one that shows the progress where that is wanted; what draws it is loaded only there."""
+    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if progress is False or (progress is None and not is_seen):
+        return nullcontext(sinks)
+
+    from dorylus.report import shown_progress
+
+    return shown_progress(progress, sinks)
+
+
 @lists_settings
 def train(
     graph: Graph,
@@ -525,7 +536,7 @@ def train(
     ``sinks`` get every record of the run log. ``pool``, ``optimizer`` and ``lr_schedule`` are names or objects.
     """
     with (
-        shown_progress(progress, sinks) as sinks,
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer(
             graph,
@@ -557,7 +568,7 @@ def resume(
 ) -> Result:
     """Go on with a run that was stopped, to the same result as if it had not been; ``progress`` as in :func:`train`."""
     with (
-        shown_progress(progress, sinks) as sinks,
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(
             run_dir,
