@@ -19,7 +19,10 @@ class FunctionSettings(Settings):
         recut=True,
     )
     functions: int | None = setting(
-        None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000)), recut=True
+        None,
+        "Functions that work at the same time; tuned while they run when not given.",
+        optional(whole(1, 100_000)),
+        recut=True,
     )
     function_url: str | None = setting(None, "http: the address of the functions.", optional(text), recut=True)
     function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text, recut=True)
@@ -33,7 +36,7 @@ class FunctionSettings(Settings):
     data_path: str = choice(
         "auto",
         ("auto", "direct", "inline"),
-        "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
+        "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
     )
     data_host: str = setting(
@@ -52,7 +55,7 @@ class FunctionSettings(Settings):
     payload_precision: str = choice(
         "float32",
         ("float32", "bf16", "int8"),
-        "Number format of rows on their way to functions; less than float32 is an approximation.",
+        "Number format in which rows travel to functions; any but float32 is an approximation.",
     )
     stream: bool = setting(
         True, "direct: functions start on the first rows while the next are under way.", flag, recut=True

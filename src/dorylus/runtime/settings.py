@@ -1,4 +1,4 @@
-"""The settings of servers: how many there are, where they live, and in which order their tasks run."""
+"""The settings of servers: how many there are, where they run, and in which order their tasks run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ class ClusterSettings(Settings):
     """Servers, their work and their tasks' order."""
 
     cluster: str = choice(
-        "local", ("local", "ray"), "Where servers live: in this process, or as actors of a Ray cluster.", recut=True
+        "local", ("local", "ray"), "Where servers run: in this process, or as actors of a Ray cluster.", recut=True
     )
     address: str | None = setting(
         None, "ray: the cluster's address; the one this machine belongs to when not given.", optional(text), recut=True
@@ -24,13 +24,13 @@ class ClusterSettings(Settings):
         recut=True,
     )
     elastic: bool = setting(
-        False, "ray: go on with fewer servers when lost ones do not come back in time.", flag, recut=True
+        False, "ray: continue with fewer servers when lost ones do not come back in time.", flag, recut=True
     )
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096), recut=True)
     parameter_servers: int = setting(1, "Parameter servers that hold the weights.", whole(1, 4096), recut=True)
     partition: str = setting(
         "stream",
-        "How vertices go to servers: stream, metis, range, hash, or a folder of saved shards.",
+        "How vertices are assigned to servers: stream, metis, range, hash, or a folder of saved shards.",
         text,
         recut=True,
     )
@@ -51,7 +51,7 @@ class ClusterSettings(Settings):
     )
     sync_margin: float | None = setting(
         None,
-        "async: go on synchronously once validation accuracy is this close to target_accuracy.",
+        "async: continue synchronously once validation accuracy is this close to target_accuracy.",
         optional(real(0, 1, usual=0.02)),
     )
     ghost_precision: str = choice(
