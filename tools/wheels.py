@@ -66,7 +66,7 @@ def kind_of(python: Path | str) -> str | None:
         return None
     if done.returncode:
         return None
-    version = tuple(map(int, done.stdout.split()))
+    version = tuple(map(int, done.stdout.split()))  # empty if it is no Python
     return "cp312-abi3" if version >= (3, 12) else "cp311" if version == (3, 11) else None
 
 

@@ -171,6 +171,9 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
+_PLAIN_KINDS = {"ndarray": "an array", "str": "text", "PosixPath": "a path", "Recipe": "a model without widths"}
+
+
 def kind_of(value: object) -> str:
     """What a value of the wrong kind is: None, a list, the class GCN, the function gcn."""
     if value is None:
@@ -179,10 +182,8 @@ def kind_of(value: object) -> str:
         return f"the class {value.__name__}"
     if callable(value) and hasattr(value, "__name__"):
         return f"the function {value.__name__}"
-    name = {"ndarray": "array", "str": "text", "Recipe": "model without widths"}.get(
-        type(value).__name__, type(value).__name__
-    )
-    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+    name = type(value).__name__
+    return _PLAIN_KINDS.get(name, f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}")
 
 
 def unknown_name(what: str, name: object, known: Collection[str], meant: Mapping[str, str] = NOTHING_MEANT) -> str:

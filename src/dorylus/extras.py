@@ -47,8 +47,8 @@ def broken_package() -> tuple[str, str] | None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_S, check=False)
     except subprocess.TimeoutExpired as late:
-        tried, code = str(late.stdout or ""), None
-        why = f"is not there after {_IMPORT_S:g} s"
+        tried, code = (late.stdout or b"").decode(), None
+        why = f"it takes more than {_IMPORT_S:g} s"
     else:
         tried, code = done.stdout, done.returncode
         why = f"dies of {Signals(-code).name}" if code < 0 else (done.stderr.splitlines() or ["no reason given"])[-1]
