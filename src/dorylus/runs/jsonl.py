@@ -175,7 +175,7 @@ def _plain(value: object) -> Any:
 
 def _cannot_write(path: Path, error: OSError) -> DorylusError:
     return cannot_write(
-        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a run_dir that can be "
-        "written, then resume or start again.",
+        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a "
+        f"{given('run_dir')} that can be written, then resume or start again.",
         error,
     )

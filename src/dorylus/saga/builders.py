@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, ParamSpec
+from typing import Any, ParamSpec, get_args
 
 from dorylus.errors import ConfigError, given, unknown_name, unknown_value
 from dorylus.saga.gat import GAT
@@ -13,7 +13,7 @@ from dorylus.saga.gin import GIN
 from dorylus.saga.layer import ACTIVATIONS, Layer
 from dorylus.saga.options import MEANT, WIDTH, checked
 from dorylus.saga.program import Program, Recipe
-from dorylus.saga.sage import AGGREGATORS, SAGE
+from dorylus.saga.sage import SAGE, Aggregator
 
 P = ParamSpec("P")
 
@@ -118,7 +118,7 @@ def sage(
     num_layers: int | None = None,
     dropout: float = 0.5,
     *,
-    aggregator: Literal["mean", "max", "sum"] = "mean",
+    aggregator: Aggregator = "mean",
     input_dropout: float | None = None,
     activation: str = "relu",
     residual: bool = False,
@@ -126,7 +126,7 @@ def sage(
 ) -> Recipe:
     """GraphSAGE with a mean, max or sum aggregator."""
     options = checked(dict(locals()))
-    _check_name("aggregator", aggregator, AGGREGATORS)
+    _check_name("aggregator", aggregator, get_args(Aggregator))
     widths = _plain_widths(hidden, _depth(hidden, num_layers))
     return _stack(
         "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)

@@ -5,20 +5,21 @@ that is not ours is therefore called on a few rows: twice, and on some of them a
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, kind_of, unknown_name
-from dorylus.saga.layer import Layer
+from dorylus.graph import Norm
+from dorylus.saga.layer import Layer, Own
 from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 ROWS, SOME_ROWS = 8, 3
 _KNOWN = {
     "reduce": tuple(REDUCTIONS),
-    "norm": ("symmetric", "mean", "none"),
-    "own": ("input", "prepared", "none"),
+    "norm": get_args(Norm),
+    "own": get_args(Own),
 }
 # Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
 _IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)

@@ -1,6 +1,6 @@
 """GraphSAGE (Hamilton et al., 2017): y_v = b + W_l mean_u x_u + W_r x_v, over in-neighbours u; or max for the mean."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.layer import Layer
 from dorylus.saga.sparse import linear
 
-AGGREGATORS = ("mean", "max", "sum")
+Aggregator: TypeAlias = Literal["mean", "max", "sum"]
 
 
 class SAGE(Layer):
@@ -18,12 +18,10 @@ class SAGE(Layer):
     transforms_first_by_default: ClassVar[bool] = False
     accepts_sparse: ClassVar[bool] = True
 
-    def __init__(
-        self, in_columns: int, out_columns: int, *, aggregator: Literal["mean", "max", "sum"] = "mean", **finish: Any
-    ) -> None:
+    def __init__(self, in_columns: int, out_columns: int, *, aggregator: Aggregator = "mean", **finish: Any) -> None:
         super().__init__(in_columns, out_columns, **finish)
-        if aggregator not in AGGREGATORS:
-            raise ConfigError(unknown_name("aggregator", aggregator, AGGREGATORS))
+        if aggregator not in get_args(Aggregator):
+            raise ConfigError(unknown_name("aggregator", aggregator, get_args(Aggregator)))
         self.reduce = aggregator
         self.norm = "mean" if aggregator == "mean" else "none"
         self.commutes = aggregator != "max"  # a maximum does not commute with W_l
