@@ -22,7 +22,7 @@ OPTIONAL = ("zmq", "onnx", "onnxruntime", "pyarrow", "ray", "boto3", "torch_geom
 
 
 def link_packages(folder, distributions):
-    """Fills a folder with links to all that the distributions have in this environment's libraries-packages."""
+    """Fills a folder with links to all that the distributions have in this environment's site-packages."""
     folder.mkdir()
     for name in distributions:
         for file in metadata.distribution(name).files or []:
@@ -148,7 +148,7 @@ def test_the_doctor_finds_a_plain_install_fit(run):
 @pytest.mark.parametrize("package", ["safetensors", "scipy", "typer", "kernels"])
 def test_the_doctor_names_what_does_not_load_in_one_line(plain, run, package):
     if package == "kernels":
-        (there,) = plain.glob("lib/python3*/libraries-packages/dorylus/backends/native/_native*.so")
+        (there,) = plain.glob("lib/python3*/site-packages/dorylus/backends/native/_native*.so")
         sentence = "the compiled kernels do not load: "
     else:
         there = plain / "packages" / package
