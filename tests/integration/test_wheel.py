@@ -54,9 +54,9 @@ def plain(wheel, tmp_path_factory):
     """The root of an environment with the wheel and what it requires; ``packages`` there may be broken."""
     root = tmp_path_factory.mktemp("plain") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
-    site_packages = Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
+    libraries = Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
     link_packages(root / "packages", filter(is_installed, required("dorylus") - {"dorylus"}))
-    (site_packages / "packages.pth").write_text(str(root / "packages"))
+    (libraries / "packages.pth").write_text(str(root / "packages"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", root / "bin" / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
     return root
@@ -148,7 +148,7 @@ def test_the_doctor_finds_a_plain_install_fit(run):
 @pytest.mark.parametrize("package", ["safetensors", "scipy", "typer", "kernels"])
 def test_the_doctor_names_what_does_not_load_in_one_line(plain, run, package):
     if package == "kernels":
-        (there,) = plain.glob("lib/python3*/site_packages-packages/dorylus/backends/native/_native*.so")
+        (there,) = plain.glob("lib/python3*/site-packages/dorylus/backends/native/_native*.so")
         sentence = "the compiled kernels do not load: "
     else:
         there = plain / "packages" / package
