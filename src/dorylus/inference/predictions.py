@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from os import PathLike
-from pathlib import Path
 from typing import Any, overload
 
 from numpy.typing import NDArray
@@ -19,9 +18,9 @@ from dorylus.inference.prediction_file import (
     original_ids,
 )
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, checkpoint, fingerprint
+from dorylus.runs import RunFolder, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
-from dorylus.training import bind, check_backend
+from dorylus.training import bind, check_backend, check_graph, check_program
 
 PathLikeText = str | PathLike[str]
 
@@ -74,6 +73,8 @@ def predict(
     as a structured array or, in a .parquet or .csv file, with ids and class names (see :func:`predict_table`).
     ``memory`` and ``scratch_dir`` default to those of ``config``. ``backend`` does the array work: native unless given.
     """
+    check_graph(graph)
+    check_program(program)
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
@@ -140,12 +141,13 @@ def predict_from(
     backend = check_backend(backend, settings)
     if out is not None:
         check_target(out, what)  # before the graph is loaded
+    best = folder.config.keep == "best" and checkpoint.latest(folder.best) is not None
+    saved = folder.best if best else folder.checkpoints
+    if isinstance(model, Program):
+        checkpoint.check(saved, fingerprint_of(model))  # before the graph is loaded
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
-    best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
-    state = checkpoint.load(
-        folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
-    )
+    state = checkpoint.load(saved, fingerprint_of(program))
     program.load_state_dict(state.weights)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
 
