@@ -27,7 +27,18 @@ Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
-_ATTRIBUTES = ("features", "labels", *MASKS, "num_classes", "name", "num_vertices", "undirected", "edge_weight")
+_NAMES = ("ids", "class_names", "feature_names")
+_ATTRIBUTES = (
+    "features",
+    "labels",
+    *MASKS,
+    "num_classes",
+    "name",
+    "num_vertices",
+    "undirected",
+    "edge_weight",
+    *_NAMES,
+)
 _MEANT = {
     each: ours
     for ours, names in {
