@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
+from dorylus.errors import NOTHING_MEANT, ConfigError, given, short_repr, unknown_name, unknown_value
 from dorylus.sizes import parse_bytes
 
-Check = Callable[[str, object], object]
+CheckValue = Callable[[str, object], object]
 
 MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
@@ -26,7 +26,12 @@ MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A group of settings, each checked by its own check, then all of them together."""
+    """A group of settings, each checked by its own check, then all of them together.
+
+    ``meant``: names that other libraries use, and what to use here, as :func:`~dorylus.errors.unknown_name` has it.
+    """
+
+    meant: ClassVar[Mapping[str, str]] = NOTHING_MEANT
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -48,7 +53,7 @@ class Settings:
         known = cls.names()
         for name in settings:
             if name not in known:
-                raise ConfigError(unknown_name("setting", name, known))
+                raise ConfigError(unknown_name("setting", name, known, cls.meant))
         return cls(**settings)
 
     @classmethod
@@ -62,7 +67,7 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
+def setting(default: Any, help: str, check: CheckValue, *, choices: Collection[str] = (), recut: bool = False) -> Any:
     """A dataclass field that carries its help text, its check and, where there are any, its choices.
 
     ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
@@ -84,7 +89,7 @@ def choice(default: str, choices: Collection[str], help: str, *, recut: bool = F
     return setting(default, help, check, choices=choices, recut=recut)
 
 
-def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+def whole(minimum: int, maximum: int = 2**63 - 1) -> CheckValue:
     """A check that accepts whole numbers from ``minimum`` to ``maximum``."""
 
     def check(name: str, value: object) -> object:
@@ -106,7 +111,7 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
     return check
 
 
-def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
+def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> CheckValue:
     """A check that accepts numbers from ``minimum`` (or strictly ``above`` it) to ``maximum``, both finite.
 
     ``usual`` is the value that the refusal of another names.
@@ -131,7 +136,7 @@ def amount(name: str, value: object) -> object:
     return str(value)
 
 
-def optional(check: Check) -> Check:
+def optional(check: CheckValue) -> CheckValue:
     """The same check, which also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
@@ -181,7 +186,10 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Accepts a table of plain options, and copies it; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
+        raise ConfigError(
+            f"{given(name, value)}, but {given(name)} is a table of option names and values: give one, as "
+            f"in {given(name)}={{'name': 0.5}}."
+        )
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 

@@ -33,5 +33,5 @@ def test_a_run_from_python_is_used_from_the_command_line(
         assert end.value.code == 0, command
     assert csv.read_csv("predictions.csv")["class"].to_pylist() == names["classes"].tolist()
     np.testing.assert_array_equal(np.load("runs/mine/probabilities.npy"), names["shares"])
-    assert "test: true class (rows), predicted class (columns)" in printed[2]
+    assert "test, by predicted class" in printed[2]
     assert json.loads(printed[3])["splits"]["all"]["vertices"] == 5000

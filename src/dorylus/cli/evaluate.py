@@ -77,7 +77,7 @@ def _confusions(found: "Evaluation", split: str) -> list["Table"]:
     if counts is None:
         return []
     if len(names) <= WIDEST_MATRIX:
-        matrix = _table(f"{split}: true class (rows), predicted class (columns)", ["", *names])
+        matrix = _table(f"{split}, by predicted class", ["true class", *names])
         for name, row in zip(names, counts, strict=True):
             matrix.add_row(_text(name), *(f"{count:,}" for count in row))
         return [matrix]

@@ -77,7 +77,7 @@ def predict(
     with say_nothing_written(), prediction_bar(what) as tell:
         from dorylus.inference import predict_from
 
-        other = {} if graph is None else {"graph": load_other(graph, root)}
+        other: dict[str, Any] = {} if graph is None else {"graph": load_other(graph, root)}
         written = predict_from(run_dir, what, layer, out=target, tell=tell, **other, **settings)
     ids = "" if written.ids is None else f", their ids in {written.ids}"
     typer.echo(f"{what} of {written.num_vertices:,} vertices in {written.path}{ids}")

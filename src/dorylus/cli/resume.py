@@ -45,4 +45,4 @@ def resume(
         if graph is not None:
             spec = folder.spec.with_graph(graph_section(graph, root, None))
             moved["graph"] = spec.load_graph(download=False)
-        dorylus.resume(run_dir, sinks=[progress], **moved, **settings)
+        dorylus.resume(run_dir, sinks=[progress], progress=False, **moved, **settings)

@@ -84,7 +84,8 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predic
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+        settings = config.to_dict()
+        result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **settings)
     if predict_out is not None:
         written = result.predict("table", out=predict_out)
         typer.echo(f"classes of {written.num_vertices:,} vertices in {written.path}")

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
+from dorylus.files import check_is_path
 from dorylus.graph import Graph, TextIds
-from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
+from dorylus.inference.prediction_pass import SLAB_ROWS, PredictionForm, Rows, slabs
 from dorylus.sizes import format_bytes
 
 ROWS = 131_072  # read together
@@ -142,6 +143,7 @@ class Written:
 
 def check_target(path: str | PathLike[str], what: str = "classes") -> Path:
     """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
+    check_is_path("out", path, "classes.npy")
     target = Path(path)
     suffixes = {"table": TABLES, "probabilities": SUFFIXES}.get(what, SUFFIXES[:2])
     if target.suffix not in suffixes:
@@ -210,7 +212,7 @@ class PredictionFile:
     def __init__(
         self,
         path: str | PathLike[str],
-        form: Form,
+        form: PredictionForm,
         name: str,
         ids: Ids | None = None,
         table: PredictionTable | None = None,
@@ -256,7 +258,7 @@ class PredictionFile:
     def _put_ids_in_place(self) -> None:
         if self._ids_target is None or self._ids is None:
             return
-        form = Form(self._form.num_rows, None, self._ids.dtype)
+        form = PredictionForm(self._form.num_rows, None, self._ids.dtype)
         with UnnamedFile(self._ids_target, _npy_bytes(form)) as draft:
             writer = _NpyWriter(draft.file, form)
             for begin in range(0, form.num_rows, SLAB_ROWS):
@@ -267,7 +269,7 @@ class PredictionFile:
     def _check_room(self, columnar: bool) -> None:
         needed = _parquet_bytes(self._form) if columnar else _npy_bytes(self._form)
         if self._ids_target is not None and self._ids is not None:
-            needed += _npy_bytes(Form(self._form.num_rows, None, self._ids.dtype))
+            needed += _npy_bytes(PredictionForm(self._form.num_rows, None, self._ids.dtype))
         with self._explained():
             free = shutil.disk_usage(self._target.parent).free
         if free < needed:
@@ -305,7 +307,7 @@ def _closed(writer: _Writer) -> Iterator[_Writer]:
 
 
 class _NpyWriter:
-    def __init__(self, file: BinaryIO, form: Form) -> None:
+    def __init__(self, file: BinaryIO, form: PredictionForm) -> None:
         self._file = file
         header = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": form.shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -321,7 +323,7 @@ class _NpyWriter:
 
 
 class _ParquetWriter:
-    def __init__(self, file: BinaryIO, form: Form, name: str, ids: Ids | None) -> None:
+    def __init__(self, file: BinaryIO, form: PredictionForm, name: str, ids: Ids | None) -> None:
         pa = self._pa = _pyarrow()
         from pyarrow import parquet
 
@@ -374,11 +376,11 @@ class _TableWriter:
             self._writer.close()
 
 
-def _npy_bytes(form: Form) -> int:
+def _npy_bytes(form: PredictionForm) -> int:
     return HEADER_BYTES + form.num_bytes
 
 
-def _parquet_bytes(form: Form) -> int:
+def _parquet_bytes(form: PredictionForm) -> int:
     """At most the bytes of a file: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
     return form.num_bytes if form.dtype.kind == "f" else 0
 

@@ -25,9 +25,9 @@ from dorylus.inference.prediction_file import (
     original_ids,
 )
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, TrainedOn, checkpoint, fingerprint
+from dorylus.runs import RunFolder, TrainedOn, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
-from dorylus.training import Evaluation, bind, check_backend
+from dorylus.training import Evaluation, bind, check_backend, check_graph, check_program
 
 PathLikeText = str | PathLike[str]
 
@@ -55,6 +55,8 @@ class PredictionRequest:
         backend: Backend | None = None,
     ) -> Self:
         """Of objects; without ``trained_on``, the program was trained on this graph."""
+        check_graph(graph)
+        check_program(program)
         settings = for_one_process(config or RunConfig(), memory, scratch_dir)
         backend = check_backend(backend, settings)
         if trained_on is None:
@@ -83,6 +85,12 @@ class PredictionRequest:
         backend = check_backend(backend, settings)
         if out is not None:
             check_target(out, what)  # before the graph is loaded
+        if graph is not None:
+            check_graph(graph)
+        best = folder.config.keep == "best" and checkpoint.latest(folder.best) is not None
+        saved = folder.best if best else folder.checkpoints
+        if isinstance(model, Program):
+            checkpoint.check(saved, fingerprint_of(model))  # before the graph is loaded
         recipe = folder.spec.build_model() if model is None else model
         trained_on = TrainedOn.read(folder)
         if graph is None:
@@ -94,11 +102,7 @@ class PredictionRequest:
         else:
             graph = trained_on.fitted(graph, settings.memory)
         program = bind(recipe, trained_on, folder.config.seed)
-        best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
-        state = checkpoint.load(
-            folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
-        )
-        program.load_state_dict(state.weights)
+        program.load_state_dict(checkpoint.load(saved, fingerprint_of(program)).weights)
         return cls(graph, program, trained_on, settings, backend)
 
     def predict(

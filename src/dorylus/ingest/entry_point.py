@@ -16,6 +16,7 @@ import numpy as np
 from dorylus.backends import WeightClash
 from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
 from dorylus.graph import (
+    STORE,
     Address,
     AnyArray,
     FloatArray,
@@ -24,6 +25,7 @@ from dorylus.graph import (
     TextIds,
     as_float32,
     as_integers,
+    check_target,
     csr_from_edges,
     is_remote,
     repeated_edge_error,
@@ -149,6 +151,8 @@ def _ingest_tables(
             raise ConfigError(f"{given(name, options[name])}, but vertices are a table: use {other} instead.")
     others = {name: value for name, value in options.items() if name not in READING | COLUMNS}
     settings = IngestSettings(**others)
+    check_target(store, STORE, settings.overwrite)  # before a large table is read
+    shares_of(settings.memory_bytes, after_table=True)
     table = VertexTable.open(vertices, TableColumns(**{name: options[name] for name in options.keys() & COLUMNS}))
     source, strings = _joined_source(edges, table, reading)
     listed = None if table.id is None else table.ids(strings=strings)
@@ -243,8 +247,8 @@ def graph_of_tables(
     except GraphError as error:
         if not isinstance(clash := error.__cause__, WeightClash):
             raise
-        names = [original_id(numbering, number) for number in (clash.column, clash.row)]
-        raise repeated_edge_error(*names, clash.first, clash.second) from error
+        first, second = (original_id(numbering, number) for number in (clash.column, clash.row))
+        raise repeated_edge_error(first, second, clash.first, clash.second) from error
     finally:
         getattr(numbering, "close", lambda: None)()
 

@@ -19,7 +19,7 @@ from dorylus.graph import MAX_CLASSES, AnyArray, BoolArray, FloatArray
 from dorylus.ingest.batches import EdgeBatch, Tokens
 from dorylus.ingest.numbering import AnyNumbering, DenseIds
 from dorylus.ingest.readers.arrow import compute, decoded, pyarrow, tokens_of_column
-from dorylus.ingest.readers.table import Table, TableBatch, first_true, open_table
+from dorylus.ingest.readers.table import InputTable, TableBatch, first_true, open_table
 from dorylus.ingest.row_files import ComputedRows
 from dorylus.process_memory import give_back, resident_bytes
 
@@ -362,7 +362,7 @@ class TableIds:
 
     total_bytes: int | None = None
 
-    def __init__(self, table: Table, column: str, *, strings: bool) -> None:
+    def __init__(self, table: InputTable, column: str, *, strings: bool) -> None:
         self._table, self._column, self.strings = table, column, strings
 
     def __iter__(self) -> Iterator[EdgeBatch]:
@@ -415,7 +415,7 @@ def _is_int64(value: Any) -> bool:
 class VertexTable:
     """A scanned table of vertices."""
 
-    table: Table
+    table: InputTable
     columns: TableColumns
     id: str | None
     num_rows: int = 0
@@ -683,7 +683,7 @@ def _split_codes(batch: TableBatch, name: str, *, flags: bool) -> NDArray[np.uin
     return codes
 
 
-def _id_column(table: Table, columns: TableColumns) -> str | None:
+def _id_column(table: InputTable, columns: TableColumns) -> str | None:
     if columns.id is None:
         return "id" if "id" in table.columns else None
     _check_column(table, columns.id)
@@ -701,7 +701,7 @@ def _is_integer(kind: Any) -> bool:
     return bool(pyarrow().types.is_integer(kind))
 
 
-def _check_column(table: Table, name: str) -> None:
+def _check_column(table: InputTable, name: str) -> None:
     if name not in table.columns:
         raise DataError(f"{table.name}: {unknown_name('column', name, table.columns)}")
 
@@ -710,7 +710,7 @@ def _listed(patterns: str | Sequence[str]) -> list[str]:
     return [patterns] if isinstance(patterns, str) else list(patterns)
 
 
-def _matching(table: Table, patterns: str | Sequence[str]) -> list[str]:
+def _matching(table: InputTable, patterns: str | Sequence[str]) -> list[str]:
     """The columns whose names match, in the order of the patterns; a pattern without a match is refused."""
     chosen: dict[str, None] = {}
     for pattern in _listed(patterns):
@@ -722,7 +722,7 @@ def _matching(table: Table, patterns: str | Sequence[str]) -> list[str]:
     return list(chosen)
 
 
-def _kind_of(table: Table, name: str) -> str | None:
+def _kind_of(table: InputTable, name: str) -> str | None:
     """The kind of a column of features by its type; None for CSV, where the first value decides."""
     kind = table.types[name]
     if kind is None:

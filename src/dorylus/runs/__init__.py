@@ -6,10 +6,10 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
-    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
-    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
+    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
+    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink, check_sinks
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
-    from dorylus.runs.progress import Restored, RunProgress, TrainedOn, graph_identity, restore
+    from dorylus.runs.progress import Restored, RunProgress, TrainedOn, fingerprint_of, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
@@ -31,9 +31,10 @@ __all__ = [
     "TrainedOn",
     "UsageLedger",
     "check_free",
+    "check_sinks",
     "checkpoint",
     "current",
-    "fingerprint",
+    "fingerprint_of",
     "graph_identity",
     "last_time",
     "make_folder",
@@ -48,10 +49,10 @@ __getattr__ = lazy_names(
     __name__,
     {
         ".": "checkpoint",
-        "checkpoint": "Checkpoint CheckpointStore fingerprint",
-        "jsonl": "JsonlSink MemorySink Record Sink",
+        "checkpoint": "Checkpoint CheckpointStore",
+        "jsonl": "JsonlSink MemorySink Record Sink check_sinks",
         "ledger": "UsageLedger newest read_ledger",
-        "progress": "Restored RunProgress TrainedOn graph_identity restore",
+        "progress": "Restored RunProgress TrainedOn fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock",
         "run_log": "RunLog current last_time read_log",

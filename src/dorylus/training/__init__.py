@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from dorylus.training.assembly import (
         bind,
         check_features,
+        check_graph,
+        check_program,
         cut_graph,
         in_host_memory,
         memory_request,
@@ -28,6 +30,8 @@ __all__ = [
     "bind",
     "check_backend",
     "check_features",
+    "check_graph",
+    "check_program",
     "classes_of",
     "cut_graph",
     "in_host_memory",
@@ -43,7 +47,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "assembly": "bind check_features cut_graph in_host_memory memory_request plan_memory savings_of threads_of",
+        "assembly": "bind check_features check_graph check_program cut_graph in_host_memory memory_request plan_memory "
+        "savings_of threads_of",
         "evaluation": "Evaluation classes_of",
         "interrupt": "terminable",
         "placement": "check_backend",

@@ -42,7 +42,7 @@ def test_splits_classes_and_confusions_are_shown_by_name(dorylus_program, folder
     row = " │ ".join(
         f"{count:{width}}" for count, width in zip(scores.splits["test"].confusion[1], (3, 5, 4), strict=True)
     )
-    assert f"│ [bio] │ {row} │" in out
+    assert f"│ [bio]      │ {row} │" in out
 
 
 def test_json_has_every_split_of_another_graph(dorylus_program, folder):

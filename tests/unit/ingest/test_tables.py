@@ -612,6 +612,19 @@ def test_settings_of_a_table_and_of_rows_do_not_mix(options: dict[str, Any], mes
         Graph.ingest("e.csv", "store", **options)
 
 
+@pytest.mark.parametrize(
+    ("memory", "message"), [("90MiB", r"give at least \d+ MiB"), ("2GiB", r"store exists already")]
+)
+def test_what_cannot_succeed_is_refused_before_a_table_is_read(
+    monkeypatch: pytest.MonkeyPatch, memory: str, message: str
+) -> None:
+    if memory == "2GiB":
+        Graph.ingest("e.csv", "store", vertices="v.csv", label="kind")
+    monkeypatch.setattr(vertex_table, "open_table", None)
+    with pytest.raises(DorylusError, match=message):
+        Graph.ingest("e.csv", "store", vertices="v.csv", label="kind", memory=memory)
+
+
 def test_a_table_that_changes_while_it_is_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     frame(x=[1, 2, 3]).to_parquet("v.parquet", index=False)
     reader = table_reader.open_table("v.parquet", "vertices")

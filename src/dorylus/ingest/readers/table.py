@@ -56,7 +56,7 @@ class TablePart(Protocol):
         ...
 
 
-class Table:
+class InputTable:
     """The rows of several files with the same columns, or of a table in memory."""
 
     def __init__(self, parts: list[TablePart]) -> None:
@@ -86,17 +86,17 @@ def is_arrow_table(source: Any) -> bool:
     return hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__")
 
 
-def open_table(source: Any, name: str) -> Table:
+def open_table(source: Any, name: str) -> InputTable:
     """The table of an object in memory, called ``name`` in error messages, or of CSV or Parquet files."""
     if is_arrow_table(source):
-        return Table([ArrowPart(arrow_table(source, name), name)])
+        return InputTable([ArrowPart(arrow_table(source, name), name)])
     listed = [source] if isinstance(source, str | PathLike) else source
     if not isinstance(listed, list | tuple) or not all(isinstance(path, str | PathLike) for path in listed):
         raise DataError(
             f"{name} is given as {type(source).__name__}: give CSV or Parquet files, or a table of pandas, polars, "
             "DuckDB or pyarrow."
         )
-    return Table([_file_part(path) for path in find_files(listed)])
+    return InputTable([_file_part(path) for path in find_files(listed)])
 
 
 def arrow_table(source: Any, name: str) -> Any:
