@@ -316,8 +316,8 @@ def _check_copy(graph: Graph, what: str, memory: str | None) -> None:
     if room is not None and needed > room:
         raise GraphError(
             f"the features of graph {graph.name!r} have to be {what}, which takes {format_bytes(needed)} of memory, "
-            f"and {format_bytes(room)} are {'free' if memory is None else 'the limit'}: store the graph so (dorylus "
-            "convert --row-normalise, or an ingest with the columns in that order), and give that store."
+            f"and {format_bytes(room)} are {'free' if memory is None else 'the limit'}: store the graph with "
+            "features like that (Graph.save), and give that store."
         )
 
 
