@@ -81,7 +81,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predic
     from dorylus.report import TerminalProgress
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(config.run_dir):
-        progress.wait(f"loading {spec.graph['source']}")
+        progress.wait(f"loading {spec.source}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
         settings = config.to_dict()
@@ -93,7 +93,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predic
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:
     """A folder named for graph, model and time that is not there yet."""
-    name = f"{short_name(str(spec.graph['source']))}-{spec.model['name']}-{now:%Y%m%d-%H%M%S}"
+    name = f"{short_name(spec.source)}-{spec.model['name']}-{now:%Y%m%d-%H%M%S}"
     candidates = [Path("runs", name), *(Path("runs", f"{name}-{number}") for number in range(2, 100))]
     return next((path for path in candidates if not path.exists()), candidates[-1])
 
@@ -106,7 +106,7 @@ def _graph_of(spec: RunSpec, source: str | None, given: dict[str, Any]) -> dict[
         # Row normalisation applies to any graph, so another graph keeps the file's.
         kept = {key: value for key, value in spec.graph.items() if key == "row_normalise" or not other}
         return {**named, **kept, **given}
-    if "source" not in spec.graph:
+    if spec.graph.keys().isdisjoint({"source", "tables"}):
         raise ConfigError(
             "no graph is given: name one (dorylus train cora), or write source = ... into the section [graph] of the "
             "file given by --config."

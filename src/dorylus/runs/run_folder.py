@@ -69,6 +69,11 @@ class RunSpec:
     model: Mapping[str, Any] = field(default_factory=dict)
     _loading_since_s: list[float] = field(default_factory=list, init=False, repr=False, compare=False)
 
+    @property
+    def source(self) -> str:
+        """The graph's source, for people; "tables" where it is made of tables."""
+        return str(self.graph.get("source", "tables"))
+
     def take_loading_since_s(self) -> float | None:
         """When the graph was first loaded from here, by ``time.perf_counter``: the set-up of a run began then.
 

@@ -8,6 +8,7 @@ import pytest
 from pyarrow.csv import read_csv
 
 import dorylus
+from dorylus.cli import main
 from dorylus.errors import ConfigError, DataError
 from dorylus.graph import Graph
 from dorylus.inference import predict_from
@@ -73,6 +74,15 @@ def test_a_graph_that_was_changed_in_memory_is_asked_for(tmp_path: Path) -> None
     dorylus.train(graph, dorylus.gcn(hidden=4), epochs=1, threads=1, run_dir=tmp_path / "run")
     with pytest.raises(ConfigError, match=r"a graph of its own, .*: give graph=, or continue in Python"):
         predict_from(tmp_path / "run")
+
+
+def test_a_run_on_tables_is_repeated_by_its_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = dorylus.train(of_tables(tmp_path), dorylus.gcn(hidden=4), epochs=2, threads=1, run_dir="run")
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", "run/run.toml", "--run-dir", "again", "--quiet"])
+    assert not end.value.code
+    np.testing.assert_array_equal(predict_from("again"), first.predict())
 
 
 def test_what_a_file_cannot_hold_is_not_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
