@@ -152,7 +152,6 @@ def predict(
     backend: Backend | None = None,
     out: None = None,
     tell: ReportRows | None = None,
-    trained_on: TrainedOn | None = None,
 ) -> NDArray[Any]: ...
 @overload
 def predict(
@@ -167,7 +166,6 @@ def predict(
     backend: Backend | None = None,
     out: PathLikeText,
     tell: ReportRows | None = None,
-    trained_on: TrainedOn | None = None,
 ) -> Written: ...
 def predict(
     graph: Graph,
@@ -181,7 +179,6 @@ def predict(
     backend: Backend | None = None,
     out: PathLikeText | None = None,
     tell: ReportRows | None = None,
-    trained_on: TrainedOn | None = None,
 ) -> NDArray[Any] | Written:
     """What the program computes for every vertex, a row each in the graph's order.
 
@@ -192,11 +189,10 @@ def predict(
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
     graph; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
-    ``config``. ``backend`` does the array work: native unless given. ``trained_on`` are the facts of the graph that the
-    program was trained on, where that is another.
+    ``config``. ``backend`` does the array work: native unless given.
     """
     how: dict[str, Any] = {"config": config, "memory": memory, "scratch_dir": scratch_dir, "backend": backend}
-    return PredictionRequest.of(graph, program, trained_on, **how).predict(what, layer, out, tell)
+    return PredictionRequest.of(graph, program, **how).predict(what, layer, out, tell)
 
 
 def predict_table(graph: Graph, program: Program, **options: Any) -> Any:
