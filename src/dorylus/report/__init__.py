@@ -7,7 +7,7 @@ from dorylus.lazy import lazy_names
 if TYPE_CHECKING:
     from dorylus.report import units
     from dorylus.report.terminal import TerminalProgress
-    from dorylus.report.timeline_svg import timeline
+    from dorylus.report.timeline import timeline
 
 __all__ = ["TerminalProgress", "timeline", "units"]
 
@@ -16,6 +16,6 @@ __getattr__ = lazy_names(
     {
         ".": "units",
         "terminal": "TerminalProgress",
-        "timeline_svg": "timeline",
+        "timeline": "timeline",
     },
 )

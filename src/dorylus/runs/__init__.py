@@ -11,14 +11,15 @@ if TYPE_CHECKING:
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
     from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
-    from dorylus.runs.run_lock import RunLock
-    from dorylus.runs.run_log import RunLog, current, last_time, read_log
+    from dorylus.runs.run_lock import RunLock, is_locked
+    from dorylus.runs.run_log import LogFollower, RunLog, current, last_time, read_log
 
 __all__ = [
     "LEDGER",
     "Checkpoint",
     "CheckpointStore",
     "JsonlSink",
+    "LogFollower",
     "MemorySink",
     "Record",
     "Restored",
@@ -34,6 +35,7 @@ __all__ = [
     "current",
     "fingerprint",
     "graph_identity",
+    "is_locked",
     "last_time",
     "make_folder",
     "newest",
@@ -52,7 +54,7 @@ __getattr__ = lazy_names(
         "ledger": "UsageLedger newest read_ledger",
         "progress": "Restored RunProgress graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
-        "run_lock": "RunLock",
-        "run_log": "RunLog current last_time read_log",
+        "run_lock": "RunLock is_locked",
+        "run_log": "LogFollower RunLog current last_time read_log",
     },
 )

@@ -5,7 +5,7 @@ import pytest
 from log_of_a_run import GRAPH, cluster_run_record, epoch_record, run_record, spans_record
 
 from dorylus.errors import ConfigError
-from dorylus.report.timeline_svg import LEFT, RIGHT, WIDTH, timeline
+from dorylus.report.timeline import LEFT, RIGHT, WIDTH, perfetto_timeline, svg_timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 GATHER = ("GA", 3, 0, 0.0, 0.25, 0, 1)
@@ -14,7 +14,7 @@ UPDATE = ("WU", 3, 1, 0.25, 0.5, 1, 1)
 
 def drawn(*records, epochs=None):
     """The picture, parsed: an SVG that does not stand as XML fails here."""
-    return ElementTree.fromstring(timeline([cluster_run_record(), *records], epochs))
+    return ElementTree.fromstring(svg_timeline([cluster_run_record(), *records], epochs))
 
 
 def titles(root):
@@ -105,12 +105,12 @@ def test_the_picture_is_named_for_the_run():
     assert texts(drawn(spans_record(1, GATHER)))[0] == (
         "gcn on cora, 4 graph servers, 2 parameter servers, async with staleness 1: epoch 1"
     )
-    single = ElementTree.fromstring(timeline([run_record(graph=GRAPH | {"name": "<&>"}), spans_record(1, GATHER)]))
+    single = ElementTree.fromstring(svg_timeline([run_record(graph=GRAPH | {"name": "<&>"}), spans_record(1, GATHER)]))
     assert texts(single)[0] == "gcn on <&>, 1 graph server, pipe: epoch 1"
 
 
 def test_a_picture_follows_light_and_dark_and_loads_nothing():
-    text = timeline([cluster_run_record(), spans_record(1, GATHER)])
+    text = svg_timeline([cluster_run_record(), spans_record(1, GATHER)])
     assert "prefers-color-scheme:dark" in text
     assert re.findall(r"(?:href|src|url)\W", text) == []
 
@@ -124,9 +124,9 @@ def test_the_axis_has_round_numbers():
 
 def test_a_log_without_traced_tasks_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match="trace_epochs=1"):
-        timeline([run_record(), epoch_record(1)], None)
+        svg_timeline([run_record(), epoch_record(1)], None)
 
 
 def test_an_epoch_that_was_not_traced_is_refused_with_those_that_were():
     with pytest.raises(ConfigError, match=r"no tasks of epoch 7, but of 1, 2: choose among those"):
-        timeline([run_record(), spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.5, 0, 2))], [7])
+        svg_timeline([run_record(), spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.5, 0, 2))], [7])
