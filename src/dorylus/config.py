@@ -68,7 +68,9 @@ class TrainingSettings(Settings):
     checkpoint_every: int = setting(
         10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
     )
-    trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0, MANY))
+    trace_epochs: int = setting(
+        3, "First epochs whose every task is written to the run log; 0 samples no later epoch either.", whole(0, MANY)
+    )
     grace_s: float = setting(
         20.0,
         "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",

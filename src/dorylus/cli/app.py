@@ -12,9 +12,8 @@ from dorylus.cli.ingest import ingest
 from dorylus.cli.partition import partition
 from dorylus.cli.plan_memory import plan_memory
 from dorylus.cli.predict import predict
-from dorylus.cli.resume import resume
-from dorylus.cli.timeline import timeline
-from dorylus.cli.train import train
+from dorylus.cli.report import live, report, timeline
+from dorylus.cli.train import resume, train
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train graph neural networks on the whole graph.",
 )
-for command in (train, resume, predict, timeline, info, convert, ingest, partition, plan_memory, doctor):
+for command in (train, resume, predict, report, live, timeline, info, convert, ingest, partition, plan_memory, doctor):
     app.command()(command)
 app.add_typer(functions, name="functions")
 

@@ -21,6 +21,7 @@ import typer
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+from dorylus.runs import RunSpec
 
 _DECLARED_BY_HAND = {"run_dir"}
 MODEL_OPTIONS = {  # those without a flag of their own
@@ -154,6 +155,66 @@ def _default_text(setting: Field[Any]) -> str:
         return ""
     default = str(setting.default)
     return f" [{default.lower() if isinstance(setting.default, bool) else default}]"
+
+
+_GRAPH_FLAGS, _MODEL_FLAGS = (
+    {"source", "root", "row_normalise", "download"},
+    ("hidden", "num_layers", "dropout", "heads"),
+)
+
+
+def train_command(spec: RunSpec, config: RunConfig, run_dir: Path) -> str | None:
+    """The command that trains a run again, for a shell; None for a run whose graph and model came from Python.
+
+    Where flags cannot say it, the command reads the run's own run.toml.
+    """
+    if "source" not in spec.graph or "name" not in spec.model:
+        return None
+    changed = _changed(config)
+    if not _GRAPH_FLAGS.issuperset(spec.graph) or any(value is None for value in changed.values()):
+        return shlex.join(["dorylus", "train", "--config", str(Path(os.path.abspath(run_dir)) / "run.toml")])
+    words = ["dorylus", "train"]
+    words += ["--root", str(spec.graph["root"])] if "root" in spec.graph else []
+    words += _switch("row_normalise", spec.graph["row_normalise"]) if "row_normalise" in spec.graph else []
+    words += ["--no-download"] if spec.graph.get("download") is False else []
+    words += ["--model", str(spec.model["name"])]
+    for name, value in spec.model.items():
+        if name in _MODEL_FLAGS:
+            words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        elif name != "name":
+            words += ["--model-option", f"{name}={_json(value)}"]
+    for name, value in changed.items():
+        if isinstance(value, bool):
+            words += _switch(name, value)
+        elif isinstance(value, dict):
+            words += [word for key, each in value.items() for word in (f"--{dashed(name)}", f"{key}={_json(each)}")]
+        else:
+            words += [f"--{dashed(name)}", str(value)]
+    # Behind "--" a name may begin with a dash.
+    return shlex.join(
+        [*words, *(["--"] if str(spec.graph["source"]).startswith("-") else []), str(spec.graph["source"])]
+    )
+
+
+def python_call(config: RunConfig) -> str:
+    """The lines that train a run again whose graph and model are objects of Python."""
+    settings = "".join(f"    {name}={value!r},\n" for name, value in _changed(config).items())
+    return f"import dorylus\n\nresult = dorylus.train(\n    graph,\n    model,\n{settings})"
+
+
+def _changed(config: RunConfig) -> dict[str, Any]:
+    """The settings that are not the default ones, but the folder."""
+    default = RunConfig().to_dict()
+    return {name: value for name, value in config.to_dict().items() if value != default[name] and name != "run_dir"}
+
+
+def _switch(name: str, value: bool) -> list[str]:
+    return [f"--{'' if value else 'no-'}{dashed(name)}"]
+
+
+def _json(value: Any) -> str:
+    """A value of a table as :func:`value_of` reads it: a text that would be read as something else is quoted."""
+    return value if isinstance(value, str) and value_of(value) == value else json.dumps(value, ensure_ascii=False)
 
 
 GRAPH_HELP = "A data set's name (cora), a file, a store folder, or a generator (communities:num_vertices=10000)."

@@ -1,7 +1,8 @@
-"""``dorylus train``: trains a model on a graph, shows its progress, and leaves a run folder."""
+"""``dorylus train`` trains a model on a graph and leaves a run folder; ``dorylus resume`` goes on with it."""
 
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +21,14 @@ from dorylus.cli.flags import (
 )
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import resume_hint
-from dorylus.config import RunConfig
+from dorylus.cli.report import live_page_of
+from dorylus.config import RECUT, RunConfig
 from dorylus.errors import ConfigError, settings_of_file
-from dorylus.runs import RunSpec, check_free, read_run_toml
+from dorylus.runs import RunFolder, RunLock, RunSpec, check_free, read_run_toml
 
 DEFAULT_MODEL = "gcn"
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page of the run, on this machine, while it goes on.")]
 
 
 @with_settings
@@ -45,7 +49,8 @@ def train(
     no_download: Annotated[
         bool, typer.Option("--no-download", help="Refuse a data set whose files are not there, rather than fetch them.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    quiet: Quiet = False,
+    live: Live = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -62,10 +67,10 @@ def train(
     with settings_of_file(config or "", in_file):
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
         check_free(folder)
-        run(spec, checked, download=not no_download, quiet=quiet)
+        run(spec, checked, download=not no_download, quiet=quiet, live=live)
 
 
-def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> None:
+def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, live: bool = False) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
 
@@ -76,7 +81,32 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+        with live_page_of(Path(str(config.run_dir)), progress.console, enabled=live):
+            dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+
+
+@partial(with_settings, only=RECUT)
+def resume(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
+    quiet: Quiet = False,
+    live: Live = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Go on with a run that was stopped, to the same result as if it had not been.
+
+    The flags change how its work is divided and where it runs: the result stays the same to rounding.
+    """
+    RunFolder.open(run_dir, settings)
+    RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
+
+    import dorylus
+    from dorylus.report import TerminalProgress
+
+    with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
+        progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
+        with live_page_of(run_dir, progress.console, enabled=live):
+            dorylus.resume(run_dir, sinks=[progress], **settings)
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

@@ -202,7 +202,7 @@ class LiveServer:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         until = time.monotonic() + READ_WITHIN_S
-        for thread in [self._accepting, *self._connections]:
+        for thread in [self._accepting, *list(self._connections)]:
             thread.join(max(0.0, until - time.monotonic()))
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ import heapq
 import json
 import math
 from base64 import b64encode
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
@@ -69,7 +69,7 @@ class Curve:
 
 
 def thin(epochs: Sequence[float], values: Sequence[float], most: int) -> tuple[list[float], list[float]]:
-    """At most so many points: the lowest and the highest value of each of many equal ranges of epochs, and both ends."""
+    """At most so many points: both ends, and the lowest and the highest value in each range of epochs."""
     if len(values) <= most:
         return list(epochs), list(values)
     ranges, first = (most - 2) // 2, epochs[0]
@@ -294,25 +294,31 @@ def _ages(summary: Summary) -> dict[str, Any]:
 def _traffic(summary: Summary) -> list[list[Any]]:
     counted = summary.figure("traffic", summary.traffic)
     epochs = summary.figure("epochs", len(summary.epoch_seconds)) or 1
-    return [[kind.replace("_", " "), count, f"{units.size(count / epochs)} per epoch"] for kind, count in counted.items() if count]
+    return [
+        [kind.replace("_", " "), count, f"{units.size(count / epochs)} per epoch"]
+        for kind, count in counted.items()
+        if count
+    ]
 
 
 def _memory(summary: Summary) -> dict[str, Any]:
     """What the plan predicted by kind, and what was measured."""
     plan, epochs = summary.predicted, len(summary.epoch_seconds)
-    measured = [["peak, code of libraries included", summary.peak_memory_bytes]]
-    measured += [["peak of the largest graph server", summary.server_peak_memory_bytes]]
-    predicted = [["peak, without code of libraries", plan.get("peak_bytes", 0)]]
+    measured: list[tuple[str, float]] = [
+        ("peak, code of libraries included", summary.peak_memory_bytes),
+        ("peak of the largest graph server", summary.server_peak_memory_bytes),
+    ]
+    predicted: list[tuple[str, float]] = [("peak, without code of libraries", plan.get("peak_bytes", 0))]
     for name, what in (("read_bytes", "read from files per epoch"), ("written_bytes", "written to files per epoch")):
-        predicted.append([what, plan.get(name, 0)])
-        measured.append([what, summary.files[name] / epochs if epochs else 0])
-    kinds = [
-        [f"{kind}{where}", size]
+        predicted.append((what, plan.get(name, 0)))
+        measured.append((what, summary.files[name] / epochs if epochs else 0))
+    kinds: list[tuple[str, float]] = [
+        (f"{kind}{where}", size)
         for name, where in (("resident", ""), ("on_disk", ", in files"))
         for kind, size in (plan.get(name) or {}).items()
     ]
-    return {name: [[what, units.size(size), size] for what, size in table if size]
-            for name, table in (("measured", measured), ("predicted", predicted if plan else []), ("kinds", kinds))}  # fmt: skip
+    tables = {"measured": measured, "predicted": predicted, "kinds": kinds}
+    return {name: [[what, units.size(size), size] for what, size in table if size] for name, table in tables.items()}
 
 
 def _bill(summary: Summary) -> dict[str, Any]:
@@ -367,16 +373,6 @@ def _in_us(box: Box, zero: float) -> tuple[int, int]:
     return round((box.start_s - zero) * 1e6), round((box.end_s - box.start_s) * 1e6)
 
 
-def figures_of(
-    records: Iterable[Record], name: str, repeat: Mapping[str, str] | None = None, made: Mapping[str, Any] | None = None
-) -> RunFigures:
-    """The figures of a whole log; give it :func:`dorylus.runs.current` records."""
-    figures = RunFigures(name, repeat, made)
-    for record in records:
-        figures.add(record)
-    return figures
-
-
 def report_page(runs: Sequence[RunFigures]) -> bytes:
     """The page of runs that were read: one HTML file."""
     names = ", ".join(run.name for run in runs)
@@ -399,13 +395,17 @@ def policy(*, connect: bool) -> str:
 def _html(title: str, data: Mapping[str, Any], *, connect: bool) -> bytes:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_IN_SCRIPT)
     # A character that UTF-8 cannot hold may come out of a file name.
-    return _asset("page.html").format(
-        title=escape(title),
-        policy=escape(policy(connect=connect)),
-        style=_style(),
-        scripts="\n".join(f"<script>{_asset(name)}</script>" for name in _SCRIPTS),
-        data=text,
-    ).encode(errors="replace")
+    return (
+        _asset("page.html")
+        .format(
+            title=escape(title),
+            policy=escape(policy(connect=connect)),
+            style=_style(),
+            scripts="\n".join(f"<script>{_asset(name)}</script>" for name in _SCRIPTS),
+            data=text,
+        )
+        .encode(errors="replace")
+    )
 
 
 def _style() -> str:

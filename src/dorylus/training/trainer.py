@@ -277,7 +277,7 @@ class Trainer:
     def _note(self, report: EpochReport) -> None:
         self._progress.add(report)
         self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
-        self._records.note_epoch(report, self.epoch, with_spans=self.epoch <= self.config.trace_epochs)
+        self._records.note_epoch(report, self.epoch)
 
     def _after_epoch(self) -> None:
         """Evaluate and save, where these are due after the epoch."""
