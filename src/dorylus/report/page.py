@@ -10,13 +10,13 @@ import heapq
 import json
 import math
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib.resources import files
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from dorylus.cost import Bill, dollars
 from dorylus.report import units
@@ -30,11 +30,22 @@ MOST_POINTS = 2000  # of a curve
 MOST_KEPT = 50 * MOST_POINTS  # in memory
 MOST_TASKS = 30_000  # of the timelines of a run
 MOST_EVENTS = 200
-HAS_A_SECTION = {"task time", "busy", "age of values read", "bill", "sent per epoch", "peak memory", "files per epoch"}
+SHOWN_APART = {
+    "age of values read", "bill", "busy", "epochs", "files per epoch", "loss", "peak memory", "run folder",
+    "sent per epoch", "task time", "test accuracy", "validation accuracy", "validation micro F1", "waited at the bound",
+}  # fmt: skip
 CURVES = ("loss", "seconds", "usd", "epoch_usd", "memory_bytes", "mapped_bytes")
 
 _SCRIPTS = ("uPlot.iife.min.js", "timeline.js", "page.js")
 _IN_SCRIPT = {ord(mark): f"\\u{ord(mark):04x}" for mark in "<>&\u2028\u2029"}  # what could end a script element
+
+
+class _Traced(NamedTuple):
+    """The tasks of a record of the log: its longest, and how many there were."""
+
+    epoch: int
+    boxes: list[Box]
+    num_tasks: int
 
 
 @dataclass
@@ -96,8 +107,7 @@ class RunFigures:
         self.summary = Summary()
         self.curves: dict[str, Curve] = {name: Curve() for name in CURVES}
         self.scores: dict[str, Curve] = {}
-        self._traced: list[list[Box]] = []
-        self._traced_of: list[int] = []  # how many tasks each had before it was thinned
+        self._traced: list[_Traced] = []
         self._traced_is_new = False
         self._events: list[list[Any]] = []
         self._servers: dict[int, dict[str, Any]] = {}
@@ -138,12 +148,11 @@ class RunFigures:
         boxes = boxes_of(record)
         if not boxes:
             return
-        self._traced.append(heapq.nlargest(MOST_TASKS // 2, boxes, key=lambda box: box.end_s - box.start_s))
-        self._traced_of.append(len(boxes))
+        longest = heapq.nlargest(MOST_TASKS // 2, boxes, key=lambda box: box.end_s - box.start_s)
+        self._traced.append(_Traced(record["epoch"], longest, len(boxes)))
         self._traced_is_new = True
-        while sum(map(len, self._traced)) > MOST_TASKS:
-            middle = len(self._traced) // 2
-            del self._traced[middle], self._traced_of[middle]
+        while sum(len(each.boxes) for each in self._traced) > MOST_TASKS:
+            del self._traced[len(self._traced) // 2]
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -166,9 +175,10 @@ class RunFigures:
             "name": self.name,
             "title": f"{summary.model.get('name', 'model')} on {summary.graph.get('name', 'graph')}",
             "about": _about(summary),
+            "multilabel": summary.multilabel,
             "state": _state(summary),
             "tiles": _tiles(summary),
-            "rows": [list(row) for row in rows(summary) if row[0] not in HAS_A_SECTION],
+            "rows": [list(row) for row in rows(summary) if row[0] not in SHOWN_APART],
             "tasks": _tasks(summary),
             "busy": _busy(summary),
             "ages": _ages(summary),
@@ -189,14 +199,8 @@ class RunFigures:
 
     def _timeline(self) -> list[dict[str, Any]]:
         """The traced epochs; those that follow each other are drawn together."""
-        pictures: list[dict[str, Any]] = []
-        newest = [max(box.epoch for box in boxes) for boxes in self._traced]
-        order = enumerate(newest)
-        for _, group in groupby(order, key=lambda pair: pair[1] - pair[0]):
-            members = [k for k, _ in group]
-            boxes = [box for k in members for box in self._traced[k]]
-            pictures.append(_picture(boxes, sum(self._traced_of[k] for k in members)))
-        return pictures
+        in_a_row = groupby(enumerate(self._traced), key=lambda pair: pair[1].epoch - pair[0])
+        return [_picture([each for _, each in group]) for _, group in in_a_row]
 
 
 def number(value: object) -> float | None:
@@ -218,7 +222,7 @@ def _event(record: Record) -> str | None:
         return f"resumed after epoch {record['resumed_from']}"
     if kind == "fault":
         return f"after epoch {epoch}: {record.get('error')}"
-    if kind == "stop":
+    if kind == "stop" and record.get("reason") != "epochs":
         reason = str(record.get("reason"))
         return f"stopped after epoch {epoch}: {STOP_REASONS.get(reason, reason)}"
     return notice(record)
@@ -258,7 +262,7 @@ def _tiles(summary: Summary) -> list[list[str]]:
         [units.percent(summary.score(f"test_{score}"), 2), f"test {word}"],
         [units.percent(summary.score(f"val_{score}"), 2), f"validation {word}"],
         [units.number(summary.figure("final_loss", summary.loss)), "loss"],
-        [f"{summary.epoch:,}", f"epochs{f' of {summary.num_epochs:,}' if summary.num_epochs else ''}"],
+        [_epochs(summary), "epochs"],
         ["–" if median_s is None else units.seconds(median_s), "per epoch, median"],
         ["–" if usd is None else dollars(usd), "in all, at list prices"],
         [units.size(peak) if peak else "–", "peak memory"],
@@ -266,6 +270,10 @@ def _tiles(summary: Summary) -> list[list[str]]:
     if summary.result is None and (left_s := summary.seconds_left) is not None:
         tiles.append([units.seconds(left_s), "left"])
     return [tile for tile in tiles if tile[0] != "–"]
+
+
+def _epochs(summary: Summary) -> str:
+    return f"{summary.epoch:,}" + (f" of {of:,}" if (of := summary.num_epochs) and of != summary.epoch else "")
 
 
 def _tasks(summary: Summary) -> list[list[Any]]:
@@ -341,13 +349,14 @@ def _settings(config: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, s
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _picture(boxes: Collection[Box], num_tasks: int) -> dict[str, Any]:
-    """Boxes as columns, which take less room than rows; times are microseconds since the first of them."""
+def _picture(traced: Sequence[_Traced]) -> dict[str, Any]:
+    """Tasks as columns, which take less room than rows; times are microseconds since the first of them."""
+    boxes = [box for each in traced for box in each.boxes]
     zero = min(box.start_s for box in boxes)
-    epochs = sorted({box.epoch for box in boxes})
+    epochs = [each.epoch for each in traced]
     kinds = [kind for kind in TASK_KINDS if any(box.kind == kind for box in boxes)]
     kinds += sorted({box.kind for box in boxes}.difference(kinds))
     lanes: list[list[int]] = []
@@ -362,7 +371,7 @@ def _picture(boxes: Collection[Box], num_tasks: int) -> dict[str, Any]:
     return {
         "label": f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}",
         "start": units.seconds(zero),
-        "of": num_tasks,
+        "of": sum(each.num_tasks for each in traced),
         "kinds": [[kind, task_name(kind)] for kind in kinds],
         "lanes": lanes,
         "tasks": tasks,

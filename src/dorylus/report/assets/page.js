@@ -74,7 +74,7 @@
     return short(b, 3) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][unit];
   };
   const usd = (v) => v === null || v === undefined ? "–" : v === 0 ? "$0" : v >= 1 ? "$" + v.toFixed(2)
-    : "$" + v.toFixed(Math.max(2, Math.min(12, 1 - Math.floor(Math.log10(v) + 1e-9)))).replace(/(\.\d*?[1-9])0+$/, "$1");
+    : v >= 0.001 ? "$" + short(v, 3) : "$" + (v * 1e6 >= 0.01 ? short(v * 1e6, 3) + "µ" : short(v * 1e9, 3) + "n");
 
   // Curves ---------------------------------------------------------------------------------------------------------
 
@@ -87,6 +87,7 @@
     label: several() ? run.name : label, points: run.curves[name], colour: `--c${k % 8}`,
   }));
   const scoreLines = () => runs.flatMap((run, k) => SCORES.filter((name) => run.scores[name] && run.scores[name][0].length)
+    .filter((name) => name.endsWith(run.multilabel ? "_f1" : "_accuracy"))
     .filter((name) => !several() || !name.startsWith("train_") && !name.includes("macro"))
     .map((name, j) => ({
       label: several() ? `${run.name}, ${plain(name)}` : plain(name), points: run.scores[name],
@@ -98,7 +99,7 @@
     {id: "seconds", title: "Seconds per epoch", unit: seconds, lines: () => linesOf("seconds", "seconds"), zero: true, none: "No epoch has ended yet."},
     {id: "epoch_usd", title: "Dollars per epoch", unit: usd, lines: () => linesOf("epoch_usd", "dollars"), zero: true, none: "No dollars in the log."},
     {id: "usd", title: "Dollars so far", unit: usd, lines: () => linesOf("usd", "dollars"), zero: true, none: "No dollars in the log."},
-    {id: "memory", title: "Memory over epochs", unit: bytes, zero: true, none: "No memory in the log.",
+    {id: "memory", title: "Memory over epochs", unit: bytes, incrs: [...Array(46).keys()].map((k) => 2 ** k), zero: true, none: "No memory in the log.",
       lines: () => several() ? linesOf("memory_bytes") : [...linesOf("memory_bytes", "resident"),
         ...runs.map((run) => ({label: "of it mapped files and libraries", points: run.curves.mapped_bytes, colour: "--c1"}))]},
   ];
@@ -128,7 +129,7 @@
       cursor: {sync: {key: "epochs"}, drag: {x: true, y: false}, points: {size: 6}},
       scales: {x: {time: false}, y: {range: (u, low, high) => spread(low, high, spec.zero)}},
       axes: [{...axis, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 1e6, 1e7]},
-        {...axis, size: 74, values: (u, ticks) => ticks.map((v) => spec.unit(v))}],
+        {...axis, size: 74, ...(spec.incrs ? {incrs: spec.incrs} : {}), values: (u, ticks) => ticks.map((v) => spec.unit(v))}],
       series: [{label: "epoch", value: (u, v) => v === null ? "–" : String(v)},
         ...lines.map((line) => ({
           label: line.label, stroke: () => ink(line.colour), width: 1.6, dash: line.dash, spanGaps: true,
@@ -209,6 +210,7 @@
 
   const timelineOf = (run) => {
     const canvas = element("canvas", {tabindex: "0", role: "application", "aria-label": `Timeline of ${run.name}: tasks by server and thread`, "aria-roledescription": "zoomable timeline"});
+    const frame = element("div", {class: "timeline"}, canvas);
     const readout = element("div", {class: "readout", role: "status", "aria-live": "polite"}, "Point at a task to read it.");
     const legend = element("div", {class: "legend"}), note = text("p", "", "faint");
     const choice = element("select", {"aria-label": "Traced epochs"}, run.timeline.map((picture, k) =>
@@ -232,7 +234,7 @@
     const made = [element("div", {class: "tools"}, choice, button("+", "Zoom in", () => drawn.zoom(0.6, middle())),
       button("−", "Zoom out", () => drawn.zoom(1 / 0.6, middle())), button("←", "Earlier", () => drawn.pan(-0.3)),
       button("→", "Later", () => drawn.pan(0.3)), button("All", "Show all", () => drawn.reset())),
-      legend, element("div", {class: "timeline"}, canvas), readout, note];
+      legend, frame, readout, note];
     show();
     return made;
   };
@@ -270,7 +272,7 @@
     const {rows, total, paper} = run.bill;
     if (!rows) return total ? element("p", {}, `${total} so far, at list prices; the lines of the bill come with the result.`) : null;
     return [table(["item", "quantity", "unit price", "dollars", "source of the price"],
-      [...rows, {cls: "sum", cells: ["total", "", "", total, ""]}], {numbers: [3], stack: true}),
+      [...rows, {cls: "sum", cells: ["total", "", "", total, ""]}], {numbers: [1, 2, 3], stack: true}),
     text("p", `${paper} counted as the paper does: graph servers and functions, while training. Computed from list prices, not from an invoice.`, "faint")];
   }, "No bill in the log: the run has no result yet."));
 

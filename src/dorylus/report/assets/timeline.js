@@ -6,6 +6,7 @@
     "GA": "#4a86c5", "∇GA": "#2f6ea8", "AV": "#e0913a", "∇AV": "#b8632a", "AV+loss+∇AV": "#cf4a45",
     "SC": "#55a85c", "∇SC": "#36793e", "AE": "#a678c4", "∇AE": "#7a4f9e", "WU": "#7d838c",
   };
+  const dark = new Set(["AV", "SC", "AE"]);  // whose labels are dark
   const colourOf = (kind) => COLOURS[kind] || "#8a8f98";
 
   const micro = (us) => {
@@ -267,7 +268,7 @@
         g.globalAlpha = 1;
         const label = String(t.interval[k]);
         if (b - a > 7 * label.length + 4) {
-          g.fillStyle = "#fff";
+          g.fillStyle = dark.has(this.picture.kinds[t.kind[k]][0]) ? "#14181d" : "#fff";
           g.fillText(label, (Math.max(a, this.left) + Math.min(b, this.width - 8)) / 2, y + LANE / 2 - 0.5);
         }
       }
