@@ -153,6 +153,24 @@ def parse(head: bytes) -> Request | None:
     return Request(match[1].decode(), match[2].decode(), headers)
 
 
+def answer_to(request: Request | None, token: str, port: int, name: str) -> Answer:
+    """What a request to the server of the run ``name`` is answered."""
+    if request is None:
+        return Answer(400, b"malformed request\n")
+    if request.headers.get("host") not in (f"{HOST}:{port}", f"localhost:{port}"):
+        return Answer(403, b"this page is for the machine that it is served on\n")
+    _, given_token, *rest = request.path.split("/", 2)
+    if not hmac.compare_digest(given_token.encode(), token.encode()):
+        return Answer(404, b"not found\n")
+    if request.method not in ("GET", "HEAD"):
+        return Answer(405, b"this page can only be read\n")
+    if rest == [""]:
+        return Answer(200, live_page(name), "text/html; charset=utf-8")
+    if rest == ["events"]:
+        return Answer(200, kind="text/event-stream; charset=utf-8", streams=True)
+    return Answer(404, b"not found\n")
+
+
 class LiveServer:
     """Serves the page of one run on this machine, from when it is made until it is closed."""
 
@@ -177,23 +195,6 @@ class LiveServer:
     def address(self) -> str:
         """What to open in a browser."""
         return f"http://{HOST}:{self.port}/{self._token}/"
-
-    def answer(self, request: Request | None) -> Answer:
-        """What a request is answered."""
-        if request is None:
-            return Answer(400, b"malformed request\n")
-        if request.headers.get("host") not in (f"{HOST}:{self.port}", f"localhost:{self.port}"):
-            return Answer(403, b"this page is for the machine that it is served on\n")
-        _, token, *rest = [*request.path.split("/", 2), ""][:3]
-        if not hmac.compare_digest(token.encode(), self._token.encode()):
-            return Answer(404, b"not found\n")
-        if request.method not in ("GET", "HEAD"):
-            return Answer(405, b"this page can only be read\n")
-        if rest == [""] and request.path.endswith("/"):
-            return Answer(200, live_page(self._name), "text/html; charset=utf-8")
-        if rest == ["events"]:
-            return Answer(200, kind="text/event-stream; charset=utf-8", streams=True)
-        return Answer(404, b"not found\n")
 
     def close(self) -> None:
         """End all streams with the end of the run, and stop."""
@@ -229,7 +230,7 @@ class LiveServer:
             with connection, suppress(OSError):
                 head = _head(connection)
                 request = None if head is None else parse(head)
-                answer = Answer(431, b"the request is too long\n") if head is None else self.answer(request)
+                answer = Answer(431, b"the request is too long\n") if head is None else self._answer(request)
                 is_head = request is not None and request.method == "HEAD"
                 if answer.streams and not is_head:
                     self._stream(connection, answer)
@@ -238,6 +239,9 @@ class LiveServer:
         finally:
             self._free.release()
             self._connections.discard(threading.current_thread())
+
+    def _answer(self, request: Request | None) -> Answer:
+        return answer_to(request, self._token, self.port, self._name)
 
     def _send(self, connection: socket.socket, answer: Answer, body: bytes) -> None:
         connection.settimeout(SENT_WITHIN_S)
