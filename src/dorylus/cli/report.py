@@ -18,7 +18,8 @@ import typer
 
 from dorylus import files
 from dorylus.cli.flags import check_parent, python_call, train_command
-from dorylus.errors import ConfigError, DorylusError, cannot_write
+from dorylus.cli.interrupt import ended
+from dorylus.errors import ConfigError, DorylusError, Terminated, cannot_write
 from dorylus.runs import RunFolder, current, is_locked, read_log
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def timeline(
     typer.echo(f"timeline in {target}")
 
 
-LOOK_EVERY_S = 5.0  # whether a process still holds a run whose log does not grow
+LOOK_EVERY_S = 2.0  # whether a process still holds a run whose log does not grow
 STARTED_WITHIN_S = 30.0
 ENDED_WITHIN_S = 10.0
 
@@ -146,15 +147,16 @@ def live(
             return RunFigures(name)
 
     run = LiveRun(run_dir / "log.jsonl", new_figures)
-    with LiveServer(run, name, port) as server:
-        typer.echo(f"live page: {server.address}")
-        sys.stdout.flush()
-        if until_stdin_ends:
-            _follow_parent(run)
-        else:
+    try:
+        with LiveServer(run, name, port) as server:
+            typer.echo(f"live page: {server.address}")
+            sys.stdout.flush()
+            if until_stdin_ends:
+                return _follow_parent(run)
             _follow(run, run_dir)
-    if not until_stdin_ends:
-        typer.echo("the run has ended")
+    except (KeyboardInterrupt, Terminated) as end:
+        raise ended(end, ": the page is closed, and the run goes on") from None
+    typer.echo("the run has ended")
 
 
 def _follow(run: "LiveRun", run_dir: Path) -> None:

@@ -227,3 +227,14 @@ def test_a_lock_of_another_machine_is_known_by_the_lock_itself(held, tmp_path):
     held.release()
     (tmp_path / "lock").write_text(json.dumps(owner | {"host": "elsewhere"}))
     assert not is_locked(tmp_path)
+
+
+def test_a_killed_process_whose_parent_has_not_noticed_holds_nothing(tmp_path):
+    code = HOLD + "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        assert is_locked(tmp_path)
+        holder.kill()
+        assert holder.stdout.read() == ""  # it has ended, and is a zombie
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_locked(tmp_path)
