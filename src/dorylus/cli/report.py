@@ -152,18 +152,20 @@ def live(
             typer.echo(f"live page: {server.address}")
             sys.stdout.flush()
             if until_stdin_ends:
-                return _follow_parent(run)
-            _follow(run, run_dir)
+                _follow_parent(run)
+            else:
+                _follow(run, run_dir)
     except (KeyboardInterrupt, Terminated) as end:
         raise ended(end, ": the page is closed, and the run goes on") from None
-    typer.echo("the run has ended")
+    if not until_stdin_ends:
+        typer.echo("the run has ended")
 
 
 def _follow(run: "LiveRun", run_dir: Path) -> None:
     """Read the log as it grows, until it has a result or its process has ended."""
-    from dorylus.report import POLL_S
+    from dorylus.report import pause_s
 
-    looked_s = time.monotonic()
+    began_s = looked_s = time.monotonic()
     while True:
         if run.poll():
             looked_s = time.monotonic()
@@ -174,15 +176,16 @@ def _follow(run: "LiveRun", run_dir: Path) -> None:
                 return
         if run.has_result and not is_locked(run_dir):
             return
-        time.sleep(POLL_S)
+        time.sleep(pause_s(time.monotonic() - began_s))
 
 
 def _follow_parent(run: "LiveRun") -> None:
     """Read the log as it grows, until the process that trains closes our input, or has ended."""
-    from dorylus.report import POLL_S
+    from dorylus.report import pause_s
 
     os.nice(10)  # training comes first
-    while not select.select([sys.stdin], [], [], POLL_S)[0]:
+    began_s = time.monotonic()
+    while not select.select([sys.stdin], [], [], pause_s(time.monotonic() - began_s))[0]:
         run.poll()
     run.poll()
 

@@ -6,17 +6,17 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.report import units
-    from dorylus.report.live import POLL_S, LiveRun, LiveServer
+    from dorylus.report.live import LiveRun, LiveServer, pause_s
     from dorylus.report.page import RunFigures, report_page
     from dorylus.report.terminal import TerminalProgress
     from dorylus.report.timeline import perfetto_timeline, svg_timeline
 
 __all__ = [
-    "POLL_S",
     "LiveRun",
     "LiveServer",
     "RunFigures",
     "TerminalProgress",
+    "pause_s",
     "perfetto_timeline",
     "report_page",
     "svg_timeline",
@@ -27,7 +27,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         ".": "units",
-        "live": "POLL_S LiveRun LiveServer",
+        "live": "LiveRun LiveServer pause_s",
         "page": "RunFigures report_page",
         "terminal": "TerminalProgress",
         "timeline": "perfetto_timeline svg_timeline",

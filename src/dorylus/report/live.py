@@ -28,7 +28,7 @@ MOST_REQUEST_BYTES = 8192
 READ_WITHIN_S = 5.0  # a whole request
 SENT_WITHIN_S = 10.0  # an event; a page that takes longer is dropped, and asks again
 BEAT_S = 15.0
-POLL_S = 1.0
+LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0  # between two looks at the log
 MOST_WAITING = 30  # events; a page that is further behind is sent everything again
 
 _REQUEST = re.compile(rb"([A-Z]{1,10}) (/[!-~]*) HTTP/1\.[01]")
@@ -117,6 +117,14 @@ class LiveStream:
         """The page is closed."""
         with self._run._changed:
             self._run._num_open -= 1
+
+
+def pause_s(age_s: float) -> float:
+    """How long to wait before the next look at the log, of a page that has been served for so long.
+
+    The page is drawn again as often. Ever more rarely: a page of ten minutes should take no time from the training.
+    """
+    return min(MOST_PAUSE_S, max(LEAST_PAUSE_S, age_s / 30))
 
 
 def event(kind: str, content: Mapping[str, object]) -> bytes:

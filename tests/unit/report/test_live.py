@@ -12,6 +12,7 @@ from dorylus.report.live import (
     answer_to,
     header,
     parse,
+    pause_s,
 )
 
 TOKEN, PORT = "s3cret", 4242
@@ -184,3 +185,7 @@ def test_every_answer_forbids_to_keep_frame_or_extend_it():
             assert line in text
         assert "Access-Control" not in text
         assert "Set-Cookie" not in text
+
+
+def test_an_old_page_is_drawn_more_rarely_than_a_new_one():
+    assert [pause_s(age_s) for age_s in (0, 30, 60, 10**6)] == [1, 1, 2, 5]

@@ -30,15 +30,30 @@
   const nameOf = (run, k) => element("h3", {}, several() ? dot(colour(k)) : null, run.name);
 
   // What is new is drawn in place of what was there; a section that a reader opened stays open.
-  const sections = new Map();
+  const sections = new Map(), visible = new Set(), overdue = new Map();
   const section = (id, title, build) => {
     if (!sections.has(id)) {
       const made = element("section", {id, "aria-labelledby": id + "-title"}, element("h2", {id: id + "-title"}, title), element("div"));
       sections.set(id, made.lastChild);
       main.append(made);
+      seen.observe(made);
     }
     const content = build();
     if (content) sections.get(id).replaceChildren(...[content].flat(2).filter(Boolean));
+  };
+
+  // A change is drawn when its section comes into view: what is out of sight takes no time from the training.
+  const seen = new IntersectionObserver((entries) => {
+    for (const {target, isIntersecting} of entries) {
+      visible[isIntersecting ? "add" : "delete"](target.id);
+      const draw = isIntersecting && overdue.get(target.id);
+      overdue.delete(isIntersecting ? target.id : "");
+      if (draw) draw();
+    }
+  }, {rootMargin: "200px"});
+  const change = (id, draw) => {
+    if (visible.has(id)) draw();
+    else overdue.set(id, draw);
   };
 
   const table = (heads, rows, {numbers = [], stack = false} = {}) => {
@@ -320,8 +335,10 @@
   };
 
   const drawChanges = (withTimeline) => {
-    for (const draw of [drawHead, drawFigures, drawCurves, drawTime, drawAges, drawMemory, drawTraffic, drawBill, drawEvents]) draw();
-    if (withTimeline) drawTimelines();
+    drawHead();
+    const changed = {figures: drawFigures, curves: drawCurves, time: drawTime, ages: drawAges, memory: drawMemory,
+      servers: drawTraffic, bill: drawBill, events: drawEvents, ...(withTimeline ? {timeline: drawTimelines} : {})};
+    for (const [id, draw] of Object.entries(changed)) change(id, draw);
   };
 
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
