@@ -1,6 +1,7 @@
 """Pages of runs in a real browser: what is drawn, what is loaded, what keys and the wheel do."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -269,7 +270,7 @@ def test_a_report_of_2000_epochs_on_16_servers_is_small_and_opens_at_once(
         assert messages == []
 
 
-def until(page: Any, selector: str, words: str) -> None:
+def until(page: Any, selector: str, words: str | re.Pattern[str]) -> None:
     page.locator(selector, has_text=words).first.wait_for(timeout=10_000)
 
 
@@ -296,7 +297,10 @@ def test_a_live_page_follows_a_run_to_its_end(browser: Any, asynchronous: Any, t
         for record in records[epochs[4] :]:
             sink.write(record)
             poll()
-        until(page, ".tile", "16")
+        page.wait_for_timeout(100)
+        assert page.eval_on_selector("#chart-loss canvas", INKED) == ink  # out of view
+        page.evaluate("scrollTo(0, 0)")
+        until(page, ".tile b", re.compile("^16$"))
         until(page, ".state", "running")
         assert page.eval_on_selector("#chart-loss canvas", INKED) != ink
         assert page.eval_on_selector("#settings details", "(d) => d.open")  # what a reader opened stays open

@@ -99,7 +99,8 @@ class Format(StrEnum):
 def timeline(
     run_dir: RunDir,
     epoch: Annotated[
-        list[int] | None, typer.Option(help="An epoch to draw, as often as needed. [all that were traced]", metavar="N")
+        list[int] | None,
+        typer.Option(help="An epoch to draw, as often as needed. [the first traced ones]", metavar="N"),
     ] = None,
     file_format: Annotated[
         Format, typer.Option("--format", help="svg, or perfetto: a trace for ui.perfetto.dev.", show_default=False)

@@ -51,12 +51,12 @@ class Box(NamedTuple):
 
 
 def svg_timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -> str:
-    """The traced epochs of a run's records, or some of them, as the text of an SVG file.
+    """The first traced epochs of a run's records, those in a row, or chosen ones, as the text of an SVG file.
 
     An epoch's tasks are those that belong to it, whenever they ran: asynchronous epochs overlap.
     """
     log = list(records)
-    boxes = _chosen(log, epochs)
+    boxes = _chosen(log if epochs else _first_in_a_row(log), epochs)
     scale = _Scale(min(box.start_s for box in boxes), max(box.end_s for box in boxes))
     shades = {epoch: k % len(SHADES) for k, epoch in enumerate(sorted({box.epoch for box in boxes}))}
     lanes, height = _lanes(boxes, scale, shades)
@@ -68,6 +68,17 @@ def svg_timeline(records: Iterable[Record], epochs: Collection[int] | None = Non
         "</svg>\n",
     ]
     return "\n".join(parts)
+
+
+def _first_in_a_row(log: Sequence[Record]) -> list[Record]:
+    """The records without the tasks of later epochs, which are samples with long gaps between them."""
+    first = next((record["epoch"] for record in log if record["kind"] == "spans"), 0)
+    kept: list[Record] = []
+    for record in log:
+        if record["kind"] != "spans" or record["epoch"] == first:
+            kept.append(record)
+            first += record["kind"] == "spans"
+    return kept
 
 
 def boxes_of(record: Record) -> list[Box]:

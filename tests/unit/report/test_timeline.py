@@ -88,6 +88,12 @@ def test_epochs_have_different_shades_and_the_legend_explains_them():
     assert [text for text in texts(root) if text.startswith("epoch")] == ["epochs 1, 4", "epoch 2", "epoch 3"]
 
 
+def test_samples_of_later_epochs_are_drawn_where_they_are_chosen():
+    records = [spans_record(k, ("GA", 3, 0, 0.0, 0.5, 0, k)) for k in (1, 2, 4, 8)]
+    assert [title.split(" · ")[2] for title in titles(drawn(*records))] == ["epoch 1", "epoch 2"]
+    assert [title.split(" · ")[2] for title in titles(drawn(*records, epochs=[8]))] == ["epoch 8"]
+
+
 def test_the_legend_lists_the_traced_kinds_in_the_order_of_an_epoch():
     odd = ("tomorrow's", 3, 0, 0.5, 1.0, 0, 1)
     found = texts(drawn(spans_record(1, odd, UPDATE, GATHER)))
