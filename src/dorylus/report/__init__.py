@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from dorylus.report.live import LiveRun, LiveServer, pause_s
     from dorylus.report.page import RunFigures, report_page
     from dorylus.report.terminal import TerminalProgress
-    from dorylus.report.timeline import perfetto_timeline, svg_timeline
+    from dorylus.report.timelines import perfetto_timeline, svg_timeline
 
 __all__ = [
     "LiveRun",
@@ -30,6 +30,6 @@ __getattr__ = lazy_names(
         "live": "LiveRun LiveServer pause_s",
         "page": "RunFigures report_page",
         "terminal": "TerminalProgress",
-        "timeline": "perfetto_timeline svg_timeline",
+        "timelines": "perfetto_timeline svg_timeline",
     },
 )

@@ -23,7 +23,7 @@ from dorylus.report import units
 from dorylus.report.closing_table import STOP_REASONS, rows
 from dorylus.report.summary import TASK_KINDS, Summary, ages_of, task_name
 from dorylus.report.terminal import notice
-from dorylus.report.timeline import Box, boxes_of, rows_of
+from dorylus.report.timelines import Box, boxes_of, rows_of
 from dorylus.runs import Record
 
 MOST_POINTS = 2000  # of a curve

@@ -5,8 +5,9 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
     run          config, graph {name, vertices, edges, features, classes}, model {name, parameters},
                  resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None)
     epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, mapped_bytes,
-                 tasks {kind: seconds}, busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
-                 waits (at the staleness bound), files {read_bytes, written_bytes} (under a memory limit)
+                 tasks {kind: seconds}, busy {cores, pool, network: seconds}, traffic {kind: bytes},
+                 ages {age in epochs: values read}, waits (at the staleness bound),
+                 files {read_bytes, written_bytes} (under a memory limit)
     memory       peak_bytes, resident {kind: bytes}, on_disk {kind: bytes}, read_bytes, written_bytes: as predicted
     set_up       stage, done_bytes, total_bytes, seconds; at its end stage is None
     evaluation   epoch, train_accuracy, val_accuracy, test_accuracy and further scores

@@ -7,7 +7,7 @@ import pytest
 from log_of_a_run import GRAPH, cluster_run_record, epoch_record, run_record, spans_record
 
 from dorylus.errors import ConfigError
-from dorylus.report.timeline import LEFT, RIGHT, WIDTH, perfetto_timeline, svg_timeline
+from dorylus.report.timelines import LEFT, RIGHT, WIDTH, perfetto_timeline, svg_timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 GATHER = ("GA", 3, 0, 0.0, 0.25, 0, 1)
