@@ -28,7 +28,7 @@ MOST_REQUEST_BYTES = 8192
 READ_WITHIN_S = 5.0  # a whole request
 SENT_WITHIN_S = 10.0  # an event; a page that takes longer is dropped, and asks again
 BEAT_S = 15.0
-LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 5.0  # between two looks at the log
+LEAST_PAUSE_S, MOST_PAUSE_S = 1.0, 10.0  # between two looks at the log
 MOST_WAITING = 30  # events; a page that is further behind is sent everything again
 
 _REQUEST = re.compile(rb"([A-Z]{1,10}) (/[!-~]*) HTTP/1\.[01]")

@@ -188,4 +188,4 @@ def test_every_answer_forbids_to_keep_frame_or_extend_it():
 
 
 def test_an_old_page_is_drawn_more_rarely_than_a_new_one():
-    assert [pause_s(age_s) for age_s in (0, 30, 60, 10**6)] == [1, 1, 2, 5]
+    assert [pause_s(age_s) for age_s in (0, 30, 60, 10**6)] == [1, 1, 2, 10]
