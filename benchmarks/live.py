@@ -173,7 +173,8 @@ def report(options: argparse.Namespace, blocks: Sequence[Block]) -> None:
     used = (cores_of(of[OPEN]) - cores_of(of[CLOSED])) / len(os.sched_getaffinity(0))
     text += f"Server and open page use {100 * used:.2f} % of the machine. "
     text += f"Blocks without an open page differ by {100 * spread:.1f} % "
-    text += f"(standard deviation); with the page open an epoch takes {100 * (ratio - 1):+.2f} % (median of pairs). At most 1 % is required: "
+    text += f"(standard deviation); with the page open an epoch takes {100 * (ratio - 1):+.2f} % (median of pairs). "
+    text += "At most 1 % is required: "
     text += "holds.\n" if max(ratio, 1 + used) <= BOUND else "not shown by this run.\n"
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(text)
