@@ -69,7 +69,7 @@ class TrainingSettings(Settings):
         10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
     )
     trace_epochs: int = setting(
-        3, "First epochs whose every task is written to the run log; 0 samples no later epoch either.", whole(0, MANY)
+        3, "First epochs of which every task is written to the run log; with 0, no later one either.", whole(0, MANY)
     )
     grace_s: float = setting(
         20.0,
@@ -116,7 +116,7 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
                 "distance to that target, so give both."
             )
         for name, value in self.changes_for_limit.items() if self.memory is not None else ():
-            why = "a limit is kept by one server in this process, over the graph as it is stored"
+            why = "a memory limit needs one server in this process, and the graph in its stored order"
             if name == "mode":
                 why = "values of several epochs would have to be kept"
             raise ConfigError(
@@ -255,6 +255,6 @@ def recut(written: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
     if changes.get("servers", servers) != servers:
         chosen_anew["intervals"] = None
     pool = changes.get("pool", "")
-    if pool in tuple(POOLS) and not POOLS[pool].has_functions:  # the settings of functions mean nothing to it
+    if pool in tuple(POOLS) and not POOLS[pool].has_functions:  # it has no functions, so their settings do not apply
         chosen_anew |= {"functions": None, "function_url": None}
     return RunConfig.of(**{**written, **chosen_anew, **changes})

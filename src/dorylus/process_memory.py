@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 
-class _Version(NamedTuple):
+class _GroupVersion(NamedTuple):
     """Where a version of control groups lies, and the names of its files and of what the kernel can take back."""
 
     folder: str
@@ -21,22 +21,24 @@ class _Version(NamedTuple):
     reclaimable: tuple[str, ...]
 
 
-FIRST = _Version(
+FIRST = _GroupVersion(
     "sys/fs/cgroup/memory",
     "memory.limit_in_bytes",
     "memory.usage_in_bytes",
     ("total_active_file", "total_inactive_file"),
 )
-SECOND = _Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable"))
+SECOND = _GroupVersion(
+    "sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable")
+)
 
 
 def room_in_groups(held: int, root: Path = Path("/")) -> list[int]:
-    """What each group with a limit lets this process have: what it has ``held`` so far, and what is left there."""
+    """What each group with a limit lets this process have: what it has ``held`` so far, and what is left."""
     rooms = (_room(folder, version, held) for folder, version in _groups(root))
     return [room for room in rooms if room is not None]
 
 
-def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
+def _groups(root: Path) -> Iterator[tuple[Path, _GroupVersion]]:
     """The process's own groups and all above them. Where a container sees no more, its own is the topmost."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -47,7 +49,7 @@ def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
                 yield from ((folder, SECOND) for folder in _upwards(root, SECOND, path))
 
 
-def _upwards(root: Path, version: _Version, path: str) -> Iterator[Path]:
+def _upwards(root: Path, version: _GroupVersion, path: str) -> Iterator[Path]:
     # A group outside the part that the process sees is named with "..": what it sees begins at the topmost.
     inside = PurePosixPath(path.lstrip("/"))
     own = PurePosixPath() if ".." in inside.parts else inside
@@ -57,11 +59,11 @@ def _upwards(root: Path, version: _Version, path: str) -> Iterator[Path]:
             yield folder
 
 
-def _room(folder: Path, version: _Version, held: int) -> int | None:
+def _room(folder: Path, version: _GroupVersion, held: int) -> int | None:
     """What there is for the process under one group; None where that has no limit, or is not to be seen."""
     try:
         limit = int(_text(folder / version.limit))
-    except ValueError:  # there is no such file, or it says "max"
+    except ValueError:  # no such file, or its content is "max"
         return None
     try:
         kept = int(_text(folder / version.usage)) - _reclaimable(folder, version)
@@ -70,7 +72,7 @@ def _room(folder: Path, version: _Version, held: int) -> int | None:
     return min(limit, max(0, limit - kept + held))
 
 
-def _reclaimable(folder: Path, version: _Version) -> int:
+def _reclaimable(folder: Path, version: _GroupVersion) -> int:
     """The page cache and other memory that the kernel reclaims when a process needs it."""
     pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
     return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in version.reclaimable)
@@ -103,7 +105,7 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """The resident size now, or the peak where the system does not tell."""
+    """The resident size now, or the peak where the system does not report it."""
     return resident_and_mapped_bytes()[0]
 
 
@@ -134,7 +136,7 @@ def give_back() -> None:
 def free_bytes(root: Path = Path("/")) -> int | None:
     """What this process has and may still take: of the machine, and of every control group it is in.
 
-    None where the system does not tell. ``root``: the folder that /proc and /sys are in.
+    None where the system does not report it. ``root``: the folder that /proc and /sys are in.
     """
     held = private_bytes()
     found = room_in_groups(held, root)
@@ -146,6 +148,6 @@ def free_bytes(root: Path = Path("/")) -> int | None:
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """The same; where the system does not tell, all the memory of the machine."""
+    """The same; where the system does not report it, all the memory of the machine."""
     found = free_bytes(root)
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if found is None else found

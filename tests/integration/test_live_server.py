@@ -216,6 +216,6 @@ def test_ctrl_c_ends_a_live_page_and_leaves_the_run_alone(endless: tuple[Path, s
         address = address_in(serving)
         serving.send_signal(signal.SIGINT)
         _, err = serving.communicate(timeout=60)
-    assert (serving.returncode, err) == (130, "interrupted: the page is closed, and the run goes on\n")
+    assert (serving.returncode, err) == (130, "interrupted: the page is closed, and the run continues\n")
     assert is_gone(address)
     assert training.poll() is None

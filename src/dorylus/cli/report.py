@@ -1,6 +1,6 @@
 """The readers of a run log: ``dorylus report`` and ``dorylus live``, pages of runs, and ``dorylus timeline``.
 
-None of them touches a run that goes on: they read its folder.
+None of them touches a run: they read its folder.
 """
 
 import os
@@ -130,7 +130,7 @@ def live(
     port: Annotated[int, typer.Option(help="The port on 127.0.0.1. [a free one]", metavar="N", min=0, max=65535)] = 0,
     until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
 ) -> None:
-    """Serve a page of a run that goes on, on this machine, until the run or this command ends."""
+    """Serve a page of a run while it trains, on this machine, until the run or this command ends."""
     from dorylus.report import LiveRun, LiveServer, RunFigures
 
     if not until_stdin_ends and not is_locked(run_dir):
@@ -157,7 +157,7 @@ def live(
             else:
                 _follow(run, run_dir)
     except (KeyboardInterrupt, Terminated) as end:
-        raise ended(end, ": the page is closed, and the run goes on") from None
+        raise ended(end, ": the page is closed, and the run continues") from None
     if not until_stdin_ends:
         typer.echo("the run has ended")
 

@@ -1,4 +1,4 @@
-"""``dorylus train`` trains a model on a graph and leaves a run folder; ``dorylus resume`` goes on with it."""
+"""``dorylus train`` trains a model on a graph and leaves a run folder; ``dorylus resume`` continues it."""
 
 from contextlib import closing
 from datetime import datetime
@@ -28,7 +28,7 @@ from dorylus.runs import RunFolder, RunLock, RunSpec, check_free, read_run_toml
 
 DEFAULT_MODEL = "gcn"
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")]
-Live = Annotated[bool, typer.Option("--live", help="Serve a page of the run, on this machine, while it goes on.")]
+Live = Annotated[bool, typer.Option("--live", help="Serve a page of the run, on this machine, while it trains.")]
 
 
 @with_settings
@@ -93,7 +93,7 @@ def resume(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Go on with a run that was stopped, to the same result as if it had not been.
+    """Continue a run that was stopped, to the same result as if it had not been.
 
     The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """

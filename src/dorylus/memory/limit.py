@@ -24,14 +24,14 @@ from dorylus.servers import SpillPolicy
 from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
-SLACK = 16 * MIB  # threads, the kernel's own, and all else that the model does not count
+SLACK = 16 * MIB  # threads, kernel memory, and everything else that the model does not count
 MARGIN = 25  # a limit divided by this stays free, because a prediction is not exact;
 LEAST_MARGIN = 48 * MIB  # but no less than this: what allocators keep varies from run to run under any limit
 SHARE_OF_WORK = 10  # intervals are so small that rows in use take the limit divided by this
 MOST_INTERVALS = 1024
 EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 FEWEST_ROWS = 512
-SPARE = 8 * MIB  # added to a limit that is proposed: the next plan may run in a process that has loaded a little more
+SPARE = 8 * MIB  # added to a proposed limit: the process of the next plan may have loaded more
 MOST_BLOCKS = 128  # of columns per gather: each block reads all edges again
 EVERY_BLOCKS = 16  # up to here every number of blocks is tried, beyond it every multiple of this
 WORTH_NAMING = 0.9  # another setting is named where it needs at most this part
@@ -77,13 +77,16 @@ _NEEDED_ROWS: MutableMapping[Graph, dict[int, NeededRows]] = WeakKeyDictionary()
 class RunLimits:
     """How a run keeps a limit: the plans it runs, the number of intervals, and what it is predicted to take.
 
-    ``limited``: how matrices lie in files; None where all are in memory. ``peak``: bytes in memory, with the process.
+    ``limited``: how matrices lie in files; None where all are in memory. ``keeps_graphs``: autograd's graphs stay in
+    memory from forward to backward; beside matrices in files there is no room for them. ``peak``: bytes in memory, with
+    the process.
     """
 
     training: Plan | None
     evaluation: Plan
     intervals: int
     limited: SpillSettings | None
+    keeps_graphs: bool
     figures: Figures
     peak: int
 
@@ -108,7 +111,7 @@ class RunRequest:
     threads: int
     to_load: int = 0
     intervals: int | None = None
-    keeps_activations: bool = True
+    keeps_graphs: bool = True
     run_dir: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -251,11 +254,11 @@ def _candidates(request: RunRequest, limit: int, used: int) -> Iterator[RunLimit
     for policy, blocks in _spill_choices(evaluation):
         trained = None if training is None else in_blocks(training, blocks)
         evaluated = in_blocks(evaluation, blocks)
-        figures = in_files(sizes, trained, evaluated, replace(layout, spill=policy))
+        figures = in_files(sizes, trained, evaluated, replace(layout, spill=policy, kept=False))
         _add_store(figures, stored)
         folder = scratch_folder(graph, request.config.scratch_dir, request.run_dir)
         limited = SpillSettings(scratch=folder, policy=policy, static_blocks=layout.static_blocks)
-        yield RunLimits(trained, evaluated, layout.intervals, limited, figures, used + figures.peak)
+        yield RunLimits(trained, evaluated, layout.intervals, limited, False, figures, used + figures.peak)
 
 
 def _add_store(figures: Figures, num_bytes: int) -> None:
@@ -276,7 +279,7 @@ def _all_in_memory(request: RunRequest, sizes: GraphSizes, layout: MemoryLayout,
     elif request.training is not None:
         whole = layout_in_memory(request, sizes, layout)
         figures = in_memory(sizes, request.training, request.evaluation, whole, mapped=mapped)
-    return RunLimits(request.training, request.evaluation, intervals, None, figures, used + figures.peak)
+    return RunLimits(request.training, request.evaluation, intervals, None, layout.kept, figures, used + figures.peak)
 
 
 def layout_in_memory(
@@ -318,7 +321,7 @@ def first_layout(request: RunRequest, sizes: GraphSizes, limit: int) -> MemoryLa
         intervals=request.intervals or _intervals(sizes, request.evaluation, request.threads, limit),
         threads=request.threads,
         half=request.config.precision == "bf16",
-        kept=request.keeps_activations,
+        kept=request.keeps_graphs,
     )
 
 

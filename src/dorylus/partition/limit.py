@@ -22,15 +22,15 @@ from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
 SLACK = 32 * MIB  # for file buffers, and modules that are still to be imported
-BLOCKS = 10  # into which the memory for edges is divided
+BLOCKS = 10  # the number of parts that the memory for edges is divided into
 SMALLEST, USUAL = 1 << 20, 1 << 24  # edges of a block
-SORTING = 64 * MIB  # with less, sorted runs are so short that merging them dominates
+SORTING = 64 * MIB  # with less, merging the short sorted runs dominates
 LARGEST_CLUSTER = 1 / 32  # of a mean part
 VERTEX_BYTES = {"hash": 40, "range": 56, "stream": 112, "metis": 0}  # of the arrays with an entry per vertex
 METIS_LINK_BYTES = 160
 _MMAP_THRESHOLD = -3  # of mallopt
 
-Step = Literal["divide", "look", "save"]
+PartitionStep = Literal["divide", "look", "save"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class MemoryNeed:
         return self.held + self.num_vertices * self.vertex_bytes + self.buffers
 
 
-def need_of(graph: Graph, step: Step, servers: int, method: str) -> MemoryNeed:
+def need_of(graph: Graph, step: PartitionStep, servers: int, method: str) -> MemoryNeed:
     """What a step needs: to assign the vertices ("divide"), to measure the quality ("look"), or to save the shards."""
     longest = int(np.diff(graph.indptr).max(initial=0))
     weighted = graph.edge_weight is not None

@@ -1,6 +1,6 @@
 """Makes the pool of a run from its settings.
 
-A pool of functions is wrapped twice: one wrapper tries calls again, the other limits how many are under way.
+A pool of functions is wrapped twice: one wrapper retries calls, the other limits how many are in flight.
 """
 
 import ipaddress
@@ -28,12 +28,12 @@ Note = Callable[..., None]
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRequest:
-    """Which pool is to be made, and how it is used.
+    """The pool to make, and how it is used.
 
     ``functions``: how many calls may be under way, and how many functions, where a call takes several; None tunes the
-    number within the bounds of the pool's spec, from ``start`` on, or takes ``workers`` where it has none.
-    ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes,
-    ``address`` that of the cluster of ``"ray"``.
+    number within the bounds of the pool's spec, from ``start`` on, or uses ``workers`` where the spec has none. ``url``
+    is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes, ``address``
+    that of the cluster of ``"ray"``.
     """
 
     name: str = "threads"
@@ -55,8 +55,12 @@ class PoolRequest:
         intervals: int | None = None,
         threads: int | None = None,
         address: str | None = None,
+        keeps_graphs: bool = False,
     ) -> "PoolRequest":
-        """The request of these settings, for the tasks of so many servers, each of so many intervals and threads."""
+        """The request of these settings, for the tasks of so many servers, each of so many intervals and threads.
+
+        ``keeps_graphs``: forward calls keep what their gradient needs, which is not computed again.
+        """
         tuning = pool_spec(config.pool).tuning
         start_per_server = 1 if tuning is None else tuning.start_per_server
         return PoolRequest(
@@ -74,14 +78,14 @@ class PoolRequest:
                 ports=_data_ports(config),
                 precision=config.payload_precision,
                 stream=config.stream,
-                rematerialize=not config.keeps_activations,
+                rematerialize=not keeps_graphs,
             ),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoolListeners:
-    """What a pool calls: ``note(what, **details)`` for its decisions, ``invoked`` for every invocation that ended.
+    """Callbacks of a pool: ``note(what, **details)`` for its decisions, ``invoked`` for every invocation that ended.
 
     ``begins`` is called before every invocation.
     """
@@ -116,9 +120,11 @@ def run_pool(
     intervals: int | None,
     threads: int | None,
     address: str | None,
+    keeps_graphs: bool,
 ) -> PoolHandle:
-    """The pool of these settings, for the tasks of so many servers, each of so many intervals and threads."""
-    request = PoolRequest.of(config, servers=servers, intervals=intervals, threads=threads, address=address)
+    """The pool of these settings, for so many servers; the other arguments are those of :meth:`PoolRequest.of`."""
+    work: dict[str, Any] = {"servers": servers, "intervals": intervals, "threads": threads}
+    request = PoolRequest.of(config, **work, address=address, keeps_graphs=keeps_graphs)
     return make_pool(request, PoolListeners(note=note, invoked=invoked, begins=begins))
 
 
@@ -145,7 +151,7 @@ def check_data_host(config: FunctionSettings) -> None:
 
 
 def _reason(error: OSError) -> str:
-    # Its own text is longer: it repeats the address.
+    # The text of the error itself repeats the address.
     return os.strerror(error.errno) if error.errno else str(error)
 
 
@@ -159,7 +165,7 @@ def make_threads(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
 
 
 def make_ray(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
-    """Dense tasks on a Ray cluster. Ray tries them again; the wrapper limits their number and keeps their order."""
+    """Dense tasks on a Ray cluster. Ray retries them; the wrapper limits their number and keeps their order."""
     tasks = ray.ray_pool(request.address, request.policy)
     pool = LimitedPool(tasks, request.functions or tasks.at_most)
     return PoolHandle(pool if request.fuse else Unfused(pool), lambda: {"functions": pool.limit, **tasks.figures()})
@@ -215,7 +221,7 @@ def _lambda_invoker(request: PoolRequest) -> Invoker:
 
 
 def pool_of_functions(invoker: Invoker, request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
-    """The pool of the functions that an invoker invokes: calls are tried again, and limited in number."""
+    """The pool of the functions that an invoker invokes: calls are retried, and limited in number."""
     functions = functions_pool(
         invoker,
         request.travel,

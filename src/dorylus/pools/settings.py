@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
+from dorylus.functions import PRECISIONS
 from dorylus.pools.registry import POOLS, pool_spec
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+
+DATA_PATHS = ("auto", "direct", "inline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +22,10 @@ class FunctionSettings(Settings):
         recut=True,
     )
     functions: int | None = setting(
-        None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000)), recut=True
+        None,
+        "Functions that work at the same time; tuned while they run when not given.",
+        optional(whole(1, 100_000)),
+        recut=True,
     )
     function_url: str | None = setting(None, "http: the address of the functions.", optional(text), recut=True)
     function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text, recut=True)
@@ -32,8 +38,8 @@ class FunctionSettings(Settings):
     function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
     data_path: str = choice(
         "auto",
-        ("auto", "direct", "inline"),
-        "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
+        DATA_PATHS,
+        "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
     )
     data_host: str = setting(
@@ -51,8 +57,8 @@ class FunctionSettings(Settings):
     )
     payload_precision: str = choice(
         "float32",
-        ("float32", "bf16", "int8"),
-        "Number format of rows on their way to functions; less than float32 is an approximation.",
+        PRECISIONS,
+        "Number format in which rows travel to functions; any but float32 is an approximation.",
     )
     stream: bool = setting(
         True, "direct: functions start on the first rows while the next are under way.", flag, recut=True
@@ -76,10 +82,3 @@ class FunctionSettings(Settings):
                     f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
                     "are of."
                 )
-
-    @property
-    def keeps_activations(self) -> bool:
-        """Whether the backward pass finds the activations of the forward pass, or computes them again."""
-        if self.rematerialize is None:
-            return pool_spec(self.pool).keeps_autograd_graphs
-        return not self.rematerialize

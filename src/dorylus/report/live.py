@@ -1,4 +1,4 @@
-"""The live page: the report of a run that goes on, served on this machine alone.
+"""The live page: the report of a run while it trains, served on this machine alone.
 
 ``LiveRun`` reads the run log as it grows and makes the events of the pages that are open. ``LiveServer`` sends the page
 and its events. It answers only addresses that begin with a random token, only to a Host that is this machine (a name

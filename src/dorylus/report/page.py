@@ -389,7 +389,7 @@ def report_page(runs: Sequence[RunFigures]) -> bytes:
 
 
 def live_page(name: str) -> bytes:
-    """The page of a run that goes on: it takes its data from the address ``events`` beside it."""
+    """The page of a run while it trains: it takes its data from the address ``events`` beside it."""
     return _html(f"{name} - Dorylus", {"live": True, "runs": []}, connect=True)
 
 

@@ -48,25 +48,23 @@ class LocalRuntime:
         self._counted: Counter[str] = Counter()
         self._version = self._parameters.version  # of the weights after the last finished epoch
 
-    def train_epoch(self, permit: int | None = None) -> EpochReport:
+    def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch."""
+        if exact_from is not None and not self._process.is_synchronous:
+            self._parameters.synchronise()
+            self._process.synchronise()
         start, before = time.perf_counter(), self._moved()
         self._version = self._parameters.version
         epoch, done = self._process.train_epoch(permit)
         self._version = self._parameters.version
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
-        if math.isfinite(loss):  # the trainer reports a loss that is not
+        if math.isfinite(loss):  # the trainer reports a loss that is not finite
             self._parameters.check_finite(f"after epoch {epoch + 1}")
         seconds, traffic = time.perf_counter() - start, {**done.traffic, **self._weight_traffic()}
         after = self._moved()
         moved = None if before is None or after is None else after.since(before)
         return EpochReport(loss, seconds, done.spans, done.deliveries, traffic, done.ages, done.waits, moved=moved)
-
-    def synchronise(self) -> None:
-        """Make epochs synchronous from the next one on, which no interval has started."""
-        self._parameters.synchronise()
-        self._process.synchronise()
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass, where the evaluation plan stores it."""
@@ -86,13 +84,13 @@ class LocalRuntime:
     def drop_epoch(self) -> None:
         """Drop the epoch or evaluation in progress, from any thread: it ends with :class:`EpochDroppedError`.
 
-        A synchronous epoch whose update is made is not dropped: it is about to end.
+        A synchronous epoch whose weight update has begun is not dropped.
         """
         if self._parameters.freeze(self._version) or not self._process.is_synchronous:
             self._process.fail(EpochDroppedError("the epoch was dropped."))
 
     def ready(self) -> None:
-        """Return at once: servers in this process are ready once they are made."""
+        """Do nothing: servers in this process are ready once they are made."""
 
     def settle(self) -> None:
         """Wait until the pool has answered every call."""

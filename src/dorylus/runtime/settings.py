@@ -1,9 +1,10 @@
-"""The settings of servers: how many there are, where they live, and in which order their tasks run."""
+"""The settings of servers: how many there are, where they run, and in which order their tasks run."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from dorylus.errors import ConfigError, given
+from dorylus.pipeline import MODES
 from dorylus.settings import MANY, YEARS_S, Settings, choice, flag, optional, real, setting, text, whole
 
 
@@ -12,7 +13,7 @@ class ClusterSettings(Settings):
     """Servers, their work and their tasks' order."""
 
     cluster: str = choice(
-        "local", ("local", "ray"), "Where servers live: in this process, or as actors of a Ray cluster.", recut=True
+        "local", ("local", "ray"), "Where servers run: in this process, or as actors of a Ray cluster.", recut=True
     )
     address: str | None = setting(
         None, "ray: the cluster's address; the one this machine belongs to when not given.", optional(text), recut=True
@@ -24,13 +25,13 @@ class ClusterSettings(Settings):
         recut=True,
     )
     elastic: bool = setting(
-        False, "ray: go on with fewer servers when lost ones do not come back in time.", flag, recut=True
+        False, "ray: continue with fewer servers when lost ones do not come back in time.", flag, recut=True
     )
     servers: int = setting(1, "Graph servers the graph is cut over.", whole(1, 4096), recut=True)
     parameter_servers: int = setting(1, "Parameter servers that hold the weights.", whole(1, 4096), recut=True)
     partition: str = setting(
         "stream",
-        "How vertices go to servers: stream, metis, range, hash, or a folder of saved shards.",
+        "How vertices are assigned to servers: stream, metis, range, hash, or a folder of saved shards.",
         text,
         recut=True,
     )
@@ -42,7 +43,7 @@ class ClusterSettings(Settings):
     )
     mode: str = choice(
         "pipe",
-        ("pipe", "no_pipe", "async"),
+        MODES,
         "pipe and no_pipe are exact, with and without overlap; async reads values up to staleness + 1 epochs old.",
     )
     staleness: int = setting(0, "async: how many epochs an interval may be ahead of the slowest one.", whole(0, 1_000))
@@ -51,7 +52,7 @@ class ClusterSettings(Settings):
     )
     sync_margin: float | None = setting(
         None,
-        "async: go on synchronously once validation accuracy is this close to target_accuracy.",
+        "async: continue synchronously once validation accuracy is this close to target_accuracy.",
         optional(real(0, 1, usual=0.02)),
     )
     ghost_precision: str = choice(

@@ -9,7 +9,7 @@ A layer turns one row per vertex into another:
 
 and finishes with what every layer may have: layer norm, activation, residual. Dense bodies must be pure functions
 of the layer's parameters and their arguments: they run on any pool, in any order, on any split of the rows, and their
-gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and draw nothing in a body.
+gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and do not draw random numbers in a body.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ from dorylus.saga.reductions import Reduction, reduction_of
 from dorylus.saga.sparse import SparseRows
 
 Rows = Tensor | SparseRows
-Reduce = Literal["sum", "mean", "max", "softmax", "attention"]
+Reduce = Literal["sum", "mean", "max", "softmax", "attention"]  # the names in REDUCTIONS
+Own = Literal["input", "prepared", "none"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": f.relu,
@@ -50,13 +51,13 @@ class Layer(nn.Module):
     - ``own``: what ``apply_vertex`` receives of the vertex itself: the layer's ``"input"``, the ``"prepared"`` row,
       or ``"none"``.
     - ``commutes``: ``prepare`` is linear and may be moved behind the gather. The program then picks the cheaper
-      order and sets ``transform_first``; the bodies must honour it (see :mod:`dorylus.saga.gcn`).
+      order and sets ``transform_first``; the bodies must follow it (see :mod:`dorylus.saga.gcn`).
     """
 
     reduce: Reduce | Reduction = "sum"
     norm: Norm = "none"
     self_loops: bool = False
-    own: Literal["input", "prepared", "none"] = "input"
+    own: Own = "input"
     heads: int = 1
 
     commutes: bool = False

@@ -1,4 +1,4 @@
-"""Where the servers of a run are: from its settings to the job, and to the runtime that carries it out."""
+"""Places the servers of a run: from its settings to the job, and to the runtime that runs the job."""
 
 import hashlib
 import shutil
@@ -41,7 +41,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
         return config
     if pool is not None:
         raise ConfigError(
-            f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
+            f"{given('cluster', 'ray')} with a pool object, which exists in this process only: give the name of a pool."
         )
     check_installed(given("cluster", "ray"), "ray")  # before importing packages that only Ray's extra installs
     from dorylus.runtime import settled_threads
@@ -66,7 +66,7 @@ def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
     _check_methods("backend", backend, Backend, [name for name in vars(Backend) if name[0] != "_"])
     if config.cluster != "local" and type(backend) is not NativeBackend:
         raise ConfigError(
-            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which lives in this process: "
+            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which other processes do not have: "
             f"servers in other processes use the native back end. Leave {given('backend')} out, or use "
             f"{given('cluster', 'local')}."
         )
@@ -79,8 +79,8 @@ def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
     return backend
 
 
-CALLED_ON_A_POOL = ("submit", "close")  # by servers in this process: they cancel no call
-NAMED_AT_MOST = 3  # methods that an object lacks
+CALLED_ON_A_POOL = ("submit", "close")  # by servers in this process, which cancel no call
+NAMED_AT_MOST = 3  # missing methods named in an error
 
 
 def _check_methods(setting: str, value: object, protocol: type, methods: Iterable[str], also: str = "") -> None:
@@ -105,10 +105,13 @@ def make_runtime(
     fewer_servers: Callable[[], Job | None],
 ) -> Runtime:
     """The runtime of these settings, with a pool of its own unless one is given."""
+    assert job.training is not None
+    keeps_graphs = job.training.keep_graph
     if config.cluster == "local":
         if pool is None:
             accounts = records.accounts
-            pool = _pool(config, config.servers, records.note_pool, accounts.invoked, accounts.invocation_begins)
+            listeners = records.note_pool, accounts.invoked, accounts.invocation_begins
+            pool = _pool(config, keeps_graphs, config.servers, *listeners)
         return LocalRuntime(job, pool, records.set_up)
     from dorylus.runtime import NodeJob, RaySettings, RemoteRuntime, ray_servers
 
@@ -125,7 +128,7 @@ def make_runtime(
             job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
             store=store,
             shards=_sharded(job, graph, store, config),
-            make_pool=partial(_pool_of_node, replace(config, intervals=job.cut.layouts[0].num_intervals)),
+            make_pool=partial(_pool_of_node, replace(config, intervals=job.cut.layouts[0].num_intervals), keeps_graphs),
         )
         return ray_servers(job, node_job, settings)
 
@@ -165,19 +168,22 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
     return path
 
 
-def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> PoolHandle:
+def _pool_of_node(
+    config: RunConfig, keeps_graphs: bool, host: str, note: Note, invoked: Callable[[Invoked], None]
+) -> PoolHandle:
     """The pool of one graph server; functions connect to the node of that server."""
-    return _pool(replace(config, data_host=host), 1, note, invoked)
+    return _pool(replace(config, data_host=host), keeps_graphs, 1, note, invoked)
 
 
 def _pool(
     config: RunConfig,
+    keeps_graphs: bool,
     servers: int,
     note: Note,
     invoked: Callable[[Invoked], None],
     begins: Callable[[], None] = lambda: None,
 ) -> PoolHandle:
-    work = {"intervals": config.intervals, "threads": config.threads}
+    work: dict[str, Any] = {"intervals": config.intervals, "threads": config.threads, "keeps_graphs": keeps_graphs}
     return run_pool(config, note, invoked, begins, servers=servers, address=config.address, **work)
 
 
@@ -203,7 +209,7 @@ def training_job(
         staleness=config.staleness,
         update=config.weight_update,
         seed=config.seed,
-        keep_graph=config.keeps_activations and (parts.limits is None or parts.limits.limited is None),
+        keep_graph=parts.keeps_graphs,
         first_epoch=first_epoch,
     )
     return Job(

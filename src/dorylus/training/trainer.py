@@ -19,7 +19,16 @@ from dorylus import process_memory
 from dorylus.backends import Backend
 from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
-from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
+from dorylus.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    DivergedError,
+    DorylusError,
+    Terminated,
+    TrainingError,
+    given,
+)
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
@@ -32,6 +41,7 @@ from dorylus.runs import (
     RunSpec,
     Sink,
     checkpoint,
+    fingerprint_of,
     graph_identity,
     restore,
 )
@@ -50,9 +60,9 @@ RECENT_EPOCHS = 5  # the next epoch is expected to take the median time of the l
 
 
 class Trainer:
-    """One run, epoch by epoch. :func:`train` is this from beginning to end.
+    """One run, epoch by epoch. :func:`train` makes one and runs it to the end.
 
-    ``records`` are those of a stopped run, which :meth:`resume` passes.
+    ``records`` are those of a stopped run, which :meth:`resume` passes: they have its settings and its spec.
     """
 
     @lists_settings
@@ -71,7 +81,9 @@ class Trainer:
         **settings: Unpack[RunSettings],
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        names = {name: value for name, value in named.items() if isinstance(value, str)}
+        if records is not None and (settings or names or spec is not None or pool is not None):
+            raise TypeError("records are of a run that has its settings, its pool and its spec: give none beside them.")
         self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
         self._accounts = self._records.accounts
         with self._records.undone_on_error():
@@ -117,6 +129,8 @@ class Trainer:
         records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
+            if isinstance(model, Program):
+                checkpoint.check(records.folder.checkpoints, fingerprint_of(model))  # before the graph is loaded
             graph = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
             objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
@@ -131,28 +145,30 @@ class Trainer:
         pool: TensorPool | PoolHandle | None,
         backend: Backend | None,
     ) -> None:
-        """Refuse everything that can be refused, before a run is written or computed."""
+        """Make all checks that can refuse a run, before anything is written or computed."""
         config = self._records.config
         process_memory.reset_peak()
         check_trainable(graph, config)
+        self.graph, self.program = graph, bind(model, graph, config.seed)
+        if self._records.folder is not None:  # a stopped run's: a new one has none yet
+            checkpoint.check(self._records.folder.checkpoints, fingerprint_of(self.program))
         check_pool(config, address=config.address, is_local=config.cluster == "local")
         self._pool = pool_handle(pool)
         self._backend = check_backend(backend, config)
         config = check_cluster(config, pool)
-        self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
-            raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
+            raise ConfigError("the model has no weights, so there is nothing to train: add a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
         names = [name for name, _ in self.program.named_parameters()]
         self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
         self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
-        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # refused now or never
+        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # the last refusal
         self._cut(config)
         if self._accounts.rates.function is not None:
             self._accounts.begun = self._begun_invocations
         self._runtime: Runtime | None = None
         self._in_use = threading.Lock()
-        self._has_begun = False  # servers have started: from then on a run fails, it is not refused
+        self._has_begun = False  # servers have started: later errors are failures, not refusals
         self._closed = False
         self._last_startable = -1  # the newest epoch, from 0, that an interval may have started
         self._sound = -1  # weights after this many epochs gave a finite loss or evaluation; so did all before the last
@@ -199,7 +215,7 @@ class Trainer:
         if not self._in_use.acquire(blocking=False):
             raise TrainingError(
                 "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
-                "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
+                f"Trainer.run has returned, or make another Trainer, with a {given('run_dir')} of its own."
             )
         try:
             with self._records.spelling():
@@ -240,12 +256,12 @@ class Trainer:
                 break
             if not interrupt.deferring:
                 self._started()
-                interrupt.defer()  # until now there was nothing to save
+                interrupt.defer()  # from here on there is something to save
                 self._has_begun = True
             if self._progress.unevaluated:
                 self._after_epoch()
             else:
-                # An epoch that has begun is finished at any price: with a budget the next begins only after it.
+                # An epoch that has begun is finished whatever it costs: with a budget the next begins only after it.
                 self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until, interrupt)
             if interrupt.requested:
                 self._interrupted(interrupt)
@@ -254,7 +270,7 @@ class Trainer:
         recent = self._progress.epoch_seconds[-RECENT_EPOCHS:]
         interrupt.expected_s = time.monotonic() + statistics.median(recent) if recent else None
         self._train(until)
-        if not interrupt.ending:  # else the run is saved at once, and evaluated when it is resumed
+        if not interrupt.ending:  # else the run is saved now, and evaluated when it is resumed
             self._after_epoch()
 
     def _train(self, until: int) -> None:
@@ -264,7 +280,7 @@ class Trainer:
         runtime = self._started()
         self._accounts.enter(Phase.TRAINING)
         try:
-            report = runtime.train_epoch(self._last_startable)
+            report = runtime.train_epoch(self._last_startable, self._progress.exact_from)
         except DivergedError:
             self._sound = self.epoch  # the step failed: the weights before it gave a loss
             raise
@@ -284,7 +300,7 @@ class Trainer:
         if self._progress.unevaluated:
             self._evaluate()
             self._progress.unevaluated = False
-        elif self._accounts.must_learn_closing:
+        elif self._accounts.needs_closing_cost:
             with self._accounts.evaluation():
                 self._started().outputs()
         last = self.epoch == self.config.epochs or self._progress.stopped is not None
@@ -307,9 +323,8 @@ class Trainer:
             self._best = weights
             if self._records.folder is not None:
                 CheckpointStore(self._records.folder).save_best(self._state(weights))
-        if decision.near_target and not self._progress.exact:
-            self._progress.exact = True
-            runtime.synchronise()
+        if decision.near_target and self._progress.exact_from is None:
+            self._progress.exact_from = self.epoch
             self.log.write("synchronous", epoch=self.epoch, score=score)
         if decision.stop is not None:
             self._stop(decision.stop)
@@ -344,15 +359,13 @@ class Trainer:
         """The runtime, started when it is first needed."""
         if self._closed:
             raise TrainingError(
-                "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
+                "the trainer is closed: continue with Trainer.resume, or make the result before closing it."
             )
         if self._runtime is None:
             job = self._job()
             self._runtime = make_runtime(job, self.config, self._pool, self._records, self._fewer_servers)
             if self._start_state is not None:
                 self._runtime.restore(self._start_state)
-            if self._progress.exact:
-                self._runtime.synchronise()
             self._runtime.ready()
         self._records.set_up.finished()
         return self._runtime
@@ -400,32 +413,34 @@ class Trainer:
         self.log.write("fault", epoch=self.epoch, error=str(fault))
         kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._records.folder is None:
-            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
+            return kind(
+                f"{fault.message} The run has no folder, so its {self.epoch} epochs are lost: use {given('run_dir')}."
+            )
         try:
             self._save()
             saved = f"The run is saved after epoch {self.epoch}"
         except ServersLostError:
             saved = "Epochs since the last checkpoint are lost with the servers"
-        return kind(f"{fault} {saved}: mend it, and go on with dorylus resume {self._records.folder.path}.")
+        path = self._records.folder.path
+        return kind(f"{fault.message} {saved}: remove the cause, and continue with dorylus resume {path}.")
 
     def _diverged(self, error: DivergedError) -> DivergedError:
         """Keep the last checkpoint whose outputs are finite; the error says which that is."""
         self.log.write("stop", reason="diverged", epoch=self.epoch)
         folder = self._records.folder
-        where = "" if folder is None else ", in another run_dir,"
-        cure = (
-            f"Train again{where} with an lr well below {self.config.lr:g} (0.01 is usual), or row-normalised features"
-        )
+        where = "" if folder is None else f", in another {given('run_dir')},"
+        lower = f"{given('lr')} well below {self.config.lr:g} (0.01 is usual)"
+        cure = f"Train again{where} with {lower}, or row-normalised features"
         if folder is None:
-            return DivergedError(f"training diverged: {error}. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. {cure}.")
         store = CheckpointStore(folder)
         while (newest := store.newest) is not None and not self._is_sound(newest):
             store.drop(newest)
         if newest is None:
-            return DivergedError(f"training diverged: {error}. There is no checkpoint from before. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. There is no checkpoint from before. {cure}.")
         return DivergedError(
-            f"training diverged: {error}. The checkpoint {newest} is from before, and is kept: dorylus predict "
-            f"{folder.path} reads it, and dorylus resume goes on from it, with the same lr. {cure}."
+            f"training diverged: {error.message}. The checkpoint {newest} is from before, and is kept: dorylus predict "
+            f"{folder.path} reads it, and dorylus resume continues from it, with the same {given('lr')}. {cure}."
         )
 
     def _is_sound(self, path: Path) -> bool:
@@ -539,7 +554,7 @@ def resume(
     sinks: Iterable[Sink] = (),
     **settings: Unpack[ResumeSettings],
 ) -> Result:
-    """Go on with a run that was stopped, to the same result as if it had not been."""
+    """Continue a run that was stopped, to the same result as if it had not been."""
     with (
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(

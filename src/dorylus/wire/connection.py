@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameError, FrameLimits, WireError, unpack
+from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameLimits, WireError, unpack
 from dorylus.wire.pieces import Buffers
 
 HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
-HELLO_S: Final = 3.0  # of these, for the dialling end to name itself
-SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
+HELLO_S: Final = 3.0  # of these, for the first message of the dialling end
+SILENCE_S: Final = 20.0  # within a frame, and until a lost peer is noticed
 SECRET_BYTES: Final = 32
 
 _HELLO: Final = struct.Struct("<8sQII32s")  # magic and version, session, dialling server, dialled server, challenge
@@ -67,8 +67,7 @@ class Connection:
         self._link.settimeout(SILENCE_S)
         _fill(self._link, memoryview(head)[1:])
         total = int(HEAD.unpack(head)[-1])
-        if not HEAD.size <= total <= self._limits.max_frame_bytes:
-            raise FrameError(f"a frame of {total} bytes: at most {self._limits.max_frame_bytes} are accepted.")
+        self._limits.check_size(total)
         whole = self._buffers.take(total)
         whole[: HEAD.size] = head
         _fill(self._link, whole[HEAD.size :])
@@ -130,7 +129,7 @@ def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:
 
 
 def _exactly(link: socket.socket, count: int, until_s: float) -> bytes:
-    """``count`` bytes, all before ``until_s``: a time-out for each read would let single bytes go on for ever."""
+    """``count`` bytes, all before ``until_s``: a time-out for each read would let single bytes arrive without end."""
     room = bytearray(count)
     _fill(link, memoryview(room), until_s)
     return bytes(room)

@@ -1,7 +1,7 @@
 """A data port: clients with a run's keys request arrays from it and send arrays to it.
 
 One thread does everything: it authenticates clients, assembles requests from pieces (:class:`FrameReceiver`, which
-knows no socket), calls ``answer`` and sends the reply. So an answer must be quick (a slice, a copy into place, a
+knows no socket), calls ``answer`` and sends the reply. So an answer must be fast (a slice, a copy into place, a
 look-up) and must never wait for another task: while it runs, no other client is served. Slow answers are counted. No
 input, and no error that ``answer`` raises, ends the thread.
 """
@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from dorylus.wire.frames import (
     DEFAULT,
-    HEAD,
     Buffer,
     Frame,
     FrameError,
@@ -49,6 +48,7 @@ from dorylus.wire.sockets import (
     watch,
 )
 
+PATIENCE_S = 30.0  # for all pieces of a request
 Receive = Callable[[memoryview], int]  # receives content into the memory; returns its size, or -1 if it is no piece
 
 
@@ -69,7 +69,7 @@ class FrameReceiver:
         limits: FrameLimits,
         *,
         max_pending_bytes: int | None = None,
-        patience_s: float = 30.0,
+        patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys, self._limits, self._clock = keys, limits, clock
@@ -113,9 +113,10 @@ class FrameReceiver:
             raise Refusal("garbage", "a port accepts requests only.")
         if not self._replays.is_new(name, piece.session, piece.request):
             raise Refusal("replays", f"request {piece.request} was received before.")  # the first got its answer
-        most = self._limits.max_frame_bytes
-        if piece.total_bytes > most:
-            raise Refusal("oversize", f"a request of {piece.total_bytes} bytes: at most {most} are accepted.", piece)
+        try:
+            self._limits.check_size(piece.total_bytes, "a request")
+        except FrameError as why:
+            raise Refusal("oversize", str(why), piece) from None
         if self.pending_bytes + piece.total_bytes > self._max_pending_bytes:
             raise Refusal("busy", "too many requests are partly received: send it again later.", piece)
         until = self._clock() + self._patience_s
@@ -237,7 +238,7 @@ class DataPort:
                 if self._router in ready:
                     self._receive_some()
                 self._counts.unfinished += self._receiver.drop_late()
-            except Exception:  # no input ends the port
+            except Exception:  # no input may end the port
                 self._counts.failed += 1
 
     def _count_events(self) -> None:
@@ -279,16 +280,14 @@ class DataPort:
         except Exception as why:
             self._decline(connection, piece, "failed", f"{type(why).__name__}: {why}")
         else:
-            self._counts.served += 1  # before it is sent: a client that has its answer finds it counted
+            self._counts.served += 1  # counted before it is sent, so that a client with its answer finds it counted
             self._send(connection, MessageKind.REPLY, piece, parts)
         self._counts.slow += time.monotonic() - begun > _SLOW_S
 
     def _packed(self, reply: Frame | Sequence[Buffer]) -> Sequence[Buffer]:
         if isinstance(reply, Frame):
             return pack(reply.header, reply.arrays, self._limits)
-        size, most = frame_bytes(reply), self._limits.max_frame_bytes
-        if not HEAD.size <= size <= most:
-            raise FrameError(f"an answer of {size} bytes: a frame has at least {HEAD.size} and at most {most}.")
+        self._limits.check_size(frame_bytes(reply), "an answer")
         return reply
 
     def _decline(self, connection: bytes, piece: Piece | None, counts_as: str, reason: str) -> None:

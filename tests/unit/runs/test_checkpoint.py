@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, f
     damaged = save(tmp_path, plain(2)) / file
     hurt(damaged, damage)
     with pytest.raises(
-        CheckpointError, match=r"epoch-000002 is damaged: .*Remove that folder to go on from epoch-000001"
+        CheckpointError, match=r"epoch-000002 is damaged: .*Remove that folder to continue from epoch-000001"
     ):
         load(tmp_path)
 
@@ -350,7 +350,7 @@ def test_a_checkpoint_of_an_older_or_newer_format_is_refused_with_the_cure(tmp_p
     file = save(tmp_path, plain(1)) / "state.json"
     file.write_text(file.read_text().replace(f'"format": {FORMAT}', f'"format": {other}'))
     with pytest.raises(
-        CheckpointError, match=f"has format {other}, and .* reads {FORMAT}: go on with the version that"
+        CheckpointError, match=f"has format {other}, and .* reads {FORMAT}: continue with the version that"
     ):
         load(tmp_path)
 
@@ -372,9 +372,11 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_parameter_that_differ
 
 
 def test_a_checkpoint_of_a_model_described_otherwise_is_refused(tmp_path):
-    save(tmp_path, plain(1, spec="gcn dropout=0.5"))
-    with pytest.raises(CheckpointError, match=r"described as .gcn dropout=0\.5., and this one is .gcn dropout=0\.6."):
-        load(tmp_path, fingerprint(plain(1).weights, "gcn dropout=0.6"))
+    save(tmp_path, plain(1, spec="GCN(a) > GCN(b, slope=1, c)"))
+    with pytest.raises(CheckpointError, match="its layer 1 has slope=1, and this model's has slope=2"):
+        load(tmp_path, fingerprint(plain(1).weights, "GCN(a) > GCN(b, slope=2, c)"))
+    with pytest.raises(CheckpointError, match="another number of layers"):
+        load(tmp_path, fingerprint(plain(1).weights, "GCN(a)"))
 
 
 def test_the_same_parameters_in_another_order_are_another_model(tmp_path):
