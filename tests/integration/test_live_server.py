@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
         yield made
 
 
-def asked(server: LiveServer, text: str, timeout_s: float = 10) -> bytes:
+def answer_from(server: LiveServer, text: str, timeout_s: float = 10) -> bytes:
     """All that is answered to a request."""
     with closing(connected(server)) as connection:
         connection.settimeout(timeout_s)
@@ -63,27 +63,27 @@ def status(answer: bytes) -> int:
 
 def test_the_page_is_served_on_this_machine_alone(server: LiveServer) -> None:
     assert server._socket.getsockname()[0] == "127.0.0.1"
-    answer = asked(server, get(server))
+    answer = answer_from(server, get(server))
     assert status(answer) == 200
     assert b"<title>mine - Dorylus</title>" in answer
 
 
 def test_a_head_has_no_body(server: LiveServer) -> None:
-    head, body = asked(server, get(server, method="HEAD")).split(b"\r\n\r\n")
+    head, body = answer_from(server, get(server, method="HEAD")).split(b"\r\n\r\n")
     assert b"Content-Length: " in head
     assert body == b""
-    assert asked(server, get(server, "events", "HEAD")).endswith(b"\r\n\r\n")
+    assert answer_from(server, get(server, "events", "HEAD")).endswith(b"\r\n\r\n")
 
 
 def test_two_servers_have_different_tokens(server: LiveServer, tmp_path: Path) -> None:
     with LiveServer(LiveRun(tmp_path / "log.jsonl", lambda: RunFigures("x")), "x") as other:
         assert urlsplit(other.address).path != urlsplit(server.address).path
         assert len(urlsplit(other.address).path) >= 32
-        assert status(asked(other, get(server).replace(str(server.port), str(other.port)))) == 404
+        assert status(answer_from(other, get(server).replace(str(server.port), str(other.port)))) == 404
 
 
 def test_a_request_that_is_too_long_is_refused(server: LiveServer) -> None:
-    assert status(asked(server, get(server)[:-2] + "X: " + "x" * 9000)) == 431
+    assert status(answer_from(server, get(server)[:-2] + "X: " + "x" * 9000)) == 431
 
 
 def test_a_request_that_comes_slowly_is_dropped_in_time(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_connections_beyond_the_limit_are_closed_at_once(server: LiveServer) -> 
     deadline = time.monotonic() + 5
     while not server._free._value and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert status(asked(server, get(server))) == 200
+    assert status(answer_from(server, get(server))) == 200
 
 
 def test_pages_beyond_the_limit_are_refused_and_all_others_end_with_the_server(server: LiveServer) -> None:
@@ -117,7 +117,7 @@ def test_pages_beyond_the_limit_are_refused_and_all_others_end_with_the_server(s
     for stream in streams:
         stream.sendall(get(server, "events").encode())
         assert b"200 OK" in stream.recv(65536)
-    assert status(asked(server, get(server, "events"))) == 503
+    assert status(answer_from(server, get(server, "events"))) == 503
     server.close()
     for stream in streams:
         assert all_of(stream).endswith(b"event: end\ndata: {}\n\n")

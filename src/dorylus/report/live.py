@@ -133,7 +133,7 @@ def event(kind: str, content: Mapping[str, object]) -> bytes:
     return f"event: {kind}\ndata: {text}\n\n".encode(errors="replace")
 
 
-class Request(NamedTuple):
+class HttpRequest(NamedTuple):
     """A request, as far as it matters here."""
 
     method: str
@@ -141,7 +141,7 @@ class Request(NamedTuple):
     headers: dict[str, str]
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """What is sent back; ``streams``: events follow."""
 
     status: int
@@ -150,7 +150,7 @@ class Answer(NamedTuple):
     streams: bool = False
 
 
-def parse(head: bytes) -> Request | None:
+def parse(head: bytes) -> HttpRequest | None:
     """The request of its first lines; None for one that is malformed, or names a header twice."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     match = _REQUEST.fullmatch(first)
@@ -158,25 +158,25 @@ def parse(head: bytes) -> Request | None:
     headers = {name.decode("latin-1").lower(): value.strip().decode("latin-1") for name, _, value in pairs}
     if match is None or len(headers) < len(pairs) or not all(name and colon for name, colon, _ in pairs):
         return None
-    return Request(match[1].decode(), match[2].decode(), headers)
+    return HttpRequest(match[1].decode(), match[2].decode(), headers)
 
 
-def answer_to(request: Request | None, token: str, port: int, name: str) -> Answer:
+def answer_to(request: HttpRequest | None, token: str, port: int, name: str) -> HttpAnswer:
     """What a request to the server of the run ``name`` is answered."""
     if request is None:
-        return Answer(400, b"malformed request\n")
+        return HttpAnswer(400, b"malformed request\n")
     if request.headers.get("host") not in (f"{HOST}:{port}", f"localhost:{port}"):
-        return Answer(403, b"this page is for the machine that it is served on\n")
+        return HttpAnswer(403, b"this page is for the machine that it is served on\n")
     _, given_token, *rest = request.path.split("/", 2)
     if not hmac.compare_digest(given_token.encode(), token.encode()):
-        return Answer(404, b"not found\n")
+        return HttpAnswer(404, b"not found\n")
     if request.method not in ("GET", "HEAD"):
-        return Answer(405, b"this page can only be read\n")
+        return HttpAnswer(405, b"this page can only be read\n")
     if rest == [""]:
-        return Answer(200, live_page(name), "text/html; charset=utf-8")
+        return HttpAnswer(200, live_page(name), "text/html; charset=utf-8")
     if rest == ["events"]:
-        return Answer(200, kind="text/event-stream; charset=utf-8", streams=True)
-    return Answer(404, b"not found\n")
+        return HttpAnswer(200, kind="text/event-stream; charset=utf-8", streams=True)
+    return HttpAnswer(404, b"not found\n")
 
 
 class LiveServer:
@@ -238,7 +238,7 @@ class LiveServer:
             with connection, suppress(OSError):
                 head = _head(connection)
                 request = None if head is None else parse(head)
-                answer = Answer(431, b"the request is too long\n") if head is None else self._answer(request)
+                answer = HttpAnswer(431, b"the request is too long\n") if head is None else self._answer(request)
                 is_head = request is not None and request.method == "HEAD"
                 if answer.streams and not is_head:
                     self._stream(connection, answer)
@@ -248,16 +248,16 @@ class LiveServer:
             self._free.release()
             self._connections.discard(threading.current_thread())
 
-    def _answer(self, request: Request | None) -> Answer:
+    def _answer(self, request: HttpRequest | None) -> HttpAnswer:
         return answer_to(request, self._token, self.port, self._name)
 
-    def _send(self, connection: socket.socket, answer: Answer, body: bytes) -> None:
+    def _send(self, connection: socket.socket, answer: HttpAnswer, body: bytes) -> None:
         connection.settimeout(SENT_WITHIN_S)
         connection.sendall(header(answer) + body)
 
-    def _stream(self, connection: socket.socket, answer: Answer) -> None:
+    def _stream(self, connection: socket.socket, answer: HttpAnswer) -> None:
         if not self._streams.acquire(blocking=False):
-            return self._send(connection, busy := Answer(503, b"too many pages of this run are open\n"), busy.body)
+            return self._send(connection, busy := HttpAnswer(503, b"too many pages of this run are open\n"), busy.body)
         stream = self._run.open()
         try:
             self._send(connection, answer, b"retry: 2000\n\n")
@@ -268,7 +268,7 @@ class LiveServer:
             self._streams.release()
 
 
-def header(answer: Answer) -> bytes:
+def header(answer: HttpAnswer) -> bytes:
     """The first lines of an answer: nothing of it is kept, framed, or loaded from elsewhere."""
     lines = [
         f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}",

@@ -6,7 +6,7 @@ from log_of_a_run import epoch_record, result_record, run_record
 
 from dorylus.report.live import (
     MOST_WAITING,
-    Answer,
+    HttpAnswer,
     LiveRun,
     RunFigures,
     answer_to,
@@ -176,7 +176,7 @@ def test_a_malformed_request_is_refused(head):
 
 
 def test_every_answer_forbids_to_keep_frame_or_extend_it():
-    for answer in (Answer(200, b"x"), Answer(404), answered(f"/{TOKEN}/events")):
+    for answer in (HttpAnswer(200, b"x"), HttpAnswer(404), answered(f"/{TOKEN}/events")):
         text = header(answer).decode()
         for line in (
             "default-src 'none'", "frame-ancestors 'none'", "Cache-Control: no-store", "Referrer-Policy: no-referrer",
