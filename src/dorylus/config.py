@@ -27,6 +27,7 @@ from dorylus.settings import (
     choice,
     decay,
     folder,
+    one_of,
     optional,
     options,
     real,
@@ -34,6 +35,8 @@ from dorylus.settings import (
     text,
     whole,
 )
+
+KEPT = ("last", "best")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,13 @@ class TrainingSettings(Settings):
         "Stop as soon as validation accuracy reaches this, as a fraction.",
         optional(real(0, 1, above=True, usual=0.8)),
     )
-    keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
+    keep: str | None = setting(
+        None,
+        "Which weights the result holds: those of the last epoch, or of the best on validation; best with patience or "
+        "target_accuracy when not given, else last.",
+        optional(one_of(KEPT)),
+        choices=KEPT,
+    )
     checkpoint_every: int = setting(
         10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
     )
@@ -96,6 +105,12 @@ class TrainingSettings(Settings):
                 f"{given('lr_schedule_options')} are given without {given('lr_schedule')}: name the schedule they are "
                 "for."
             )
+
+    @property
+    def kept(self) -> str:
+        """``keep``, or what it is when it is not given: a run that validation stops keeps what is best there."""
+        looks_at_validation = self.patience is not None or self.target_accuracy is not None
+        return self.keep or ("best" if looks_at_validation else "last")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +198,7 @@ class RunSettings(ChangeableSettings, total=False):
     eval_every: int
     patience: int | None
     target_accuracy: float | None
-    keep: str
+    keep: str | None
     checkpoint_every: int
     trace_epochs: int
     mode: str

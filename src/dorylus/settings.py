@@ -75,13 +75,18 @@ def setting(default: Any, help: str, check: Check, *, choices: Collection[str] =
 
 def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
     """A field that takes one of a few names; ``choices`` may grow later."""
+    return setting(default, help, one_of(choices), choices=choices, recut=recut)
+
+
+def one_of(choices: Collection[str]) -> Check:
+    """A check that lets a few names through."""
 
     def check(name: str, value: object) -> object:
         if value not in tuple(choices):
             raise ConfigError(unknown_value(name, value, choices))
         return value
 
-    return setting(default, help, check, choices=choices, recut=recut)
+    return check
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:

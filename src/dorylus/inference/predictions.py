@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from os import PathLike
-from pathlib import Path
 from typing import Any, overload
 
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
 from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint
+from dorylus.runs import CheckpointStore, RunFolder, RunSpec, fingerprint
 from dorylus.saga import Program, Recipe
 from dorylus.training import bind, check_backend
 
@@ -112,7 +111,7 @@ def predict_from(
     out: PathLikeText | None = None,
     tell: ReportRows | None = None,
 ) -> NDArray[Any] | Written:
-    """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+    """Predictions of a run's saved model: that of the best epoch where the run keeps it, else the last.
 
     The other arguments are those of :func:`predict`.
     """
@@ -124,10 +123,8 @@ def predict_from(
     store = _store_of(folder.spec) if graph is None else graph.store
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
-    best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
-    state = checkpoint.load(
-        folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
-    )
+    expect = fingerprint(dict(program.state_dict()), program.describe())
+    state = CheckpointStore(folder).of_result(expect, best=folder.config.kept == "best")
     program.load_state_dict(state.weights)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, store)
 

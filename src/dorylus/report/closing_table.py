@@ -196,6 +196,7 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     candidates = [
         *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
+        ("weights", _weights(summary)),
         ("to go on", _to_go_on(summary)),
         ("loss", units.number(summary.figure("final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
@@ -266,6 +267,17 @@ def _epochs(summary: Summary) -> str:
     remarks = [] if after is None else [f"synchronous from epoch {after + 1:,} on"]
     remarks += [why] if why else []
     return f"{summary.epoch:,} ({'; '.join(remarks)})" if remarks else f"{summary.epoch:,}"
+
+
+def _weights(summary: Summary) -> str:
+    """The epoch whose weights and scores the result has, where another one is the best on validation or might be."""
+    epoch, score = (summary.figure(name, None) for name in ("best_epoch", "best_score"))
+    if epoch is None:
+        return "–"
+    best = f"epoch {epoch:,}, the best on validation ({units.percent(score, 2)})"
+    if summary.figure("keep", None) == "best":
+        return f"of {best}"
+    return f"of the last epoch; {best.replace(', the', ' was the')}" if epoch != summary.epoch else "–"
 
 
 def _time(summary: Summary) -> str:

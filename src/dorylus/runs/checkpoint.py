@@ -231,9 +231,31 @@ class CheckpointStore:
         """Save a checkpoint, and remove those that no run would continue from."""
         path = save(self._last, state)
         prune(self._last, keep=2)
+        self._drop_abandoned(state)
         # A best model is removed only when no checkpoint names it: after a crash now, resuming needs it.
         prune_before(self._best, epoch_of(oldest(self._last) or path))
         return path
+
+    def _drop_abandoned(self, state: Checkpoint) -> None:
+        """Remove best models that are newer than the best one of this checkpoint.
+
+        They are of epochs that a killed run did not save, and that went otherwise the second time.
+        """
+        best_epoch = state.progress.get("best_epoch") or 0
+        for path in _all(self._best):
+            if best_epoch < epoch_of(path) <= state.epoch:
+                remove(path)
+
+    def of_result(self, expect: Fingerprint, *, best: bool) -> Checkpoint:
+        """The checkpoint with the weights of the result: the last one or, with ``best``, the best that it names.
+
+        A run that was killed before its first checkpoint has at most best models.
+        """
+        if best and latest(self._last) is None and latest(self._best) is not None:
+            return load(self._best, expect)
+        saved = load(self._last, expect)
+        best_epoch = saved.progress.get("best_epoch") if best else None
+        return saved if best_epoch is None else load(at_epoch(self._best, best_epoch), expect)
 
     @property
     def newest(self) -> Path | None:

@@ -30,6 +30,8 @@ class Result:
     cores, pool and network each had something to do. ``waits``: how often an interval waited at the staleness bound.
     ``pool``: figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads.
     ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
+    ``best_epoch`` had the best score on validation, ``best_score``, of all evaluations; None where there was none. With
+    ``config.keep`` "best" its weights are those in ``model``, otherwise those of the last epoch are.
     ``backend`` did the array work, and does that of :meth:`predict`.
     """
 
@@ -50,6 +52,8 @@ class Result:
     config: RunConfig
     graph: Graph = field(repr=False)
     backend: Backend | None = field(default=None, repr=False)
+    best_epoch: int | None = None
+    best_score: float | None = None
 
     @classmethod
     def of(cls, progress: RunProgress, **others: Any) -> Self:
@@ -62,6 +66,8 @@ class Result:
             busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
             waits=progress.waits,
             stopped=progress.stopped or "not yet",
+            best_epoch=progress.best_epoch,
+            best_score=progress.best_score,
             **others,
         )
 
@@ -152,4 +158,7 @@ class Result:
             "bill": self.bill.to_dict(),
             "pool": dict(self.pool),
             "stopped": self.stopped,
+            "keep": self.config.kept,
+            "best_epoch": self.best_epoch,
+            "best_score": None if self.best_score is None else round(self.best_score, 6),
         }

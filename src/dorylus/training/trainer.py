@@ -164,7 +164,7 @@ class Trainer:
         """
         self._parts = assemble(self.graph, self.program, config, self._backend)
         intervals = self._parts.cut.layouts[0].num_intervals
-        self.config = replace(config, intervals=intervals, threads=threads_of(config))
+        self.config = replace(config, intervals=intervals, threads=threads_of(config), keep=config.kept)
 
     def _begin(self, spec: RunSpec | None) -> Restored:
         self._records.write_folder(spec, self.config)
