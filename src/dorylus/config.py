@@ -32,11 +32,13 @@ from dorylus.settings import (
     options,
     real,
     setting,
+    some_of,
     text,
     whole,
 )
 
 KEPT = ("last", "best")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,13 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
     run_dir: str | None = setting(
         None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
     )
+    log_to: tuple[str, ...] = setting(
+        (),
+        "Also log the run to tensorboard, mlflow or wandb; several with commas between.",
+        some_of(LOGGERS),
+        choices=LOGGERS,
+        recut=True,
+    )
 
     def _check_together(self) -> None:
         super()._check_together()
@@ -174,6 +183,7 @@ class ChangeableSettings(TypedDict, total=False):
     instance: str | None
     price_book: str | PathLike[str] | None
     budget_usd: float | None
+    log_to: str | list[str] | tuple[str, ...]
 
 
 class ResumeSettings(ChangeableSettings, total=False):

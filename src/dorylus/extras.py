@@ -20,6 +20,9 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {  # the packages of each extra, 
     "local-functions": (*_PROGRAMS, "boto3", "awslambdaric", "ministack"),
     "http": (*_PROGRAMS, "uvicorn"),
     "ray": ("ray", "zmq"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
 }
 
 

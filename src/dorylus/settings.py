@@ -89,6 +89,19 @@ def one_of(choices: Collection[str]) -> Check:
     return check
 
 
+def some_of(choices: Collection[str]) -> Check:
+    """A check that lets some of a few names through, each once: as a list, or as text with commas between."""
+
+    def check(name: str, value: object) -> object:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+            raise ConfigError(f"{given(name, value)}, but {given(name)} takes names: {', '.join(choices)}.")
+        names = [each.strip() for text in texts for each in text.split(",") if text]
+        return tuple(dict.fromkeys(one_of(choices)(name, each) for each in names))
+
+    return check
+
+
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
     """A check that lets whole numbers from ``minimum`` to ``maximum`` through."""
 

@@ -56,7 +56,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that flags gave: tables out of ``KEY=VALUE`` texts, the others as they are."""
     settings = {name: value for name, value in given.items() if value is not None and value != []}
     for name, value in settings.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and name != "log_to":
             settings[name] = _decay(value) if name == "weight_decay" else table(name, value)
     return settings
 
@@ -127,7 +127,7 @@ def _flag(setting: Field[Any], defaults: bool) -> inspect.Parameter:
         metavar=_metavar(setting, kind, is_table),
         show_default=False,
     )
-    annotation = list[str] if is_table else kind
+    annotation = list[str] if is_table or setting.name == "log_to" else kind
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, option]
     )

@@ -10,7 +10,7 @@ import typer
 from dorylus.cli.flags import with_settings
 from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RECUT
-from dorylus.runs import RunFolder, RunLock
+from dorylus.runs import RunFolder, RunLock, check_loggers
 
 
 @partial(with_settings, only=RECUT)
@@ -24,7 +24,7 @@ def resume(
 
     The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """
-    RunFolder.open(run_dir, settings)
+    check_loggers(RunFolder.open(run_dir, settings).config.log_to)
     RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
 
     import dorylus

@@ -22,7 +22,7 @@ from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, settings_of_file
-from dorylus.runs import RunSpec, check_free, read_run_toml
+from dorylus.runs import RunSpec, check_free, check_loggers, read_run_toml
 
 DEFAULT_MODEL = "gcn"
 
@@ -62,6 +62,7 @@ def train(
     with settings_of_file(config or "", in_file):
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
         check_free(folder)
+        check_loggers(checked.log_to)
         run(spec, checked, download=not no_download, quiet=quiet)
 
 

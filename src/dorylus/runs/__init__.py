@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
     from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
+    from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, open_loggers
     from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock
@@ -19,6 +20,8 @@ __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "JsonlSink",
+    "LoggerSink",
+    "LoggerWarning",
     "MemorySink",
     "Record",
     "Restored",
@@ -30,6 +33,7 @@ __all__ = [
     "Sink",
     "UsageLedger",
     "check_free",
+    "check_loggers",
     "checkpoint",
     "current",
     "fingerprint",
@@ -37,6 +41,7 @@ __all__ = [
     "last_time",
     "make_folder",
     "newest",
+    "open_loggers",
     "read_ledger",
     "read_log",
     "read_run_toml",
@@ -50,6 +55,7 @@ __getattr__ = lazy_names(
         "checkpoint": "Checkpoint CheckpointStore fingerprint",
         "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
+        "loggers": "LoggerSink LoggerWarning check_loggers open_loggers",
         "progress": "Restored RunProgress graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock",

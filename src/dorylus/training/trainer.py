@@ -31,6 +31,7 @@ from dorylus.runs import (
     RunProgress,
     RunSpec,
     Sink,
+    check_loggers,
     checkpoint,
     graph_identity,
     restore,
@@ -133,6 +134,7 @@ class Trainer:
     ) -> None:
         """Refuse everything that can be refused, before a run is written or computed."""
         config = self._records.config
+        check_loggers(config.log_to)
         process_memory.reset_peak()
         check_trainable(graph, config)
         check_pool(config, address=config.address, is_local=config.cluster == "local")

@@ -136,6 +136,9 @@ PURPOSES = {
     "metis": "partition=metis",
     "http": "functions behind HTTP, their server",
     "ray": "cluster=ray",
+    "tensorboard": "log_to=tensorboard",
+    "mlflow": "log_to=mlflow",
+    "wandb": "log_to=wandb",
 }
 for _pool in POOLS.values():
     if _pool.extra is not None:
