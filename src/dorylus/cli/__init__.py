@@ -56,13 +56,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
     """Shows our own warnings as a line, without the place in the code that other warnings name."""
-    shown = warnings.showwarning
+    show_others = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if category.__module__.partition(".")[0] == __name__.partition(".")[0]:
             print(f"warning: {message}", file=sys.stderr)
         else:
-            shown(message, category, *place, **more)
+            show_others(message, category, *place, **more)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

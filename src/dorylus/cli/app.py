@@ -13,6 +13,7 @@ from dorylus.cli.partition import partition
 from dorylus.cli.plan_memory import plan_memory
 from dorylus.cli.predict import predict
 from dorylus.cli.resume import resume
+from dorylus.cli.runs import compare, runs
 from dorylus.cli.timeline import timeline
 from dorylus.cli.train import train
 
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Train graph neural networks on the whole graph.",
 )
-for command in (train, resume, predict, timeline, info, convert, ingest, partition, plan_memory, doctor):
+for command in (train, resume, predict, runs, compare, timeline, info, convert, ingest, partition, plan_memory, doctor):
     app.command()(command)
 app.add_typer(functions, name="functions")
 

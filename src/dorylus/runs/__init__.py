@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
     from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
-    from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, open_loggers
+    from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, flat_settings, open_loggers
     from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
-    from dorylus.runs.run_lock import RunLock
+    from dorylus.runs.run_lock import RunLock, is_locked
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
 
 __all__ = [
@@ -37,7 +37,9 @@ __all__ = [
     "checkpoint",
     "current",
     "fingerprint",
+    "flat_settings",
     "graph_identity",
+    "is_locked",
     "last_time",
     "make_folder",
     "newest",
@@ -55,10 +57,10 @@ __getattr__ = lazy_names(
         "checkpoint": "Checkpoint CheckpointStore fingerprint",
         "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
-        "loggers": "LoggerSink LoggerWarning check_loggers open_loggers",
+        "loggers": "LoggerSink LoggerWarning check_loggers flat_settings open_loggers",
         "progress": "Restored RunProgress graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
-        "run_lock": "RunLock",
+        "run_lock": "RunLock is_locked",
         "run_log": "RunLog current last_time read_log",
     },
 )

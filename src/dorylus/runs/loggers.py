@@ -76,7 +76,7 @@ def _open(name: str, run: Record, folder: RunFolder | None, records: list[dict[s
     known = {} if folder is None else folder.read_logger_ids()
     logged_run = LoggedRun(
         name=f"{run['model']['name']} on {run['graph']['name']}" if folder is None else folder.path.absolute().name,
-        settings=settings_of(run),
+        settings=flat_settings(run),
         folder=None if folder is None else folder.path,
         resumed_from=run["resumed_from"],
         run_id=known.get(name),
@@ -112,7 +112,7 @@ def _records(folder: RunFolder) -> list[dict[str, Any]]:
     return []
 
 
-def settings_of(run: Record) -> dict[str, Any]:
+def flat_settings(run: Record) -> dict[str, Any]:
     """The settings, graph and model of a run as one flat table: ``lr``, ``optimizer_options.momentum``, ``graph.name``.
 
     Settings that are not given are left out.

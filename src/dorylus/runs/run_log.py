@@ -3,7 +3,8 @@
 A record is a flat table with ``kind``, ``t`` (seconds since the run began, never going back) and
 
     run          config, graph {name, vertices, edges, features, classes}, model {name, parameters},
-                 resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None)
+                 resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None),
+                 began (date and time, with the zone)
     epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds},
                  busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
                  waits (at the staleness bound), files {read_bytes, written_bytes} (under a memory limit)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -128,7 +129,8 @@ class RunRecords:
         """Start the run log with the record of the run, and the loggers with what they lack."""
         to_file, started_s = [], 0.0
         run_dir = None if self.folder is None else str(self.folder.path)
-        run = {"kind": "run", **run, "resumed_from": resumed_from, "run_dir": run_dir}
+        began = datetime.now().astimezone().isoformat(timespec="seconds")
+        run = {"kind": "run", **run, "began": began, "resumed_from": resumed_from, "run_dir": run_dir}
         self._loggers = open_loggers(run, self.folder)
         for each in self._loggers:
             self._held.callback(each.close)

@@ -6,7 +6,7 @@ import pytest
 import dorylus
 from dorylus.errors import ConfigError
 from dorylus.runs import LoggerWarning
-from dorylus.runs.loggers import EpochSteps, LoggerSink, closing_figures, settings_of
+from dorylus.runs.loggers import EpochSteps, LoggerSink, closing_figures, flat_settings
 
 
 def run_record(**config):
@@ -131,11 +131,12 @@ def test_a_logger_that_hangs_does_not_hold_up_the_run():
     with pytest.warns(LoggerWarning, match=r"it has not taken the last epochs within 0.01 s"):
         sink.close()
     wake.set()
+    sink._thread.join()
 
 
 def test_settings_are_one_flat_table():
     record = run_record(optimizer_options={"momentum": 0.9, "betas": [0.1, 0.2]})
-    assert settings_of(record) == {
+    assert flat_settings(record) == {
         "lr": 0.5,
         "eval_every": 2,
         "log_to": "wandb",
