@@ -32,7 +32,7 @@ def bill_rows(summary: Summary) -> list[tuple[str, str]]:
 def _has_threads_alone(summary: Summary) -> bool:
     """Whether the threads of one process do all of a run's work: no servers elsewhere, no functions."""
     config = summary.config
-    return config.get("cluster", "local") == "local" and config.get("pool", "threads") == "threads"
+    return (config.get("cluster", "local"), config.get("pool", "threads")) == ("local", "threads")
 
 
 # What travels, in the order of an epoch, as people read it.
@@ -306,7 +306,7 @@ LEAST_SHARE = 0.005  # what rounds to nothing is left out
 
 
 def _time_spent(summary: Summary) -> str:
-    """What threads did in epochs, the most first; for tasks in other processes, it is not known how long they waited."""
+    """What threads did in epochs, the most first; for tasks in other processes, it is unknown how long they waited."""
     tasks = summary.task_seconds
     spent = {name: sum(tasks[kind] for kind in kinds) for name, kinds in WORK.items()}
     spent["other tasks"] = sum(tasks.values()) - sum(spent.values())
