@@ -23,6 +23,7 @@ from dorylus.settings import (
     LARGEST,
     MANY,
     YEARS_S,
+    Group,
     Settings,
     choice,
     decay,
@@ -45,29 +46,46 @@ LOGGERS = ("tensorboard", "mlflow", "wandb")
 class TrainingSettings(Settings):
     """Epochs, optimiser, evaluation, stopping, checkpoints."""
 
-    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY))
-    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01))
+    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY), group=Group.TRAINING)
+    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01), group=Group.TRAINING)
     weight_decay: float | dict[str, float] = setting(
-        0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
+        0.0,
+        "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.",
+        decay,
+        group=Group.TRAINING,
     )
-    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text)
-    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimiser.", options)
+    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text, group=Group.TRAINING)
+    optimizer_options: dict[str, Any] = setting(
+        {}, "Further arguments of the optimiser.", options, group=Group.TRAINING
+    )
     lr_schedule: str | None = setting(
-        None, "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.", optional(text)
+        None,
+        "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.",
+        optional(text),
+        group=Group.TRAINING,
     )
-    lr_schedule_options: dict[str, Any] = setting({}, "Arguments of the schedule.", options)
+    lr_schedule_options: dict[str, Any] = setting({}, "Arguments of the schedule.", options, group=Group.TRAINING)
     loss: str = choice(
-        "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
+        "auto",
+        ("auto", "cross_entropy", "bce"),
+        "Loss; auto takes bce for multi-label graphs, else cross_entropy.",
+        group=Group.TRAINING,
     )
-    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
-    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY))
+    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0), group=Group.TRAINING)
+    eval_every: int = setting(
+        10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY), group=Group.STOPPING
+    )
     patience: int | None = setting(
-        None, "Stop after this many evaluations without a better validation score.", optional(whole(1, MANY))
+        None,
+        "Stop after this many evaluations without a better validation score.",
+        optional(whole(1, MANY)),
+        group=Group.STOPPING,
     )
     target_accuracy: float | None = setting(
         None,
         "Stop as soon as validation accuracy reaches this, as a fraction.",
         optional(real(0, 1, above=True, usual=0.8)),
+        group=Group.STOPPING,
     )
     keep: str | None = setting(
         None,
@@ -75,16 +93,23 @@ class TrainingSettings(Settings):
         "target_accuracy when not given, else last.",
         optional(one_of(KEPT)),
         choices=KEPT,
+        group=Group.STOPPING,
     )
     checkpoint_every: int = setting(
-        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
+        10,
+        "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.",
+        whole(0, MANY),
+        group=Group.OUTPUT,
     )
-    trace_epochs: int = setting(3, "First epochs whose every task is written to the run log.", whole(0, MANY))
+    trace_epochs: int = setting(
+        3, "First epochs whose every task is written to the run log.", whole(0, MANY), group=Group.OUTPUT
+    )
     grace_s: float = setting(
         20.0,
         "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",
         real(0, YEARS_S, above=True, usual=20),
         recut=True,
+        group=Group.STOPPING,
     )
 
     def _check_together(self) -> None:
@@ -120,7 +145,10 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
     """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
 
     run_dir: str | None = setting(
-        None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
+        None,
+        "Folder for settings, run log, checkpoints and metrics; none is written when not given.",
+        optional(folder),
+        group=Group.OUTPUT,
     )
     log_to: tuple[str, ...] = setting(
         (),
@@ -128,6 +156,7 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
         some_of(LOGGERS),
         choices=LOGGERS,
         recut=True,
+        group=Group.OUTPUT,
     )
 
     def _check_together(self) -> None:

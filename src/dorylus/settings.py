@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
@@ -62,20 +63,37 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
-    """A dataclass field that carries its help text, its check and, where there are any, its choices.
+class Group(StrEnum):
+    """What a setting is about, in the order in which help lists groups: what is used most comes first."""
+
+    DATA = "Data"
+    MODEL = "Model"
+    TRAINING = "Training"
+    STOPPING = "Stopping"
+    EXACTNESS = "Exact or approximate"
+    PLACE = "Where it runs"
+    FUNCTIONS = "Functions"
+    MEMORY = "Memory and savings"
+    MONEY = "Money"
+    OUTPUT = "Output"
+
+
+def setting(
+    default: Any, help: str, check: Check, *, group: Group, choices: Collection[str] = (), recut: bool = False
+) -> Any:
+    """A dataclass field that carries its help text, its group, its check and, where there are any, its choices.
 
     ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
     """
-    metadata = {"help": help, "check": check, "choices": choices, "recut": recut}
+    metadata = {"help": help, "group": group, "check": check, "choices": choices, "recut": recut}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
+def choice(default: str, choices: Collection[str], help: str, *, group: Group, recut: bool = False) -> Any:
     """A field that takes one of a few names; ``choices`` may grow later."""
-    return setting(default, help, one_of(choices), choices=choices, recut=recut)
+    return setting(default, help, one_of(choices), group=group, choices=choices, recut=recut)
 
 
 def one_of(choices: Collection[str]) -> Check:

@@ -8,6 +8,7 @@ import typer
 from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, check_new_store, graph_section
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.runs import RunSpec
+from dorylus.settings import Group
 
 
 def convert(
@@ -20,10 +21,15 @@ def convert(
     feature_dtype: Annotated[
         str | None,
         typer.Option(
-            metavar="TYPE", help="float16: features in half the bytes, rounded; or float32.", show_default=False
+            metavar="TYPE",
+            help="float16: features in half the bytes, rounded; or float32.",
+            show_default=False,
+            rich_help_panel=Group.DATA,
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=Group.OUTPUT)
+    ] = False,
 ) -> None:
     """Write a graph as a store folder."""
     check_new_store(store, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Flags and arguments that several commands have, and how errors spell them.
+"""Flags and arguments that several commands have, how help lists them, and how errors spell them.
 
 The flags of settings derive from the fields of :class:`RunConfig`; one that is not given is left out, so that
 ``run.toml`` or the default decides. Graph and model become the sections ``[graph]`` and ``[model]`` of ``run.toml``. A
@@ -11,16 +11,19 @@ import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+from dorylus.settings import Group
 
 _DECLARED_BY_HAND = {"run_dir"}
 MODEL_OPTIONS = {  # those without a flag of their own
@@ -126,6 +129,7 @@ def _flag(setting: Field[Any], defaults: bool) -> inspect.Parameter:
         help=setting.metadata["help"] + (_default_text(setting) if defaults else ""),
         metavar=_metavar(setting, kind, is_table),
         show_default=False,
+        rich_help_panel=setting.metadata["group"],
     )
     annotation = list[str] if is_table or setting.name == "log_to" else kind
     return inspect.Parameter(
@@ -150,25 +154,93 @@ def _metavar(setting: Field[Any], kind: type, is_table: bool) -> str | None:
 
 
 def _default_text(setting: Field[Any]) -> str:
-    if setting.default is MISSING or setting.default is None:
+    if setting.default in (MISSING, None, ()):
         return ""
     default = str(setting.default)
     return f" [{default.lower() if isinstance(setting.default, bool) else default}]"
 
 
+# Help lists flags in groups, those of Group in its order, and ends with examples.
+
+
+class HelpfulCommand(TyperCommand):
+    """A command with such a help."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Help on help, in the last group."""
+        option: Any = super().get_help_option(ctx)
+        option.rich_help_panel = Group.OUTPUT
+        return option
+
+    def get_params(self, ctx: Any) -> Any:
+        """Flags by group; others before them."""
+        places: dict[Any, int] = {group: place for place, group in enumerate(Group)}
+        parameters = super().get_params(ctx)
+        return sorted(parameters, key=lambda each: places.get(getattr(each, "rich_help_panel", None), -1))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        with _formatted(self, self.get_params(ctx)):
+            super().format_help(ctx, formatter)
+
+
+class HelpfulGroup(TyperGroup):
+    """A command with such a help, that has commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        with _formatted(self, self.get_params(ctx)):
+            super().format_help(ctx, formatter)
+
+
+@contextmanager
+def _formatted(command: TyperCommand | TyperGroup, parameters: Iterable[Any]) -> Iterator[None]:
+    """While it is open, help is formatted by Rich, and texts are plain: what looks like markup in them is escaped.
+
+    Errors are formatted without Rich.
+    """
+    texts = [(command, "help"), (command, "epilog"), *((each, "help") for each in parameters)]
+    before = [(each, name, text) for each, name in texts if (text := getattr(each, name, None))]
+    mode = command.rich_markup_mode
+    try:
+        for each, name, text in before:
+            setattr(each, name, escape(text))
+        command.rich_markup_mode = "rich"
+        yield
+    finally:
+        command.rich_markup_mode = mode
+        for each, name, text in before:
+            setattr(each, name, text)
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n".join(["Examples:", *(f"  {each}" for each in commands)])
+
+
 GRAPH_HELP = "A data set's name (cora), a file, a store folder, or a generator (communities:num_vertices=10000)."
 
-Root = Annotated[Path | None, typer.Option(help="Folder with the data set's files; downloads go there too.")]
+
+def _data(help_text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=Group.DATA, **more)
+
+
+def _model(help_text: str, metavar: str) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=Group.MODEL)
+
+
+Root = Annotated[Path | None, _data("Folder with the data set's files; downloads go there too.")]
 RowNormalise = Annotated[
     bool | None,
-    typer.Option("--row-normalise/--no-row-normalise", help="Divide each feature row by its sum.", show_default=False),
+    _data("Divide each feature row by its sum.", "--row-normalise/--no-row-normalise", show_default=False),
 ]
-ModelName = Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")]
-Hidden = Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")]
-NumLayers = Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")]
-Dropout = Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")]
-Heads = Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")]
-ModelOption = Annotated[list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")]
+ModelName = Annotated[str | None, _model("gcn, gat, sage or gin. [gcn]", "NAME")]
+Hidden = Annotated[str | None, _model("Width of hidden layers, or several: 64,32.", "N")]
+NumLayers = Annotated[int | None, _model("Layers of the model.", "N")]
+Dropout = Annotated[float | None, _model("Share of inputs dropped in training.", "X")]
+Heads = Annotated[int | None, _model("gat: attention heads.", "N")]
+ModelOption = Annotated[list[str] | None, _model("A further option of the model; may be repeated.", "KEY=VALUE")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show the closing table only.", rich_help_panel=Group.OUTPUT)]
 
 
 def graph_section(source: str, root: Path | None, row_normalise: bool | None) -> dict[str, Any]:

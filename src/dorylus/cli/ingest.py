@@ -9,17 +9,21 @@ from dorylus.cli.flags import check_new_store
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError
+from dorylus.settings import Group
 
 if TYPE_CHECKING:
     from dorylus.ingest import Ingested
 
 
-def _text(metavar: str, help_text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False)
+EDGES, VERTICES = "Edges", "Vertices"
+
+
+def _text(metavar: str, help_text: str, *names: str, group: str = EDGES) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False, rich_help_panel=group)
 
 
 def _rows(help_text: str) -> Any:
-    return _text("FILE", help_text)
+    return _text("FILE", help_text, group=VERTICES)
 
 
 # Required by the command: its error says more than typer's where only one path is given.
@@ -33,29 +37,47 @@ Edges = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)]
-Directed = Annotated[bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.")]
-Memory = Annotated[str, typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.")]
-Reorder = Annotated[str, typer.Option(metavar="HOW", help="none, or degree: vertices with most edges first.")]
-NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.")]
+Directed = Annotated[
+    bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.", rich_help_panel=EDGES)
+]
+Memory = Annotated[
+    str, typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.", rich_help_panel=Group.MEMORY)
+]
+Reorder = Annotated[
+    str,
+    typer.Option(metavar="HOW", help="none, or degree: vertices with most edges first.", rich_help_panel=Group.OUTPUT),
+]
+NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.", group=VERTICES)]
 Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
 Labels = Annotated[Path | None, _rows("Labels, one a vertex or a row of zeros and ones: .npy or .parquet.")]
 Train = Annotated[Path | None, _rows("Vertices to train on: vertex numbers, or a bool a vertex (.npy).")]
 Val = Annotated[Path | None, _rows("Vertices to validate on.")]
 Test = Annotated[Path | None, _rows("Vertices to test on.")]
 FeatureDtype = Annotated[
-    str, typer.Option(metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.")
+    str,
+    typer.Option(
+        metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.", rich_help_panel=VERTICES
+    ),
 ]
-DropSelfLoops = Annotated[bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.")]
-KeepDuplicates = Annotated[bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.")]
+DropSelfLoops = Annotated[
+    bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.", rich_help_panel=EDGES)
+]
+KeepDuplicates = Annotated[
+    bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.", rich_help_panel=EDGES)
+]
 Format = Annotated[str | None, _text("NAME", "The files' format, if names do not say it.", "--format")]
 Columns = Annotated[str | None, _text("A,B[,C]", "Columns of source, destination and weight.")]
 Delimiter = Annotated[str | None, _text("TEXT", "What is between columns of text.")]
-Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether text has a heading.")]
+Header = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether text has a heading.", rich_help_panel=EDGES)
+]
 Dtype = Annotated[str | None, _text("TYPE", "Of raw binary pairs: i4 or i8.")]
-Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.")]
+Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.", group=VERTICES)]
 Vertices = Annotated[Path | None, _rows("All ids in the store's order: a file with one a line or row.")]
-Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")]
+Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.", group=Group.OUTPUT)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=Group.OUTPUT)
+]
 
 
 def ingest(

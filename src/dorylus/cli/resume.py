@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dorylus.cli.flags import with_settings
+from dorylus.cli.flags import Quiet, with_settings
 from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RECUT
 from dorylus.runs import RunFolder, RunLock, check_loggers
@@ -16,7 +16,7 @@ from dorylus.runs import RunFolder, RunLock, check_loggers
 @partial(with_settings, only=RECUT)
 def resume(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    quiet: Quiet = False,
     *,
     settings: dict[str, Any],
 ) -> None:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from dorylus.settings import Group
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Group.OUTPUT)]
 
 
 def runs(

@@ -7,14 +7,21 @@ import typer
 
 from dorylus.errors import ConfigError
 from dorylus.runs import RunFolder
+from dorylus.settings import Group
 
 
 def timeline(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a run.", show_default=False)],
     epoch: Annotated[
-        list[int] | None, typer.Option(help="An epoch to draw, as often as needed. [all that were traced]", metavar="N")
+        list[int] | None,
+        typer.Option(
+            help="An epoch to draw, as often as needed. [all that were traced]", metavar="N", rich_help_panel=Group.DATA
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="An .svg file. [RUN_DIR/timeline.svg]", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="An .svg file. [RUN_DIR/timeline.svg]", metavar="FILE", rich_help_panel=Group.OUTPUT),
+    ] = None,
 ) -> None:
     """Draw when each task of the traced epochs ran, for which server and on which thread."""
     from dorylus.report import timeline as drawn

@@ -23,6 +23,7 @@ from dorylus.cli.interrupt import resume_hint
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError, settings_of_file
 from dorylus.runs import RunSpec, check_free, check_loggers, read_run_toml
+from dorylus.settings import Group
 
 DEFAULT_MODEL = "gcn"
 
@@ -38,14 +39,24 @@ def train(
     dropout: flags.Dropout = None,
     heads: flags.Heads = None,
     model_option: flags.ModelOption = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE", rich_help_panel=Group.DATA)
+    ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER")
+        Path | None,
+        typer.Option(
+            help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER", rich_help_panel=Group.OUTPUT
+        ),
     ] = None,
     no_download: Annotated[
-        bool, typer.Option("--no-download", help="Refuse a data set whose files are not there, rather than fetch them.")
+        bool,
+        typer.Option(
+            "--no-download",
+            help="Refuse a data set whose files are not there, rather than fetch them.",
+            rich_help_panel=Group.DATA,
+        ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    quiet: flags.Quiet = False,
     *,
     settings: dict[str, Any],
 ) -> None:

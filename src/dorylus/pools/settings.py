@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
 from dorylus.pools.registry import POOLS, pool_spec
-from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+from dorylus.settings import Group, Settings, choice, flag, optional, setting, text, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,24 +17,37 @@ class FunctionSettings(Settings):
         lambda _, name: pool_spec(name).name,  # type: ignore[arg-type]
         choices=POOLS,
         recut=True,
+        group=Group.PLACE,
     )
     functions: int | None = setting(
-        None, "Functions at work at once; found while they run when not given.", optional(whole(1, 100_000)), recut=True
+        None,
+        "Functions at work at once; found while they run when not given.",
+        optional(whole(1, 100_000)),
+        recut=True,
+        group=Group.FUNCTIONS,
     )
-    function_url: str | None = setting(None, "http: the address of the functions.", optional(text), recut=True)
-    function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text, recut=True)
+    function_url: str | None = setting(
+        None, "http: the address of the functions.", optional(text), recut=True, group=Group.FUNCTIONS
+    )
+    function_name: str = setting(
+        "dorylus", "lambda: the name of the function deployed.", text, recut=True, group=Group.FUNCTIONS
+    )
     function_service: str | None = setting(
         None,
         "Row of the price book that functions are billed by; that of the pool when not given.",
         optional(text),
         recut=True,
+        group=Group.FUNCTIONS,
     )
-    function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
+    function_memory_mb: int = setting(
+        1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True, group=Group.FUNCTIONS
+    )
     data_path: str = choice(
         "auto",
         ("auto", "direct", "inline"),
         "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
         recut=True,
+        group=Group.FUNCTIONS,
     )
     data_host: str = setting(
         "127.0.0.1",
@@ -42,29 +55,41 @@ class FunctionSettings(Settings):
         "only.",
         text,
         recut=True,
+        group=Group.FUNCTIONS,
     )
     data_port: int = setting(
         0,
         "direct: the first of the two ports that functions dial, for a firewall to let through; 0 takes any.",
         whole(0, 65_534),
         recut=True,
+        group=Group.FUNCTIONS,
     )
     payload_precision: str = choice(
         "float32",
         ("float32", "bf16", "int8"),
         "Number format of rows on their way to functions; less than float32 is an approximation.",
+        group=Group.EXACTNESS,
     )
     stream: bool = setting(
-        True, "direct: functions start on the first rows while the next are under way.", flag, recut=True
+        True,
+        "direct: functions start on the first rows while the next are under way.",
+        flag,
+        recut=True,
+        group=Group.FUNCTIONS,
     )
     fuse: bool = setting(
-        True, "The last ApplyVertex, the loss and its gradient are one call of a function.", flag, recut=True
+        True,
+        "The last ApplyVertex, the loss and its gradient are one call of a function.",
+        flag,
+        recut=True,
+        group=Group.FUNCTIONS,
     )
     rematerialize: bool | None = setting(
         None,
         "Recompute activations in the backward pass rather than keep them, same result; by default functions do, and "
         "threads do not.",
         optional(flag),
+        group=Group.MEMORY,
     )
 
     def _check_together(self) -> None:

@@ -18,7 +18,8 @@ def test_help_lists_every_command(dorylus_program):
 def test_no_arguments_print_the_help(dorylus_program):
     code, out, err = dorylus_program()
     assert code == 2
-    assert "Commands:" in out + err
+    assert "Usage: dorylus [OPTIONS] COMMAND" in out + err
+    assert "doctor" in out + err
 
 
 def test_the_version_is_printed(dorylus_program):

@@ -24,6 +24,7 @@ from dorylus.errors import ConfigError, unknown_name
 from dorylus.extras import EXTRAS
 from dorylus.pools import POOLS
 from dorylus.report import units
+from dorylus.settings import Group
 
 CLUSTERS = ("local", "ray")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
@@ -31,16 +32,28 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
 def doctor(
     cluster: Annotated[
-        str, typer.Option(help="local: this machine; ray: all nodes of a Ray cluster.", metavar="NAME")
+        str,
+        typer.Option(
+            help="local: this machine; ray: all nodes of a Ray cluster.", metavar="NAME", rich_help_panel=Group.PLACE
+        ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="ray: the address of the cluster. [this machine's]", metavar="HOST:PORT")
+        str | None,
+        typer.Option(
+            help="ray: the address of the cluster. [this machine's]", metavar="HOST:PORT", rich_help_panel=Group.PLACE
+        ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="ray: cores a graph server is given. [this machine's]", min=1, metavar="N")
+        int | None,
+        typer.Option(
+            help="ray: cores a graph server is given. [this machine's]", min=1, metavar="N", rich_help_panel=Group.PLACE
+        ),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="ray: a graph's store that all nodes must read.", metavar="FOLDER")
+        str | None,
+        typer.Option(
+            help="ray: a graph's store that all nodes must read.", metavar="FOLDER", rich_help_panel=Group.PLACE
+        ),
     ] = None,
 ) -> None:
     """Check the installation and the machine, or a cluster; exit code 1 when something is broken."""
