@@ -31,6 +31,7 @@ MODEL_OPTIONS = {  # those without a flag of their own
     "slope", "train_eps",
 }  # fmt: skip
 _METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
+LONGEST_COLUMN = 23  # of the values of a setting
 LONGEST_NAME = 230  # of the 255 that file systems have
 _OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose default in Python is True
     ("undirected", "False"): "--directed",
@@ -126,7 +127,7 @@ def _flag(setting: Field[Any], defaults: bool) -> inspect.Parameter:
     name = dashed(setting.name)
     option = typer.Option(
         f"--{name}/--no-{name}" if kind is bool and not is_table else f"--{name}",
-        help=setting.metadata["help"] + (_default_text(setting) if defaults else ""),
+        help=setting.metadata["help"] + _choices_text(setting) + (_default_text(setting) if defaults else ""),
         metavar=_metavar(setting, kind, is_table),
         show_default=False,
         rich_help_panel=setting.metadata["group"],
@@ -148,9 +149,16 @@ def _is_table(kind: Any) -> bool:
 def _metavar(setting: Field[Any], kind: type, is_table: bool) -> str | None:
     if is_table:
         return "DECAY" if setting.name == "weight_decay" else "KEY=VALUE"
-    if setting.metadata["choices"]:
+    if 0 < len("|".join(setting.metadata["choices"])) <= LONGEST_COLUMN:
         return "|".join(setting.metadata["choices"])
     return None if kind is bool else _METAVARS.get(setting.name, {int: "N", float: "X", str: "NAME"}[kind])
+
+
+def _choices_text(setting: Field[Any]) -> str:
+    """The values that a setting takes, where there are too many for a column, and its help does not name them."""
+    choices, named = setting.metadata["choices"], setting.metadata["help"]
+    is_long = len("|".join(choices)) > LONGEST_COLUMN and not all(each in named for each in choices)
+    return f" One of {', '.join(choices)}." if is_long else ""
 
 
 def _default_text(setting: Field[Any]) -> str:
