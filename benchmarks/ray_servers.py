@@ -73,9 +73,7 @@ def nodes(count: int, cpus: float, options: argparse.Namespace) -> Iterator[Any]
 def drive(nodes: Any, role: str, *words: str) -> Any:
     """The result of a driver on the first node."""
     driver = nodes.drive("benchmarks.ray_servers", "--role", role, *words)
-    output, _ = driver.communicate(timeout=1800)
-    if driver.returncode != 0:
-        sys.exit(f"the driver failed: {output[-2000:]}")
+    output = nodes.output(driver, 1800)
     return json.loads(next(line for line in reversed(output.splitlines()) if line.startswith('{"result"')))["result"]
 
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import ray
 
 from dorylus.pools.pacing import Policy
-from dorylus.pools.ray import RayPool, Room
+from dorylus.pools.ray import ClusterCores, RayPool
 
 _numbers = itertools.count()
 _refs: WeakValueDictionary[int, Any] = WeakValueDictionary()
@@ -154,7 +154,7 @@ class PoolOnTwin(RayPool):
 
     def __init__(self, twin: InProcessRay | None = None, policy: Policy | None = None) -> None:
         self.twin = InProcessRay() if twin is None else twin
-        super().__init__(self.twin, Room.of(self.twin), Policy() if policy is None else policy)
+        super().__init__(self.twin, ClusterCores.of(self.twin), Policy() if policy is None else policy)
 
     def close(self) -> None:
         super().close()

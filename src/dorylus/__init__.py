@@ -39,7 +39,7 @@ __all__ = [  # noqa: RUF022  (by subject)
 
 
 def __getattr__(name: str) -> Any:
-    """Public names are loaded when first used: ``import dorylus`` costs nothing, torch comes with the first layer."""
+    """Public names are loaded when first used: ``import dorylus`` loads nothing, and the first layer loads torch."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'dorylus' has no attribute {name!r}")
     return getattr(import_module(_HOME_OF[name]), name)

@@ -102,7 +102,7 @@ class TrainingSettings(Settings):
         group=Group.OUTPUT,
     )
     trace_epochs: int = setting(
-        3, "First epochs whose every task is written to the run log.", whole(0, MANY), group=Group.OUTPUT
+        3, "First epochs of which every task is written to the run log.", whole(0, MANY), group=Group.OUTPUT
     )
     grace_s: float = setting(
         20.0,
@@ -167,7 +167,7 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
                 "distance to that target, so give both."
             )
         for name, value in self.changes_for_limit.items() if self.memory is not None else ():
-            why = "a limit is kept by one server in this process, over the graph as it is stored"
+            why = "a memory limit needs one server in this process, and the graph in its stored order"
             if name == "mode":
                 why = "values of several epochs would have to be kept"
             raise ConfigError(
@@ -307,6 +307,6 @@ def recut(written: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
     if changes.get("servers", servers) != servers:
         chosen_anew["intervals"] = None
     pool = changes.get("pool", "")
-    if pool in tuple(POOLS) and not POOLS[pool].has_functions:  # the settings of functions mean nothing to it
+    if pool in tuple(POOLS) and not POOLS[pool].has_functions:  # it has no functions, so their settings do not apply
         chosen_anew |= {"functions": None, "function_url": None}
     return RunConfig.of(**{**written, **chosen_anew, **changes})

@@ -6,12 +6,12 @@
     ├── DataError          a file or folder that cannot be read: truncated, unknown, unreachable
     │   └── WriteError     a file that cannot be written: the disk is full, or fails
     ├── CheckpointError    a checkpoint that is missing, damaged or of another model
-    └── TrainingError      a run that cannot go on: a task failed
-        ├── DeadlineError  something was waited for longer than it may take
-        └── DivergedError  weights, optimiser state or outputs are not finite any more
+    └── TrainingError      a run that cannot continue: a task failed
+        ├── DeadlineError  a wait exceeded its deadline
+        └── DivergedError  weights, optimiser state or outputs are not finite
 
-A message says what was asked, what was found, the rule and the cure, in one paragraph. The command line
-prints it without a traceback: exit code 2 for what the user can mend by asking differently, 1 for a failure.
+A message states the request, what was found, the rule and the cure, in one paragraph. The command line
+prints it without a traceback: exit code 2 where the user can cure it by another setting or input, 1 for a failure.
 
 A message names a setting by :func:`given`, and shows it as it was given: ``memory = '8GiB'`` if it came from a run.toml
 (:func:`settings_of_file`), else ``memory='8GiB'`` in Python and ``--memory 8GiB`` on the command line.
@@ -90,7 +90,7 @@ def settings_of_file(file: str | PathLike[str], names: Collection[str]) -> Itera
 
 
 class DorylusError(Exception):
-    """Anything Dorylus refuses or fails to do; ``exit_code`` is what the command line returns.
+    """The base of all errors of Dorylus; ``exit_code`` is what the command line returns.
 
     ``message`` has the settings as :func:`given` marks them; ``str()`` spells them as arguments in Python.
     ``setting`` is the one that the error is about, the first that its message names.
@@ -131,7 +131,7 @@ class CheckpointError(DorylusError):
 
 
 class TrainingError(DorylusError):
-    """A run that cannot go on."""
+    """A run that cannot continue."""
 
     exit_code = 1
 
@@ -145,7 +145,7 @@ class Terminated(SystemExit):
 
 
 class DeadlineError(TrainingError):
-    """A run that cannot go on because something did not come in time."""
+    """A run that cannot continue because a wait exceeded its deadline."""
 
 
 class DivergedError(TrainingError):
@@ -154,7 +154,7 @@ class DivergedError(TrainingError):
 
 _MOST_CHARACTERS = 200
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What the system reports where a disk is full or fails."""
+"""The errors that the system reports where a disk is full or fails."""
 
 
 def cannot_write(message: str, error: OSError, refused: type[DorylusError] = DataError) -> DorylusError:

@@ -1,4 +1,4 @@
-"""Files and folders that are either there whole or not there at all, even after ``kill -9`` or a power cut.
+"""Files and folders that are written whole or not at all, even after ``kill -9`` or a power cut.
 
 Everything is written beside its place under a hidden name, forced to disk, and renamed. A folder that takes the place
 of another is exchanged with it in one step, and the old one is removed afterwards. A path that still has a hidden name
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 PARTIAL = ".partial-"
-OLD = ".old"  # ends the name of a folder that stepped aside, where two names cannot be exchanged
+OLD = ".old"  # the suffix of a folder that is moved aside where two names cannot be exchanged
 _HIDDEN = re.compile(re.escape(PARTIAL) + r"(\d+-)?[0-9a-f]{8,}-.+", re.DOTALL)
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
@@ -42,12 +42,12 @@ def write_file(path: Path, content: bytes) -> None:
 def new_file(path: Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """A file to be written, for a folder that several processes write to; at the end it takes its place.
 
-    It is locked while it is written, so that what a killed process left behind is known from what a live one writes,
-    and swept away. Without ``sync`` its content is not forced to disk: for a cache whose files carry checksums.
+    It is locked while it is written, so that files of a killed process are distinguished from those in progress, and
+    removed. Without ``sync`` its content is not forced to disk: for a cache whose files carry checksums.
     """
     sweep_abandoned(path.parent)
     partial = partial_name(path)
-    try:  # from before the file exists: a signal may raise anywhere
+    try:  # entered before the file exists: a signal handler may raise anywhere
         with open(partial, "xb") as file:
             hold(file.fileno())
             yield file
@@ -77,14 +77,14 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def put_folder_in_place(new: Path, path: Path, *, aside: Path) -> None:
-    """Gives a folder that is whole its place. One that stands there is exchanged with it in one step, then removed.
+    """Moves a complete folder to its place.
 
-    Where the file system cannot exchange two names (NFS), the old folder steps ``aside`` for a moment, and readers look
-    there, too.
+    An old folder there is exchanged with it in one step, then removed. Where the file system cannot exchange two names
+    (NFS), the old folder is moved ``aside`` first, and readers look there, too.
     """
     if not os.path.lexists(path):
         os.rename(new, path)
-        old = aside  # of a crash before
+        old = aside  # left by an earlier crash
     elif exchange(new, path):
         old = new
     else:
@@ -96,13 +96,13 @@ def put_folder_in_place(new: Path, path: Path, *, aside: Path) -> None:
             os.rename(aside, path)
             raise
         old = aside
-    sync_folder(path.parent)  # the new one must be in place on disk before the old one is taken apart
-    with suppress(OSError):  # the next writer sweeps away what is left of it
+    sync_folder(path.parent)  # the new folder must be on disk before the old one is removed
+    with suppress(OSError):  # the next writer removes what is left of it
         _remove(old)
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Exchanges what two names stand for, in one step; False where the file system cannot."""
+    """Exchanges two names in one step; False where the file system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except AttributeError:
@@ -116,10 +116,10 @@ def exchange(first: Path, second: Path) -> bool:
 
 
 def remove_folder(path: Path) -> None:
-    """Takes a folder away in one step: no reader ever sees half of it."""
+    """Removes a folder so that no reader sees part of it."""
     doomed = partial_name(path)
     os.replace(path, doomed)
-    sync_folder(path.parent)  # or half of it may stand there after a power cut
+    sync_folder(path.parent)  # or part of it may be there after a power cut
     shutil.rmtree(doomed)
 
 
@@ -151,7 +151,7 @@ def hold(descriptor: int) -> None:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether the file that is open is the one that stands there."""
+    """Whether an open file is the one at the path."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     return False
@@ -211,7 +211,7 @@ def read_small(path: str | PathLike[str], most_bytes: int = MOST_BYTES) -> bytes
 def read_at_most(file: BinaryIO, most_bytes: int, name: str) -> bytes:
     """What is left of an open file; ``name`` is the file's in the message."""
     content = bytearray()
-    while piece := file.read(_PIECE_BYTES):  # no room is taken for more than there is
+    while piece := file.read(_PIECE_BYTES):  # allocate no more than the file has
         content += piece
         if len(content) > most_bytes:
             raise FileTooLargeError(f"{name} has more than {most_bytes:,} bytes, the most of a file of its kind")

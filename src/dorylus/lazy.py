@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are first used, so that settings and help texts never load torch."""
+"""Packages whose names are imported at first use, so that settings and help texts never load torch."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

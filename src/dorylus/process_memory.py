@@ -31,7 +31,7 @@ SECOND = _Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file
 
 
 def room_in_groups(held: int, root: Path = Path("/")) -> list[int]:
-    """What each group with a limit lets this process have: what it has ``held`` so far, and what is left there."""
+    """What each group with a limit lets this process have: what it has ``held`` so far, and what is left."""
     rooms = (_room(folder, version, held) for folder, version in _groups(root))
     return [room for room in rooms if room is not None]
 
@@ -61,7 +61,7 @@ def _room(folder: Path, version: _Version, held: int) -> int | None:
     """What there is for the process under one group; None where that has no limit, or is not to be seen."""
     try:
         limit = int(_text(folder / version.limit))
-    except ValueError:  # there is no such file, or it says "max"
+    except ValueError:  # no such file, or its content is "max"
         return None
     try:
         kept = int(_text(folder / version.usage)) - _reclaimable(folder, version)
@@ -103,7 +103,7 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
-    """The resident size now, or the peak where the system does not tell."""
+    """The resident size now, or the peak where the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:
@@ -128,7 +128,7 @@ def give_back() -> None:
 def free_bytes(root: Path = Path("/")) -> int | None:
     """What this process has and may still take: of the machine, and of every control group it is in.
 
-    None where the system does not tell. ``root``: the folder that /proc and /sys are in.
+    None where the system does not report it. ``root``: the folder that /proc and /sys are in.
     """
     held = private_bytes()
     found = room_in_groups(held, root)
@@ -140,6 +140,6 @@ def free_bytes(root: Path = Path("/")) -> int | None:
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """The same; where the system does not tell, all the memory of the machine."""
+    """The same; where the system does not report it, all the memory of the machine."""
     found = free_bytes(root)
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if found is None else found

@@ -1,4 +1,4 @@
-"""Progress of long passes: what a stage reports to the caller, which may draw a bar or write a record."""
+"""Progress of long passes: reports of a stage to the caller, which may draw a bar or write a record."""
 
 import threading
 from collections.abc import Callable

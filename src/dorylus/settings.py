@@ -21,7 +21,7 @@ Check = Callable[[str, object], object]
 MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
 MOST_USD = 1e12
-YEARS_S = 1e8  # no wait is longer, and no clock takes much more
+YEARS_S = 1e8  # the longest wait: clocks accept little more
 MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 
@@ -121,7 +121,7 @@ def some_of(choices: Collection[str]) -> Check:
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
-    """A check that lets whole numbers from ``minimum`` to ``maximum`` through."""
+    """A check that accepts whole numbers from ``minimum`` to ``maximum``."""
 
     def check(name: str, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, Integral):
@@ -143,7 +143,7 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
 
 
 def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
-    """A check that lets numbers from ``minimum`` (or strictly ``above`` it) to ``maximum`` through, both finite.
+    """A check that accepts numbers from ``minimum`` (or strictly ``above`` it) to ``maximum``, both finite.
 
     ``usual`` is the value that the refusal of another names.
     """
@@ -162,32 +162,32 @@ def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -
 
 
 def amount(name: str, value: object) -> object:
-    """Lets an amount of memory through, as a number of bytes or as text like 8GiB."""
+    """Accepts an amount of memory, as a number of bytes or as text like 8GiB."""
     parse_bytes(value, name)  # type: ignore[arg-type]
     return str(value)
 
 
 def optional(check: Check) -> Check:
-    """The same check, with None let through."""
+    """The same check, which also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
 
 def flag(name: str, value: object) -> object:
-    """Lets True and False through."""
+    """Accepts True and False."""
     if not isinstance(value, bool):
         raise ConfigError(f"{given(name, value)}, but {given(name)} is a switch: use true or false.")
     return value
 
 
 def text(name: str, value: object) -> object:
-    """Lets non-empty text through."""
+    """Accepts non-empty text."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{given(name, value)}, but {given(name)} is a name: give it as text.")
     return value
 
 
 def folder(name: str, value: object, what: str = "folder") -> object:
-    """Lets a path through, as text."""
+    """Accepts a path, and returns it as text."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise ConfigError(f"{given(name, value)}, but {given(name)} is a {what}: give its path.")
     return check_path(name, os.fsdecode(value))
@@ -215,7 +215,7 @@ file = partial(folder, what="file")
 
 
 def options(name: str, value: object) -> object:
-    """Lets a table of plain options through, copied; tuples become lists, as they come back from a file."""
+    """Accepts a table of plain options, and copies it; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
@@ -242,7 +242,7 @@ _decay = real(0, LARGEST, usual=5e-4)
 
 
 def decay(name: str, value: object) -> object:
-    """Lets one weight decay through, or a table from patterns of parameter names to their decay."""
+    """Accepts one weight decay, or a table from patterns of parameter names to their decay."""
     if isinstance(value, Mapping):
         return {str(pattern): _decay(f"{name}[{pattern!r}]", item) for pattern, item in value.items()}
     return _decay(name, value)

@@ -54,7 +54,7 @@ def test_a_run_whose_pool_is_gone_is_saved_and_goes_on_to_the_same_bits(graph, t
 
 
 def test_a_run_without_a_folder_says_that_its_epochs_are_lost(graph):
-    with pytest.raises(PoolFault, match=r"no folder, so its \d epochs are lost: give run_dir"):
+    with pytest.raises(PoolFault, match=r"no folder, so its \d epochs are lost: use run_dir"):
         dorylus.train(graph, dorylus.gcn(hidden=4), pool=Dying(40), **SETTINGS)
 
 

@@ -103,7 +103,7 @@ def is_alive(pid):
 def test_sigterm_finishes_the_epoch_saves_and_the_run_goes_on_from_there(start, tmp_path):
     process = start(*train(SMALL, *ENDLESS))
     wait_for(lambda: len(epochs_of(tmp_path / "run")) >= 15)
-    assert ended(process, signal.SIGTERM) == (143, "stopped by SIGTERM; go on with: dorylus resume run\n")
+    assert ended(process, signal.SIGTERM) == (143, "stopped by SIGTERM; continue with: dorylus resume run\n")
     done = epochs_of(tmp_path / "run")[-1]
     assert checkpoint.epoch_of(checkpoint.latest(tmp_path / "run" / "checkpoints")) == done
     with dorylus.Trainer.resume(tmp_path / "run") as again:

@@ -41,7 +41,7 @@ class RayNodes:
         self._folder = Path(tempfile.mkdtemp(prefix="rays-"))  # short: names of sockets may have 107 bytes
         self._cpus, self._starts = cpus, 0
         self._disks: dict[int, Path] = {}  # of each node: what Ray keeps there
-        self._drivers: list[subprocess.Popen[str]] = []
+        self._drivers: dict[subprocess.Popen[str], Path] = {}  # and the file that each writes its stderr to
         self.address = f"{self.network.addresses[0]}:{PORT}"
         self.scratch = self._folder / "tmp"
         self.scratch.mkdir()
@@ -67,10 +67,31 @@ class RayNodes:
     def drive(self, module: str, *words: str, node: int = 0) -> "subprocess.Popen[str]":
         """A module of the tests or benchmarks as a driver on a node, with pipes to its input and output."""
         command = self.network.command(node, [sys.executable, "-u", "-m", module, *words])
-        pipe = subprocess.PIPE
-        driver = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=self.environment)
-        self._drivers.append(driver)
+        pipe, errors = subprocess.PIPE, self._folder / f"driver-{len(self._drivers)}.err"
+        with errors.open("wb") as file:
+            driver = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=file, text=True, env=self.environment)
+        self._drivers[driver] = errors
         return driver
+
+    def output(self, driver: "subprocess.Popen[str]", timeout_s: float) -> str:
+        """All that a driver prints until it ends, which it has to do in time and with exit code 0."""
+        try:
+            output, _ = driver.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as late:
+            why = f"the driver did not end within {timeout_s:g} s"
+            raise SystemExit(self._failure(driver, why, _text(late.output))) from None
+        if driver.returncode != 0:
+            raise SystemExit(self._failure(driver, f"the driver ended with exit code {driver.returncode}", output))
+        return output
+
+    def _failure(self, driver: "subprocess.Popen[str]", why: str, output: str) -> str:
+        """The end of a driver's output, of its stderr and of the log that Ray writes for it; then why it failed."""
+        parts = {"stdout": output, "stderr": self._drivers[driver].read_text(errors="replace")}
+        for disk in self._disks.values():
+            for log in disk.glob(f"session_*/logs/*driver*_{driver.pid}.log"):
+                lines = log.read_text(errors="replace").splitlines()
+                parts[log.name] = "\n".join(line for line in lines if line.startswith("["))  # without statistics
+        return "\n".join([*(f"--- the end of its {name}:\n{text[-1400:]}" for name, text in parts.items()), f"{why}."])
 
     def servers(self, node: int | None = None) -> dict[int, str]:
         """The processes of our actors, on a node or on all: pid and what each is."""
@@ -155,6 +176,11 @@ def environment(folder: Path) -> dict[str, str]:
         "RAY_prestart_worker_first_driver": "0",
         **{f"RAY_health_check_{name}": str(value) for name, value in _HEALTH.items()},
     }
+
+
+def _text(output: bytes | str | None) -> str:
+    """What a process printed before its time was over: bytes, even where its pipe is one of text."""
+    return output.decode(errors="replace") if isinstance(output, bytes) else output or ""
 
 
 def end(processes: Callable[[], Sequence[int]]) -> set[int]:

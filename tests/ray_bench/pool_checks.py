@@ -28,7 +28,7 @@ from dorylus.pools.pacing import Policy
 from dorylus.pools.ray import connected, ray_pool
 from dorylus.saga.dense import Call, Mode
 from dorylus.saga.stages import Body
-from ray_bench.isolated import TESTS, settle_in
+from ray_bench.isolated import TESTS, last_json, settle_in
 from ray_bench.nodes import RayNodes
 
 SETTINGS = {"epochs": 3, "intervals": 4, "threads": 1, "lr": 0.05, "seed": 3, "eval_every": 0, "deadline_s": 60}
@@ -196,10 +196,7 @@ def main(folder: str) -> str:
     settle_in()
     with RayNodes(2, cpus=CORES, checks=60) as nodes:
         driver = nodes.drive("ray_bench.pool_checks", folder, "drive")
-        output, _ = driver.communicate(timeout=LIMIT_S)
-        if driver.returncode != 0:
-            raise SystemExit(f"the driver ended with {driver.returncode}:\n{output}")
-    return output.splitlines()[-1]
+        return json.dumps(last_json(nodes.output(driver, LIMIT_S)))
 
 
 if __name__ == "__main__":

@@ -35,13 +35,13 @@ def main(folder: str, parts: list[str]) -> str:
 
 def checks(*names: str) -> Callable[[RayNodes, str], Any]:
     """Runs with servers on Ray, all from one driver."""
-    return lambda nodes, folder: finished(nodes.drive("ray_bench.checks", folder, *names))
+    return lambda nodes, folder: finished(nodes, nodes.drive("ray_bench.checks", folder, *names))
 
 
 def pool(nodes: RayNodes, folder: str) -> Any:
     """Runs with dense tasks on Ray: the fewest that cover every kind of fault."""
     names = ("edges", "refuses", "dies", "without_room", "while_others_work", "nodes")
-    return finished(nodes.drive("ray_bench.pool_checks", folder, "drive", *names))
+    return finished(nodes, nodes.drive("ray_bench.pool_checks", folder, "drive", *names))
 
 
 def doctor_connected(nodes: RayNodes, folder: str) -> tuple[int, str]:
@@ -74,7 +74,7 @@ def lost_driver(nodes: RayNodes, folder: str) -> dict[str, Any]:
     while nodes.servers() and time.monotonic() < until:
         time.sleep(0.1)
     left = list(nodes.servers().values())
-    return {**finished(nodes.drive("ray_bench.lost", folder, "resume")), "left": left}
+    return {**finished(nodes, nodes.drive("ray_bench.lost", folder, "resume")), "left": left}
 
 
 def lost_node(nodes: RayNodes, folder: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def lost_node(nodes: RayNodes, folder: str) -> dict[str, Any]:
     driver = nodes.drive("ray_bench.lost", folder, "elastic")
     wait_for_epoch(driver, 3)
     nodes.kill_node(2)
-    result: dict[str, Any] = finished(driver)
+    result: dict[str, Any] = finished(nodes, driver)
     return result
 
 
@@ -95,12 +95,9 @@ def wait_for_epoch(driver: "subprocess.Popen[str]", epoch: int) -> None:
     raise SystemExit(f"the driver ended before epoch {epoch}.")
 
 
-def finished(driver: "subprocess.Popen[str]") -> Any:
+def finished(nodes: RayNodes, driver: "subprocess.Popen[str]") -> Any:
     """The JSON that a driver prints in its last line."""
-    output, _ = driver.communicate(timeout=LIMIT_S)
-    if driver.returncode != 0:
-        raise SystemExit(f"the driver failed:\n{output}")
-    return last_json(output)
+    return last_json(nodes.output(driver, LIMIT_S))
 
 
 PARTS: dict[str, Callable[[RayNodes, str], Any]] = {

@@ -78,7 +78,7 @@ def test_a_driver_on_a_ray_cluster_saves_ends_its_servers_and_prints_no_stack():
     with tempfile.TemporaryDirectory(prefix="rays-") as folder:  # a short name: Ray puts sockets in it
         got = run_isolated("ray_bench.stopped", folder, timeout_s=200)
     assert got["code"] == 143
-    assert "stopped by SIGTERM; go on with: dorylus resume" in got["err"]
+    assert "stopped by SIGTERM; continue with: dorylus resume" in got["err"]
     assert "Stack" not in got["err"]
     assert "***" not in got["err"]
     assert got["left"] == 0

@@ -92,7 +92,7 @@ class HostBackend:
         return PlacedCsr(indptr, indices, values, row_scale, col_scale)
 
     def synchronise(self) -> None:
-        """Return at once: every call is done when it returns."""
+        """Do nothing: every call is done when it returns."""
 
     def store(self, source: Array, target: Array) -> None:
         """Write a matrix over another, in the other's format."""

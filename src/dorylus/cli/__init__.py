@@ -1,4 +1,4 @@
-"""The command line: one file a command, each a thin face of the Python one.
+"""The command line: one file a command, each a thin layer over the Python function.
 
 ``main`` is what the ``dorylus`` program runs: it prints an error as one paragraph on stderr, without a traceback, and
 ends with exit code 2 (the command cannot be carried out as given) or 1 (it failed).

@@ -1,4 +1,4 @@
-"""The table of commands. Each imports what it needs when it is called, so that ``dorylus --help`` answers at once."""
+"""The table of commands. Each imports what it needs when it is called, so that ``dorylus --help`` is fast."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated
@@ -73,7 +73,7 @@ app.add_typer(functions, name="functions", rich_help_panel="Machines")
 
 
 @app.callback(invoke_without_command=True)
-def options(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+def options(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """Train graph neural networks on the whole graph."""
     if version:
         from importlib.metadata import version as version_of

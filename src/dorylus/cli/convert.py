@@ -1,4 +1,4 @@
-"""``dorylus convert``: any graph Dorylus can load, as a store folder that opens at once."""
+"""``dorylus convert``: any graph Dorylus can load, as a store folder that opens without reading it."""
 
 from pathlib import Path
 from typing import Annotated

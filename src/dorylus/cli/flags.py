@@ -104,7 +104,7 @@ def spell_flag(name: str, value: str | None) -> str:
 
 
 def _word(value: str) -> str:
-    """A value in Python, as a shell takes it behind a flag."""
+    """A Python value as the shell word that follows a flag."""
     try:
         plain = ast.literal_eval(value)
     except (ValueError, SyntaxError):  # shortened, or of a kind that no flag takes
@@ -306,10 +306,10 @@ def check_new_store(store: Path, *, overwrite: bool) -> None:
 
 
 def check_parent(target: Path, noun: str) -> None:
-    """Refuses a place in a folder that is not there, more likely a slip than a wish, and a name that is too long."""
+    """Refuses a path in a folder that does not exist, which is probably a typing error, and a name that is too long."""
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
-            target.absolute().stat()  # exists() hides what is wrong, from Python 3.14 on
+            target.absolute().stat()  # from Python 3.14 on exists() hides the error
     except OSError as error:
         raise ConfigError(
             f"the {noun} {target} cannot be written: {error.strerror}. Choose another name or folder."
@@ -317,7 +317,7 @@ def check_parent(target: Path, noun: str) -> None:
     if (size := len(os.fsencode(target.name))) > LONGEST_NAME:
         raise ConfigError(
             f"the {noun} {target} cannot be written: its name has {size} bytes, and at most {LONGEST_NAME} leave room "
-            "for what is added to it meanwhile. Choose a shorter one."
+            "for a suffix while it is written. Choose a shorter one."
         )
     if not target.absolute().parent.is_dir():
         raise ConfigError(

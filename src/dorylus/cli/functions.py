@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from dorylus.functions import ApiCall, AwsAccess, DesiredState
 
 TARGETS = ("aws", "local")
-HELP = "Deploy, look at or destroy the function that runs dense tasks on AWS Lambda."
+HELP = "Deploy, inspect or destroy the function that runs dense tasks on AWS Lambda."
 OFFLINE = (
     "Nothing was called. This is the plan as if nothing were there yet: when it is carried out, the first calls look "
     "at what is there, and those that would change nothing are left out."
@@ -20,9 +20,7 @@ OFFLINE = (
 
 functions = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, help=HELP)
 
-Name = Annotated[
-    str, typer.Option(help="What the function is called.", metavar="NAME", rich_help_panel=Group.FUNCTIONS)
-]
+Name = Annotated[str, typer.Option(help="The name of the function.", metavar="NAME", rich_help_panel=Group.FUNCTIONS)]
 Target = Annotated[
     str,
     typer.Option(
@@ -53,7 +51,7 @@ Timeout = Annotated[
 ]
 Concurrency = Annotated[
     int | None,
-    typer.Option(help="Reserve so many at once for this function.", metavar="N", rich_help_panel=Group.FUNCTIONS),
+    typer.Option(help="Concurrency to reserve for this function.", metavar="N", rich_help_panel=Group.FUNCTIONS),
 ]
 Architecture = Annotated[
     str | None, typer.Option(help="x86_64 or arm64. [this machine's]", metavar="NAME", rich_help_panel=Group.FUNCTIONS)
@@ -105,7 +103,7 @@ def deploy(
     tag: Tag = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Make the function and its role, or bring them up to date; again does nothing."""
+    """Make the function and its role, or bring them up to date; a second deploy does nothing."""
     from dorylus.functions import Deployment, Found, deploy_calls, find_calls, format_plan
 
     access = _access(target, region, profile, endpoint_url)
@@ -224,7 +222,7 @@ def _desired_state(
     *,
     download: bool,
 ) -> "DesiredState":
-    """What is asked for, with its zip; without one where packages would have to be fetched for it and may not be."""
+    """The desired state, with its zip; without a zip where its packages must be fetched and may not be."""
     from dorylus.functions import DesiredState, FunctionConfig, Unbuilt, build, needs_download, on_aws, on_this_machine
 
     if access.is_local and (architecture or python):

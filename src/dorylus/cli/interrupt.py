@@ -1,4 +1,4 @@
-"""What Ctrl-C, SIGTERM and SIGHUP print: how to go on with a run that was saved, or that nothing was written."""
+"""The output after Ctrl-C, SIGTERM and SIGHUP: how to continue a run that was saved, or that nothing was written."""
 
 import os
 import sys
@@ -18,7 +18,7 @@ def resume_hint(run_dir: str | None) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, Terminated) as end:
         saved = run_dir is not None and (Path(run_dir) / "run.toml").exists()
-        how = f"go on with: dorylus resume {run_dir}" if saved else "nothing was saved"
+        how = f"continue with: dorylus resume {run_dir}" if saved else "nothing was saved"
         raise ended(end, f"; {how}") from None
 
 
@@ -32,7 +32,7 @@ def say_nothing_written() -> Iterator[None]:
 
 
 def ended(end: KeyboardInterrupt | Terminated, what: str = "") -> typer.Exit:
-    """Prints what a signal ended; the exit code that stands for it. The terminal may be gone already."""
+    """Prints what a signal ended, also on a terminal that may be closed; returns the exit code of the signal."""
     with suppress(OSError):
         typer.echo(f"{reason(end)}{what}", err=True)
     discard_unwritable_output()
@@ -40,7 +40,7 @@ def ended(end: KeyboardInterrupt | Terminated, what: str = "") -> typer.Exit:
 
 
 def discard_unwritable_output() -> None:
-    """Sends output that a closed terminal or pipe no longer takes to /dev/null.
+    """Sends output for a closed terminal or pipe to /dev/null.
 
     The interpreter flushes stdout as it exits, and would replace the exit code by 120 where that fails.
     """
@@ -54,7 +54,7 @@ def discard_unwritable_output() -> None:
 
 
 def reason(end: KeyboardInterrupt | Terminated) -> str:
-    """What ended a command: "interrupted", or the signal."""
+    """The reason for the end of a command: "interrupted", or the signal."""
     return f"stopped by {end.signal.name}" if isinstance(end, Terminated) else "interrupted"
 
 

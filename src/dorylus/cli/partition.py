@@ -1,4 +1,4 @@
-"""``dorylus partition``: what dividing a graph among servers costs, by one method or all; saves shards."""
+"""``dorylus partition``: the quality of dividing a graph among servers, by one method or all; saves shards."""
 
 import time
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def partition(
         int | None,
         typer.Option(
             metavar="N",
-            help="Looks of stream at each level; 1 is the one-pass stream. [4]",
+            help="Passes of stream at each level; 1 is the one-pass stream. [4]",
             rich_help_panel=Group.PLACE,
         ),
     ] = None,
@@ -72,7 +72,7 @@ def partition(
         bool, typer.Option("--overwrite", help="Replace shards that are there already.", rich_help_panel=Group.OUTPUT)
     ] = False,
 ) -> None:
-    """Divide a graph's vertices among servers, and show what that costs."""
+    """Divide a graph's vertices among servers, and show the quality."""
     from rich.console import Console
 
     if out is not None:
@@ -106,7 +106,7 @@ def _methods(name: str, new: Path | None, *, saves: bool) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class PartitionRequest:
-    """What the flags name."""
+    """The request of the flags."""
 
     graph: "Graph"
     servers: int
@@ -116,7 +116,7 @@ class PartitionRequest:
     out: Path | None
 
     def plan(self, methods: Sequence[str]) -> str:
-        """What it will take under the limit, in words; refused where it cannot be kept."""
+        """A sentence on what it will take under the limit; a limit that cannot be kept is refused."""
         from dorylus.partition import partition_needs
 
         plans = [partition_needs(self.graph, self.servers, each, self.memory or 0, out=self.out) for each in methods]
@@ -157,7 +157,7 @@ def _compare(
 ) -> "tuple[Table, list[str], Partitioning | None]":
     """The table with a row for each method, remarks on it, and the last partitioning made.
 
-    Among several methods, one whose package is absent is left out with a remark, and only stream gets the passes.
+    Among several methods, one whose package is missing is left out with a remark, and only stream uses the passes.
     """
     table, remarks, made = _table(request.graph, request.servers), [], None
     for name in methods:

@@ -47,7 +47,7 @@ def progress_bar(
     try:
         yield tell
     finally:
-        if bar.live.is_started:  # else it would end a line that never began
+        if bar.live.is_started:  # stop() of a bar that was not drawn would print a newline
             bar.stop()
 
 

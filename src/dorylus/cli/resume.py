@@ -1,4 +1,4 @@
-"""``dorylus resume``: goes on with a run that was stopped, from its last checkpoint."""
+"""``dorylus resume``: continues a run that was stopped, from its last checkpoint."""
 
 from contextlib import closing
 from functools import partial
@@ -20,7 +20,7 @@ def resume(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Go on with a run that was stopped, to the same result as if it had not been.
+    """Continue a run that was stopped, to the same result as if it had not been.
 
     The flags change how its work is divided and where it runs: the result stays the same to rounding.
     """

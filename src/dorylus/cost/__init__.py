@@ -1,7 +1,7 @@
 """What a run costs: a price book with sources and dates, a meter, a bill, a budget.
 
 Pure: no clock, no network, no torch. A :class:`Meter` counts what its callers measure; :func:`make_bill` turns its
-counts into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` says whether to go on.
+counts into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` decides whether to continue.
 """
 
 from dorylus.cost.bill import Bill, Budget, BudgetDecision, value

@@ -25,7 +25,7 @@ class Basis(StrEnum):
 
 @dataclass(frozen=True)
 class BillLine:
-    """One item: so much of something, at a price that was seen somewhere, is so many dollars."""
+    """One item: a quantity, its price with the source of that price, and the amount in dollars."""
 
     what: str
     quantity: Decimal
@@ -42,7 +42,7 @@ class BillLine:
         return cls(what, amount, unit, unit_price, amount_of(amount, unit_price), row.source, row.date, on_paper)
 
     def row(self) -> tuple[str, str, str, str]:
-        """As people read it: (what, quantity, unit price, dollars)."""
+        """The line as text: (what, quantity, unit price, dollars)."""
         amount, price = quantity(self.quantity), f"${self.unit_price:f}"
         return self.what, f"{amount} {self.unit}", f"{price}/{self.unit}", dollars(self.usd)
 
@@ -88,7 +88,7 @@ class Bill:
         return value(seconds, float(self.total(basis)))
 
     def rows(self, basis: str = Basis.FULL) -> list[tuple[str, str, str, str]]:
-        """The bill as people read it: (what, quantity, unit price, dollars) of each line, then the total."""
+        """The bill as text: (what, quantity, unit price, dollars) of each line, then the total."""
         lines = [line.row() for line in self.lines(basis)]
         return [*lines, ("total", "", "", dollars(self.total(basis)))]
 
@@ -113,12 +113,12 @@ def value(seconds: float, usd: float) -> float:
     return 1 / (seconds * usd)
 
 
-LOOK_BACK = 3  # epochs: one slow epoch is remembered for a while, one slow start is forgotten
+LOOK_BACK = 3  # epochs: a slow one counts for a while, a slow start does not count for ever
 
 
 @dataclass(frozen=True)
 class BudgetDecision:
-    """Whether to go on, what the next epoch is expected to cost, and why, in words."""
+    """Whether to train another epoch, its expected cost, and the reason as text."""
 
     go_on: bool
     expected_usd: Decimal
@@ -129,9 +129,9 @@ class BudgetDecision:
 class Budget:
     """What a run may cost.
 
-    Another epoch is trained while what was spent, what the dearest of the last three epochs cost, and what it takes
-    to close the run stay within ``limit_usd``. So an epoch begins only while money is left, and the limit is passed, if
-    at all, by less than the cost of the one epoch that was dearer than those before it.
+    Another epoch is trained while the amount spent, the cost of the dearest of the last three epochs and the cost of
+    closing the run together stay within ``limit_usd``. So the limit can be exceeded only by an epoch that costs more
+    than those before it, and by less than its cost.
     """
 
     limit_usd: Decimal

@@ -1,6 +1,6 @@
-"""The meter: adds up what a run uses. It holds no clock and no price: its callers measure.
+"""The meter: adds up what a run uses. It has no clock and no prices: its callers measure.
 
-Everything is counted in whole numbers, so that no order of adding changes the sum.
+All counts are whole numbers, so that sums do not depend on the order of adding.
 """
 
 import math
@@ -18,14 +18,14 @@ from dorylus.errors import DataError
 
 
 class Role(StrEnum):
-    """Whose time it was."""
+    """The kind of server whose time was used."""
 
     GRAPH = "graph"
     PARAMETER = "parameter"
 
 
 class Phase(StrEnum):
-    """What it was spent on. Only training counts on the paper's basis."""
+    """The phase of the run that used it. Only training counts on the paper's basis."""
 
     SETUP = "setup"
     TRAINING = "training"
@@ -159,7 +159,7 @@ class Meter:
         """Adds one call of a function, also one that failed or whose answer came too late: it is billed all the same.
 
         ``duration_ms`` leaves the cold start out, ``cold_ms`` is the cold start; a service bills their sum, rounded
-        once. What that is more than the call alone would have been is the cold start's part.
+        once. The difference from the call alone is the cold start's part.
         """
         use = self._use(duration_ms, memory_mb, vcpus, cold_ms)
         phase = phase or self.phase
@@ -182,7 +182,7 @@ class Meter:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], rounding: Rounding | None = None) -> "Meter":
-        """A meter that goes on from what :meth:`to_dict` wrote down."""
+        """A meter that continues from the data of :meth:`to_dict`."""
         return cls(rounding, start=Usage.from_dict(data))
 
     def _use(self, duration_ms: float, memory_mb: int, vcpus: float, cold_ms: float) -> FunctionUse:

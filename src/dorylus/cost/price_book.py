@@ -42,7 +42,7 @@ class Instance(Row):
     vcpus: int
     memory_gib: Decimal
     usd_per_hour: Decimal
-    network_gbps: Decimal | None = None  # what it may send for ever, not in a burst
+    network_gbps: Decimal | None = None  # sustained, not in a burst
     spot_factor: Decimal | None = None  # median spot price over on-demand price
     gpu: str = ""
     gpus: int = 0
@@ -294,7 +294,7 @@ class PriceBook:
         return book if path is None else book.with_rows(read_prices(_read(Path(path)), str(path)))
 
     def with_rows(self, prices: Prices) -> Self:
-        """This book with more rows; a row of the same name takes the old one's place whole."""
+        """This book with more rows; a row replaces the one of the same name entirely."""
         past = dict(self.past)
         for name, rows in prices.historic.items():
             past[name] = past.get(name, type(self)({}, {}, {})).with_rows(rows)

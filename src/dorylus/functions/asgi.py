@@ -2,8 +2,9 @@
 
     uvicorn dorylus.functions.asgi:app --host 127.0.0.1 --port 8080
 
-``POST /`` takes a frame as its body and answers with one; ``GET /health`` says that the process is up. Where the
-environment has DORYLUS_FUNCTION_TOKEN, only requests that bear it are let in. Tasks run on threads, one per core.
+``POST /`` takes a frame as its body and answers with one; ``GET /health`` says that the process is up. Where
+DORYLUS_FUNCTION_TOKEN is set in the environment, requests without that token are refused. Tasks run on threads, one per
+core.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class App:
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="dorylus-task")
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One connection's worth of work, as ASGI defines it."""
+        """The ASGI entry point: one HTTP request, or the lifespan of the server."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -48,7 +49,7 @@ class App:
             return 404, b"no such path: tasks go to /"
         if scope["method"] != "POST":
             return 405, b"tasks are posted"
-        if not _is_let_in(scope["headers"]):
+        if not _is_authorised(scope["headers"]):
             return 401, b"the bearer token is missing or wrong"
         body = await self._body(receive)
         if body is None:
@@ -75,7 +76,7 @@ class App:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-def _is_let_in(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+def _is_authorised(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         return True

@@ -9,11 +9,11 @@ from typing import Any
 
 from dorylus.functions.handler import handle, of_this_process
 
-of_this_process()  # ONNX Runtime is loaded while the environment starts, and not by the first task
+of_this_process()  # load ONNX Runtime while the environment starts, not in the first task
 
 
 def handler(event: dict[str, Any], context: Any = None) -> dict[str, str]:
-    """Carry out the task an event holds. What is no frame is reported in the answer, as every error is."""
+    """Run the task in an event. Errors are reported in the answer, also for an event that holds no frame."""
     try:
         request = b64decode(event["frame"], validate=True)
     except (KeyError, TypeError, ValueError, Error):

@@ -23,30 +23,30 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Link(Protocol):
-    """A client of a data port: requests are sent, answers received by the request's id."""
+    """A client of a data port: it sends requests, and receives answers by the request's id."""
 
     def send(self, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], timeout_s: float) -> int:
-        """Send a request; gives its id."""
+        """Send a request; returns its id."""
 
     def receive(self, request: int, timeout_s: float) -> Frame:
         """The answer to a request."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
 Connect = Callable[[str, Mapping[str, Any]], Link]
 
 
 def connect(address: str, keys: Mapping[str, Any]) -> Link:
-    """A client of the port at an address, with the keys an invocation brought."""
+    """A client of the port at an address, with the keys of an invocation."""
     from dorylus.wire import Client, ClientKeys
 
     return Client(address, ClientKeys.from_header(dict(keys)))
 
 
 class WarmWeights:
-    """The versions of weights used last; a version never changes, so what was fetched of it stays right."""
+    """The versions of weights used last; a version never changes, so fetched weights stay valid."""
 
     def __init__(self, max_versions: int = 8) -> None:
         self._max_versions = max_versions
@@ -54,7 +54,7 @@ class WarmWeights:
         self._lock = threading.Lock()
 
     def get(self, version: str, names: list[str], fetch: Callable[[list[str]], KeptArrays]) -> KeptArrays:
-        """Some weights of a version; those not here yet are fetched."""
+        """Some weights of a version, fetched unless they are cached."""
         with self._lock:
             held = dict(self._versions.get(version, {}))
         if missing := [name for name in names if name not in held]:
@@ -76,11 +76,11 @@ class Links:
 
     @property
     def is_warm(self) -> bool:
-        """Whether this thread has connections from earlier: they may be dead, if the function was frozen since."""
+        """Whether this thread has connections of an earlier invocation, which a freeze may have broken."""
         return bool(self._links())
 
     def to(self, address: str, keys: Mapping[str, Any]) -> Link:
-        """The connection to an address with these keys: the one there is, or a new one."""
+        """The connection to an address with these keys: an open one, or a new one."""
         links = self._links()
         name = (address, str(keys.get("public")))
         if name not in links:
@@ -90,7 +90,7 @@ class Links:
         links.move_to_end(name)
         return links[name]
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close this thread's connections: answers to abandoned requests may still arrive on them."""
         links = self._links()
         while links:
@@ -113,7 +113,7 @@ class DirectCall:
         self._pushed: list[tuple[Link, int]] = []
 
     def request_ahead(self) -> None:
-        """Request the first part: it travels while program and weights are made ready."""
+        """Request the first part: it travels while program and weights are loaded."""
         self._request_up_to(1 if self._direct.stream else self._direct.num_parts)
 
     def program(self, program_hash: str) -> bytes:

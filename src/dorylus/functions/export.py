@@ -1,6 +1,6 @@
 """Export of dense tasks: the program of a call, made once for all calls with its signature.
 
-A finished program is found again by a hash of the operations that torch runs for the task on a few rows. A new one is
+Finished programs are cached by a hash of the operations that torch runs for the task on a few rows. A new program is
 compared with torch on random rows, whole and in parts, before it is used.
 """
 
@@ -29,19 +29,19 @@ from dorylus.saga import Call, Mode, dense
 _ROW_COUNTS = (1, 37)
 _PART_ROWS = 16
 _OF_LARGEST = 1e-5
-_TIMES_OWN = 16  # how far outputs may be apart, in units of what the last bits of the rows make of them
+_TIMES_OWN = 16  # the tolerance, in units of the change that the last bits of the rows make
 _LAST_BIT = 2.0**-23
 
 Arrays = dict[str, NDArray[Any]]
-_FORMAT = 3  # raise it when programs are made differently: those on disk are then made again
+_FORMAT = 3  # raise it when the export changes, so that cached programs are made again
 _PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 _DEADLINE_S = 300.0
 _NOTHING = ExportedProgram.of(b"", (), ())
-_RECORDED_ROWS = (3, 5)  # a number that follows the rows is not the same in both
+_RECORDED_ROWS = (3, 5)  # two numbers of rows show which sizes depend on it
 
 
 def disagreement(pure: Pure, program: ExportedProgram) -> str | None:
-    """In words, how the program and torch differ; None if they do not."""
+    """A sentence on how the program and torch differ; None if they do not."""
     runner = Runner()
     runner.load(program.hash, program.content)
     for seed, num_rows in enumerate(_ROW_COUNTS):
@@ -59,7 +59,7 @@ def disagreement(pure: Pure, program: ExportedProgram) -> str | None:
 
 
 def _moved(call: Call) -> Call:
-    """The call with every entry of its rows moved by about its last bit."""
+    """The call with every entry of its rows changed in about its last bit."""
     random = torch.Generator().manual_seed(0)
 
     def moved(rows: Any) -> Tensor:
@@ -70,7 +70,7 @@ def _moved(call: Call) -> Call:
 
 
 def _by_torch(pure: Pure, call: Call) -> Arrays:
-    """What torch gives for a call, by name."""
+    """Torch's outputs for a call, by name."""
     reply = dense.run(call)
     made = {} if pure.kept is None else pure.handed_over(call)
     made |= {called(ArrayRole.OUTPUT, index): output for index, output in enumerate(reply.outputs)}
@@ -84,11 +84,11 @@ def _by_torch(pure: Pure, call: Call) -> Arrays:
 
 def _difference(found: Arrays, expected: Arrays, nearby: Arrays) -> str | None:
     if expected.keys() != found.keys():
-        return f"it gives {sorted(found)}, where torch gives {sorted(expected)}"
+        return f"it returns {sorted(found)}, where torch returns {sorted(expected)}"
     for name, want in expected.items():
         got = found[name]
         if got.shape != want.shape or got.dtype != want.dtype:
-            return f"{name} is {got.dtype}{list(got.shape)}, where torch gives {want.dtype}{list(want.shape)}"
+            return f"{name} is {got.dtype}{list(got.shape)}, where torch returns {want.dtype}{list(want.shape)}"
         slack = _OF_LARGEST * max(1.0, _largest(want)) + _TIMES_OWN * _largest(want - nearby[name])
         if not np.allclose(got, want, rtol=_OF_LARGEST, atol=slack, equal_nan=True):
             return f"{name} differs from torch's by up to {_largest(got - want):.2g}"
@@ -101,7 +101,7 @@ def _largest(array: NDArray[Any]) -> float:
 
 
 def export(call: Call, torch_pools: Sequence[str] = ()) -> ExportedProgram:
-    """The program of a call, made now and checked against torch. ExportError if there can be none."""
+    """The program of a call, exported and checked against torch. Raises ExportError if it cannot be exported."""
     return _explained(call, lambda: _made(Pure(call)), torch_pools)
 
 
@@ -119,13 +119,13 @@ class Exports:
         self.num_made = 0
 
     def program(self, call: Call) -> ExportedProgram:
-        """The program for a call and for all like it. Without outputs, there is nothing to run."""
+        """The program for a call and for all with the same signature; a program without outputs is not run."""
         return self._once(signature(call), lambda: _explained(call, lambda: self._found(call), self._torch_pools))
 
     def _found(self, call: Call) -> ExportedProgram:
         pure = Pure(call)
         key = _key(pure)
-        # Bodies of other plans (evaluation's, say) may run the same operations: one program serves them all.
+        # Bodies of other plans, such as evaluation's, may run the same operations and then share a program.
         return self._once(key, lambda: self._from_disk(pure, key))
 
     def _from_disk(self, pure: Pure, key: str) -> ExportedProgram:
@@ -171,7 +171,7 @@ def _made(pure: Pure) -> ExportedProgram:
 
 
 def _key(pure: Pure) -> str:
-    """What a finished export is found by: the operations of the task, and all that has a part in the translation."""
+    """The key of an export in the cache: the task's operations, and the versions of everything that translates them."""
     versions = (f"{name} {_version(name)}" for name in _PACKAGES)
     parts = [record(pure), f"kept {pure.kept}", f"format {_FORMAT}", *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
@@ -191,7 +191,7 @@ def _explained(call: Call, make: Callable[[], ExportedProgram], torch_pools: Seq
         return make()
     except (ConfigError, TrainingError):
         raise
-    except Exception as error:  # of any kind: from a user's body, or from a tracer
+    except Exception as error:  # any exception of a user's body or of a tracer
         raise refusal(call, error, torch_pools) from error
 
 
@@ -217,7 +217,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.lines: list[str] = []
         self._numbers: dict[object, int] = {}
-        self._alive: list[Tensor] = []  # a number stands for a place in memory, which must not be used again
+        self._alive: list[Tensor] = []  # numbers stand for addresses: keep the tensor, or its address is reused
         for tensor in arguments:
             self._number(tensor)
 
@@ -233,7 +233,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return made
 
     def format(self, value: object) -> str:
-        """A value as text that is the same whenever the task is recorded."""
+        """A value as text, the same at every recording of the task."""
         if isinstance(value, Tensor):
             number = self._numbers.get(place(value))
             return f"constant {self._content(value)}" if number is None else f"%{number}"

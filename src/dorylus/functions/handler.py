@@ -1,4 +1,4 @@
-"""What runs inside a function, on every service: a frame with a task in, a frame with its outputs out.
+"""The code that runs inside a function, on every service: a frame with a task in, a frame with its outputs out.
 
 ``handle`` is a pure function of its request; what it keeps between calls (programs ready to run, weights by version,
 open connections) only makes it faster. Imports numpy, onnxruntime and, once a port is dialled, pyzmq.
@@ -22,13 +22,13 @@ from dorylus.wire import DEFAULT, Buffer, Frame, FrameError, Refused, WireError,
 Arrays = dict[str, NDArray[Any]]
 Answer = tuple[dict[str, Any], Arrays]
 
-PROBE_S = 3.0  # how long a port may take to say hello
+PROBE_S = 3.0  # the time-out of the first answer of a port
 LIMITS = DEFAULT  # of an answer
 MAX_TEXT = 4000  # characters of an error that are sent
 
 
 class Handler:
-    """Carries out invocations, and keeps warm what the next one may need. Several threads may use one."""
+    """Runs invocations, and caches what the next one may need. Several threads may use one handler."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Handler:
         return b"".join(self.answer(request))
 
     def answer(self, request: Buffer) -> list[Buffer]:
-        """The same answer in parts, which are the outputs' own memory."""
+        """The same answer as buffers, without copying the outputs."""
         watch, cold = Stopwatch(self._clock), not self._used.is_set()
         self._used.set()
         try:
@@ -54,7 +54,7 @@ class Handler:
             header, arrays = self._carry_out(frame, watch)
             return pack({**about, **header, "timings": watch.timings(), "cold": cold}, arrays, LIMITS)
         except Exception as error:
-            self._links.hang_up()
+            self._links.disconnect()
             return pack({**_described(error), "timings": watch.timings(), "cold": cold}, {})
 
     def _carry_out(self, frame: Frame, watch: Stopwatch) -> Answer:
@@ -76,14 +76,14 @@ class Handler:
             return {}, narrow(made, invocation.precision)
 
     def _run_direct(self, invocation: Invocation, direct: DirectTask, arrays: Arrays, watch: Stopwatch) -> Answer:
-        """Run a task over the ports; once more over new connections where those from earlier may have been dead."""
+        """Run a task over the ports; again over new connections if connections of earlier invocations failed."""
         was_warm = self._links.is_warm
         try:
             self._call_ports(invocation, direct, arrays, watch)
         except Refused:
             raise
         except WireError:
-            self._links.hang_up()
+            self._links.disconnect()
             if not was_warm:
                 raise
             self._call_ports(invocation, direct, arrays, watch)
@@ -103,13 +103,13 @@ class Handler:
                 link = self._links.to(address, ports.keys)
                 link.receive(link.send({"ask": "hello"}, {}, PROBE_S), PROBE_S)
         except WireError as error:
-            self._links.hang_up()
+            self._links.disconnect()
             return {"reached": False, "why": str(error)}, {}
         return {"reached": True}, {}
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """An error for the answer. Its kind says whether trying again may help: wire and refused yes, task and frame no."""
+    """The error for the answer. Its kind says whether a retry may help: wire and refused yes, task and frame no."""
     kinds = ((FrameError, "frame"), (Refused, "refused"), (WireError, "wire"))
     kind = next((kind for of, kind in kinds if isinstance(error, of)), "task")
     text = str(error) if isinstance(error, DorylusError) else f"{type(error).__name__}: {error}"
@@ -118,7 +118,7 @@ def _described(error: Exception) -> dict[str, Any]:
 
 @cache
 def of_this_process() -> Handler:
-    """The one handler of this process: made when it is first needed, warm ever after."""
+    """The only handler of this process, made at first use."""
     return Handler()
 
 

@@ -1,4 +1,4 @@
-"""The header of an invocation's frame, which both ends read and write here; and where a function's time goes.
+"""The header of an invocation's frame, as both ends read and write it; and a stopwatch for a function's steps.
 
 This file is shipped inside functions: numpy only.
 """
@@ -14,7 +14,7 @@ from dorylus.wire import FrameError
 CONTENT: Final = "program.content"  # the name under which a program travels in a frame
 MAX_PARTS: Final = 1 << 20  # of one task's rows
 DEFAULT_TIMEOUT_S: Final = 60.0
-TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # where services over HTTP find the token both ends share
+TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # the environment variable with the token that both ends share
 _NO_DEFAULT: Final = object()
 SPENT_ON = ("init", "fetch", "compute", "push")
 
@@ -34,7 +34,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class DirectTask:
-    """The direct path: what a function fetches and pushes itself. ``weights`` is the id of their version.
+    """A task on the direct path: what the function fetches and pushes itself. ``weights`` is the id of their version.
 
     ``stream``: a part of the rows is fetched while the one before is computed; else everything is fetched first.
     """
@@ -48,7 +48,7 @@ class DirectTask:
 
     @property
     def num_parts(self) -> int:
-        """In how many parts the rows are cut."""
+        """The number of parts that the rows are cut into."""
         return -(-self.rows // self.part_rows)
 
     def to_header(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Counts the time within as spent on something; it must not be nested."""
+        """Measures a ``with`` block as time spent on a step; blocks must not be nested."""
         start_s = self._clock()
         try:
             yield
@@ -138,6 +138,6 @@ class Stopwatch:
             self._spent_s[what] += self._clock() - start_s
 
     def timings(self) -> dict[str, float]:
-        """Milliseconds so far, by what they were spent on, and in all."""
+        """Milliseconds so far, by step, and in total."""
         spent = {f"{what}_ms": round(1000 * spent_s, 3) for what, spent_s in self._spent_s.items()}
         return {**spent, "total_ms": round(1000 * (self._clock() - self._start_s), 3)}

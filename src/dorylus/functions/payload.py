@@ -1,6 +1,6 @@
-"""How rows travel: in float32, or narrower where that is set; sparse ones as they are, made dense on arrival.
+"""How rows travel: in float32, or in a narrower format where that is set; sparse rows are made dense on arrival.
 
-An array says by its type how it is written: rows are float32, so ``uint16`` are bfloat16 and ``int8`` are whole numbers
+The type of an array shows its format: rows are float32, so ``uint16`` holds bfloat16, and ``int8`` holds whole numbers
 with one scale per row beside them. Only rows and their cotangents and gradients are narrowed: weights, labels and what
 is summed never are. This file is shipped inside functions: numpy only.
 """
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dorylus.functions.program import ArrayRole, ProgramError, role
 
 Arrays = Mapping[str, NDArray[Any]]
-Form = tuple[np.dtype[Any], tuple[int, ...]]  # what an array is as it travels: its dtype and shape
+Form = tuple[np.dtype[Any], tuple[int, ...]]  # dtype and shape of an array in a message
 Precision = Literal["float32", "bf16", "int8"]
 
 PRECISIONS: Final = ("float32", "bf16", "int8")
@@ -27,7 +27,7 @@ _FLOAT32: Final = np.dtype(np.float32)
 
 
 def narrow(arrays: Arrays, precision: str) -> dict[str, NDArray[Any]]:
-    """The same arrays as they travel in a precision; what is no matrix of rows stays as it is."""
+    """The arrays in the format of a precision; those that are no matrix of rows are unchanged."""
     travels: dict[str, NDArray[Any]] = {}
     for name, array in arrays.items():
         if precision == "float32" or not _is_narrowed(name, array):
@@ -40,7 +40,7 @@ def narrow(arrays: Arrays, precision: str) -> dict[str, NDArray[Any]]:
 
 
 def forms(name: str, shape: tuple[int, ...], precision: str) -> dict[str, Form]:
-    """What :func:`narrow` makes of a float32 array of this name and shape, by the names it travels under."""
+    """The names, types and shapes that :func:`narrow` gives a float32 array of this name and shape."""
     if precision == "float32" or not _is_matrix_of_rows(name, shape):
         return {name: (_FLOAT32, shape)}
     if precision == "bf16":
@@ -53,7 +53,7 @@ def widen(
     columns: Mapping[str, int] | None = None,
     shapes: Mapping[str, tuple[int | None, ...]] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """The arrays as programs know them: rows in float32 and dense. ``columns`` are the widths of the sparse ones.
+    """The arrays as programs take them: rows dense and in float32. ``columns`` are the widths of the sparse ones.
 
     ``shapes`` are those of the program's inputs, None for the number of rows: rows of another shape are refused before
     memory is allocated for them.
@@ -91,7 +91,7 @@ def _wide(arrays: Arrays, name: str) -> NDArray[Any]:
 
 
 def to_bf16(x: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """The nearest bfloat16 of every entry, of two equally near the even one; what is not a number stays so."""
+    """The nearest bfloat16 of every entry, ties to even; NaN stays NaN."""
     bits = np.ascontiguousarray(x).view(np.uint32)
     rounded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FC0), rounded)
@@ -103,9 +103,9 @@ def from_bf16(x: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def to_int8(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Whole numbers from -127 to 127 and, for each row, what one of them is worth: its largest entry / 127.
+    """Whole numbers from -127 to 127 and, for each row, the value of 1: its largest entry / 127.
 
-    A row with an entry that is not finite comes back as not a number, all of it: a run that diverged must be seen to.
+    A row with an entry that is not finite becomes all NaN, so that a diverged run is noticed.
     """
     scale = np.abs(x).max(axis=1).astype(np.float32) / np.float32(127)
     bad = ~np.isfinite(scale)
@@ -115,7 +115,7 @@ def to_int8(x: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float3
 
 
 def from_int8(x: NDArray[np.int8], scale: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The rows that whole numbers and their scales stand for."""
+    """The rows of whole numbers and their scales."""
     # Of a vector, or of more dimensions, numpy would make a row for each pair of a row and a scale.
     if x.ndim != 2 or scale.shape != x.shape[:1] or scale.dtype != np.float32:
         raise ProgramError(f"rows of {list(x.shape)} have scales of {list(scale.shape)}: each row has one.")
@@ -154,7 +154,7 @@ def _is_narrowed(name: str, array: NDArray[Any]) -> bool:
 
 
 def _is_matrix_of_rows(name: str, shape: tuple[int, ...]) -> bool:
-    # One column is an edge's weight or score: with a scale of its own it would only grow.
+    # One column, an edge's weight or score, would only grow with a scale.
     return role(name) in ROW_ROLES and len(shape) == 2 and shape[1] > 1
 
 

@@ -1,4 +1,4 @@
-"""A program: a dense task as data, and what the names of its arrays mean.
+"""A program: a dense task as data, and the meaning of its arrays' names.
 
 A program maps named arrays to named arrays. The name of an array, up to its first dot, is its role. The role says
 whether an array is cut by row, so that a program may run on any cut of the rows and the pieces be put together again.
@@ -14,17 +14,17 @@ from typing import Final
 
 from dorylus.errors import DorylusError
 
-ROWS_AXIS: Final = "num_rows"  # how programs call their one dimension that is not fixed
+ROWS_AXIS: Final = "num_rows"  # the name of the only dimension that is not fixed
 
 
 class ProgramError(DorylusError):
-    """A program that is not what it claims to be, or arrays that do not fit it."""
+    """A program that does not match its hash or description, or arrays that do not fit it."""
 
     exit_code = 1
 
 
 class ArrayRole(Enum):
-    """What an array is to a program; the value is the name's part before the first dot."""
+    """The role of an array in a program; the value is the name's part before the first dot."""
 
     ROWS = "rows"
     COTANGENT = "cotangent"
@@ -75,11 +75,11 @@ class ExportedProgram:
 
 
 def content_hash(content: bytes) -> str:
-    """What a program with this content is known by."""
+    """The hash by which a program with this content is identified."""
     return hashlib.sha256(content).hexdigest()
 
 
-@lru_cache(4096)  # called a dozen times a task; names come from outside, so not all are kept
+@lru_cache(4096)  # called a dozen times a task; names are not trusted, so the cache is bounded
 def role(name: str) -> ArrayRole:
     """The role of an array with this name."""
     before, dot, after = name.partition(".")
@@ -95,7 +95,7 @@ def called(role: ArrayRole, which: int | str | None = None) -> str:
 
 
 def which(name: str) -> str:
-    """What stands after the role: the number of an input or output, or the name of a weight (dots and all)."""
+    """The part after the role: the number of an input or output, or the name of a weight, which may contain dots."""
     role(name)
     return name.partition(".")[2]
 

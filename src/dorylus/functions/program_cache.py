@@ -1,7 +1,7 @@
-"""Programs made before, on disk: an export takes seconds, a look here a millisecond.
+"""A cache of programs on disk: an export takes seconds, a look-up a millisecond.
 
 A program lies in one file, named by the key of what it was made from. Its first line is the SHA-256 of the rest, so
-that a damaged file is seen and made again; then a line of JSON with the names of its arrays; then its content.
+that a damaged file is noticed and made again; then a line of JSON with the names of its arrays; then its content.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ def default_folder() -> Path:
 class ProgramCache:
     """A folder of programs. Several processes may share it; at most ``max_bytes``, the least used are dropped first.
 
-    A folder that cannot be read or written is no reason to stop a run: then nothing is found, and nothing kept.
+    A folder that cannot be read or written does not stop a run: then the cache is empty and stores nothing.
     """
 
     def __init__(self, folder: Path | None = None, *, max_bytes: int = _MAX_BYTES) -> None:
@@ -40,13 +40,13 @@ class ProgramCache:
         path = self._path(key)
         try:
             found = read_small(path, self._max_bytes)
-            os.utime(path)  # used just now: the last to be dropped
+            os.utime(path)  # mark as used: the least recently used are dropped first
         except (OSError, FileTooLargeError):
             return None
         return _read(key, found)
 
     def put(self, key: str, program: ExportedProgram) -> None:
-        """Keep a program under a key; a process that reads meanwhile sees all of it, or nothing."""
+        """Keep a program under a key; a concurrent reader sees all of it or nothing."""
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
             with new_file(self._path(key), sync=False) as file:
@@ -65,7 +65,7 @@ class ProgramCache:
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
         for path in self.folder.iterdir():
-            with suppress(FileNotFoundError):  # another process dropped it, or gave it its name
+            with suppress(FileNotFoundError):  # another process dropped or renamed it
                 found = path.stat()
                 yield found.st_mtime_ns, found.st_size, path
 
@@ -89,7 +89,7 @@ def _read(key: str, found: bytes) -> ExportedProgram | None:
         for name in (*inputs, *outputs, *(kept or {})):
             role(name)
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError, ProgramError):
-        return None  # of another release, or no file of ours
+        return None  # written by another release or another program
     if not isinstance(inputs, list) or not isinstance(outputs, list) or not _are_widths(kept):
         return None
     return ExportedProgram.of(content, tuple(inputs), tuple(outputs), kept)

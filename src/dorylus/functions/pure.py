@@ -1,8 +1,8 @@
-"""A dense task as a pure function of named tensors: what is traced to make its program.
+"""A dense task as a pure function of named tensors, which is traced to make its program.
 
 The arithmetic is that of :mod:`dorylus.saga.dense`, written so that a tracer can follow it: no number leaves a tensor.
-Rows are dense here: bodies that take sparse rows give the same on dense ones. A gradient that was handed what it needs
-runs the body too, but takes what autograd has saved from there: no output depends on that run, so it is not translated.
+Rows are dense here: bodies that take sparse rows give the same on dense ones. A gradient that receives saved arrays
+runs the body too, but replaces what autograd saves by them: no output depends on that run, so it is not translated.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -25,14 +25,14 @@ _SIZES = (3, 5)  # a size that follows the rows is not the same in both
 
 
 class SavedTensors:
-    """Records what autograd saves under its ``hooks``, and returns ``instead`` of it what it was given, if anything."""
+    """Records what autograd saves under its ``hooks``, and returns the tensors of ``instead`` in its place, if any."""
 
     def __init__(self, instead: Sequence[Tensor | None] = ()) -> None:
         self.tensors: list[Tensor] = []
         self._instead = instead
 
     def hooks(self) -> saved_tensors_hooks:
-        """To run a body under."""
+        """The context to run a body in."""
         return saved_tensors_hooks(self._save, self._load)
 
     def _save(self, tensor: Tensor) -> int:
@@ -46,7 +46,7 @@ class SavedTensors:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the gradient gets a saved tensor from: a matrix by name. ``axis`` is the tensor's axis of rows."""
+    """The source of a saved tensor for the gradient: a matrix by name. ``axis`` is the tensor's axis of rows."""
 
     name: str
     axis: int
@@ -68,7 +68,7 @@ class Source:
 
 @dataclass(frozen=True)
 class TracedRun:
-    """A run on some rows: what the body was given, what it gave, and what autograd saved."""
+    """A run on some rows: the body's inputs and outputs, and the tensors that autograd saved."""
 
     num_rows: int
     given: Sequence[Tensor]
@@ -77,14 +77,14 @@ class TracedRun:
 
 
 def sources(few: TracedRun, more: TracedRun) -> tuple[Source | None, ...]:
-    """Where the gradient gets each saved tensor from; None: it makes it. Found by two runs on different rows."""
-    at_hand = {_memory(tensor) for tensor in more.given}
+    """The source of each saved tensor for the gradient; None: it is recomputed. Found by two runs on different rows."""
+    taken = {_memory(tensor) for tensor in more.given}
     names = {_content(output, 0): called(ArrayRole.OUTPUT, index) for index, output in enumerate(more.outputs)}
     num_outputs = len(names)
     found: list[Source | None] = []
-    for small, large in zip(few.saved, more.saved, strict=False):  # where they differ in number, so do the programs
+    for small, large in zip(few.saved, more.saved, strict=False):  # if their numbers differ, so do the programs
         axis = _rows_axis(small, few.num_rows, large, more.num_rows)
-        if axis is None or large.dtype not in _TRAVELS or _memory(large) in at_hand:
+        if axis is None or large.dtype not in _TRAVELS or _memory(large) in taken:
             found.append(None)
         else:
             name = names.setdefault(_content(large, axis), called(ArrayRole.SAVED, len(names) - num_outputs))
@@ -93,7 +93,7 @@ def sources(few: TracedRun, more: TracedRun) -> tuple[Source | None, ...]:
 
 
 def place(tensor: Tensor) -> object:
-    """Where a tensor lies: what autograd has kept is another object over the same memory."""
+    """The address of a tensor: autograd keeps another object over the same memory."""
     return (_memory(tensor), tensor.storage_offset(), tensor.dtype, tuple(tensor.shape), tensor.stride())
 
 
@@ -109,7 +109,7 @@ def _content(tensor: Tensor, axis: int) -> object:
 
 
 def _rows_axis(small: Tensor, few: int, large: Tensor, more: int) -> int | None:
-    """The one axis that follows the number of rows; None if there is none, or if more than that changes."""
+    """The only axis that follows the number of rows; None if there is none, or if another size changes too."""
     if small.dim() != large.dim():
         return None
     sizes = enumerate(zip(small.shape, large.shape, strict=True))
@@ -118,7 +118,7 @@ def _rows_axis(small: Tensor, few: int, large: Tensor, more: int) -> int | None:
 
 
 def signature(call: Call) -> Hashable:
-    """What a call's program depends on: calls with the same signature share one program."""
+    """Everything that a call's program depends on: calls with the same signature share one."""
     weights = ((n, tuple(call.weights[n].shape), call.weights[n].requires_grad) for n in call.body.weight_names)
     labels = None if call.targets is None else call.targets.labels
     return (
@@ -142,7 +142,7 @@ class Pure:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        self._body = Body(call.body.module, call.body.label)  # a tracer leaves its own tensors in the module's copy
+        self._body = Body(call.body.module, call.body.label)  # a tracer leaves its tensors in the module's copy
         self._sources = self._found_sources() if _hands_over(call) else ()
         handed = self.handed_over(self._drawn(_SIZES[0], 0))
         forward = call.mode is Mode.FORWARD
@@ -167,7 +167,7 @@ class Pure:
         return replace(call, kept=Saved(call.inputs, self.handed_over(call)))
 
     def handed_over(self, call: Call) -> dict[str, Tensor]:
-        """What the forward run of a call like this one hands to its gradient, by name."""
+        """The arrays that the forward run of such a call passes to its gradient, by name."""
         return self._named(self._traced_run(call).saved) if self._sources else {}
 
     def arguments(self, call: Call) -> tuple[Tensor, ...]:
@@ -255,7 +255,7 @@ class Pure:
     def _run(self, given: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         weights = {name: given[called(ArrayRole.WEIGHT, name)] for name in self.call.body.weight_names}
         rows = tuple(given[called(ArrayRole.ROWS, index)] for index in range(len(self.call.inputs)))
-        with sdpa_kernel(SDPBackend.MATH):  # ONNX does not know the fused attention that torch would take
+        with sdpa_kernel(SDPBackend.MATH):  # ONNX lacks the fused attention that torch would use
             return self._body(weights, rows)
 
     def _loss(self, logits: Tensor, given: Mapping[str, Tensor]) -> Tensor:
@@ -275,13 +275,13 @@ class Pure:
         return TracedRun(call.inputs[0].shape[0], tuple(given.values()), outputs, saved.tensors)
 
     def _named(self, saved: Sequence[Tensor]) -> dict[str, Tensor]:
-        """What autograd saved, by name."""
+        """The tensors that autograd saved, by name."""
         pairs = zip(self._sources, saved, strict=False)
         return {source.name: source.matrix(tensor) for source, tensor in pairs if source is not None}
 
 
 def _hands_over(call: Call) -> bool:
-    """Whether a call is for a forward task that hands its gradient what it needs, or for such a gradient."""
+    """Whether a call is for a forward task that passes arrays to its gradient, or for such a gradient."""
     return call.keep if call.mode is Mode.FORWARD else isinstance(call.kept, Saved)
 
 
@@ -303,6 +303,6 @@ def _differentiated(call: Call) -> dict[str, str]:
 
 
 def _pairs(outputs: tuple[Tensor, ...], given: Mapping[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """Each output that has a gradient to give back, with its cotangent."""
+    """Each output that needs a gradient, with its cotangent."""
     named = ((output, given.get(called(ArrayRole.COTANGENT, index))) for index, output in enumerate(outputs))
     return [(output, cotangent) for output, cotangent in named if cotangent is not None and output.requires_grad]

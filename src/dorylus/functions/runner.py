@@ -1,4 +1,4 @@
-"""Runs programs with ONNX Runtime: sessions stay warm, and what comes in is checked, for it comes from outside.
+"""Runs programs with ONNX Runtime: sessions are cached, and all inputs are checked, because they are not trusted.
 
 This file is shipped inside functions: numpy and onnxruntime only.
 """
@@ -29,13 +29,13 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 
 
-_MOST_ENTRIES = 1 << 26  # of a row, or of what has no rows: 256 MiB of float32, as much as a frame has
+_MOST_ENTRIES = 1 << 26  # of a row, or of an array without rows: 256 MiB of float32, the most that a frame holds
 _SWITCH = "ORT_DISABLE_TELEMETRY"
 
 
 @dataclass(frozen=True)
 class Spec:
-    """What an array of a program must be: its type and shape, None for the number of rows."""
+    """The type and shape that a program requires of an array; None for the number of rows."""
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
@@ -73,7 +73,7 @@ class Loaded:
 class Runner:
     """Keeps the programs that ran last ready to run: making a program ready takes longer than most tasks.
 
-    Each computes on one thread, the caller's; several threads may run programs at once.
+    Each computes on one thread, the caller's; several threads may run programs concurrently.
     """
 
     def __init__(self, max_programs: int = 64) -> None:
@@ -83,12 +83,12 @@ class Runner:
         self._lock = threading.Lock()
 
     def known(self, program_hash: str) -> bool:
-        """Whether the program is ready: else it must be loaded before it is run."""
+        """Whether the program is loaded, which it must be before it is run."""
         with self._lock:
             return program_hash in self._loaded
 
     def load(self, program_hash: str, content: bytes) -> None:
-        """Make a program ready; its content must be what it is known by. The one that ran longest ago is forgotten."""
+        """Load a program, whose content must match its hash. The least recently used one is dropped."""
         if self.known(program_hash):
             return
         found = content_hash(content)
@@ -101,7 +101,7 @@ class Runner:
                 self._loaded.popitem(last=False)
 
     def loaded(self, program_hash: str) -> Loaded:
-        """A program that is ready: what it takes and what it gives."""
+        """A loaded program: its inputs and outputs."""
         with self._lock:
             if program_hash not in self._loaded:
                 raise ProgramError(f"program {program_hash[:12]} is not loaded: load its content before it is run.")
@@ -112,12 +112,12 @@ class Runner:
         """The outputs for all rows at once; zero rows give empty rows and zero sums, for any program."""
         program = self.loaded(program_hash)
         num_rows = _checked(program, arrays)
-        if num_rows == 0:  # a body need not know how to handle no rows: many divide by their number
+        if num_rows == 0:  # a body may fail without rows: many divide by their number
             return {name: spec.zeros(0) for name, spec in program.outputs.items()}
         names = list(program.outputs)
         try:
             made = program.compute(names, dict(arrays))
-        except Exception as error:  # the runtime's exceptions have no class in common
+        except Exception as error:  # the runtime's exceptions have no common class
             raise ProgramError(f"program {program.hash[:12]} failed on {num_rows} rows: {error}") from error
         return dict(zip(names, made, strict=True))
 
@@ -134,7 +134,7 @@ class Runner:
 class Whole:
     """The outputs of a task from those of its parts: rows one after the other, sums added up.
 
-    Give ``num_rows=None`` where each part's rows are sent on at once: then only the sums are kept.
+    Use ``num_rows=None`` where each part's rows are sent on immediately: then only the sums are kept.
     """
 
     def __init__(self, program: Loaded, num_rows: int | None) -> None:
@@ -143,7 +143,7 @@ class Whole:
         self._at = 0
 
     def add(self, part: Arrays) -> None:
-        """Put in the next part."""
+        """Add the next part."""
         num_rows = 0
         for name, array in self.arrays.items():
             if is_summed(name):
@@ -164,7 +164,7 @@ def parts_of(arrays: Arrays, num_rows: int, part_rows: int) -> Iterator[dict[str
 
 
 def _checked(program: Loaded, arrays: Arrays) -> int:
-    """The number of rows, if the arrays are just those the program takes."""
+    """The number of rows; refuses arrays other than those that the program takes."""
     if arrays.keys() != program.inputs.keys():
         raise ProgramError(
             f"program {program.hash[:12]} takes {_list(program.inputs)}, but was given {_list(arrays)}: give those."
@@ -191,7 +191,7 @@ def _load(runtime: Any, program_hash: str, content: bytes) -> Loaded:
         inputs, outputs = _specs(session.get_inputs()), _specs(session.get_outputs())
     except ProgramError:
         raise
-    except Exception as error:  # the runtime's exceptions have no class in common
+    except Exception as error:  # the runtime's exceptions have no common class
         raise ProgramError(f"program {program_hash[:12]} cannot be loaded: {error}") from error
     silent = runtime.RunOptions()
     silent.log_severity_level = 4
@@ -207,7 +207,7 @@ def _specs(arguments: Iterable[Any]) -> dict[str, Spec]:
     specs = {}
     for each in arguments:
         if each.type not in _DTYPES:
-            raise ProgramError(f"{each.name} is a {each.type}, which no program of ours takes or gives.")
+            raise ProgramError(f"{each.name} is a {each.type}, a type that no program of Dorylus has.")
         shape = tuple(size if isinstance(size, int) else None for size in each.shape)
         rows = int(is_cut_by_row(each.name))
         if None in shape[rows:] or shape[:rows] != (None,) * rows:
@@ -225,13 +225,13 @@ def _options(runtime: Any) -> Any:
     options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
     options.use_deterministic_compute = True
     options.log_severity_level = 4
-    # Parts differ in size: a plan for memory made for one would be kept, and an arena only ever grows.
+    # Parts differ in size: a memory plan made for one would be kept, and an arena never shrinks.
     options.enable_mem_pattern = options.enable_cpu_mem_arena = False
     return options
 
 
 def _onnxruntime() -> Any:
-    """ONNX Runtime with its telemetry switched off: it reads the switch once, when it is loaded."""
+    """ONNX Runtime with its telemetry off, which it reads once, when it is loaded."""
     found = os.environ.get(_SWITCH)
     os.environ[_SWITCH] = "1"
     try:

@@ -1,7 +1,7 @@
 """From a pure function to ONNX: its operations are traced for any number of rows, then written as a program.
 
 The steps are make_fx (which follows autograd), torch.export (which settles what depends on the number of rows) and
-torch.onnx (which knows the operations). Tracers patch torch while they work, so exports run one at a time. A body
+torch.onnx (which translates the operations). Tracers patch torch while they work, so exports run one at a time. A body
 that no program can be made of is refused with the operation that prevents it.
 """
 
@@ -35,7 +35,7 @@ def _log_sigmoid(x: Tensor) -> Tensor:
 
 
 def _log_sigmoid_forward(x: Tensor) -> tuple[Tensor, Tensor]:
-    return _log_sigmoid(x), torch.exp(-torch.abs(x))  # the second is what the gradient is computed from
+    return _log_sigmoid(x), torch.exp(-torch.abs(x))  # the second is the input of the gradient
 
 
 def _binary_cross_entropy_with_logits(
@@ -46,7 +46,7 @@ def _binary_cross_entropy_with_logits(
     return _REDUCED[reduction](loss if weight is None else loss * weight)
 
 
-# Recipes of ONNX for these operations lose precision far from zero: they are composed of operations that do not.
+# The exporter's versions of these operations lose precision far from zero: they are composed of others that do not.
 STABLE: Final[Mapping[Any, Any]] = {
     torch.ops.aten.log_sigmoid_forward.default: _log_sigmoid_forward,
     torch.ops.aten.binary_cross_entropy_with_logits.default: _binary_cross_entropy_with_logits,
@@ -69,7 +69,7 @@ def content_of(model: Any, shapes: Sequence[Sequence[int]]) -> bytes:
 
 
 def _strip(message: Any) -> None:
-    """Take out what no runtime needs: where in whose code an operation stood, and shapes that can be inferred."""
+    """Remove what no runtime needs: source locations of operations, and shapes that can be inferred."""
     for field, value in message.ListFields():
         if field.name in ("metadata_props", "doc_string", "value_info"):
             message.ClearField(field.name)
@@ -79,9 +79,9 @@ def _strip(message: Any) -> None:
 
 
 def _drop_identities(graph: Any) -> None:
-    """Remove nodes that only rename a value: the node that makes it gives it its last name.
+    """Remove nodes that only rename a value: the node that computes it takes the last name.
 
-    ONNX Runtime's optimiser does so too, but where an output is also read it loses its readers and refuses the model.
+    ONNX Runtime's optimiser does so too, but refuses the model where an output is also read.
     """
     given = {array.name for array in (*graph.input, *graph.initializer)}
     outputs = {array.name for array in graph.output}
@@ -113,7 +113,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 
 def _name_rows(array: Any) -> None:
-    """Say that the array's first axis are the rows, if it has one a row."""
+    """Name the array's first axis as that of rows, if it is cut by row."""
     if is_cut_by_row(array.name):
         array.type.tensor_type.shape.dim[0].dim_param = ROWS_AXIS
 
@@ -142,7 +142,7 @@ def _traced(pure: Pure, arguments: Sequence[Tensor]) -> fx.GraphModule:
     from torch._decomp import decomposition_table
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    # ONNX knows few gradients: torch says what they are made of.
+    # ONNX has few gradients: torch decomposes them.
     made_of: dict[Any, Any] = {each: made for each, made in decomposition_table.items() if "backward" in str(each)}
     trace = make_fx(pure, {**made_of, **STABLE}, tracing_mode="symbolic", _allow_non_fake_inputs=True)
     traced: fx.GraphModule = trace(*_shapes_of(pure, arguments))
@@ -198,7 +198,7 @@ def _alone() -> Iterator[None]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Silences the warnings and loggers of exporters: users can do nothing about them."""
+    """Silences the warnings and loggers of exporters, which users cannot act on."""
     loggers = [logging.getLogger(name) for name in _CHATTER]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -217,7 +217,7 @@ class ExportError(ConfigError):
 
 
 class UnexportableError(Exception):
-    """Why a body cannot be exported, in words that follow "because"."""
+    """The reason why a body cannot be exported, as a clause after "because"."""
 
 
 def refusal(call: Call, error: BaseException, torch_pools: Sequence[str]) -> ExportError:
@@ -230,7 +230,7 @@ def refusal(call: Call, error: BaseException, torch_pools: Sequence[str]) -> Exp
 
 
 def check_pure(traced: fx.GraphModule) -> None:
-    """Refuse operations that give something else each time: random draws, and changes to the module's own state."""
+    """Refuse operations whose result changes from call to call: random draws, and writes to the module's state."""
     for node in traced.graph.nodes:
         tags = getattr(node.target, "tags", ())
         if Tag.nondeterministic_seeded in tags:

@@ -1,7 +1,7 @@
 """A local process that runs the handler: frames in and out over the socket it was started with as standard input.
 
 Each message is eight bytes with its length, little-endian, then a frame. The process ends when the other end of the
-socket is closed, in the middle of a task too: the process that started it may die without a message.
+socket is closed, also during a task: the process that started it may be killed.
 """
 
 import os
@@ -36,7 +36,7 @@ def send(link: socket.socket, parts: Sequence[Buffer], until_s: float | None = N
 
 
 def receive(link: socket.socket, until_s: float | None = None) -> bytearray:
-    """The next message, whole by ``until_s``; EOFError when the other end is gone, in the middle of it or before."""
+    """The next message, complete by ``until_s``; EOFError when the other end is closed before that."""
     (size,) = LENGTH.unpack(_exactly(link, LENGTH.size, until_s))
     if size > MAX_BYTES:
         raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are accepted.")
@@ -44,7 +44,7 @@ def receive(link: socket.socket, until_s: float | None = None) -> bytearray:
 
 
 def _limit(link: socket.socket, until_s: float | None) -> None:
-    """Let the next wait on a socket end then: a time-out of each would let a message go on byte by byte."""
+    """Set a socket's time-out to the remaining time: a fixed one would let a message arrive byte by byte."""
     if until_s is not None:
         left_s = until_s - time.monotonic()
         if left_s <= 0:
@@ -66,11 +66,11 @@ def _exactly(link: socket.socket, size: int, until_s: float | None) -> bytearray
 
 def main() -> None:
     """Answer requests until the other end is closed."""
-    for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a job: the run still needs its tasks
+    for number in (signal.SIGTERM, signal.SIGHUP):  # sent to all processes of a job: the run still needs this one
         signal.signal(number, signal.SIG_IGN)
     link = socket.socket(fileno=os.dup(0))
-    os.dup2(2, 1)  # what a library prints must not be lost, and must not be read as an answer
-    threading.Thread(target=_die_with_parent, args=(link.fileno(),), daemon=True).start()
+    os.dup2(2, 1)  # output of libraries goes to stderr, or it would be read as an answer
+    threading.Thread(target=_exit_with_parent, args=(link.fileno(),), daemon=True).start()
     handler = Handler()
     send(link, pack({"ready": True}, {}))
     try:
@@ -80,10 +80,10 @@ def main() -> None:
         os._exit(0)
 
 
-def _die_with_parent(descriptor: int) -> None:
-    """End the process as soon as the other end is closed, in the middle of a task too."""
+def _exit_with_parent(descriptor: int) -> None:
+    """End the process as soon as the other end is closed, also during a task."""
     hangs_up = select.poll()
-    hangs_up.register(descriptor, 0)  # only what is always reported: that the other end hung up
+    hangs_up.register(descriptor, 0)  # only the events that are always reported: the other end has closed
     hangs_up.poll()
     os._exit(0)
 

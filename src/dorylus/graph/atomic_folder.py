@@ -30,7 +30,7 @@ WAIT_S = 600.0  # for the lock of another process, which may have been stopped
 def replacing_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
     """A new temporary folder that replaces ``target`` on success and is removed after an error.
 
-    Without ``overwrite``, a folder that another process has put there meanwhile stays: ENOTEMPTY or EEXIST.
+    Without ``overwrite``, a folder that another process has put there in the meantime stays: ENOTEMPTY or EEXIST.
     """
     target = _resolve(target)
     if _is_mount_point(target):
@@ -39,7 +39,7 @@ def replacing_folder(target: Path, *, overwrite: bool = True) -> Iterator[Path]:
         )
     target.parent.mkdir(parents=True, exist_ok=True)
     draft, lock = target.with_name(f".{target.name}.{secrets.token_hex(6)}"), None
-    try:  # from before the folder exists: a signal may raise anywhere
+    try:  # entered before the folder exists: a signal handler may raise anywhere
         with _locked(target.parent, wait=True):  # no other writer may remove it before it is locked
             draft.mkdir()
             lock = _lock(draft)
@@ -99,7 +99,7 @@ def write_lock(path: Path) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            # Remove the file while its lock is held: a process that opened it meanwhile sees that it is gone.
+            # Remove the file while its lock is held: a process that has opened it sees that the name is gone.
             with suppress(OSError):
                 if is_at(descriptor, lock):
                     lock.unlink()

@@ -135,7 +135,7 @@ def uploaded_folder(address: str, last: str, *, overwrite: bool = True) -> Itera
     """A temporary local folder whose files are uploaded to the address on exit, the file ``last`` at the end: a reader
     that finds it finds all.
 
-    Without ``overwrite``, a folder that another process has uploaded meanwhile stays: EEXIST.
+    Without ``overwrite``, a folder that another process has uploaded in the meantime stays: EEXIST.
     """
     with tempfile.TemporaryDirectory(prefix="dorylus-") as draft:
         yield Path(draft)

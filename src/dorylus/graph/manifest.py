@@ -15,7 +15,7 @@ from dorylus.files import FileTooLargeError, read_at_most
 from dorylus.graph.atomic_folder import unfinished_replacement
 from dorylus.graph.locations import Address, is_remote, location_of
 
-MOST_BYTES = 64 << 20  # the manifest of a shard store has about 3 KiB per server
+MOST_BYTES = 64 << 20  # a shard store's manifest has about 3 KiB per server
 
 
 class FieldRule(NamedTuple):

@@ -13,7 +13,7 @@ from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdA
 from dorylus.graph.coerce import MAX_CLASSES, class_too_large
 
 STEP = 1 << 22  # entries checked at a time
-LARGE = 1 << 30  # bytes from which an array would evict much else from memory
+LARGE = 1 << 30  # from this size on an array would evict many other pages from memory
 
 
 def first_where(length: int, bad: Callable[[int, int], BoolArray]) -> int | None:

@@ -95,7 +95,7 @@ _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
 
 
 class UnnamedFile:
-    """A file that will be ``target``, open for writing; ``size`` bytes of disk are reserved for it at once."""
+    """A file that will be ``target``, open for writing; ``size`` bytes of disk are reserved for it."""
 
     def __init__(self, target: Path, size: int = 0) -> None:
         self.target = target
@@ -132,7 +132,7 @@ class UnnamedFile:
         with suppress(OSError):  # a file that could not be written is removed
             self.file.close()
         if self._partial is not None:
-            with suppress(OSError):  # the next file in this folder removes it
+            with suppress(OSError):  # it is removed when the next file is written into this folder
                 self._partial.unlink()
 
     def __enter__(self) -> Self:
@@ -321,7 +321,7 @@ class _ParquetWriter:
         self._writer.close()
 
     def close(self) -> None:
-        with suppress(Exception):  # a file that is removed needs no footer
+        with suppress(Exception):  # an incomplete file is removed
             self._writer.close()
 
     def _vertices(self, begin: int, end: int) -> Any:

@@ -80,7 +80,7 @@ WHAT = ("classes", "embeddings", "logits")
 
 
 class PredictionPass:
-    """Predictions of a program for every vertex: ``form`` is known at once, rows are computed by :meth:`blocks`."""
+    """Predictions of a program for every vertex: of known ``form``, with rows that :meth:`blocks` computes."""
 
     def __init__(
         self, graph: Graph, program: Program, what: str, layer: int, config: RunConfig, backend: Backend
@@ -99,7 +99,7 @@ class PredictionPass:
     def blocks(self, beside: int = 0) -> Iterator[Iterable[Rows]]:
         """Compute all rows, in the graph's order; a block is valid until the next.
 
-        ``beside``: bytes of memory that the caller takes for them meanwhile.
+        ``beside``: bytes of memory that the caller uses at the same time.
         """
         request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
         if in_host_memory(self._backend):

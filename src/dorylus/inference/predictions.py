@@ -62,8 +62,8 @@ def predict(
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
     With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of a
-    store; ``tell(done, total)`` is called meanwhile. ``memory`` and ``scratch_dir`` default to those of ``config``.
-    ``backend`` does the array work: native unless given.
+    store; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
+    ``config``. ``backend`` does the array work: native unless given.
     """
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)

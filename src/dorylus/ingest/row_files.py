@@ -184,7 +184,7 @@ class ParquetRows:
                 with naming_file(self.path):
                     batch = next(batches, None)
             except DataError:
-                self._state.check()  # a file that was rewritten meanwhile is not damaged
+                self._state.check()  # report a file that was rewritten while it was read as changed, not as damaged
                 raise
             if batch is None:
                 self._state.check()

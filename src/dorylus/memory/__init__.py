@@ -1,4 +1,4 @@
-"""What a run takes: the model that predicts it, the limit that bounds it, and where files of a limited run lie."""
+"""The memory of a run: the model that predicts it, the limit that bounds it, and the folder of files under a limit."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What the memory model works with: the sizes of a graph, a layout of a run's matrices, and the bytes that result."""
+"""The inputs and results of the memory model: the sizes of a graph, a layout of a run's matrices, and bytes by kind."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class GraphSizes:
     self_loops: bool  # whether some layer adds them
     turned: bool = False  # whether out-edges are not stored, and must be made in memory
     sparse_bytes: int | None = None  # of features that are stored sparse
-    edges_in_files: bool = True  # whether they are read from a store on this machine
+    edges_in_files: bool = True  # whether they are in a store on this machine
     features_in_files: bool = True
     feature_item: int = FLOAT  # bytes of a stored feature
 
@@ -101,7 +101,7 @@ class MemoryLayout:
 class Figures:
     """Bytes by kind, in memory at the worst moment and in files; and what an epoch reads and writes.
 
-    ``droppable``: the part in memory that is the store's files, read row after row: the kernel can do without it.
+    ``droppable``: the part in memory that is the store's files, read row after row: the kernel can drop it.
     ``matrices``: the most that matrices take at once of all that is in memory.
     """
 

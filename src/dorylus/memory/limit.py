@@ -24,14 +24,14 @@ from dorylus.servers import SpillPolicy
 from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
-SLACK = 16 * MIB  # threads, the kernel's own, and all else that the model does not count
+SLACK = 16 * MIB  # threads, kernel memory, and everything else that the model does not count
 MARGIN = 25  # a limit divided by this stays free, because a prediction is not exact;
 LEAST_MARGIN = 48 * MIB  # but no less than this: what allocators keep varies from run to run under any limit
 SHARE_OF_WORK = 10  # intervals are so small that rows in use take the limit divided by this
 MOST_INTERVALS = 1024
 EDGES_PER_EDGE_TASK = 200_000  # an ApplyEdge holds several rows per edge: keep its intervals small
 FEWEST_ROWS = 512
-SPARE = 8 * MIB  # added to a limit that is proposed: the next plan may run in a process that has loaded a little more
+SPARE = 8 * MIB  # added to a proposed limit: the process of the next plan may have loaded more
 MOST_BLOCKS = 128  # of columns per gather: each block reads all edges again
 EVERY_BLOCKS = 16  # up to here every number of blocks is tried, beyond it every multiple of this
 WORTH_NAMING = 0.9  # another setting is named where it needs at most this part

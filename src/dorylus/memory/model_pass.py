@@ -217,7 +217,7 @@ class PassModel:
             rows = -(-rows // self._layout.intervals)
             width = sum(slot.columns for slot in read if self._size(slot)) + COPIES * made
             bytes_at_work = rows * FLOAT * width
-            kept = min(ARENA, ARENA // 4 + 2 * bytes_at_work)  # by the allocator: of narrow rows it has little to keep
+            kept = min(ARENA, ARENA // 4 + 2 * bytes_at_work)  # kept by the allocator: little where rows are narrow
             work = self._layout.threads * (bytes_at_work + kept)
             self._held[step.phase]["work"] = max(self._held[step.phase]["work"], work)
 

@@ -24,7 +24,7 @@ from dorylus.memory.model_pass import ARENA
 from dorylus.memory.scratch import Scratch
 from dorylus.sizes import format_bytes
 
-MANY = 64  # no run has so many matrices of all widths of a model, or copies of all edges
+MANY = 64  # more than any run has: matrices of all of a model's widths, or copies of all edges
 SPARE = 20  # a proposed limit leaves the free memory divided by this to other programs
 
 
@@ -69,7 +69,7 @@ def _needed(request: RunRequest, sizes: GraphSizes, layout: MemoryLayout) -> int
 def _cure(request: RunRequest, free: int) -> str:
     """The settings with which the run fits: a limit, if one is enough; empty where the run fits as it is."""
     plan = _plan_below(request, free)
-    if plan.verdict == "fits":  # in more intervals it does: no reason to refuse it
+    if plan.verdict == "fits":  # it fits in more intervals, so it is not refused
         return ""
     if plan.chosen is not None and plan.scratch is not None:
         return _with_files(_settings(request, plan.limit), plan.scratch)

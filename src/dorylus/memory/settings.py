@@ -18,7 +18,7 @@ class MemorySettings(Settings):
     )
     memory: str | None = setting(
         None,
-        "Memory the run may take, like 8GiB: what does not fit lives in files and comes in as it is worked on.",
+        "Memory the run may take, like 8GiB: what does not fit is kept in files and read when it is needed.",
         optional(amount),
         recut=True,
         group=Group.MEMORY,

@@ -1,10 +1,10 @@
 """Arrays larger than memory: address space for all of one, memory for the part in use, a file for the rest.
 
-Code that works on rows of such an array sees an ordinary NumPy array. Its caller has rows read before, and dropped
+Code that works on rows of such an array sees an ordinary NumPy array. Its caller reads rows before that, and drops them
 afterwards. Pages are moved by explicit reads and writes past the page cache, so that the memory in use is what this
 package counts, and not what the kernel has kept.
 
-The package knows no graph, no plan and no limit: stores, shards and graph servers all move their pages with it.
+The package does not depend on graphs, plans or limits: stores, shards and graph servers all use it.
 """
 
 from dorylus.paging.block_file import BlockFile, BlockSums, FileState, ReadOnlyFile, ScratchFile, changed, damaged

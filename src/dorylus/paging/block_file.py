@@ -4,8 +4,8 @@ Where it does not, the kernel is advised to drop what went through the cache. A 
 has there, or fails. Its checksum is compared when a part is first read, after any change of the file, and at every
 eighth read: at each one it would cost more than two percent of an epoch (docs/decisions/0020-checked-reads.md).
 
-:class:`BlockSums` are the checksums of a file's blocks when it was written, :class:`FileState` is what the file was
-like when it was opened.
+:class:`BlockSums` are the checksums of a file's blocks when it was written, :class:`FileState` is the file's identity,
+size and times when it was opened.
 """
 
 import errno
@@ -85,8 +85,8 @@ class BlockSums:
 
 
 CURE = (
-    "Numbers read of it since then are not those of the graph: put the store back as it was (dorylus info STORE "
-    "--verify compares it with its checksums), and go on from the last checkpoint."
+    "Numbers read of it since then are not those of the graph: restore the store (dorylus info STORE --verify "
+    "compares it with its checksums), and continue from the last checkpoint."
 )
 
 
@@ -108,7 +108,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: int | str | os.PathLike[str]) -> "FileState":
-        """As it is now; ``file``: a descriptor, or a path."""
+        """The present state of a file, given by descriptor or path."""
         status = os.stat(file)
         owned = status.st_uid, status.st_gid, status.st_mode
         return cls(
@@ -116,13 +116,13 @@ class FileState(NamedTuple):
         )
 
     def explains(self, now: "FileState") -> bool:
-        """Whether something else than its content has changed, which moves ``ctime_ns`` too."""
+        """Whether something other than the content has changed, which also changes ``ctime_ns``."""
         return (now.links, now.owned) != (self.links, self.owned)
 
     def compare(self, now: "FileState", path: str) -> None:
         """Refuse a file that is another, or has changed since.
 
-        Size and time decide: there are file systems (FUSE) that number the same file anew when it is opened again.
+        Size and time decide: some file systems (FUSE) give a file another number each time it is opened.
         """
         if (now.size, now.mtime_ns) == (self.size, self.mtime_ns):
             return
@@ -143,7 +143,7 @@ def changed(path: str, what: str) -> DataError:
 
 
 MOST = 1 << 26  # bytes read or written by one call
-EVERY = 8  # of so many moves of a part, one is compared with its checksum
+EVERY = 8  # one in so many reads of a part is compared with its checksum
 
 
 @dataclass(slots=True)
@@ -169,12 +169,12 @@ class BlockFile:
         self._parts: dict[tuple[int, int], _Part] = {}  # by offset and length
 
     def read_into(self, target: Bytes, offset: int) -> None:
-        """Fill the target from an offset on; what lies behind the file's end is left as it is."""
+        """Fill the target from an offset on; bytes beyond the file's end are left unchanged."""
         count = min(target.size, self.size - offset)
         if count <= 0:
             return
         self._fill(target, count, offset)
-        now = self._compare_state()  # after the read: the file was whole until then
+        now = self._compare_state()  # after the read, to show that the file was whole until then
         part = self._part(offset, count)
         if part.reads % EVERY == 0 or part.seen != now:
             self._compare(part, target[:count], offset)
@@ -193,10 +193,10 @@ class BlockFile:
                     continue
                 raise WriteError(f"cannot write to {self.name}: {error.strerror}. Make room there.") from error
             if not count:
-                raise WriteError(f"cannot write to {self.name}: it takes no more bytes. Make room there.")
+                raise WriteError(f"cannot write to {self.name}: no more bytes can be written. Make room there.")
             if not self._direct:
                 os.fdatasync(self._descriptor)  # a dirty page cannot be dropped
-            self._forget(offset + done, count)
+            self._drop_from_cache(offset + done, count)
             done += count
         if source.size:
             part = self._part(offset, source.size)
@@ -228,7 +228,7 @@ class BlockFile:
             if not got:
                 self._compare_state()
                 raise changed(self.name, f"ended at byte {offset + done:,}, {count - done:,} bytes too soon,")
-            self._forget(offset + done, got)
+            self._drop_from_cache(offset + done, got)
             done += got
 
     def _part(self, offset: int, count: int) -> _Part:
@@ -258,18 +258,18 @@ class BlockFile:
         """
         if error.errno != errno.EINVAL:
             return False
-        # The flag of the descriptor first: another thread that reads _direct as False must not be refused any more.
+        # The flag of the descriptor first: a thread that reads _direct as False must not be refused.
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, fcntl.fcntl(self._descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
         self._direct = False
         return True
 
-    def _forget(self, offset: int, count: int) -> None:
+    def _drop_from_cache(self, offset: int, count: int) -> None:
         if not self._direct:
             os.posix_fadvise(self._descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
 class ReadOnlyFile(BlockFile):
-    """A file that is there already, and has to stay as it is.
+    """An existing file, which must not change.
 
     ``state``: what it was like when the numbers that go with it were read; left out, as it is now. ``sums``: the
     checksums of its blocks, which every byte is compared with when it is first read.
@@ -304,7 +304,7 @@ class ReadOnlyFile(BlockFile):
 class ScratchFile(BlockFile):
     """A file without a name: however the process ends, its space is free again.
 
-    The space is set aside, all of it, when something is written: what never leaves memory takes none.
+    All of the space is reserved at the first write: an array that never leaves memory takes none.
     """
 
     def __init__(self, folder: str | PathLike[str], size: int) -> None:
@@ -328,7 +328,7 @@ class ScratchFile(BlockFile):
         super().write_from(source, offset)
 
     def use_again(self, size: int) -> None:
-        """Hold another array from now on, of at least this size."""
+        """Reuse the file for another array, of at least this size."""
         self._parts.clear()
         if size > self.size:
             self.size, self.set_aside = size, False
@@ -347,7 +347,7 @@ class ScratchFile(BlockFile):
 
 
 def _open(path: str | PathLike[str], flags: int) -> tuple[int, bool]:
-    """The descriptor, and whether it goes past the page cache: tmpfs, for one, has nothing but the cache."""
+    """The descriptor, and whether it goes past the page cache: tmpfs, for example, always uses it."""
     try:
         return os.open(path, flags | os.O_DIRECT | os.O_CLOEXEC, 0o600), True
     except OSError as error:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-THREADS = 2  # enough to keep a disk busy: one reads while the other writes
+THREADS = 2  # one reads while the other writes, which keeps a disk busy
 WRITES = 4  # at most at a time, so that little memory waits to be written
 
 

@@ -1,7 +1,7 @@
 """A paged array: rows in spans, each in memory, in a file, or both.
 
 Neighbouring spans share a page where they meet. Such a page is never dropped and, in an array that is written to,
-never moved: two spans that wrote it at different moments would undo each other's work.
+never moved: two spans that wrote it at different times would overwrite each other's rows.
 
 A :class:`WidenedArray` presents a file of float16 as float32: half the bytes are read, and kernels read one type. A
 :class:`Pager` makes paged arrays, over files that exist or over scratch files that are reused.
@@ -65,7 +65,7 @@ class PagedArray:
         return len(self._spans)
 
     def acquire(self, number: int) -> None:
-        """Have a span in memory until it is released. One that was never stored keeps the content it has."""
+        """Hold a span in memory until it is released. A span that was never stored keeps its content."""
         span = self._spans[number]
         while True:
             with self._lock:
@@ -97,7 +97,7 @@ class PagedArray:
             raise
 
     def wrote(self, number: int) -> None:
-        """Note that a span has new content; a read-only array ignores it."""
+        """Mark a span as changed; a read-only array ignores it."""
         if self.read_only:
             return
         with self._lock:
@@ -105,7 +105,7 @@ class PagedArray:
             span.present = span.dirty = True
 
     def release(self, number: int, *, leave: bool) -> None:
-        """A user is done with a span; ``leave``: it is not needed for a while, and is dropped once it has no user."""
+        """Release a span; ``leave``: it is not needed soon, and is dropped once it has no user."""
         with self._lock:
             span = self._spans[number]
             span.users -= 1
@@ -130,7 +130,7 @@ class PagedArray:
             raise
 
     def acquire_all(self) -> None:
-        """Have every span in memory, for random access."""
+        """Hold every span in memory, for random access."""
         self._memory.prefer_huge(True)
         for number in range(len(self._spans)):
             self.ahead(number)
@@ -143,7 +143,7 @@ class PagedArray:
         for number in range(len(self._spans)):
             self.release(number, leave=True)
 
-    def forget(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         """Drop a span's content, which is not needed any more, unless the span has a user."""
         with self._lock:
             span = self._spans[number]
@@ -151,7 +151,7 @@ class PagedArray:
                 span.dirty, span.stored = False, self.read_only
                 self._drop(number)
 
-    def forget_all(self) -> None:
+    def discard_all(self) -> None:
         """Drop all content, after waiting for reads and writes."""
         for span in self._spans:
             with self._lock:
@@ -222,7 +222,7 @@ PIECE = 1 << 23  # bytes widened together, through a buffer of half of it
 
 
 class WidenedArray(PagedArray):
-    """An array that is only read; its rows are widened as they come in."""
+    """An array that is only read; its rows are widened when they are read."""
 
     def __init__(
         self, shape: tuple[int, ...], bounds: Sequence[int] | NDArray[np.int64], file: BlockFile, io_threads: IoThreads
@@ -274,7 +274,7 @@ class Pager:
 
     def give_back(self, array: PagedArray) -> None:
         """Drop an array's content: its scratch file is free for another array."""
-        array.forget_all()
+        array.discard_all()
         assert isinstance(array.file, ScratchFile)
         if array.file.set_aside:
             with self._lock:

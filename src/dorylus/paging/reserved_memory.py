@@ -26,7 +26,7 @@ class ReservedMemory:
 
     def prefer_huge(self, huge: bool) -> None:
         """Set whether pages that are written from now on are large ones."""
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # the kernel has no large pages
             self._map.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
 
     def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

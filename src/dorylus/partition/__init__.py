@@ -12,7 +12,7 @@ from dorylus.partition.layout import (
     settle_levels,
 )
 from dorylus.partition.local_shard import Between, LocalShard, Source
-from dorylus.partition.paged_shard import PagedLocalShard, at_hand
+from dorylus.partition.paged_shard import PagedLocalShard, interval_in_memory
 from dorylus.partition.partition_plan import PartitionPlan, make_partition_plan, plain_partition_plan
 from dorylus.partition.partitioning import METHODS, Partitioning, Quality, make_partitioning
 from dorylus.partition.shard import Ids, make_shard, whole_shard
@@ -42,10 +42,10 @@ __all__ = [
     "SendList",
     "Shards",
     "Source",
-    "at_hand",
     "check_intervals",
     "check_joining",
     "choose_intervals",
+    "interval_in_memory",
     "make_layout",
     "make_partition_plan",
     "make_partitioning",

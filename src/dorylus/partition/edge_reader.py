@@ -1,7 +1,7 @@
 """Reading the edges of a graph in blocks of rows: from memory or, under a limit, from files.
 
 Under a limit edges are also sorted through scratch files, into the order of some vertices or transposed
-(:class:`EdgeSorter`). :class:`CutEdges` is what one pass over the edges finds: the ghosts of several parts.
+(:class:`EdgeSorter`). :class:`CutEdges` holds the result of one pass over the edges: the ghosts of several parts.
 """
 
 import tempfile
@@ -80,7 +80,7 @@ class EdgeSorter:
             return self._written(sort, indptr, even_bounds(indptr, self.block_edges), weighted=weighted)
 
     def give_back(self, edges: PagedCsr) -> None:
-        """Release the scratch of sorted edges for reuse."""
+        """Release the scratch space of sorted edges for reuse."""
         for page in edges.pages:
             self.pager.give_back(page)
 

@@ -75,7 +75,7 @@ class SendList:
     all_rows: Ids
     orders: tuple[Ids, ...]
 
-    def wants(self, interval: int) -> bool:
+    def has_ghosts_in(self, interval: int) -> bool:
         """Whether the peer has a ghost of this interval, at any level."""
         return bool(self.ghosts.first[interval] < self.ghosts.first[interval + 1])
 

@@ -76,7 +76,7 @@ def needed_levels(
     """
     deepest = np.where(loss_mask, num_layers, -1).astype(np.int8)
     for level in range(num_layers - 1, -1, -1):
-        readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # the deeper ones were done before
+        readers = np.where(deepest == level + 1, level, -1).astype(np.int8)  # deeper rows have a level
         native.csr_reach(indptr, indices, readers, deepest)
     return deepest
 

@@ -22,9 +22,9 @@ from dorylus.sizes import format_bytes, parse_bytes
 
 MIB = 1 << 20
 SLACK = 32 * MIB  # for file buffers, and modules that are still to be imported
-BLOCKS = 10  # into which the memory for edges is divided
+BLOCKS = 10  # the number of parts that the memory for edges is divided into
 SMALLEST, USUAL = 1 << 20, 1 << 24  # edges of a block
-SORTING = 64 * MIB  # with less, sorted runs are so short that merging them dominates
+SORTING = 64 * MIB  # with less, merging the short sorted runs dominates
 LARGEST_CLUSTER = 1 / 32  # of a mean part
 VERTEX_BYTES = {"hash": 40, "range": 56, "stream": 112, "metis": 0}  # of the arrays with an entry per vertex
 METIS_LINK_BYTES = 160

@@ -1,7 +1,7 @@
 """A shard in the row order of one partition plan: the edges, features and ghosts that a graph server's tasks read.
 
 Rows are the server's own vertices by interval, needed ones first; in a matrix that is gathered from, rows of ghosts
-follow. Edges are renumbered accordingly. Everything is made on first use and kept.
+follow. Edges are renumbered accordingly. Everything is computed on first use and kept.
 """
 
 from collections.abc import Callable
@@ -254,8 +254,8 @@ class LocalShard:
             return features
         return self._once("sparse", lambda: features.permute(self.layout.order))
 
-    def forget_features(self) -> None:
-        """Drop the reordered features, which are not used again."""
+    def drop_features(self) -> None:
+        """Drop the reordered features: they are not used again."""
         self._made.pop("dense", None)
         self._made.pop("wide", None)
 
@@ -265,7 +265,7 @@ class LocalShard:
         ``keep_features`` and ``keep_edges``: whether they are read again in the graph's own order.
         """
         features = self.graph.features
-        if not self._in_order and keep_features:  # copied on first use, which is now
+        if not self._in_order and keep_features:  # copy now: the files are released next
             self.sparse_features() if isinstance(features, _Sparse) else self.wide_features()
         if isinstance(features, np.ndarray) and not (self._in_order and keep_features):
             drop_pages(features)
@@ -275,7 +275,7 @@ class LocalShard:
                     drop_pages(array)
 
     def reads(self) -> Reads:
-        """Which intervals each own interval gathers from and which gather from it, itself always among them."""
+        """Which intervals each own interval gathers from and which gather from it, always including itself."""
         sources = self._neighbours(self.edges_between())
         return Reads(self.mine, sources, self._neighbours(self.out_edges_between()) if self.shard.directed else sources)
 
@@ -340,7 +340,7 @@ class LocalShard:
         return scale if scale is None or len(scale) == self.num_vertices else scale[: self.num_vertices]
 
     def _neighbours(self, between: Between) -> tuple[frozenset[int], ...]:
-        """The intervals at the other ends and the own one; equal sets are one object, as most are in dense graphs."""
+        """The intervals at the other ends and the own one; equal sets are one object: dense graphs have many."""
         sets: dict[frozenset[int], frozenset[int]] = {}
         found = (frozenset([own, *others.tolist()]) for own, (others, _) in zip(self.mine, between, strict=True))
         return tuple(sets.setdefault(each, each) for each in found)

@@ -61,7 +61,7 @@ class PagedCsr:
         indptr, indices, weight = self.csr
         spans, step = list(enumerate(pairwise(self.bounds.tolist()))), -1 if backwards else 1
         for interval, (begin, end) in spans[::step]:
-            with at_hand(self.pages, interval, step):
+            with interval_in_memory(self.pages, interval, step):
                 first, last = int(indptr[begin]), int(indptr[end])
                 weights = None if weight is None else weight[first:last]
                 yield interval, begin, (indptr[begin : end + 1] - first, indices[first:last], weights)
@@ -70,8 +70,8 @@ class PagedCsr:
 
 
 @contextmanager
-def at_hand(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
-    """Have an interval's part of some arrays in memory; that of the interval ``step`` further is read ahead."""
+def interval_in_memory(pages: tuple[PagedArray, ...], interval: int, step: int = 1) -> Iterator[None]:
+    """Hold an interval's part of some arrays in memory; the part of the interval ``step`` further is read ahead."""
     for array in pages:
         array.acquire(interval)
         array.ahead(interval + step)
@@ -96,7 +96,7 @@ def paged_edges(graph: Graph, bounds: Bounds, pager: Pager) -> PagedCsr:
     csr = graph.indptr, graph.indices, graph.edge_weight
     if graph.files is None:
         return PagedCsr(csr, bounds, ())
-    for array in csr[1:]:  # what opening the store has left in the page cache: it is read past that from now on
+    for array in csr[1:]:  # drop what opening the store left in the page cache: later reads bypass it
         if array is not None:
             drop_pages(array)
     return stored_edges(csr, graph.files, ("indices", "edge_weight"), bounds, pager)
@@ -115,7 +115,7 @@ def stored_edges(csr: Csr, files: FolderFiles, names: tuple[str, str], bounds: B
 
 @dataclass(frozen=True, eq=False)
 class PagedDegrees:
-    """What normalisation needs to know of every vertex beside its number of edges, found interval by interval."""
+    """The inputs of normalisation for every vertex beside its number of edges, computed interval by interval."""
 
     edges: PagedCsr
     loops: NDArray[np.bool_]
@@ -123,7 +123,7 @@ class PagedDegrees:
 
     @classmethod
     def of(cls, edges: PagedCsr, pager: Pager | None = None) -> "PagedDegrees":
-        """By a look at the edges of one interval after the other."""
+        """Computed from the edges, one interval after the other."""
         indptr, _, weight = edges.csr
         loops = np.empty(indptr.size - 1, np.bool_)
         weights = None if weight is None else np.empty(indptr.size - 1, np.float64)
@@ -178,7 +178,7 @@ def check_out_edges(edges: PagedCsr, pager: Pager | None = None) -> None:
     for _, begin, (near, indices, _) in edges.blocks(edges.stage("checking the out-edges", pager)):
         if indices.size and (indices.min() < 0 or indices.max() >= edges.csr[0].size - 1):
             raise DataError(
-                f"the out-edges of vertices {begin} to {begin + near.size - 2} name vertices that the graph has not: "
+                f"the out-edges of vertices {begin} to {begin + near.size - 2} name vertices that do not exist: "
                 "the store is damaged. Ingest it again, or copy it anew."
             )
 
@@ -208,7 +208,7 @@ class PagedLocalShard(LocalShard):
         self.paged_features = self._page_features(graph)
 
     def reads(self) -> Reads:
-        """Every interval gathers from every other: to know better would take a look at every edge."""
+        """Assume that every interval gathers from every other: the exact sets would need a pass over all edges."""
         return Reads.complete(len(self.mine))
 
     def dense_features(self, *, ghosts: bool = False, keep: bool = True) -> AnyArray:
@@ -218,7 +218,7 @@ class PagedLocalShard(LocalShard):
         return self.paged_features.array
 
     def _adjacency(self, norm: Norm, self_loops: bool) -> Adjacency:
-        scales = self._all_scales(norm, self_loops)  # first: it reads the offsets, which are let go of afterwards
+        scales = self._all_scales(norm, self_loops)  # first: it needs the offsets, which are released next
         return self._scaled(self._paged(self_loops, out=False), *scales)
 
     def _transpose(self, norm: Norm, self_loops: bool, level: int | None) -> Adjacency:

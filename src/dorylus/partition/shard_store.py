@@ -235,7 +235,7 @@ def save_shards(
     """Cut the graph and write its shards, one after the other, as a store at ``path``.
 
     Edges are read and written in blocks. ``memory`` is what the process may take, page cache and all ("4GiB"); what is
-    written is the same. ``tell`` is called with how far it is.
+    written is the same. ``tell`` is called with the progress.
     """
     check_target(path, SHARDS, overwrite)
     if not is_remote(path):

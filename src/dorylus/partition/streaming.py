@@ -30,7 +30,7 @@ from dorylus.progress import ReportStage, StageProgress
 
 
 class Clusters(NamedTuple):
-    """Vertices that move together: cluster c holds members[starts[c]:starts[c + 1]]; most in-edges first."""
+    """Vertices that are placed together: cluster c holds members[starts[c]:starts[c + 1]]; most in-edges first."""
 
     starts: OffsetArray
     members: IdArray

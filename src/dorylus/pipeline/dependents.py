@@ -1,4 +1,4 @@
-"""Which tasks wait for what: a task table inverted for one server, and the count of unmet needs in an open epoch.
+"""The dependents of every task: a task table inverted for one server, and counts of unmet needs in an open epoch.
 
 The inverted table is made once and used in every epoch. A need for *all* intervals of a server counts once, met by the
 last of them, also where an interval happens to read from all of them. So dense graphs need no quadratic bookkeeping.

@@ -26,7 +26,7 @@ from dorylus.pipeline.tasks import Reads, Task
 
 
 class Scheduler:
-    """Decides for the intervals of one server, which learns of its peers by events.
+    """Decides for the intervals of one server; events report the progress of its peers.
 
     Every task is started exactly once, when all it waits for is finished. Several epochs may be open at once; each
     interval is in one of them. The same events in the same order give the same actions. Reports of peers may overtake

@@ -1,7 +1,7 @@
 """The three schedules: ``no_pipe``, ``pipe`` and ``async`` with a staleness bound.
 
 Each turns a task table into a :class:`Schedule`: what tasks wait for, and how far intervals may drift apart. The
-scheduler reads tables and a bound (:mod:`dorylus.pipeline.staleness`); it knows no modes.
+scheduler reads tables and a bound (:mod:`dorylus.pipeline.staleness`); it does not depend on modes.
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 ``registry`` lists the pools, ``makers`` makes the pool of a run. ``threads`` and ``ray`` run torch; ``processes``,
 ``http`` and ``aws_lambda`` invoke functions, and ``functions`` makes a pool of them. ``relaunch``, ``limited`` and
-``autotune`` wrap any pool: they try calls again, and limit how many are under way.
+``autotune`` wrap any pool: they retry calls and limit how many are in flight.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""What becomes of each call: launched, tried again, answered or given up. Pure: events and the time in, actions out.
+"""The state of each call: launched, retried, answered or failed. Pure: events and the time in, actions out.
 
-A call is open from its submission until it is answered or fails, once. Meanwhile it has at most one attempt that is
-*current*: an attempt that is overdue goes on, but another replaces it; the first that answers wins. What attempts
-report after that is counted and dropped.
+A call is open from its submission until it is answered or fails, which happens once. An open call has at most one
+*current* attempt. An overdue attempt is not stopped, but another becomes current; the first answer of any attempt
+counts. Later reports of attempts are counted and dropped.
 """
 
 from collections.abc import Callable, Collection
@@ -16,10 +16,10 @@ from dorylus.saga import Call, Kept, Reply
 
 @dataclass
 class RelaunchCounts:
-    """What happened so far.
+    """Counts since the pool was made.
 
-    ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service would not
-    take. ``duplicates``: what attempts reported after their call was answered.
+    ``relaunches``: launches of calls that had been launched before. ``refused``: attempts that the service did not
+    accept. ``duplicates``: reports of attempts after their call was answered.
     """
 
     calls: int = 0
@@ -34,7 +34,7 @@ class RelaunchCounts:
 
 @dataclass(eq=False)
 class Ticket:
-    """One submission of a call. The same task may be submitted twice at a time: each has its number."""
+    """One submission of a call. The same task may be submitted twice at the same time; each submission has a number."""
 
     number: int
     call: Call  # as it is launched next
@@ -48,7 +48,7 @@ class Ticket:
     refusals: int = 0
     current: "Attempt | None" = None
     attempts: "list[Attempt]" = field(default_factory=list)  # that have not reported
-    seen: str = ""  # the last thing that went wrong
+    seen: str = ""  # the last fault
     submitted: Call = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,8 @@ class Ticket:
 class Attempt:
     """One launch of a call.
 
-    ``ticket`` goes when the attempt reports or the call is closed: one that never reports must not keep it alive.
+    ``ticket`` is None once the attempt has reported or the call is closed: an attempt that never reports must not hold
+    memory.
     """
 
     ticket: Ticket | None
@@ -97,7 +98,7 @@ class Fail:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Have the pool let go of these calls."""
+    """Have the pool cancel these calls."""
 
     calls: list[Call]
 
@@ -120,11 +121,11 @@ class Attempts:
 
     @property
     def counts(self) -> RelaunchCounts:
-        """A copy of what was counted so far."""
+        """A copy of the counts."""
         return replace(self._counts)
 
     def wake_s(self) -> float:
-        """When :meth:`wake` is to be called if nothing happens before; infinite if there is no need."""
+        """When to call :meth:`wake` unless another event comes first; infinite if no timer is needed."""
         return min(self._overdue.next_s(), self._circuit.opens_s, self._queue.next_s())
 
     def submit(
@@ -138,19 +139,19 @@ class Attempts:
             return [Fail(ticket, Unavailable(self._down))]
         self._open[ticket.number] = ticket
         self._queue.add(ticket, now_s)
-        return self._go_on([], now_s)
+        return self._launch_due([], now_s)
 
     def accepted(self, attempt: Attempt, now_s: float) -> list[Action]:
-        """The pool has accepted an attempt: its time runs from now."""
+        """The pool has accepted an attempt: its time-out counts from now."""
         ticket = attempt.ticket
         if ticket is None:
             return []
         attempt.launched_s, attempt.accepted = now_s, True
         self._overdue.watch(attempt, attempt.kind, ticket.timeouts, now_s)
-        return self._go_on([], now_s)
+        return self._launch_due([], now_s)
 
     def answered(self, attempt: Attempt, reply: Reply, now_s: float) -> list[Action]:
-        """An attempt has a result: the first one wins."""
+        """An attempt has a result: the first of a call counts."""
         self._circuit.succeeded(now_s)
         self._pace.succeeded()
         if attempt.accepted and not attempt.reported:
@@ -158,21 +159,21 @@ class Attempts:
         ticket = self._reported(attempt)
         if ticket is None:
             self._counts.duplicates += 1
-            return self._go_on([], now_s)
+            return self._launch_due([], now_s)
         self._close(ticket)
-        return self._go_on([Complete(ticket, reply)], now_s)
+        return self._launch_due([Complete(ticket, reply)], now_s)
 
     def faulted(self, attempt: Attempt, error: BaseException, now_s: float) -> list[Action]:
         """An attempt has failed."""
         ticket = self._reported(attempt)
         if ticket is None:
             self._counts.duplicates += 1
-            return self._go_on([], now_s)
+            return self._launch_due([], now_s)
         current = self._end(ticket, attempt)
         if isinstance(error, Throttled | Lost | Unavailable):
-            return self._go_on(self._after(ticket, attempt, error, current, now_s), now_s)
+            return self._launch_due(self._handle_fault(ticket, attempt, error, current, now_s), now_s)
         self._close(ticket)
-        return self._go_on([Fail(ticket, error)], now_s)
+        return self._launch_due([Fail(ticket, error)], now_s)
 
     def wake(self, now_s: float) -> list[Action]:
         """Time has passed."""
@@ -185,11 +186,11 @@ class Attempts:
             self._end(ticket, attempt)
             ticket.seen = f"no answer within {now_s - attempt.launched_s:.3g} s"
             self._circuit.failed(attempt.launched_s, now_s, TimeoutError(ticket.seen))
-            actions += self._again(ticket, now_s)
-        return self._go_on(actions, now_s)
+            actions += self._retry(ticket, now_s)
+        return self._launch_due(actions, now_s)
 
     def cancel(self, calls: Collection[Call], now_s: float) -> list[Action]:
-        """These calls are not launched again, and what their attempts report is dropped."""
+        """Close these calls: they are not launched again, and reports of their attempts are dropped."""
         ids = {id(call) for call in calls}
         launched: list[Call] = []
         for ticket in [each for each in self._open.values() if id(each.submitted) in ids]:
@@ -198,10 +199,10 @@ class Attempts:
             for attempt in ticket.attempts:
                 attempt.cancelled = True
             self._close(ticket)
-        return self._go_on([Cancel(launched)], now_s)
+        return self._launch_due([Cancel(launched)], now_s)
 
     def close(self) -> None:
-        """Forget all calls: what is reported from now on is dropped."""
+        """Close all calls: later reports are dropped."""
         for ticket in list(self._open.values()):
             self._close(ticket)
         self._queue.clear()
@@ -214,10 +215,10 @@ class Attempts:
             ticket.attempts.remove(attempt)
         return ticket
 
-    def _after(
+    def _handle_fault(
         self, ticket: Ticket, attempt: Attempt, fault: Throttled | Lost | Unavailable, current: bool, now_s: float
     ) -> list[Action]:
-        """What follows from a fault of the service; of an attempt that was replaced, nothing follows for its call."""
+        """The actions after a fault of the service. A fault of a replaced attempt changes nothing for its call."""
         self._circuit.failed(attempt.launched_s, now_s, fault)
         ticket.seen = f"{type(fault).__name__}: {fault}"
         if isinstance(fault, Throttled):
@@ -233,7 +234,7 @@ class Attempts:
             ticket.tries -= 1
         if not current:
             return []
-        return self._again(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
+        return self._retry(ticket, now_s + (0.0 if isinstance(fault, Throttled) else self._pause_s(ticket)))
 
     def _end(self, ticket: Ticket, attempt: Attempt | None) -> bool:
         """Stop waiting for an attempt; returns whether it was the current attempt of its call."""
@@ -248,26 +249,26 @@ class Attempts:
         doubled = self._policy.backoff_s * 2.0 ** min(ticket.losses + ticket.refusals - 1, 64)
         return self._random.uniform(0.0, min(doubled, self._policy.backoff_at_most_s))
 
-    def _again(self, ticket: Ticket, when_s: float) -> list[Action]:
+    def _retry(self, ticket: Ticket, when_s: float) -> list[Action]:
         if ticket.tries < self._policy.attempts:
             self._queue.add(ticket, when_s)
             return []
         self._close(ticket)
         return [Fail(ticket, Exhausted(_tried(ticket)))]
 
-    def _go_on(self, actions: list[Action], now_s: float) -> list[Action]:
-        """The end of every event: fail all calls if the service is down, else launch those that may go."""
+    def _launch_due(self, actions: list[Action], now_s: float) -> list[Action]:
+        """The end of every event: fail all calls if the service is down, else launch the calls that are due."""
         if not self._open:
             self._circuit.rest()
         elif self._circuit.opens_s <= now_s:
-            return actions + self._break(now_s)
+            return actions + self._fail_all(now_s)
         while (ticket := self._queue.take(now_s)) is not None:
             actions.append(self._launch(ticket, now_s))
         return actions
 
     def _launch(self, ticket: Ticket, now_s: float) -> Launch:
         if ticket.launches and isinstance(ticket.call.kept, Kept):
-            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: make it again
+            ticket.call = replace(ticket.call, kept=None)  # an autograd graph can be used once: it is recomputed
         step, mode = ticket.call.task.step, ticket.call.mode
         attempt = Attempt(ticket, (step, mode), now_s, self._pace.launched())
         self._counts.launches += 1
@@ -278,7 +279,7 @@ class Attempts:
         ticket.attempts.append(attempt)
         return Launch(attempt, ticket.call)
 
-    def _break(self, now_s: float) -> list[Action]:
+    def _fail_all(self, now_s: float) -> list[Action]:
         """The service is down: every open call fails, and so does every later one."""
         self._down = _out_of_service(self._circuit, now_s)
         self._circuit.rest()
@@ -289,7 +290,7 @@ class Attempts:
         return [Fail(ticket, Unavailable(self._down)) for ticket in tickets]
 
     def _close(self, ticket: Ticket) -> None:
-        """The call is answered, or has failed: nothing more will come of it."""
+        """The call is answered or has failed: drop its later reports."""
         del self._open[ticket.number]
         ticket.is_open = False
         self._end(ticket, ticket.current)
@@ -301,22 +302,22 @@ class Attempts:
 
 def _tried(ticket: Ticket) -> str:
     return (
-        f"{name_of(ticket.call)} was tried {ticket.tries} times, as often as it may be, and gave no result: "
+        f"{name_of(ticket.call)} was tried {ticket.tries} times, the most that the policy allows, without a result: "
         f"{ticket.timeouts} time-outs and {ticket.losses} losses, the last one: {ticket.seen.rstrip('.')}. If other "
-        "calls go through, give functions more memory or use more intervals; if none does, look into the service. "
+        "calls succeed, configure functions with more memory or use more intervals; if none does, check the service. "
         "Then try again."
     )
 
 
 def _out_of_service(circuit: Circuit, now_s: float) -> str:
     seen, lasted = circuit.last_failure, f"{circuit.trouble_s(now_s):.3g} s"
-    if isinstance(seen, Unavailable):  # it says itself what is wrong, and the cure: waiting is none
+    if isinstance(seen, Unavailable):  # its message names the fault and the cure, which is not to wait
         return (
-            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; once that is "
-            "mended, go on."
+            f"dense tasks cannot be run: {str(seen).rstrip('.')}. Nothing has succeeded for {lasted}; continue "
+            "when the cause is removed."
         )
     cause = str(seen) if isinstance(seen, TimeoutError) else f"{type(seen).__name__}: {seen}"
     return (
         f"the service that runs dense tasks is down: nothing has succeeded for {lasted}, and "
-        f"the last attempt ended with {cause.rstrip('.')}. Go on when the service is back."
+        f"the last attempt ended with {cause.rstrip('.')}. Continue when the service is available again."
     )

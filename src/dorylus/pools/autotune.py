@@ -1,13 +1,11 @@
-"""The right number of calls under way, found while they run: the smallest that is as fast as any.
+"""Tunes the number of calls in flight while a run trains: the smallest number with the highest throughput.
 
 :class:`Tuner` is pure: completions in, changes of the limit out. In the first epoch, as long as at least as many calls
 wait as are under way, the limit doubles every few calls. Then it searches. It keeps a table of the limits it has tried,
 each for an epoch, and of how fast each was. The best is the smallest within 5 % of the fastest. From there it tries
-twice as many (only if calls wait) and half as many, then steps of 1.4, 1.2 and 1.1 times.
-
-When none of these is better it holds the best, and goes on measuring it: a limit that was fast by chance gives way to
-the next best. It searches again after some epochs, more and more rarely, and as soon as the throughput changes by
-itself.
+twice as many (only if calls wait) and half as many, then steps of 1.4, 1.2 and 1.1 times. When none of these is better
+it keeps the best and continues to measure it: a limit that was fast by chance is replaced by the next best. It searches
+again after some epochs, less and less often, and whenever the throughput changes although the limit has not.
 """
 
 import threading
@@ -23,7 +21,7 @@ from dorylus.pools.limited import Completion, LimitedPool, Load
 from dorylus.pools.pool import TensorPool
 from dorylus.saga import Call, Reply
 
-_LONG = 3.0  # a longer gap, in median latencies, is due to a call that hung, not to the limit
+_LONG = 3.0  # in median latencies: a longer gap is due to a call that hung, not to the limit
 EQUAL = 0.95  # of two limits, one this fast counts as equally fast
 _ALIKE = 0.05  # of two limits that differ by no more than this, one is tried
 _FEW = 8  # calls at each limit, at least, while it doubles
@@ -33,7 +31,7 @@ _LOOK_AROUND = 1.4, 1.2  # the same, of a search after nothing has changed
 _MOST = 1000  # under way by default
 _HOLD, _LONGEST_HOLD = 16, 64  # epochs between two searches
 _CHANGED = 1.4  # a throughput that is off by this factor, twice in a row, starts a new search
-_NEEDED = 0.05  # the share of calls that have to wait, from which on a higher limit is worth a try
+_NEEDED = 0.05  # from this share of waiting calls on, a higher limit is tried
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Measure:
         return self.calls / self.busy_s if self.busy_s else 0.0
 
     def speed_up(self, before: "Measure") -> float:
-        """How many times faster this was than that, on the kinds both saw."""
+        """The ratio of the two speeds, on the kinds of calls that both measured."""
         both = self.gaps.keys() & before.gaps.keys()
         calls = {kind: self.gaps[kind][0] + before.gaps[kind][0] for kind in both}
         now_s = sum(calls[kind] * self.gaps[kind][1] for kind in both)
@@ -75,7 +73,7 @@ class MeasuringWindow:
 
     @property
     def calls(self) -> int:
-        """How many calls it has seen."""
+        """The number of calls added."""
         return len(self._completions)
 
     def add(self, completion: Completion) -> None:
@@ -83,7 +81,7 @@ class MeasuringWindow:
         self._completions.append(completion)
 
     def measure(self) -> Measure:
-        """What it has seen so far, which must not be nothing."""
+        """The measurement over the calls added so far, at least one."""
         by_kind: dict[Hashable, list[Completion]] = defaultdict(list)
         for each in self._completions:
             by_kind[each.kind].append(each)
@@ -106,11 +104,11 @@ def _gap_s(completions: list[Completion]) -> float:
 
 
 class Epochs:
-    """Where one epoch ends and the next begins, as a pool sees it: :meth:`begins`, then :meth:`ends`, for each call."""
+    """Finds the bounds of epochs in a pool's calls: :meth:`begins`, then :meth:`ends`, for each call."""
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
-        self._missing: set[Hashable] = set()  # what the epoch before had, and this one has not yet
+        self._missing: set[Hashable] = set()  # calls that the epoch before had and this one has not had yet
 
     def begins(self, completion: Completion) -> bool:
         """Whether this call is the first of an epoch, though the one before was not known to be complete."""
@@ -189,7 +187,7 @@ class Tuner:
         return decision or self._double()
 
     def _double(self) -> TunerDecision | None:
-        """In the first epoch, every few calls: are there far too few under way?"""
+        """In the first epoch, every few calls: whether to double the limit."""
         if not self._doubling or self._window.calls < max(_FEW, self.limit):
             return None
         measure = self._window.measure()
@@ -223,7 +221,7 @@ class Tuner:
         return min(limit for limit, trial in self._tried.items() if trial.speed >= EQUAL * top)
 
     def _enter(self, measure: Measure) -> None:
-        """Enter what was measured at a limit into the table; for a limit that was not reached, also what was."""
+        """Enter the measurement at a limit into the table; if the limit was not reached, also at the number reached."""
         self._first = self._first or measure
         speed = measure.speed_up(self._first)
         for limit in {measure.limit, min(measure.limit, measure.peak)}:
@@ -233,7 +231,7 @@ class Tuner:
                 self._tried[limit] = _Trial(measure, speed)
 
     def _next(self) -> tuple[int, str]:
-        """The next limit to try, and why; the best one, when the search is over."""
+        """The next limit to try, and why; the best one once the search is over."""
         best = self._best()
         measure = self._tried[best].measure
         while self._held is None and self._step > self._last_step:
@@ -251,7 +249,7 @@ class Tuner:
         return all(abs(limit - tried) > _ALIKE * limit for tried in self._tried)
 
     def _watch(self, measure: Measure) -> None:
-        """When the search is over: has the throughput changed, or is it time to search again?"""
+        """After a search: whether the throughput has changed, or the next search is due."""
         if self._held is None or self._first is None:
             return
         self._held += 1
@@ -267,9 +265,9 @@ class Tuner:
 
 
 class Autotuned:
-    """A pool around a pool: as :class:`LimitedPool`, but the limit moves to where it is best.
+    """A pool around a pool: as :class:`LimitedPool`, with a limit that is tuned.
 
-    ``start``: how many calls may be under way at first; ``at_most``: ever, 1000 or ``start`` if not given. ``decided``
+    ``start``: the first limit; ``at_most``: the highest, 1000 or ``start`` if not given. ``decided``
     is called for every change, in the thread whose answer caused it.
     """
 
@@ -297,15 +295,15 @@ class Autotuned:
         return self._limited.load
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call; it goes at once, or when it is its turn."""
+        """Take a call: submitted now, or when its turn comes."""
         self._limited.submit(call, done, failed)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls; those that wait do not go any more."""
+        """Cancel these calls; those that wait are not submitted."""
         self._limited.cancel(calls)
 
     def close(self) -> None:
-        """Stop; calls that wait are forgotten."""
+        """Stop; waiting calls are dropped."""
         self._limited.close()
 
     def _completed(self, completion: Completion) -> None:

@@ -1,8 +1,8 @@
 """Invokes the function on AWS Lambda, or on its stand-in on this machine, through boto3.
 
-A frame travels as base64 in JSON, in both directions. Nothing is tried again here: the wrappers of any pool do that.
+A frame travels as base64 in JSON, in both directions. Nothing is retried here: wrappers of the pool do that.
 Faults never repeat a credential. What an invocation is billed, and whether it was a cold start, is read from the end of
-its log. Connections can be cut while an answer is awaited, which boto3 has no method for.
+its log. Connections can be closed while an answer is awaited, which boto3 has no method for.
 """
 
 import json
@@ -37,7 +37,7 @@ _THROTTLED: Final = frozenset({
 _FOR_NOW: Final = frozenset({"ResourceConflictException", "ResourceNotReadyException", "SnapStartNotReadyException"})
 _TOO_LARGE: Final = frozenset({"RequestEntityTooLargeException", "RequestTooLargeException"})
 _NOT_REACHED: Final = frozenset({"EndpointConnectionError", "ProxyConnectionError", "SSLError", "NoRegionError"})
-_BROKEN: Final = frozenset({  # a function that fails so once fails so always
+_BROKEN: Final = frozenset({  # failures that a retry does not cure
     "Runtime.HandlerNotFound", "Runtime.ImportModuleError", "Runtime.InvalidEntrypoint", "Runtime.MalformedHandlerName",
     "Runtime.UserCodeSyntaxError",
 })  # fmt: skip
@@ -95,7 +95,7 @@ def _failure(content: bytes) -> tuple[str, str]:
 
 
 def _retry_after_s(error: Any) -> float | None:
-    """How long the service asks not to be called, if it says."""
+    """The seconds that the service asks to wait before the next call, if it says so."""
     seconds = error.response.get("retryAfterSeconds")
     headers = error.response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
@@ -106,7 +106,7 @@ def _retry_after_s(error: Any) -> float | None:
 
 @dataclass(frozen=True)
 class Report:
-    """Milliseconds that are billed, those of a cold start included; None for all that was not said."""
+    """Billed milliseconds, those of a cold start included; None where the log does not say."""
 
     billed_ms: float | None = None
     init_ms: float | None = None
@@ -136,7 +136,7 @@ def _last(pattern: re.Pattern[str], text: str) -> float | None:
 
 
 class Connections:
-    """The open connections of boto3 clients; any thread may close them."""
+    """The open connections of boto3 clients, which any thread may close."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -144,7 +144,7 @@ class Connections:
         self.closed = False
 
     def watch(self, client: Any) -> None:
-        """Keep track of every connection that the client opens from now on."""
+        """Track every connection that the client opens from now on."""
         # Not part of boto3's interface: where this has moved, closing waits for answers instead of cutting them off.
         session: Any = getattr(getattr(client, "_endpoint", None), "http_session", None)
         maker: Any = getattr(session, "_manager", None)
@@ -153,7 +153,7 @@ class Connections:
             maker.pool_classes_by_scheme = {scheme: self._watched(pool) for scheme, pool in pools.items()}
 
     def close(self) -> None:
-        """Cut all, and each that is opened from now on."""
+        """Close all connections, and each that is opened later."""
         with self._lock:
             self.closed = True
             connections = list(self._open)
@@ -168,7 +168,7 @@ class Connections:
             _cut(connection)
 
     def _watched(self, pool: Any) -> Any:
-        """The same kind of pool of connections, whose connections are known here."""
+        """A subclass of this connection pool that tracks its connections."""
         opened = self._opened
 
         class AbortableConnection(pool.ConnectionCls):  # type: ignore[misc]
@@ -182,14 +182,14 @@ class Connections:
 def _cut(connection: Any) -> None:
     sock = getattr(connection, "sock", None)
     if sock is not None:
-        with suppress(OSError):  # it has ended by itself
+        with suppress(OSError):  # it is closed already
             sock.shutdown(socket.SHUT_RDWR)
 
 
 class LambdaInvoker:
     """Invokes a function by its name (or ARN), from any number of threads; ``max_connections`` are kept open.
 
-    ``reports``: asks for the end of the function's log with each answer, where AWS says what it bills.
+    ``reports``: whether answers bring the end of the function's log, which has the billed time.
     """
 
     payload_limit_bytes: int | None = PAYLOAD_LIMIT_BYTES
@@ -216,7 +216,7 @@ class LambdaInvoker:
         except Exception as error:
             if self._connections.closed:
                 raise Lost("the pool is closed: the invocation was abandoned.") from None
-            raise fault_of_error(error, self._function, timeout_s) from None  # what it came from may show a credential
+            raise fault_of_error(error, self._function, timeout_s) from None  # its cause may contain a credential
         if len(content) > JSON_LIMIT_BYTES:
             raise Lost(f"the function answered with more than the {JSON_LIMIT_BYTES} bytes a payload may have.")
         report = Report.of(answer.get("LogResult"))
@@ -225,7 +225,7 @@ class LambdaInvoker:
         return InvocationResponse(_frame(content), report.billed_ms, report.cold, report.init_ms)
 
     def close(self) -> None:
-        """Cut the connections that answers are awaited on."""
+        """Close the connections on which answers are awaited."""
         self._connections.close()
         with self._lock:
             clients, self._clients = list(self._clients.values()), {}
@@ -254,14 +254,14 @@ class LambdaInvoker:
 
 
 class LocalInvoker(LambdaInvoker):
-    """Invokes the function on a stand-in of its own, which ends with it."""
+    """Invokes the function on a stand-in of its own, which is stopped when the invoker is closed."""
 
     def __init__(self, local: LocalFunctions, **settings: Any) -> None:
         super().__init__(local.access, local.config.name, **settings)
         self._local = local
 
     def close(self) -> None:
-        """End the stand-in and its functions, too."""
+        """Also stop the stand-in and its functions."""
         super().close()
         self._local.close()
 
@@ -275,4 +275,4 @@ def _frame(content: bytes) -> bytes:
     try:
         return b64decode(json.loads(content)["frame"], validate=True)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise Lost("the function answered with something else than a frame: is it another function?") from error
+        raise Lost("the function's answer is no frame: is it another function?") from error

@@ -1,4 +1,4 @@
-"""What wrappers of pools need beside their decisions: a clock with timers, and a queue of callbacks.
+"""A clock with timers, and a queue of callbacks, for wrappers of pools.
 
 :class:`CallbackQueue` runs what a wrapper decided under its lock, after the lock is released: an answer may submit the
 next call. Tests move a :class:`ManualClock` by hand.
@@ -13,30 +13,30 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
-_JOIN_S = 10.0  # how long a clock that closes waits for what it has just called
+_JOIN_S = 10.0  # how long a closing clock waits for the callback in progress
 Callback = Callable[[], None]
-_CLOSE_S = 10.0  # how long a wrapper that closes waits for answers that other threads are just giving
+_CLOSE_S = 10.0  # how long a closing wrapper waits for callbacks in other threads
 
 
 class Timer(Protocol):
-    """A call to come."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Forget it; nothing happens if it has been made already."""
+        """Do not make the call; no effect if it has been made."""
 
 
 class Clock(Protocol):
-    """Seconds that never go back, and calls later on."""
+    """A monotonic clock, and calls at later times."""
 
     def now(self) -> float:
         """Seconds since some moment."""
 
     def call_later(self, delay_s: float, fn: Callable[[], None]) -> Timer:
-        """Call ``fn`` once, ``delay_s`` from now, in a thread of the clock's; at once if that is past."""
+        """Call ``fn`` once, ``delay_s`` from now, in the clock's thread; immediately if that time is past."""
 
 
 class _Scheduled:
-    """A call to come, in the order of ``when_s``, then of the requests."""
+    """A scheduled call, ordered by ``when_s``, then by the order of requests."""
 
     __slots__ = ("fn", "number", "when_s")
 
@@ -48,13 +48,13 @@ class _Scheduled:
         return (self.when_s, self.number) < (other.when_s, other.number)
 
     def cancel(self) -> None:
-        self.fn = None  # stays in the heap until its time comes, but holds on to nothing
+        self.fn = None  # stays in the heap until its time, but references nothing
 
 
 class RealClock:
     """The machine's clock; one thread, started by the first :meth:`call_later`, makes all calls one after another.
 
-    So what is called must not wait for long. An error of it goes to ``threading.excepthook``, and the thread goes on.
+    Callbacks must not block for long. Their errors go to ``threading.excepthook``, and the thread continues.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class RealClock:
         return entry
 
     def close(self) -> None:
-        """Forget all calls to come and stop the thread, once what it is just calling has returned."""
+        """Drop all scheduled calls and stop the thread once its current callback has returned."""
         with self._changed:
             self._closed = True
             self._entries.clear()
@@ -100,10 +100,10 @@ class RealClock:
                     fn()
                 except Exception:
                     threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-                del fn  # an idle thread keeps nothing alive
+                del fn  # an idle thread references nothing
 
     def _next(self) -> _Scheduled | None:
-        """Wait for the next call whose time has come; None when the clock is closed."""
+        """Wait for the next call that is due; None once the clock is closed."""
         with self._changed:
             while not self._closed:
                 wait_s = self._entries[0].when_s - self.now() if self._entries else None
@@ -153,7 +153,7 @@ class ManualClock:
         return True
 
     def advance(self, seconds: float) -> None:
-        """Move on by so much; everything due until then is called at its time, also what is requested meanwhile."""
+        """Move forward by so much; calls that are due are made at their times, also those scheduled during the move."""
         until_s = self._now_s + seconds
         while (due_s := self.next_s()) is not None and due_s <= until_s:
             self.step()
@@ -161,16 +161,16 @@ class ManualClock:
 
 
 class CallbackQueue:
-    """Runs callbacks one after another, each thread its own. Once closed it answers no caller any more."""
+    """Runs callbacks one after another, each thread its own. Once closed it runs no answer."""
 
     def __init__(self) -> None:
         self._own = threading.local()
         self._changed = threading.Condition()
-        self._answering: dict[int, int] = {}  # threads that are giving an answer, and how deep
+        self._answering: dict[int, int] = {}  # threads in a callback, and how deeply nested
         self._closed = False
 
     def run(self, callbacks: Iterable[Callback]) -> None:
-        """Run these; inside another callback, after it. All are run, then the first error is raised."""
+        """Run these callbacks; if called inside a callback, after it. All are run, then the first error is raised."""
         waiting: deque[Callback] | None = getattr(self._own, "waiting", None)
         if waiting is not None:
             waiting.extend(callbacks)
@@ -205,7 +205,7 @@ class CallbackQueue:
                     self._changed.notify_all()
 
     def close(self) -> None:
-        """No answer is given after this; waits for those that other threads are just giving."""
+        """No answer is run after this; waits for those in progress in other threads."""
         me = threading.get_ident()
         with self._changed:
             self._closed = True

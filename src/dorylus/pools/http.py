@@ -1,7 +1,7 @@
 """Functions behind HTTP: Cloud Run, Knative, OpenFaaS, or any server of :mod:`dorylus.functions.asgi`.
 
 A request is a POST with a frame as its body. Connections are kept open and used again. The token, where the service
-asks for one, comes from the environment and is used in the header of the request only.
+needs one, comes from the environment and is used in the header of the request only.
 """
 
 import os
@@ -65,7 +65,7 @@ class HttpInvoker:
                 connection.close()
                 with self._lock:
                     again = not is_new and not isinstance(error, TimeoutError) and not self._closed
-                if again:  # the service closes connections that idled too long: nothing was lost but that
+                if again:  # the service closes idle connections: the request was not processed
                     continue
                 raise fault_of_error(error, self._address.text) from error
             finally:
@@ -75,7 +75,7 @@ class HttpInvoker:
             raise fault_of(status, retry_after, self._address.text)
 
     def close(self) -> None:
-        """Hang up, in the middle of an answer too."""
+        """Close all connections, also those with an answer in progress."""
         with self._lock:
             self._closed = True
             idle, busy = self._idle, list(self._busy)
@@ -117,7 +117,7 @@ class HttpInvoker:
 
 
 class _Address:
-    """Where a URL leads: host, port and path, and how to dial it."""
+    """The parts of a URL: scheme, host, port and path."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -142,7 +142,7 @@ class _Address:
         self.text = f"{parts.scheme}://{parts.netloc}{parts.path}"
 
     def connection(self) -> HTTPConnection:
-        """A connection, not yet dialled."""
+        """A connection that is not connected yet."""
         connection: HTTPConnection
         if self._tls:
             connection = HTTPSConnection(self._host, self._port, context=self._context)
@@ -153,7 +153,7 @@ class _Address:
 
 
 class _Response(HTTPResponse):
-    """An answer that is read until the deadline of its connection: not even one byte at a time any longer."""
+    """An answer that is read until its connection's deadline, also if it comes byte by byte."""
 
     def __init__(self, connection: HTTPConnection, sock: socket.socket, *args: Any, **settings: Any) -> None:
         super().__init__(sock, *args, **settings)
@@ -161,7 +161,7 @@ class _Response(HTTPResponse):
 
 
 class _UntilDeadline(RawIOBase):
-    """The bytes of a socket; before each wait its time-out is set to what is left."""
+    """The bytes of a socket; each read has the remaining time as its time-out."""
 
     def __init__(self, connection: HTTPConnection, sock: socket.socket, inner: BufferedReader) -> None:
         super().__init__()
@@ -248,5 +248,5 @@ def _set_timeout(connection: HTTPConnection, deadline_s: float) -> None:
 
 
 def _shut_down(sock: socket.socket) -> None:
-    with suppress(OSError):  # closed by the other end meanwhile
+    with suppress(OSError):  # the peer has closed it
         sock.shutdown(socket.SHUT_RDWR)

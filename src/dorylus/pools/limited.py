@@ -1,6 +1,6 @@
-"""At most so many calls under way at any pool; the others wait, in order of priority.
+"""Limits the calls in flight of any pool; the others wait, in order of priority.
 
-:class:`CallQueue` decides; it is pure: time is passed in. :class:`LimitedPool` submits what it lets go.
+:class:`CallQueue` decides; it is pure: time is passed in. :class:`LimitedPool` submits the calls.
 """
 
 import heapq
@@ -30,7 +30,7 @@ class QueuePlace:
 
 
 class Completion(NamedTuple):
-    """A call that has been answered, and what happened since the one before was.
+    """An answered call, and the load since the completion before it.
 
     ``kind``: what calls that do the same work have in common. ``busy_s`` is the part of that time with any call in
     the queue, ``waiting_s`` the integral over it of how many waited, ``peak`` the most that were under way. ``waited``:
@@ -71,21 +71,21 @@ class CallQueue:
         self._since = (0.0, 0.0)  # busy and waiting seconds since the last completion
 
     def load(self, now_s: float) -> Load:
-        """How it stands."""
+        """The queue now, and its totals."""
         self._count_time(now_s)
         waiting, under_way = len(self._waiting), len(self._under_way)
         return Load(self.limit, waiting, under_way, self._completed, self._busy_s, self._idle_s)
 
-    def join(
+    def add(
         self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None], now_s: float
     ) -> None:
-        """A call comes."""
+        """Add a call."""
         self._count_time(now_s)
         heapq.heappush(self._waiting, (call.task, self._joined, QueuePlace(call, done, failed, now_s)))
         self._joined += 1
 
-    def go(self, now_s: float) -> list[QueuePlace]:
-        """Those that may go now; they are under way from now on."""
+    def take_ready(self, now_s: float) -> list[QueuePlace]:
+        """Remove and return the calls to submit now; they count as in flight."""
         self._count_time(now_s)
         gone = []
         while self._waiting and len(self._under_way) < self.limit:
@@ -96,8 +96,8 @@ class CallQueue:
         self._peak = max(self._peak, len(self._under_way))
         return gone
 
-    def left(self, place: QueuePlace, now_s: float) -> bool:
-        """A call is not under way any more; False if that was known, or the queue is cleared."""
+    def remove(self, place: QueuePlace, now_s: float) -> bool:
+        """Note that a call is no longer in flight; False if it was not, or the queue is cleared."""
         self._count_time(now_s)
         if place not in self._under_way:
             return False
@@ -105,7 +105,7 @@ class CallQueue:
         return True
 
     def completed(self, place: QueuePlace, now_s: float) -> Completion:
-        """A call that has left was answered: what is to be known about it."""
+        """The completion of a call that has left because it was answered."""
         busy_s, waiting_s = self._since
         peak, self._peak = self._peak, len(self._under_way)
         self._since = (0.0, 0.0)
@@ -116,7 +116,7 @@ class CallQueue:
         return Completion(kind, call.task.interval, place.launched_s, now_s, waited, busy_s, waiting_s, peak)
 
     def drop(self, calls: Collection[Call], now_s: float) -> list[Call]:
-        """These calls leave the queue; returns those of them that were under way."""
+        """Remove these calls from the queue; returns those that were in flight."""
         self._count_time(now_s)
         ids = {id(call) for call in calls}
         gone = [place for place in self._under_way if id(place.call) in ids]
@@ -128,7 +128,7 @@ class CallQueue:
         return [place.call for place in gone]
 
     def clear(self) -> None:
-        """Forget all calls."""
+        """Remove all calls."""
         self._waiting.clear()
         self._under_way.clear()
 
@@ -175,39 +175,39 @@ class LimitedPool:
             return self._queue.load(self._clock.now())
 
     def set_limit(self, limit: int) -> None:
-        """Another limit from now on. Calls that are under way stay so, also if that is too many now."""
+        """Change the limit. Calls in flight continue, also if they are more than the new limit."""
         with self._lock:
             self._queue.limit = _checked(limit)
-        self._go_on()
+        self._launch_ready()
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call; it goes at once, or when it is its turn."""
+        """Take a call: submitted now, or when its turn comes."""
         with self._lock:
             if self._closed:
                 raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
-            now_s = self._clock.now()  # looked at once: a call that goes at once has not waited
-            self._queue.join(call, done, failed, now_s)
-            gone = self._queue.go(now_s)
+            now_s = self._clock.now()  # read once: a call that is submitted now has not waited
+            self._queue.add(call, done, failed, now_s)
+            gone = self._queue.take_ready(now_s)
         self._launch_all(gone)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: those that wait do not go any more, and the places of the others are free."""
+        """Cancel these calls: those that wait are not submitted, and the others no longer count as in flight."""
         with self._lock:
             under_way = self._queue.drop(calls, self._clock.now())
         self._inner.cancel(under_way)
-        self._go_on()
+        self._launch_ready()
 
     def close(self) -> None:
-        """Stop; calls that wait are forgotten."""
+        """Stop; waiting calls are dropped."""
         with self._lock:
             self._closed = True
             self._queue.clear()
         self._callbacks.close()
         self._inner.close()
 
-    def _go_on(self) -> None:
+    def _launch_ready(self) -> None:
         with self._lock:
-            gone = self._queue.go(self._clock.now())
+            gone = self._queue.take_ready(self._clock.now())
         self._launch_all(gone)
 
     def _launch_all(self, gone: list[QueuePlace]) -> None:
@@ -220,25 +220,25 @@ class LimitedPool:
             self._inner.submit(place.call, partial(self._done, place), partial(self._failed, place))
         except Exception as error:
             self._failed(place, error)
-        if place.dropped:  # meanwhile: the inner pool may not have had it yet when it was cancelled
+        if place.dropped:  # cancelled during submit, perhaps before the inner pool had it
             self._inner.cancel([place.call])
 
     def _done(self, place: QueuePlace, reply: Reply) -> None:
         with self._lock:
             now_s = self._clock.now()
-            if not self._queue.left(place, now_s):
+            if not self._queue.remove(place, now_s):
                 return
             completion = self._queue.completed(place, now_s)
         callbacks: list[Callback] = [partial(self._callbacks.answer, partial(place.done, reply))]
         if self._watch is not None:
             callbacks.append(partial(self._watch, completion))
-        self._callbacks.run([*callbacks, self._go_on])
+        self._callbacks.run([*callbacks, self._launch_ready])
 
     def _failed(self, place: QueuePlace, error: BaseException) -> None:
         with self._lock:
-            if not self._queue.left(place, self._clock.now()):
+            if not self._queue.remove(place, self._clock.now()):
                 return
-        self._callbacks.run([partial(self._callbacks.answer, partial(place.failed, error)), self._go_on])
+        self._callbacks.run([partial(self._callbacks.answer, partial(place.failed, error)), self._launch_ready])
 
 
 def _checked(limit: int) -> int:

@@ -1,6 +1,6 @@
 """Makes the pool of a run from its settings.
 
-A pool of functions is wrapped twice: one wrapper tries calls again, the other limits how many are under way.
+A pool of functions is wrapped twice: one wrapper retries calls, the other limits how many are in flight.
 """
 
 import ipaddress
@@ -28,12 +28,12 @@ Note = Callable[..., None]
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRequest:
-    """Which pool is to be made, and how it is used.
+    """The pool to make, and how it is used.
 
     ``functions``: how many calls may be under way, and how many functions, where a call takes several; None tunes the
-    number within the bounds of the pool's spec, from ``start`` on, or takes ``workers`` where it has none.
-    ``url`` is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes,
-    ``address`` that of the cluster of ``"ray"``.
+    number within the bounds of the pool's spec, from ``start`` on, or uses ``workers`` where the spec has none. ``url``
+    is where ``"http"`` finds its functions, ``function`` the name of the one that ``"lambda"`` invokes, ``address``
+    that of the cluster of ``"ray"``.
     """
 
     name: str = "threads"
@@ -81,7 +81,7 @@ class PoolRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class PoolListeners:
-    """What a pool calls: ``note(what, **details)`` for its decisions, ``invoked`` for every invocation that ended.
+    """Callbacks of a pool: ``note(what, **details)`` for its decisions, ``invoked`` for every invocation that ended.
 
     ``begins`` is called before every invocation.
     """
@@ -145,7 +145,7 @@ def check_data_host(config: FunctionSettings) -> None:
 
 
 def _reason(error: OSError) -> str:
-    # Its own text is longer: it repeats the address.
+    # The text of the error itself repeats the address.
     return os.strerror(error.errno) if error.errno else str(error)
 
 
@@ -159,7 +159,7 @@ def make_threads(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
 
 
 def make_ray(request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
-    """Dense tasks on a Ray cluster. Ray tries them again; the wrapper limits their number and keeps their order."""
+    """Dense tasks on a Ray cluster. Ray retries them; the wrapper limits their number and keeps their order."""
     tasks = ray.ray_pool(request.address, request.policy)
     pool = LimitedPool(tasks, request.functions or tasks.at_most)
     return PoolHandle(pool if request.fuse else Unfused(pool), lambda: {"functions": pool.limit, **tasks.figures()})
@@ -215,7 +215,7 @@ def _lambda_invoker(request: PoolRequest) -> Invoker:
 
 
 def pool_of_functions(invoker: Invoker, request: PoolRequest, listeners: PoolListeners) -> PoolHandle:
-    """The pool of the functions that an invoker invokes: calls are tried again, and limited in number."""
+    """The pool of the functions that an invoker invokes: calls are retried, and limited in number."""
     functions = functions_pool(
         invoker,
         request.travel,

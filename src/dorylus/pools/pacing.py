@@ -1,4 +1,4 @@
-"""When calls are launched, overdue and given up: every number behind time-outs, relaunches and a service that is down.
+"""When calls are launched, overdue or failed: time-outs, pauses between launches, and whether the service is down.
 
 Pure: time is passed in. :class:`Policy` holds the numbers, :class:`Durations` how long calls take, :class:`Overdue`
 the attempts that took too long, :class:`Pace` how fast a service that throttles accepts calls (additive increase,
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from dorylus.pools.attempts import Attempt, Ticket
 
 _MEAN_WEIGHT, _DEVIATION_WEIGHT = 1 / 8, 1 / 4  # of the newest, once there are enough for a moving mean
-_LATE = 2.0  # an answer later than this many time-outs counts as this late: one that crawls must not stop the clock
+_LATE = 2.0  # a later answer counts as this many time-outs late: one very slow call must not raise all time-outs
 _Group = tuple[Hashable, int]  # attempts with one time-out: calls of one kind that had as many time-outs before
 _LOWERED = 0.85
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What :class:`Relaunching` goes by. See docs/pools.md for what each number does.
+    """The numbers that :class:`Relaunching` decides by; docs/pools.md explains each.
 
-    ``attempts``: how often a call may be tried; throttled and refused launches do not count.
-    ``first_s``, ``at_least_s``, ``at_most_s``: the time-out before anything is known, and its bounds afterwards.
-    ``deviations``: by how many mean deviations a time-out lies above the mean.
-    ``backoff_s``, ``backoff_at_most_s``: the longest pause after a call's first loss, doubled by each further one.
-    ``down_after_s``: how long failures may come, and no success, before the service counts as down.
-    ``refused_after_s``: the same for a service that has never answered and reports that it is not there for us.
+    ``attempts``: how often a call may be tried; throttled and refused launches do not count. ``first_s``,
+    ``at_least_s``, ``at_most_s``: the time-out before anything is known, and its bounds afterwards. ``deviations``: by
+    how many mean deviations a time-out lies above the mean. ``backoff_s``, ``backoff_at_most_s``: the longest pause
+    after a call's first loss, doubled by each further one. ``down_after_s``: how long failures may come, and no
+    success, before the service counts as down. ``refused_after_s``: the same for a service that has never answered and
+    refuses access (no such function, no credentials).
     """
 
     attempts: int = 10
@@ -86,23 +86,23 @@ class Circuit:
         return min(down_s, self._refused_since_s + self._policy.refused_after_s)
 
     def trouble_s(self, now_s: float) -> float:
-        """For how long nothing has succeeded, while attempts failed."""
+        """The seconds in which attempts failed and none succeeded."""
         return max(now_s - self._trouble_since_s, 0.0)
 
     def succeeded(self, now_s: float) -> None:
-        """Something has answered."""
+        """An attempt was answered."""
         self._succeeded_s = now_s
         self.rest()
 
     def failed(self, launched_s: float, now_s: float, failure: BaseException) -> None:
-        """An attempt launched then was lost, throttled, refused, or is overdue."""
+        """An attempt launched at that time was lost, throttled or refused, or is overdue."""
         self._trouble_since_s = min(self._trouble_since_s, max(launched_s, self._succeeded_s))
         if isinstance(failure, Unavailable):
             self._refused_since_s = min(self._refused_since_s, now_s)
         self.last_failure = failure
 
     def rest(self) -> None:
-        """Nothing is under way: earlier failures say nothing about the next call."""
+        """No attempt is in flight: earlier failures do not count against the next call."""
         self._trouble_since_s = self._refused_since_s = inf
         self.last_failure = None
 
@@ -130,13 +130,13 @@ class Durations:
         self._estimates: dict[Hashable, _Estimate] = {}
 
     def observe(self, kind: Hashable, seconds: float) -> None:
-        """A call of this kind has answered after so long, in time or late."""
+        """A call of this kind was answered after so many seconds, in time or late."""
         if kind not in self._estimates:
             self._estimates[kind] = _Estimate(0.0, self._policy.first_s / self._policy.deviations)
         self._estimates[kind].add(min(seconds, _LATE * self.timeout_s(kind)))
 
     def timeout_s(self, kind: Hashable, timeouts: int = 0) -> float:
-        """After how long a call of this kind is overdue; twice as long for each time-out that call has had before."""
+        """The time-out of a call of this kind, doubled for each time-out the call has had before."""
         policy, estimate = self._policy, self._estimates.get(kind)
         if estimate is None or estimate.answers == 0:
             base = policy.first_s
@@ -159,7 +159,7 @@ class Overdue:
         self._groups.setdefault(group, {})[attempt] = now_s
 
     def forget(self, attempt: "Attempt") -> None:
-        """It has reported, or its call is closed."""
+        """Stop watching an attempt: it has reported, or its call is closed."""
         group = self._group_of.pop(attempt, None)
         if group is not None:
             members = self._groups[group]
@@ -172,7 +172,7 @@ class Overdue:
         return min((self._due_s(group) for group in self._groups), default=inf)
 
     def take(self, now_s: float) -> "list[Attempt]":
-        """Those that are overdue, and forget them."""
+        """Remove and return the overdue attempts."""
         overdue: list[Attempt] = []
         for group in list(self._groups):
             while group in self._groups and self._due_s(group) <= now_s:
@@ -186,7 +186,7 @@ class Overdue:
 
 
 class Pace:
-    """When the next launch may go."""
+    """When the next attempt may be launched: limits the rate at a service that throttles."""
 
     def __init__(self, policy: Policy) -> None:
         self._pause_s, self._longest_pause_s = policy.backoff_s, policy.backoff_at_most_s
@@ -214,18 +214,18 @@ class Pace:
         return self._launches
 
     def ended(self) -> None:
-        """An attempt is not under way any more, or not waited for any more."""
+        """An attempt has ended, or its result is no longer awaited."""
         self._under_way -= 1
 
     def succeeded(self) -> None:
         """The service has answered."""
         self._events = 0
-        if self._under_way >= self._window - 1:  # it is in use: only then a wider one makes a difference
+        if self._under_way >= self._window - 1:  # only while all of the window is used
             self._window += 1 / self._window
 
     def throttled(self, number: int, now_s: float, retry_after_s: float | None) -> None:
-        """The attempt of this number came back throttled."""
-        if number <= self._lowered_at:  # of the same burst as what lowered the window
+        """The attempt of this number was throttled."""
+        if number <= self._lowered_at:  # of the same burst: the window has been lowered for it
             self._accepted -= 1
         else:
             self._accepted, self._lowered_at = self._under_way, self._launches
@@ -263,17 +263,17 @@ class LaunchQueue:
         return heapq.heappop(self._ready)[2]
 
     def next_s(self) -> float:
-        """When :meth:`take` will next give something by the passing of time alone."""
+        """The next time at which :meth:`take` has a call, if no event comes before."""
         pause_s = self._resting[0][0] if self._resting else inf
         return min(pause_s, self._pace.ready_s()) if self._any_ready() else pause_s
 
     def clear(self) -> None:
-        """Forget all calls that wait."""
+        """Remove all waiting calls."""
         self._resting.clear()
         self._ready.clear()
 
     def _any_ready(self) -> bool:
-        """Whether a call is ready that an overdue attempt has not answered meanwhile."""
+        """Whether a call is due that no overdue attempt has answered since."""
         while self._ready and not self._ready[0][2].is_open:
             heapq.heappop(self._ready)
         return bool(self._ready)

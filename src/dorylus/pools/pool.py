@@ -1,4 +1,4 @@
-"""The seams of pools: a pool runs dense tasks, an invoker invokes the function of a service; and their faults.
+"""The protocols of pools, which run dense tasks, and of invokers, which invoke a service's function; and their faults.
 
 :class:`ThreadsPool` is the pool that every machine has: dense tasks run on the graph server's own threads.
 """
@@ -15,8 +15,8 @@ from dorylus.wire import Buffer
 class TensorPool(Protocol):
     """Runs dense tasks. Every call that is submitted is answered exactly once: by ``done``, or by ``failed``.
 
-    A call that is cancelled is answered at most once, and only by a thread that was about to when it was cancelled.
-    ``call.keep`` is a wish: a pool in other processes cannot keep an autograd graph, and leaves it out of its reply.
+    A cancelled call is answered at most once, and only by a thread that had begun to answer it. ``call.keep`` is
+    optional to follow: a pool in other processes cannot keep an autograd graph, and replies without one.
 
     A call runs on one thread of torch (``torch.set_num_threads(1)``): more threads would add in another order, and runs
     that should agree to the last bit would not.
@@ -26,9 +26,9 @@ class TensorPool(Protocol):
         """Take a call; may answer before it returns (in the calling thread) or later (from a thread of its own)."""
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls, the very objects that were submitted: what waits here is not sent any more.
+        """Cancel these calls, given as the objects that were submitted: those that wait are not sent.
 
-        What was sent is ended where that can be done. Calls that are answered or unknown are passed over.
+        Those that were sent are stopped where possible. Calls that are answered or unknown are ignored.
         """
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class TensorPool(Protocol):
 
 @dataclass(frozen=True)
 class PoolHandle:
-    """A pool; the figures that it reports at the end of a run; and a wait until all that it started has ended."""
+    """A pool, the figures it reports at the end of a run, and a wait until everything that it started has ended."""
 
     pool: TensorPool
     figures: Callable[[], Mapping[str, Any]] = dict
@@ -64,10 +64,10 @@ class Invoker(Protocol):
     payload_limit_bytes: int | None
 
     def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
-        """Invoke the function and wait for its answer, at most so long."""
+        """Invoke the function and wait for its answer, up to a time-out."""
 
     def close(self) -> None:
-        """Stop: what is under way fails soon."""
+        """Stop: invocations in progress soon fail."""
 
 
 class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; errors are what bodies raise)
@@ -75,7 +75,7 @@ class PoolFault(TrainingError):  # noqa: N818 (faults are what services have; er
 
 
 class Throttled(PoolFault):
-    """The service takes no more calls for now; ``retry_after_s`` is how long it asks to be left alone, if it says."""
+    """The service takes no more calls for now; ``retry_after_s`` is how long it asks to wait, if it does."""
 
     def __init__(
         self, retry_after_s: float | None = None, message: str = "the service takes no more calls for now."
@@ -85,15 +85,15 @@ class Throttled(PoolFault):
 
 
 class Lost(PoolFault):
-    """A call got no result, and it is unknown whether it ran: it may be tried again."""
+    """A call has no result, and it is unknown whether it ran: it may be retried."""
 
 
 class Unavailable(PoolFault):
-    """The service is down or refuses us."""
+    """The service is down or refuses access."""
 
 
 class Exhausted(PoolFault):
-    """A call was tried as often as it may be."""
+    """A call failed at every attempt that the policy allows."""
 
 
 def name_of(call: Call) -> str:
@@ -114,7 +114,7 @@ class ThreadsPool:
             done(reply)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Nothing waits: a call is answered before ``submit`` returns."""
+        """No call waits: each is answered before ``submit`` returns."""
 
     def close(self) -> None:
         """Nothing to stop: the threads are the engine's."""

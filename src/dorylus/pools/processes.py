@@ -1,7 +1,7 @@
 """Functions without a cloud: the same handler in processes of this machine. No fork, no pickle.
 
-A process is started when all others are busy, up to the number set. One that dies is replaced; its task is lost, as it
-would be with a function.
+A process is started when all others are busy, up to the number set. A process that ends is replaced; its task is lost,
+as with a function.
 """
 
 import os
@@ -31,7 +31,7 @@ class Worker:
                 [sys.executable, "-m", "dorylus.functions.worker"],
                 stdin=theirs.fileno(),
                 env={**os.environ, **ONE_THREAD},
-                process_group=0,  # Ctrl-C is for the process of the run: it lets tasks under way finish
+                process_group=0,  # Ctrl-C is handled by the process of the run, which finishes tasks in progress
             )
 
     def wait_until_ready(self) -> None:
@@ -48,12 +48,12 @@ class Worker:
             ) from error
 
     def ask(self, request: bytes, deadline_s: float) -> bytearray:
-        """Its answer to a request; OSError or EOFError if it dies or takes longer."""
+        """The answer to a request; raises OSError or EOFError if the process ends or takes longer."""
         send(self._link, [request], deadline_s)
         return receive(self._link, deadline_s)
 
     def _ended(self) -> int:
-        """The exit code of a process that hung up: it is about to end by itself."""
+        """The exit code of a process that has closed its connection: it is about to end."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(START_S)
         return self.stop()
@@ -66,7 +66,7 @@ class Worker:
 
 
 class ProcessesInvoker:
-    """Invokes the handler in at most ``num_workers`` processes; one more than that at a time has to wait."""
+    """Invokes the handler in at most ``num_workers`` processes; further invocations wait."""
 
     payload_limit_bytes: int | None = None
 
@@ -86,7 +86,7 @@ class ProcessesInvoker:
             return sorted(worker.process.pid for worker in self._workers)
 
     def invoke(self, request: bytes, timeout_s: float) -> InvocationResponse:
-        """Have an idle process answer; one that does not within the time is killed."""
+        """Send a request to an idle process; a process that does not answer in time is killed."""
         deadline_s = time.monotonic() + timeout_s
         worker, is_new = self._take(deadline_s)
         try:
@@ -112,7 +112,7 @@ class ProcessesInvoker:
             self._changed.notify_all()
         for worker in workers:
             worker.process.kill()
-        for worker in idle:  # the others are stopped by the threads that wait for their answers
+        for worker in idle:  # the threads that wait for the others' answers stop them
             self._replace(worker)
 
     def _take(self, deadline_s: float) -> tuple[Worker, bool]:
@@ -135,7 +135,7 @@ class ProcessesInvoker:
                 self._idle.append(worker)
                 self._changed.notify()
                 return
-        self._replace(worker)  # close() could not stop it: it was busy then
+        self._replace(worker)  # close() did not stop it, because it was busy
 
     def _replace(self, worker: Worker) -> int:
         """End a process and make room for another; its exit code."""

@@ -1,8 +1,8 @@
 """Dense tasks as Ray tasks: on any node of a Ray cluster with a free core.
 
 A call travels as arrays. Its body and its version of the weights are put into Ray's object store once, and fetched once
-by each process that needs them. Ray runs a task again when the process or the node under it dies; tasks are pure, and
-only the one answer that Ray hands out counts.
+by each process that needs them. Ray runs a task again when its process or node is lost; tasks are pure, and only the
+one answer that Ray returns counts.
 """
 
 import os
@@ -26,9 +26,9 @@ from dorylus.pools.clock import CallbackQueue
 from dorylus.pools.pacing import Policy
 from dorylus.pools.pool import Exhausted, PoolFault, Unavailable, name_of
 from dorylus.pools.travel import (
-    Fetched,
+    ObjectCache,
     PackedCall,
-    Stored,
+    ReferenceCache,
     WorkerReply,
     WorkerTally,
     carry_out,
@@ -37,9 +37,9 @@ from dorylus.pools.travel import (
 )
 from dorylus.saga import Call, Reply
 
-KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies at hand, here and in each process of Ray's
-PER_CORE = 2  # tasks on their way for each core: one runs while the next one's rows arrive
-KNOCK_S = 5.0
+KEPT_WEIGHTS, KEPT_BODIES = 8, 256  # versions and bodies kept, here and in each of Ray's processes
+PER_CORE = 2  # tasks submitted for each core: one runs while the rows of the next arrive
+CONNECT_S = 5.0
 _JOIN_S = 10.0
 
 Done = Callable[[Reply], None]
@@ -57,20 +57,20 @@ def connected(address: str | None, setting: str = given("pool", "ray")) -> Any:
     where = f"at {named}" if named else "on this machine"
     start = "start one with `ray start --head`, or give the address of one"
     if named:
-        _knock(named, f"there is no Ray cluster {where} ({{why}}): {start}.")
+        _check_listener(named, f"there is no Ray cluster {where} ({{why}}): {start}.")
     try:
         with _signals_kept():
             ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
-    except Exception as error:  # of as many kinds as there are reasons
+    except Exception as error:  # Ray has no common base class for these
         token = "Where there is one, set RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here (docs/cluster.md)"
         why = " ".join(str(error).split())[:300].rstrip(".")
-        raise ConfigError(f"no Ray cluster {where} lets us in ({why}). {token}; else {start}.") from error
+        raise ConfigError(f"no Ray cluster {where} accepts a connection ({why}). {token}; else {start}.") from error
     return ray
 
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Restores the handlers of signals: Ray makes SIGTERM print a C++ stack, without Python's knowledge too."""
+    """Restores the signal handlers: Ray makes SIGTERM print a C++ stack, with a handler that Python does not see."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     try:
         yield
@@ -81,18 +81,18 @@ def _signals_kept() -> Iterator[None]:
                     signal.signal(number, handler)
 
 
-def _knock(address: str, refusal: str) -> None:
-    """Refuse an address where nothing listens: Ray would wait for minutes."""
+def _check_listener(address: str, refusal: str) -> None:
+    """Refuse an address without a listener, for which Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
-            socket.create_connection((host.strip("[]"), int(port)), KNOCK_S).close()
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
         except OSError as why:
             raise ConfigError(refusal.format(why=why)) from why
 
 
 @dataclass(frozen=True)
-class Room:
+class ClusterCores:
     """The cores of a Ray cluster, and how many of them tasks may have: whole ones, which no placement group holds."""
 
     nodes: int
@@ -101,7 +101,7 @@ class Room:
     for_tasks: int
 
     @staticmethod
-    def of(ray: Any) -> "Room":
+    def of(ray: Any) -> "ClusterCores":
         """The cores there are now, in use or not."""
         held: dict[str, float] = {}
         for group in ray.util.placement_group_table().values():
@@ -109,7 +109,7 @@ class Room:
                 held[node] = held.get(node, 0.0) + group["bundles"][bundle].get("CPU", 0.0)
         cores = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]}
         whole = sum(int(has - held.get(node, 0.0) + 1e-6) for node, has in cores.items())
-        return Room(len(cores), sum(cores.values()), sum(held.get(node, 0.0) for node in cores), whole)
+        return ClusterCores(len(cores), sum(cores.values()), sum(held.get(node, 0.0) for node in cores), whole)
 
     def __str__(self) -> str:
         return f"the Ray cluster has {self.nodes} nodes with {self.cores:g} cores, {self.reserved:g} of them reserved"
@@ -118,11 +118,11 @@ class Room:
 def ray_pool(address: str | None, policy: Policy) -> "RayPool":
     """A pool on the Ray cluster at an address, or on the one this process belongs to."""
     ray = connected(address)
-    return RayPool(ray, Room.of(ray), policy)
+    return RayPool(ray, ClusterCores.of(ray), policy)
 
 
 @dataclass
-class _Open:
+class _OpenCall:
     call: Call
     done: Done
     failed: Failed
@@ -133,10 +133,10 @@ class _Open:
 class RayPool:
     """Runs each call as a Ray task on one core of any node.
 
-    One thread takes all answers. When none comes for ``policy.down_after_s``, every open call fails.
+    One thread handles all answers. When none comes for ``policy.down_after_s``, every open call fails.
     """
 
-    def __init__(self, ray: Any, room: Room, policy: Policy) -> None:
+    def __init__(self, ray: Any, room: ClusterCores, policy: Policy) -> None:
         self._ray, self._room, self._policy = ray, room, policy
         self._task = ray.remote(
             num_cpus=1,
@@ -144,11 +144,14 @@ class RayPool:
             retry_exceptions=False,
             scheduling_strategy="SPREAD",  # also keeps it out of the placement group of the process that submits it
         )(_carry_out).options(name="dorylus dense task")
-        self._weights, self._bodies = Stored(ray.put, KEPT_WEIGHTS, packed_weights), Stored(ray.put, KEPT_BODIES)
+        self._weights, self._bodies = (
+            ReferenceCache(ray.put, KEPT_WEIGHTS, packed_weights),
+            ReferenceCache(ray.put, KEPT_BODIES),
+        )
         self._answers: queue.SimpleQueue[tuple[int, Future[WorkerReply]] | None] = queue.SimpleQueue()
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenCall] = {}
         self._numbers = count()
-        self._answered_s = 0.0  # when Ray last answered, or had nothing to answer
+        self._answered_s = 0.0  # when Ray last answered, or no call was open
         self._tally = WorkerTally()
         self._lock, self._callbacks = threading.Lock(), CallbackQueue()
         self._thread: threading.Thread | None = None
@@ -156,7 +159,7 @@ class RayPool:
 
     @property
     def at_most(self) -> int:
-        """How many calls at a time keep every core busy that tasks may have."""
+        """The number of calls in flight that keeps all cores for tasks busy."""
         return max(1, PER_CORE * self._room.for_tasks)
 
     def submit(self, call: Call, done: Done, failed: Failed) -> None:
@@ -170,13 +173,13 @@ class RayPool:
             ref.future().add_done_callback(lambda future: self._answers.put((number, future)))
         except Exception as error:
             if self._close(number) is not None:
-                self._callbacks.answer(partial(failed, _unsent(call, error)))
+                self._callbacks.answer(partial(failed, _send_error(call, error)))
         else:
-            if self._closed or opened.cancelled:  # meanwhile: its reference was not known yet
+            if self._closed or opened.cancelled:  # cancelled before its reference was known
                 self._cancel(ref)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: Ray drops their tasks, or interrupts those that run."""
+        """Cancel these calls: Ray drops their tasks, or interrupts those that run."""
         ids = {id(call) for call in calls}
         with self._lock:
             cancelled = {number: opened for number, opened in self._open.items() if id(opened.call) in ids}
@@ -205,19 +208,19 @@ class RayPool:
 
     def _cancel(self, ref: Any) -> None:
         if ref is not None and self._ray.is_initialized():
-            with suppress(Exception):  # of a cluster in trouble: its tasks end with it
+            with suppress(Exception):  # the cluster may be gone, and its tasks with it
                 self._ray.cancel(ref)
 
-    def _opened(self, call: Call, done: Done, failed: Failed) -> tuple[int, _Open]:
+    def _opened(self, call: Call, done: Done, failed: Failed) -> tuple[int, _OpenCall]:
         with self._lock:
             if self._closed:
                 raise TrainingError(f"{name_of(call)} was submitted to a pool that is closed: make another pool.")
             if self._thread is None:
-                self._thread = threading.Thread(target=self._collect, name="dorylus-ray", daemon=True)
+                self._thread = threading.Thread(target=self._handle_answers, name="dorylus-ray", daemon=True)
                 self._thread.start()
             if not self._open:
                 self._answered_s = time.monotonic()
-            number, opened = next(self._numbers), _Open(call, done, failed)
+            number, opened = next(self._numbers), _OpenCall(call, done, failed)
             self._open[number] = opened
             return number, opened
 
@@ -229,24 +232,24 @@ class RayPool:
         self._tally.sent(packed.nbytes + (sum(each.nbytes for each in call.weights.values()) if fresh else 0))
         return ref
 
-    def _close(self, number: int) -> _Open | None:
-        """An open call, which is open no more."""
+    def _close(self, number: int) -> _OpenCall | None:
+        """Close a call and return it; None if it was closed before."""
         with self._lock:
             self._answered_s = time.monotonic()
             return self._open.pop(number, None)
 
-    def _collect(self) -> None:
+    def _handle_answers(self) -> None:
         while not self._closed:
             try:
-                answer = self._answers.get(timeout=self._patience_left_s())
+                answer = self._answers.get(timeout=self._time_left_s())
             except queue.Empty:
-                self._give_up()
+                self._fail_unanswered()
                 continue
             if answer is not None:
                 _guarded(partial(self._settle, *answer))
-            del answer  # an idle thread keeps nothing alive
+            del answer  # an idle thread references nothing
 
-    def _patience_left_s(self) -> float:
+    def _time_left_s(self) -> float:
         with self._lock:
             waited_s = time.monotonic() - self._answered_s if self._open else 0.0
         return max(0.0, self._policy.down_after_s - waited_s)
@@ -267,32 +270,36 @@ class RayPool:
         else:
             self._callbacks.answer(partial(opened.done, answer.reply.reply()))
 
-    def _give_up(self) -> None:
-        """No answer has come for too long: all open calls fail."""
+    def _fail_unanswered(self) -> None:
+        """No answer has come for too long: all open calls fail, and their tasks are cancelled."""
         with self._lock:
             if not self._open or time.monotonic() - self._answered_s < self._policy.down_after_s:
                 return
             given_up, self._open = list(self._open.values()), {}
+            for opened in given_up:
+                opened.cancelled = True
         why = Unavailable(
             f"Ray has answered none of {len(given_up)} dense tasks for {self._policy.down_after_s:g} s: {self._room}, "
-            f"{self._free()} free now. If other work holds the rest, wait for it or add nodes."
+            f"{self._free_cores()} free now. If other work holds the rest, wait for it or add nodes."
         )
         for opened in given_up:
             _guarded(partial(self._callbacks.answer, partial(opened.failed, why)))
+        for opened in given_up:  # after the answers: a cluster in trouble may take long to cancel
+            self._cancel(opened.ref)
 
-    def _free(self) -> str:
+    def _free_cores(self) -> str:
         try:
             return f"{self._ray.available_resources().get('CPU', 0.0):g}"
-        except Exception:  # a cluster in such trouble that it does not answer
+        except Exception:  # the cluster does not answer
             return "an unknown number"
 
     def _fault(self, call: Call, error: BaseException) -> PoolFault:
-        """The fault behind a task that Ray has no answer of."""
+        """The fault of a task for which Ray returned an error."""
         raised, what = self._ray.exceptions, f"{name_of(call)} ({call.body.label})"
         if isinstance(error, raised.WorkerCrashedError | raised.OutOfMemoryError):
             fault: PoolFault = Exhausted(
-                f"{what} was tried {self._policy.attempts} times on Ray, as often as it may be, and its process died "
-                f"each time: {_in_a_line(error)}. If memory is short, use more intervals."
+                f"{what} was tried {self._policy.attempts} times on Ray, the most allowed, and its process ended each "
+                f"time: {_in_a_line(error)}. If memory is short, use more intervals."
             )
         elif isinstance(error, raised.RayTaskError):
             fault = Unavailable(
@@ -313,7 +320,7 @@ class RayPool:
 
 
 def _guarded(callback: Callable[[], None]) -> None:
-    """Report an error of the caller who is answered, and go on: other callers wait for their answers."""
+    """Run a callback; its error is reported and not raised, because other callers wait for their answers."""
     try:
         callback()
     except Exception as error:
@@ -321,8 +328,8 @@ def _guarded(callback: Callable[[], None]) -> None:
         threading.excepthook(details)
 
 
-def _unsent(call: Call, error: Exception) -> DorylusError:
-    """The error behind a call that cannot be sent: pickle refuses a part of it, or Ray is gone."""
+def _send_error(call: Call, error: Exception) -> DorylusError:
+    """The error for a call that cannot be sent: a part of it cannot be pickled, or Ray is gone."""
     reason = f"{name_of(call)} ({call.body.label}) could not be sent to Ray: {_in_a_line(error)}."
     unfit = isinstance(error, TypeError | AttributeError | PicklingError)
     cure = f"Change the layer, or use {given('pool', 'threads')}."
@@ -339,7 +346,7 @@ def _in_a_line(error: BaseException) -> str:
 # What follows runs in Ray's processes.
 
 
-_BODIES, _WEIGHTS = Fetched(KEPT_BODIES), Fetched(KEPT_WEIGHTS, unpacked_weights)
+_BODIES, _WEIGHTS = ObjectCache(KEPT_BODIES), ObjectCache(KEPT_WEIGHTS, unpacked_weights)
 
 
 def _carry_out(packed: PackedCall, shared: list[Any]) -> WorkerReply:

@@ -1,4 +1,4 @@
-"""The pools there are: one :class:`PoolSpec` for each, with everything that the rest of dorylus decides by pool.
+"""The known pools: one :class:`PoolSpec` for each, with everything in which dorylus treats pools differently.
 
 Settings, help texts, checks and the bill read the specs, so nothing here imports torch or an optional package: a
 spec names its maker, and the maker's module is loaded when the pool is made. A pool defined outside dorylus is one
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TuningBounds:
-    """Where the search for the number of calls under way starts, and where it ends.
+    """The start and the bounds of the search for the number of calls in flight.
 
     It starts with one call for each interval, at most ``start_per_server`` for each graph server. ``at_most`` None
     stands for 1000 (what AWS lets an account run at once by default), or for the start where that is more.

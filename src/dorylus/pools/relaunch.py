@@ -1,7 +1,7 @@
-"""Tries calls again, at any pool: time-outs, losses, throttling, and a service that is down.
+"""Retries calls of any pool: time-outs, losses, throttling, and a service that is down.
 
-The decisions are made by :class:`Attempts`, which knows no clock, thread or pool. Here events are passed to it one at a
-time, and its actions are carried out.
+:class:`Attempts` makes the decisions, without a clock, thread or pool. This module passes events to it, one at a time,
+and carries out its actions.
 """
 
 import threading
@@ -19,10 +19,10 @@ from dorylus.saga import Call, Reply
 
 
 class Relaunching:
-    """A pool around a pool: each call is tried until it is answered, within the policy; the first answer wins.
+    """A pool around a pool: each call is retried until it is answered, within the policy; the first answer counts.
 
-    A call is submitted again while earlier attempts may still be under way: none is cancelled for that.
-    The inner pool may answer in any thread, at once, twice, or never. A clock that is passed in is not closed here.
+    A call may be submitted again while earlier attempts are in flight; these are not cancelled. The inner pool may
+    answer in any thread, immediately, twice, or never. A clock that is passed in is not closed here.
     """
 
     def __init__(
@@ -40,24 +40,24 @@ class Relaunching:
         self._lock = threading.Lock()
         self._closed = False
         self._timer: Timer | None = None
-        self._due_s = inf  # when the timer goes off
+        self._due_s = inf  # when the timer fires
 
     @property
     def counts(self) -> RelaunchCounts:
-        """What happened so far."""
+        """The counts so far."""
         with self._lock:
             return self._attempts.counts
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call; it is answered once, however its attempts end."""
+        """Take a call, which is answered exactly once."""
         self._handle(partial(self._submitted, call, done, failed))
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Let go of these calls: they are not tried again, and the inner pool drops their attempts."""
+        """Cancel these calls: they are not retried, and the inner pool cancels their attempts."""
         self._handle(partial(self._attempts.cancel, calls))
 
     def close(self) -> None:
-        """Stop; what the inner pool still reports is dropped."""
+        """Stop; later reports of the inner pool are dropped."""
         with self._lock:
             self._closed = True
             self._attempts.close()
@@ -68,7 +68,7 @@ class Relaunching:
             self._own_clock.close()
 
     def _handle(self, event: Callable[[float], list[Action]]) -> None:
-        """Pass an event on, and carry out the actions that follow from it."""
+        """Pass an event to :class:`Attempts`, and carry out the actions it returns."""
         with self._lock:
             now_s = self._clock.now()
             actions = event(now_s)
@@ -101,7 +101,7 @@ class Relaunching:
             self._faulted(attempt, error)
         else:
             self._handle(partial(self._attempts.accepted, attempt))
-        if attempt.cancelled:  # meanwhile: the inner pool may not have had it yet when it was cancelled
+        if attempt.cancelled:  # cancelled during submit, perhaps before the inner pool had it
             self._inner.cancel([call])
 
     def _answered(self, attempt: Attempt, reply: Reply) -> None:
@@ -111,7 +111,7 @@ class Relaunching:
         self._handle(partial(self._attempts.faulted, attempt, error))
 
     def _set_timer(self, due_s: float) -> None:
-        """Under the lock. One that goes off too early does no harm; it is set anew then."""
+        """Under the lock. A timer that fires too early does no harm: it is set again."""
         if self._due_s <= due_s < inf:
             return
         if self._timer is not None:
@@ -122,7 +122,7 @@ class Relaunching:
 
     def _wake(self, due_s: float) -> None:
         with self._lock:
-            if self._due_s == due_s:  # else another has replaced it meanwhile
+            if self._due_s == due_s:  # else a newer timer has replaced this one
                 self._timer, self._due_s = None, inf
-        # The clock may be early by a rounding: what was due then is due now.
+        # The clock may be early by a rounding: use the time that the timer was set to.
         self._handle(lambda now_s: self._attempts.wake(max(now_s, due_s)))

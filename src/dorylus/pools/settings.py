@@ -21,7 +21,7 @@ class FunctionSettings(Settings):
     )
     functions: int | None = setting(
         None,
-        "Functions at work at once; found while they run when not given.",
+        "Functions that work at the same time; tuned while they run when not given.",
         optional(whole(1, 100_000)),
         recut=True,
         group=Group.FUNCTIONS,
@@ -45,7 +45,7 @@ class FunctionSettings(Settings):
     data_path: str = choice(
         "auto",
         ("auto", "direct", "inline"),
-        "How tensors get to functions: they dial our ports, or it travels in payloads; auto finds out.",
+        "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
         group=Group.FUNCTIONS,
     )
@@ -67,7 +67,7 @@ class FunctionSettings(Settings):
     payload_precision: str = choice(
         "float32",
         ("float32", "bf16", "int8"),
-        "Number format of rows on their way to functions; less than float32 is an approximation.",
+        "Number format in which rows travel to functions; any but float32 is an approximation.",
         group=Group.EXACTNESS,
     )
     stream: bool = setting(

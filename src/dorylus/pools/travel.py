@@ -1,8 +1,8 @@
-"""Calls and replies as they travel between processes that share no memory, and what runs them at the other end.
+"""Calls and replies in the form in which they travel between processes, and the function that runs a call there.
 
 Plain arrays travel in place of tensors: pickle moves the memory of arrays without copying it. A body and a version of
-the weights belong to many calls, so each is stored once where all processes can fetch it. What arrives is copied once:
-it may lie in memory that other processes read, and a user's body may write to its inputs.
+the weights belong to many calls, so each is stored once where all processes can fetch it. Inputs are copied once on
+arrival: they may lie in memory that other processes read, and a user's body may write to them.
 """
 
 import threading
@@ -29,7 +29,7 @@ _calls_here = count()
 
 @dataclass(frozen=True)
 class PackedCall:
-    """A call, less its body, its weights and what it kept in the process that made it."""
+    """A call without its body, its weights and the autograd graph kept by the sender."""
 
     task: Task
     mode: Mode
@@ -41,7 +41,7 @@ class PackedCall:
 
     @staticmethod
     def of(call: Call) -> "PackedCall":
-        """Ready to leave; shares its memory with the call, but for sparse rows, which are cut out of the matrix."""
+        """A call, packed. Shares the call's memory, except for sparse rows, which are copied out of their matrix."""
         targets = call.targets
         return PackedCall(
             call.task,
@@ -79,7 +79,7 @@ class PackedCall:
 
 @dataclass(frozen=True)
 class PackedReply:
-    """A reply, less what it kept."""
+    """A reply without its autograd graph."""
 
     outputs: tuple[Array, ...]
     input_grads: tuple[Array | None, ...]
@@ -88,7 +88,7 @@ class PackedReply:
 
     @staticmethod
     def of(reply: Reply) -> "PackedReply":
-        """Ready to leave."""
+        """A reply, packed."""
         return PackedReply(
             tuple(_array(each) for each in reply.outputs),
             tuple(None if each is None else _array(each) for each in reply.input_grads),
@@ -112,12 +112,12 @@ class PackedReply:
 
 
 def packed_weights(weights: Mapping[str, Tensor]) -> PackedWeights:
-    """One version of the weights, ready to leave."""
+    """One version of the weights, packed."""
     return {name: (_array(weight), weight.requires_grad) for name, weight in weights.items()}
 
 
 def unpacked_weights(packed: PackedWeights) -> dict[str, Tensor]:
-    """The version, as bodies take it."""
+    """One version of the weights, as bodies take it."""
     return {name: _tensor(array).requires_grad_(trained) for name, (array, trained) in packed.items()}
 
 
@@ -148,7 +148,7 @@ def _size(arrays: Iterable[Array | None]) -> int:
 
 @dataclass(frozen=True)
 class WorkerReply:
-    """A reply, or the body's own error; how often the call was begun before, and whether its process was new to it."""
+    """A reply or the body's error; how often the call had been started before, and whether its process was new."""
 
     reply: PackedReply | None
     error: Exception | None
@@ -158,19 +158,19 @@ class WorkerReply:
 
 
 def carry_out(call: Call, attempt: int, portable: Callable[[Exception], Exception]) -> WorkerReply:
-    """Run a call that has arrived here. ``portable`` makes of an error one that can be sent back."""
+    """Run a call in this process. ``portable`` converts an error into one that can be pickled."""
     torch.set_num_threads(1)  # more threads would add in another order
     cold, begun = next(_calls_here) == 0, time.perf_counter()
     reply = error = None
     try:
         reply = PackedReply.of(dense.run(call))
-    except Exception as why:  # of the body: it goes to the run as it is, and is not tried again
+    except Exception as why:  # an error of the body ends the run and is not retried
         error = portable(why)
     return WorkerReply(reply, error, attempt, cold, time.perf_counter() - begun)
 
 
 class WorkerTally:
-    """What was sent and answered so far; any thread may add."""
+    """Counts of what was sent and answered; any thread may add."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,13 +178,13 @@ class WorkerTally:
         self._compute_s = 0.0
 
     def sent(self, nbytes: int) -> None:
-        """A call has left, with so much."""
+        """Count a call that was sent, and its bytes."""
         with self._lock:
             self._calls += 1
             self._bytes_in += nbytes
 
     def answered(self, answer: WorkerReply) -> None:
-        """A call was answered."""
+        """Count an answer."""
         with self._lock:
             self._again += answer.attempt
             self._cold_starts += answer.cold
@@ -194,7 +194,7 @@ class WorkerTally:
     def figures(self) -> Mapping[str, Any]:
         """The counts, under the names that pools of functions use.
 
-        Bytes are as the other end sees them. Nothing is billed: the machines cost, not the calls.
+        Bytes are counted as the worker receives and sends them. Nothing is billed: machines cost, calls do not.
         """
         with self._lock:
             launches = self._calls + self._again
@@ -213,8 +213,8 @@ class WorkerTally:
             }
 
 
-class Stored:
-    """The end that stores: an object is found again by its identity, and the few used last are held."""
+class ReferenceCache:
+    """The sender's cache: maps an object, by its identity, to its stored reference; keeps the few used last."""
 
     def __init__(self, put: Callable[[Any], Any], at_most: int, pack: Callable[[Any], Any] | None = None) -> None:
         self._put, self._at_most, self._pack = put, at_most, pack
@@ -222,12 +222,12 @@ class Stored:
         self._held: OrderedDict[int, tuple[object, Any]] = OrderedDict()
 
     def ref(self, item: Any) -> tuple[Any, bool]:
-        """Where an object is stored, and whether it was put there just now."""
+        """The reference of an object, and whether it was stored by this call."""
         with self._lock:
             fresh = id(item) not in self._held
             if fresh:
                 packed = item if self._pack is None else self._pack(item)
-                # The object is held as well: another one could have its id otherwise.
+                # Holds the object too, or else another one could have its id.
                 self._held[id(item)] = item, self._put(packed)
             self._held.move_to_end(id(item))
             if len(self._held) > self._at_most:
@@ -235,15 +235,15 @@ class Stored:
             return self._held[id(item)][1], fresh
 
 
-class Fetched:
-    """The end that fetches, in a process that carries out one call at a time: the few used last stay at hand."""
+class ObjectCache:
+    """The worker's cache, in a process that runs one call at a time: keeps the few objects used last."""
 
     def __init__(self, at_most: int, unpack: Callable[[Any], Any] | None = None) -> None:
         self._at_most, self._unpack = at_most, unpack
         self._held: OrderedDict[str, Any] = OrderedDict()
 
     def get(self, key: str, fetch: Callable[[], Any]) -> Any:
-        """What is stored under a key; ``fetch`` gets it where it is not at hand."""
+        """The object of a key; ``fetch`` gets it where it is not in the cache."""
         if key not in self._held:
             packed = fetch()
             self._held[key] = packed if self._unpack is None else self._unpack(packed)

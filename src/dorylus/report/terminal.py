@@ -1,4 +1,4 @@
-"""A run at the terminal: progress while it goes on, a table when it has ended.
+"""A run at the terminal: progress while it runs, a table when it has ended.
 
 ``TerminalProgress`` is a sink of the run log and reads nothing else. On a terminal it draws a bar; into a file or a
 pipe it prints a line now and then. Events that a user would wait for or wonder about get a line each (:func:`notice`).
@@ -110,7 +110,7 @@ class TerminalProgress:
             self._view = _Bar(self.console) if self.console.is_terminal else _Lines(self.console)
 
     def wait(self, what: str) -> None:
-        """Says what is being done before the first record comes: a large graph takes its time to load."""
+        """Shows what is being done before the first record: a large graph takes long to load."""
         if self._view is not None:
             self._view.wait(what)
 
@@ -125,7 +125,7 @@ class TerminalProgress:
                 self.console.print(closing_table(self.summary))
 
     def close(self) -> None:
-        """Gives the terminal back."""
+        """Releases the terminal."""
         with self._unless_gone():
             if self._view is not None:
                 self._view.close()
@@ -231,7 +231,7 @@ class _Bar:
 
 
 def opening_line(summary: Summary) -> str:
-    """What is about to be trained on what, in a line."""
+    """A line with the model and the graph."""
     graph, model = summary.graph, summary.model
     parts = [f"{graph[name]:,} {name}" for name in ("vertices", "edges", "features", "classes") if name in graph]
     what = f"{model.get('name', 'model')} on {graph.get('name', 'graph')}"

@@ -1,4 +1,4 @@
-"""Numbers as people read them: seconds, bytes, shares."""
+"""Numbers formatted for people: seconds, bytes, shares."""
 
 import math
 

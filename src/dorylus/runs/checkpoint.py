@@ -56,11 +56,11 @@ class Fingerprint:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """What :meth:`to_dict` wrote down."""
+        """The fingerprint in the data of :meth:`to_dict`."""
         return cls(data["spec"], tuple((name, tuple(shape), kind) for name, shape, kind in data["parameters"]))
 
     def difference(self, expected: "Fingerprint") -> str:
-        """In words, the first difference of this model from the ``expected`` one; empty when they are equal."""
+        """The first difference of this model from the ``expected`` one, as a sentence; empty when they are equal."""
         saved_by_name = {name: f"{kind} {list(shape)}" for name, shape, kind in self.parameters}
         expected_by_name = {name: f"{kind} {list(shape)}" for name, shape, kind in expected.parameters}
         for name, saved in saved_by_name.items():
@@ -277,7 +277,7 @@ class CheckpointStore:
 
 def _failure(text: str) -> CheckpointError:
     failure = CheckpointError(text)
-    failure.exit_code = 1  # the settings were right: the run failed
+    failure.exit_code = 1  # a failure of the disk, not a wrong setting
     return failure
 
 
@@ -305,8 +305,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str
     stored = json.loads(read_small(path / STATE, MOST_STATE_BYTES))
     if stored["format"] != FORMAT:
         raise CheckpointError(
-            f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: go on "
-            "with the version that wrote it, or train again from the beginning, into another run_dir."
+            f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: "
+            "continue with the version that wrote it, or train again from the beginning, into another run_dir."
         )
     content = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:
@@ -338,4 +338,4 @@ def _cure(path: Path) -> str:
     older = [other for other in _all(path.parent) if epoch_of(other) < epoch_of(path)]
     if not older:
         return "There is no older one beside it: train again from the beginning, into another run_dir."
-    return f"Remove that folder to go on from {max(older, key=epoch_of).name}, the one before."
+    return f"Remove that folder to continue from {max(older, key=epoch_of).name}, the one before."

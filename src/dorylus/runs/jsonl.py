@@ -1,4 +1,4 @@
-"""Where the records of a run log go: the `Sink` seam, a list in memory, and a file of JSON lines.
+"""The destinations of a run log's records: the `Sink` protocol, a list in memory, and a file of JSON lines.
 
 The file has one JSON object a line, which is on disk as soon as it is written; a line that a crash cut off is removed.
 A line has at most ``MOST_LINE_BYTES``, which bounds the memory of a reader.
@@ -19,7 +19,7 @@ Record = Mapping[str, Any]
 
 
 class Sink(Protocol):
-    """Where records go: a file, a terminal, a list."""
+    """A destination of records: a file, a terminal, a list."""
 
     def write(self, record: Record) -> None:
         """Takes one record, which is not changed afterwards."""
@@ -76,7 +76,7 @@ class JsonlSink:
             if self._file.write(text) < len(text):
                 raise OSError(errno.ENOSPC, "the disk is full")
         except OSError as error:
-            with suppress(OSError):  # or a later record would continue in the middle of this line
+            with suppress(OSError):  # or a later record would be appended to this line
                 self._file.truncate(before)
             raise _cannot_write(self.path, error) from error
 

@@ -1,10 +1,9 @@
-"""The ledger: the usage of a run, written while it runs, so that a killed process leaves a bill that is right.
+"""The ledger: the usage of a run, written while it runs, so that the bill of a killed process is right.
 
 The file holds two entries, which are written in turn: a kill in the middle of one leaves the other. An entry is the
-usage so far, after a checksum. While the run goes on, it is the usage half an interval later: the bill of a run that is
-killed is right on average, and at most half an interval off. Nothing is forced to disk:
-``kill -9`` loses nothing of it, a power cut what the system had not written yet, at most what was used since the last
-checkpoint (``used.json``).
+usage so far, after a checksum. During the run an entry holds the usage expected half an interval later, so the bill of
+a killed run is at most half an interval off. Nothing is forced to disk: ``kill -9`` loses nothing, and a power cut at
+most the usage since the last checkpoint (``used.json``).
 """
 
 import json
@@ -47,8 +46,8 @@ class UsageLedger:
         except OSError as error:
             raise self._cannot_write(error) from error
 
-    def take_back(self, used: Mapping[str, Any] | None) -> None:
-        """Write the usage before this process began, and nothing more: the run was refused, and costs nothing.
+    def restore_previous(self, used: Mapping[str, Any] | None) -> None:
+        """Write the usage from before this process and stop: the run was refused, and costs nothing.
 
         None: there was no ledger before, and the file is removed.
         """
@@ -72,7 +71,7 @@ class UsageLedger:
 
     def _keep_writing(self) -> None:
         while not self._stopped.wait(EVERY_S):
-            with suppress(OSError):  # the run's own thread reports it
+            with suppress(OSError):  # raised in the run's own thread by write()
                 self._write(EVERY_S / 2)
 
     def _write(self, ahead_s: float) -> None:
@@ -93,7 +92,7 @@ class UsageLedger:
 
 
 def read_ledger(path: Path) -> dict[str, Any] | None:
-    """The last whole entry; None where there is none."""
+    """The last complete entry; None where there is none."""
     try:
         with open(path, "rb") as file:
             content = file.read(2 * _ENTRY_BYTES)

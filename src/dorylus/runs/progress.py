@@ -18,7 +18,7 @@ from dorylus.servers import PSState
 
 @dataclass
 class RunProgress:
-    """Losses and times so far, the best score on validation, and why the run stopped, if it did."""
+    """Losses and times so far, the best validation score, and the reason if the run has stopped."""
 
     losses: list[float] = field(default_factory=list)
     epoch_seconds: list[float] = field(default_factory=list)
@@ -26,7 +26,7 @@ class RunProgress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
-    exact: bool = False  # an asynchronous run has come near its target: epochs are synchronous since then
+    exact: bool = False  # whether epochs are synchronous because an asynchronous run came near its target
     traffic: dict[str, int] = field(default_factory=dict)  # bytes sent, by kind
     ages: dict[str, int] = field(default_factory=dict)  # values read across intervals, by age in epochs
     busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
@@ -125,11 +125,11 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
-            "go on from the one before, or train again into another run_dir."
+            "continue from the one before, or train again into another run_dir."
         ) from error
     if progress.graph != graph:
         raise CheckpointError(
-            f"the run was started on another graph ({progress.graph}; this one: {graph}). Give it the graph "
+            f"the run was started on another graph ({progress.graph}; this one: {graph}). Resume it with the graph "
             "it was started on, or train this one into another run_dir."
         )
     if progress.stopped in ("interrupted", "budget"):

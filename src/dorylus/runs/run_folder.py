@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, what happened, and everything needed to continue it.
+"""The folder of a run: its settings, its log, and everything needed to continue it.
 
     run.toml       [graph] and [model] (how to make them again) and [training] (every resolved setting)
     log.jsonl      the run log
@@ -62,7 +62,7 @@ class RunSpec:
     def take_loading_since_s(self) -> float | None:
         """When the graph was first loaded from here, by ``time.perf_counter``: the set-up of a run began then.
 
-        Returned once: a second run on the same graph does not pay for loading it.
+        Returned once: a second run on the same graph does not include the time of loading it.
         """
         return self._loading_since_s.pop() if self._loading_since_s else None
 
@@ -238,7 +238,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         if not isinstance(content, dict):
             raise ValueError("it does not hold an object")
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is damaged ({error}): remove it, and go on from the last checkpoint.") from error
+        raise DataError(f"{path} is damaged ({error}): remove it, and continue from the last checkpoint.") from error
     return content
 
 
@@ -250,7 +250,7 @@ def check_free(path: str | PathLike[str]) -> None:
         )
     if (Path(path) / "run.toml").exists():
         raise ConfigError(
-            f"the folder {path} already holds a run: go on with it by `dorylus resume {path}`, or choose another "
+            f"the folder {path} already holds a run: continue it by `dorylus resume {path}`, or choose another "
             f"{given('run_dir')}."
         )
     if Path(path).exists() and not Path(path).is_dir():
@@ -271,7 +271,7 @@ def _check_entries(folder: Path) -> None:
 def _check_entry(entry: Path) -> None:
     try:
         mode = entry.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):  # another process removed it meanwhile
+    except (FileNotFoundError, NotADirectoryError):  # another process has removed it
         return
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise ConfigError(
@@ -343,8 +343,8 @@ def without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 def _required(options: dict[str, Any], section: str, name: str, example: str) -> str:
     if not options:
         raise ConfigError(
-            f"the run was started from Python with a {section} of its own, and does not say how to make it again: go "
-            "on in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
+            f"the run was started from Python with a {section} of its own, and does not say how to make it again: "
+            "continue in Python by dorylus.resume(run_dir, graph, model), or predict by dorylus.predict_from(run_dir, "
             f"graph=..., model=...); or write {name} ({example}) into the section [{section}] of its run.toml."
         )
     if name not in options:

@@ -1,4 +1,4 @@
-"""The lock of a run folder: one process at a time writes a run, and the kernel releases the lock when it dies.
+"""The lock of a run folder: one process at a time writes a run; the kernel releases the lock when the process ends.
 
 The lock is an exclusive flock on the file ``lock`` in the folder, which names its owner and is removed when the run
 is closed; a file that a killed process left is not locked. Over NFS 4 the lock holds between machines, too. Children
@@ -29,8 +29,8 @@ _taken: "weakref.WeakSet[RunLock]" = weakref.WeakSet()
 class RunLock:
     """Held from when it is made until it is released; a folder that another process writes to is refused.
 
-    ``by_kernel`` is False on a file system without locks. There a process of this machine that holds the folder and is
-    alive is refused all the same, by what its lock file says; nothing stops one on another machine.
+    ``by_kernel`` is False on a file system without locks. There a second process of this machine is refused by the
+    content of the lock file; one on another machine is not noticed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class RunLock:
             raise _cannot_lock(self._path.parent, error) from error
 
     def keep(self) -> None:
-        """Take the lock again where its file was removed; refuse to go on where another process has taken it since.
+        """Take the lock again where its file was removed; refuse to continue where another process has taken it since.
 
         A process that was forked does not hold the lock of its parent.
         """
@@ -60,7 +60,7 @@ class RunLock:
                 "forked: train in one of the two."
             )
         if not is_at(self._file, self._path):
-            self._forget()
+            self._close_inherited()
             try:
                 self._take()
             except (ConfigError, WriteError) as error:
@@ -69,18 +69,18 @@ class RunLock:
     def release(self) -> None:
         """Release the folder."""
         if self._file >= 0:
-            # Removed while it is held: a process that has opened it meanwhile sees that it is no longer there.
+            # Removed while it is held: a process that has opened it sees that the name is gone.
             with suppress(OSError):  # a file that stays is not locked
                 if is_at(self._file, self._path):
                     self._path.unlink()
-            self._forget()
+            self._close_inherited()
 
     def __del__(self) -> None:
         with suppress(Exception):  # at the end of the interpreter
             self.release()
 
-    def _forget(self) -> None:
-        """Close the file without a word to others: in a forked child, the lock is still its parent's."""
+    def _close_inherited(self) -> None:
+        """Close the file without unlocking it: in a forked child, the lock is still its parent's."""
         descriptor, self._file = self._file, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -133,12 +133,12 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _forget_all() -> None:
+def _close_all_inherited() -> None:
     for lock in list(_taken):
-        lock._forget()
+        lock._close_inherited()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_close_all_inherited)
 
 
 def _this_process() -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _owner(descriptor: int) -> dict[str, Any]:
 
 
 def _is_alive(owner: dict[str, Any]) -> bool:
-    """Whether a process of this machine that is named there still runs; a number that is used again does not count."""
+    """Whether a process of this machine that is named there still runs; a reused process number does not count."""
     pid = owner.get("pid")
     known = isinstance(pid, int) and owner.get("host") == socket.gethostname()
     return known and owner.get("ticks") is not None and _ticks(pid) == owner["ticks"]
@@ -187,5 +187,5 @@ def _in_use(folder: Path, owner: dict[str, Any]) -> str:
     reason = named if owner else "another process holds it"
     return (
         f"the run folder {folder} is in use: {reason}. One process at a time writes a run: wait until it has ended, or "
-        "stop it, which lets go of the folder, and try again."
+        "stop it, which releases the folder, and try again."
     )

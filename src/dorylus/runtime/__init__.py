@@ -1,4 +1,4 @@
-"""Where servers live."""
+"""Runs the servers: the engine, the server processes here or on Ray, and their recovery."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """The engine: threads that take ready tasks, run them, and report their ends to the schedulers.
 
 It has as many threads as cores. Each thread runs one task at a time, of any server; the thread that calls
-:meth:`Engine.run` is one of them, so a small graph on one thread pays for no hand-over.
+:meth:`Engine.run` is one of them, so a small graph on one thread needs no hand-over between threads.
 """
 
 import heapq
@@ -63,7 +63,7 @@ class EnginePass:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing can happen any more: no task is ready or in progress, and no other process takes part."""
+        """Whether the pass cannot continue: no task is ready or in progress, and no other process takes part."""
         return not self.ready and not self.running and self._report_to_peers is None
 
     def handle(self, server: int, event: Event) -> None:
@@ -102,8 +102,8 @@ class _RunningTask(NamedTuple):
 class Engine:
     """Runs the epochs of a pass; every wait has a deadline.
 
-    It runs one pass at a time. Tasks of another pass may be in progress on a pool meanwhile: the tasks that they make
-    ready wait until their pass runs again.
+    It runs one pass at a time. Tasks of another pass may still be in progress on a pool; the tasks that they make ready
+    wait until their pass runs again.
     """
 
     def __init__(self, threads: int, deadline_s: float) -> None:
@@ -121,7 +121,7 @@ class Engine:
     def run(self, work: EnginePass, epoch: int, permit: int | None = None) -> list[Span]:
         """Work until every server has finished an epoch; returns when each task ran.
 
-        ``permit`` is the last epoch that may start meanwhile; if it is later than ``epoch``, intervals may run ahead.
+        ``permit`` is the last epoch that may start; if it is later than ``epoch``, intervals may run ahead.
         """
         intra_op = torch.get_num_threads()
         torch.set_num_threads(1)  # parallelism comes from tasks

@@ -1,9 +1,9 @@
-"""Sessions as fencing tokens, and leases: what keeps a server apart from an earlier session or a lost driver.
+"""Sessions as fencing tokens, and leases: they isolate a server from earlier sessions and from a lost driver.
 
-A server is in one session; messages of any other are refused and counted. The driver begins a session at the start of
-a run and after every fault; its number is higher than all before. Every message between driver, graph servers and
-parameter servers names its session. So a task or a message that is late changes nothing in the next session. A server
-that does not hear from its driver for `LEASE_S` seconds ends its process.
+A server is in one session; messages of any other are refused and counted. The driver begins a session at the start of a
+run and after every fault; its number is higher than all before. Every message between driver, graph servers and
+parameter servers names its session. So a late task or message changes nothing in the next session. A server that
+receives no request of its driver for `LEASE_S` seconds ends its process.
 """
 
 import os
@@ -48,18 +48,18 @@ class Fence:
         """Process a message in a ``with`` block; refused unless the server is in the message's session."""
         return _Message(self, session, what)
 
-    def _let_in(self, session: int, what: str) -> None:
+    def _begin_message(self, session: int, what: str) -> None:
         with self._changed:
             if session != self._session:
                 raise self._refusal(session, what)
             self._inside[session] = self._inside.get(session, 0) + 1
 
-    def _let_out(self, session: int) -> None:
+    def _end_message(self, session: int) -> None:
         with self._changed:
             self._inside[session] -= 1
             if not self._inside[session]:
                 del self._inside[session]
-            if session != self._session:  # a later one may wait for it
+            if session != self._session:  # a later session may wait for this message to end
                 self._changed.notify_all()
 
     def is_in(self, session: int) -> bool:
@@ -102,10 +102,10 @@ class _Message:
         self._fence, self._session, self._what = fence, session, what
 
     def __enter__(self) -> None:
-        self._fence._let_in(self._session, self._what)
+        self._fence._begin_message(self._session, self._what)
 
     def __exit__(self, *_: object) -> None:
-        self._fence._let_out(self._session)
+        self._fence._end_message(self._session)
 
 
 class SessionTasks:
@@ -127,7 +127,7 @@ class SessionTasks:
             number = next(self._numbers)
             self._waiting[number] = call, (done, failed)
         self._pool.submit(call, lambda reply: self._answer(number, 0, reply), lambda why: self._answer(number, 1, why))
-        if self._closed:  # meanwhile: the session's calls may have been cancelled before the pool had this one
+        if self._closed:  # closed during submit: close() may not have found this call
             self._pool.cancel([call])
 
     def cancel(self, calls: Collection[Call]) -> None:
@@ -167,7 +167,7 @@ class Lease:
         self._renewed_s = clock()
 
     def renew(self) -> None:
-        """Note that the driver lives."""
+        """Note a request of the driver."""
         self._renewed_s = self._clock()
 
     def check(self) -> None:
@@ -198,7 +198,7 @@ class Renewal:
         """Stop renewing."""
         self._closed.set()
         self._thread.join(RENEW_S)
-        self._renew = lambda: None  # breaks the cycle of references, so that the servers are freed at once
+        self._renew = lambda: None  # breaks the cycle of references, so that the servers are freed now
 
     def _keep_renewing(self) -> None:
         while not self._closed.wait(self._every_s):

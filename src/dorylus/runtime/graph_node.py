@@ -207,7 +207,7 @@ class GraphNode:
             finally:
                 if ended is not None:
                     stopped = ended.process.close(max(0.0, until - time.monotonic()))
-                    ended.process.forget()
+                    ended.process.release_memory()
                     gc.collect()  # servers refer to each other, so no reference count frees them
                     process_memory.give_back()
             return alone and (ended is None or stopped)
@@ -245,7 +245,7 @@ class GraphNode:
             def received(peer: int, frame: Frame) -> None:
                 try:
                     network.receive(passes, frame)
-                except Exception as error:  # raised here, it would end the thread that receives
+                except Exception as error:  # an exception would end the receiving thread
                     why = f"a message of server {peer} could not be processed: {type(error).__name__}: {error}"
                     process.fail(PeerLostError(why))
 
@@ -253,7 +253,7 @@ class GraphNode:
                 process.fail(PeerLostError(f"the connection between servers {self._me} and {peer} is lost: {why}."))
 
             with self._lock:
-                if not self._fence.is_in(session):  # a later one has begun meanwhile, when there was nothing to end yet
+                if not self._fence.is_in(session):  # a later session began before this one could be ended
                     raise PeerLostError(f"session {session} was ended while it began.")
                 self._session = _NodeSession(session, process, weights, tasks)
                 self._transport.open(session, received, lost)
@@ -325,7 +325,7 @@ class GraphNode:
 
     def _stop(self, session: _NodeSession) -> None:
         """Start nothing more of a session; a task that runs is not interrupted."""
-        self._transport.hang_up(session.number)
+        self._transport.disconnect(session.number)
         session.process.fail(PeerLostError("the session was ended."))
         session.tasks.close()
         session.weights.close()
@@ -341,8 +341,10 @@ class GraphNode:
 
     @contextmanager
     def _running(self, session: int, what: str) -> Iterator[_NodeSession]:
-        """The session that a call belongs to. If the call fails, that session is over, and no other: its connections
-        are closed, so that peers do not wait in vain, and its calls are cancelled on the pool."""
+        """The session that a call belongs to; if the call fails, that session is over, and no other.
+
+        Its connections are closed, so that its peers stop waiting, and its calls are cancelled on the pool.
+        """
         with self._fence.within(session, what):
             with self._lock:
                 running = self._session
@@ -351,6 +353,6 @@ class GraphNode:
             try:
                 yield running
             except BaseException:
-                self._transport.hang_up(session)
+                self._transport.disconnect(session)
                 running.tasks.close()
                 raise

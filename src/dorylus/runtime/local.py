@@ -56,7 +56,7 @@ class LocalRuntime:
         self._version = self._parameters.version
         loss = self._trained.take_loss(epoch)
         self._parameters.end_epoch(loss)
-        if math.isfinite(loss):  # the trainer reports a loss that is not
+        if math.isfinite(loss):  # the trainer reports a loss that is not finite
             self._parameters.check_finite(f"after epoch {epoch + 1}")
         seconds, traffic = time.perf_counter() - start, {**done.traffic, **self._weight_traffic()}
         after = self._moved()
@@ -86,13 +86,13 @@ class LocalRuntime:
     def drop_epoch(self) -> None:
         """Drop the epoch or evaluation in progress, from any thread: it ends with :class:`EpochDroppedError`.
 
-        A synchronous epoch whose update is made is not dropped: it is about to end.
+        A synchronous epoch whose weight update has begun is not dropped.
         """
         if self._parameters.freeze(self._version) or not self._process.is_synchronous:
             self._process.fail(EpochDroppedError("the epoch was dropped."))
 
     def ready(self) -> None:
-        """Return at once: servers in this process are ready once they are made."""
+        """Do nothing: servers in this process are ready once they are made."""
 
     def settle(self) -> None:
         """Wait until the pool has answered every call."""

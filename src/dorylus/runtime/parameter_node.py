@@ -94,7 +94,7 @@ class ParameterNode:
                 self._parameters.check_finite(f"after epoch {epoch}")
                 return self._parameters.state() if with_state else None, self._fence.take_refused()
             finally:
-                self._end(epoch)  # also if the run diverged: no update waits in vain
+                self._end(epoch)  # also if the run diverged, so that no update waits for this epoch's end
 
     def synchronise(self, session: int) -> None:
         """Make one update an epoch from now on."""

@@ -27,7 +27,7 @@ PARAMETER_BYTES = 1 << 26  # memory that Ray reserves for a parameter server; no
 START_S = 120.0  # for cores that other jobs may still free, and for servers to start
 PULSE_S = 5.0  # how often the driver checks that servers that have not answered yet still work
 SILENT_S = 30.0  # a server that neither answers nor works for so long is lost
-STUCK_S = 60.0  # a server that Ray takes for alive but does not answer is restarted after so long
+STUCK_S = 60.0  # a server that Ray reports as alive but that does not answer is restarted after so long
 END_S = 5.0  # for a server to disconnect before its process is killed
 
 
@@ -58,7 +58,7 @@ def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
     except DataError as error:
         raise DataError(
             f"the node {host} cannot open its shard: {error} Every node must see the store under the same path: share "
-            "the folder, or give an address that fsspec knows."
+            "the folder, or give an address that fsspec supports."
         ) from error
     return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 
@@ -92,7 +92,7 @@ class RaySettings:
 
 
 def ray_servers(job: Job, node_job: NodeJob, settings: RaySettings) -> "tuple[RayServers, RayServers]":
-    """Start the graph servers and the parameter servers of a job; refuses at once a job that Ray has no room for."""
+    """Start the servers of a job; a job that does not fit on the cluster is refused immediately."""
     ray = connected(settings.address, SETTING)
     assert job.training is not None
     graphs, parameters = job.cut.num_servers, job.training.parameter_servers
@@ -173,7 +173,7 @@ class _RayActor:
         self._lease.watch()
 
     def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
-        """Become a server, which listens on the address that Ray knows its node by."""
+        """Become a server, which listens on the address of its node in Ray."""
         import ray
 
         host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
@@ -282,7 +282,7 @@ class RayServers:
             waited_s = time.monotonic() - begun_s
             if waited_s > limit_s:
                 raise NotRevivedError(f"{self._named(lost)} not there within {limit_s:g} s.")
-            if waited_s > min(limit_s / 2, STUCK_S) and not restarted:  # perhaps alive but stuck
+            if waited_s > min(limit_s / 2, STUCK_S) and not restarted:  # the process may hang
                 restarted = True
                 for actor in lost:
                     self._ray.kill(actor, no_restart=False)
@@ -300,7 +300,7 @@ class RayServers:
 
     def _renew(self) -> None:
         """Renew the lease of all servers."""
-        with suppress(Exception):  # Ray may be going down: then there is nothing to renew
+        with suppress(Exception):  # Ray may be shutting down
             for actor in self._actors:
                 actor.pulse.remote()
 
@@ -348,7 +348,7 @@ class RayServers:
         return [pending[each] for each in lost]
 
     def _answer(self, ready: Any) -> Any:
-        """An answer that has arrived; raises the error that came instead."""
+        """An answer that has arrived; an error is raised."""
         from ray.exceptions import RayError, RayTaskError
 
         try:

@@ -188,14 +188,14 @@ class RemoteRuntime:
                     raise EpochDroppedError("the epoch was dropped.") from fault
                 faults, lost_s = faults + 1, lost_s or time.perf_counter()
                 with suppress(ServersLostError):
-                    self._take_end()  # it may have arrived before the fault
+                    self._take_end()  # its end may have arrived before the fault
                 self._began_at = None
                 self._note("fault", epoch=reached, error=str(fault))
                 if faults > self._patience:
                     self._shrink(fault, reached)
                     faults, lost_s = 0, 0.0
                 else:
-                    time.sleep(BACK_OFF_S * (faults - 1))  # what fails again at once may recover by itself
+                    time.sleep(BACK_OFF_S * (faults - 1))  # repeated faults: wait, the cause may pass
 
     def _shrink(self, fault: ServersLostError, reached: int) -> None:
         """Start fewer servers in place of these, to continue from the state kept; raise the fault if none are left."""
@@ -271,7 +271,7 @@ class RemoteRuntime:
             self._pool_news(report.pool)
         self._note_peaks([report.server.peak_memory_bytes for report in reports])
         self._note_refused(sum(report.refused for report in reports))
-        if not math.isfinite(loss):  # the run ends here: no state after this epoch is worth keeping
+        if not math.isfinite(loss):  # the run ends here: the state after this epoch is not kept
             return _joined(loss, reports)
         drained = permit is None or permit <= epoch
         keep = drained and (epoch + 1 - self._kept_epoch) >= self._keep_every

@@ -87,7 +87,7 @@ class Outputs:
 
 
 class ServersLostError(TrainingError):
-    """Servers of a run died or cannot be reached. The run can continue once they are back."""
+    """Servers of a run have ended or cannot be reached. The run can continue once they are restarted."""
 
 
 class NotRevivedError(ServersLostError):
@@ -205,8 +205,8 @@ class Runtime(Protocol):
     def train_epoch(self, permit: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch.
 
-        ``permit`` is the last epoch (from 0) that intervals running ahead may start meanwhile; by default the epoch
-        itself. When the permitted epoch is finished, no interval is in flight.
+        ``permit`` is the last epoch (from 0) that intervals running ahead may start during the call; by default the
+        epoch itself. When the permitted epoch is finished, no interval is in flight.
         """
 
     def synchronise(self) -> None:

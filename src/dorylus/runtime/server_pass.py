@@ -144,10 +144,10 @@ class ServerPass(EnginePass):
         for server in self.servers:
             self._engine.handle(self, server, report)
 
-    def forget(self) -> None:
-        """Release the servers and their matrices: the pass has failed, though one of its tasks may still run."""
+    def release_memory(self) -> None:
+        """Release the servers and their matrices after a failed pass, of which a task may still run."""
         for server in self.servers.values():
-            server.forget()
+            server.release_memory()
         self.servers.clear()
         self.schedulers.clear()
 
@@ -181,7 +181,7 @@ class ServerPass(EnginePass):
         call = server.call(task, self._weights.pull(task))
 
         def accept(reply: Reply) -> None:
-            try:  # a pool may answer from a thread of its own, where an error would be lost
+            try:  # the pool's thread may run this, and would lose an exception
                 server.accept(task, reply)
                 self._weights.replied(task, call, reply)
                 over()
@@ -204,6 +204,6 @@ def _sends(
 
 
 def _in_body(call: Call, error: BaseException) -> DorylusError:
-    """An error of a dense body, named by the layer that the user wrote."""
+    """An error of a dense body; its message names the user's layer."""
     where = f"on interval {call.task.interval} in epoch {call.task.epoch + 1}"
     return explained(f"{call.body.label} failed {where}", error)

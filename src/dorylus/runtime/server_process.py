@@ -75,7 +75,7 @@ class ServerProcess:
         self._counted: Counter[str] = Counter()
         if not job.evaluation.reads_features:
             for shard in shards:
-                shard.forget_features()
+                shard.drop_features()
 
     def _make_passes(self, static: Static | None, trained: Weights, first_epoch: int) -> None:
         self.evaluation = self._evaluation_pass()
@@ -90,7 +90,7 @@ class ServerProcess:
         return {EVALUATION: self.evaluation} | ({} if self.training is None else {TRAINING: self.training})
 
     def train_epoch(self, permit: int | None = None) -> tuple[int, ProcessEpoch]:
-        """Train until the servers here have finished the next epoch: its number, and what they did meanwhile."""
+        """Train until the servers here have finished the next epoch: its number, and its report."""
         training = self.training
         assert training is not None
         epoch = training.epoch + 1
@@ -133,7 +133,7 @@ class ServerProcess:
                 yield shard.layout.order[begin : begin + len(rows)], rows
 
     def fail(self, error: DorylusError) -> None:
-        """End the passes with an error: what they wait for will not come."""
+        """End the passes with an error, because what they wait for will not arrive."""
         for each in self.passes().values():
             self._engine.fail(each, error)
 
@@ -141,15 +141,15 @@ class ServerProcess:
         """Stop the threads; False if some still run after ``timeout_s``."""
         return self._engine.close(timeout_s)
 
-    def forget(self) -> None:
-        """Release all matrices but the static ones. The passes have failed; one of their tasks may still run."""
+    def release_memory(self) -> None:
+        """Release all matrices but the static ones, after failed passes, of which a task may still run."""
         for each in self.passes().values():
-            each.forget()
+            each.release_memory()
         self._storage.clear()
 
     @contextmanager
     def _files_checked(self) -> Iterator[None]:
-        """Refuse results computed from files that have changed meanwhile: they are of two graphs, or of zeros.
+        """Refuse results if the store's files have changed since the start: they may mix two graphs, or read zeros.
 
         Where a task failed on such numbers, the changed file is the error to report.
         """

@@ -1,4 +1,4 @@
-"""The settings of servers: how many there are, where they live, and in which order their tasks run."""
+"""The settings of servers: how many there are, where they run, and in which order their tasks run."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +14,7 @@ class ClusterSettings(Settings):
     cluster: str = choice(
         "local",
         ("local", "ray"),
-        "Where servers live: in this process, or as actors of a Ray cluster.",
+        "Where servers run: in this process, or as actors of a Ray cluster.",
         recut=True,
         group=Group.PLACE,
     )
@@ -34,7 +34,7 @@ class ClusterSettings(Settings):
     )
     elastic: bool = setting(
         False,
-        "ray: go on with fewer servers when lost ones do not come back in time.",
+        "ray: continue with fewer servers when lost ones do not come back in time.",
         flag,
         recut=True,
         group=Group.PLACE,
@@ -45,7 +45,7 @@ class ClusterSettings(Settings):
     )
     partition: str = setting(
         "stream",
-        "How vertices go to servers: stream, metis, range, hash, or a folder of saved shards.",
+        "How vertices are assigned to servers: stream, metis, range, hash, or a folder of saved shards.",
         text,
         recut=True,
         group=Group.PLACE,
@@ -74,7 +74,7 @@ class ClusterSettings(Settings):
     )
     sync_margin: float | None = setting(
         None,
-        "async: go on synchronously once validation accuracy is this close to target_accuracy.",
+        "async: continue synchronously once validation accuracy is this close to target_accuracy.",
         optional(real(0, 1, usual=0.02)),
         group=Group.EXACTNESS,
     )

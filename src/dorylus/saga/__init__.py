@@ -1,4 +1,4 @@
-"""Programs, layers, and the stages they become. Model names live here and nowhere else."""
+"""Programs, layers, and the stages they become. Model names appear in this package only."""
 
 from dorylus.saga import dense
 from dorylus.saga.builders import BUILDERS, build, gat, gcn, gin, sage

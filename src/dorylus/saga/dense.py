@@ -20,7 +20,7 @@ from dorylus.pipeline import Task
 from dorylus.saga.layer import Rows
 from dorylus.saga.stages import ApplyVertex, Body
 
-IGNORED = -100  # the label of a row the loss must not see
+IGNORED = -100  # the label of a row that the loss ignores
 
 
 class Mode(Enum):
@@ -196,7 +196,7 @@ _MEASURED: MutableMapping[nn.Module, dict[tuple[tuple[int, bool], ...], int]] = 
 def kept_bytes(stage: ApplyVertex) -> int:
     """The bytes per row that autograd keeps beside the rows that were read: outputs and intermediate results.
 
-    Measured once for each body, by a run over a few rows of zeros. A body that fails on them is taken to keep its
+    Measured once for each body, by a run over a few rows of zeros. A body that fails on them is assumed to keep its
     outputs only.
     """
     measured = _MEASURED.setdefault(stage.body.module, {})
@@ -204,7 +204,7 @@ def kept_bytes(stage: ApplyVertex) -> int:
     if inputs not in measured:
         try:
             measured[inputs] = _measure(stage) // ROWS
-        except Exception:  # a user's body may raise anything; the run reports it
+        except Exception:  # a user's body may raise any exception; the run reports it
             measured[inputs] = FLOAT * sum(slot.columns for slot in stage.outputs)
     return measured[inputs]
 

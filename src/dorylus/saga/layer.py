@@ -9,7 +9,7 @@ A layer turns one row per vertex into another:
 
 and finishes with what every layer may have: layer norm, activation, residual. Dense bodies must be pure functions
 of the layer's parameters and their arguments: they run on any pool, in any order, on any split of the rows, and their
-gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and draw nothing in a body.
+gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and do not draw random numbers in a body.
 """
 
 from collections.abc import Callable
@@ -50,7 +50,7 @@ class Layer(nn.Module):
     - ``own``: what ``apply_vertex`` receives of the vertex itself: the layer's ``"input"``, the ``"prepared"`` row,
       or ``"none"``.
     - ``commutes``: ``prepare`` is linear and may be moved behind the gather. The program then picks the cheaper
-      order and sets ``transform_first``; the bodies must honour it (see :mod:`dorylus.saga.gcn`).
+      order and sets ``transform_first``; the bodies must follow it (see :mod:`dorylus.saga.gcn`).
     """
 
     reduce: Reduce | Reduction = "sum"

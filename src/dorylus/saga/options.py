@@ -9,7 +9,7 @@ from dorylus.errors import ConfigError, given
 MOST_LAYERS = 100  # a row's deepest level is stored in a byte
 MOST_COLUMNS = 1 << 24  # of a row, in a hidden layer
 MOST_HEADS = 1 << 12
-LARGEST = 1e30  # of any number that is no count: float32 cannot compute with more
+LARGEST = 1e30  # the largest number other than a count: weights are float32
 
 
 class OptionRule(NamedTuple):
@@ -20,7 +20,7 @@ class OptionRule(NamedTuple):
     usual: Any
 
     def or_left_out(self) -> "OptionRule":
-        """The same rule, with None let through."""
+        """The same rule, which also accepts None."""
         return OptionRule(
             f"{self.description}, or left out", lambda value: value is None or self.holds(value), self.usual
         )

@@ -13,7 +13,7 @@ from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 
 class Program(nn.Module):
-    """Layers in order, the output of each the input of the next. An ordinary module: ``state_dict()`` and all."""
+    """Layers in order, the output of each the input of the next. An ordinary torch module."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Program(nn.Module):
             _check_layer(index, layer)
             if index and layer.in_columns != layers[index - 1].out_columns:
                 raise ConfigError(
-                    f"layer {index} takes {layer.in_columns} columns but layer {index - 1} gives "
+                    f"layer {index} takes {layer.in_columns} columns but layer {index - 1} returns "
                     f"{layers[index - 1].out_columns}: make the two widths equal."
                 )
         self.layers = nn.ModuleList(layers)

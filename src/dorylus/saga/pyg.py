@@ -35,7 +35,7 @@ def to_pyg(program: Program) -> list[nn.Module]:
 def from_pyg(program: Program, convs: Sequence[nn.Module]) -> Program:
     """Copy the weights of PyG's convolutions into a program of the same shape; returns the program."""
     if len(convs) != program.num_layers:
-        raise ConfigError(f"{len(convs)} convolutions for a program of {program.num_layers} layers: give one for each.")
+        raise ConfigError(f"{len(convs)} convolutions for a program of {program.num_layers} layers: pass one for each.")
     for index, conv in enumerate(convs):
         own = program.layer(index).state_dict()
         for name, value in conv.state_dict().items():

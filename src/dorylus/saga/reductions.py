@@ -2,7 +2,7 @@
 
 A layer names its reduction (``reduce = "max"``), or brings a :class:`Reduction` of its own. The task table, the access
 sets and lifetimes of matrices, the ghost exchange, gathers in blocks of columns and the memory model all derive from
-the declaration; none of them knows a reduction by name. The kernels are in :mod:`dorylus.servers.graph.gathers`.
+the declaration; none of them refers to a reduction by name. The kernels are in :mod:`dorylus.servers.graph.gathers`.
 
 A gather over rows has two gradient tasks. ∇SC runs at the destination: it reads what the gather kept and fills the
 published matrices. ∇GA runs at the source: it reads all rows of the published matrices and writes the inputs'
@@ -145,7 +145,7 @@ _MAX_OF_ROWS = GatherSpec(
     splits_columns=True,
     made_once=True,
     reads_bf16=True,
-    needs_exact_rows="gathers a maximum, whose gradient goes to the very row that won",
+    needs_exact_rows="gathers a maximum, whose gradient goes to the row with the maximum",
 )
 _ATTENTION = GatherSpec(  # inputs: rows, their scores as sources, their scores as destinations
     gatherer="AttentionGather",

@@ -34,8 +34,9 @@ from dorylus.runs import UsageLedger, newest
 class Accounts:
     """Meters the machine of a run as if it were an instance of the named type, or of the nearest one.
 
-    The set-up begins now, or at ``since_s`` of the clock; :meth:`enter` begins the next phase, :meth:`run_on` sets the
-    number of machines. With :meth:`keep_ledger` the usage is also written to a file, so that a killed run is billed.
+    The set-up begins now, or at ``since_s`` of the clock; :meth:`enter` begins the next phase, :meth:`set_machines`
+    sets the number of machines. With :meth:`keep_ledger` the usage is also written to a file, so that a killed run is
+    billed.
     """
 
     def __init__(
@@ -76,11 +77,11 @@ class Accounts:
         with suppress(OSError, DorylusError):  # the next checkpoint reports it
             self.write_ledger()
 
-    def charge_nothing(self) -> None:
+    def discard_usage(self) -> None:
         """Take the usage of this process off the bill: the run was refused."""
         if self._ledger is not None:
-            with suppress(OSError, DorylusError):  # the run is refused already, for another reason
-                self._ledger.take_back(self._used_before)
+            with suppress(OSError, DorylusError):  # the error that refused the run is reported, not this one
+                self._ledger.restore_previous(self._used_before)
 
     def continue_run(self, used: dict[str, Any], epochs: int) -> None:
         """Continue the accounts of a run that was stopped after ``epochs`` epochs; its checkpoint says ``used``."""
@@ -91,7 +92,7 @@ class Accounts:
 
     def refuse(self) -> ConfigError:
         """The error of a run that its budget leaves no epoch for, whose usage is not charged."""
-        self.charge_nothing()
+        self.discard_usage()
         return ConfigError(self.why_not())
 
     def close(self) -> None:
@@ -100,7 +101,7 @@ class Accounts:
             self._ledger.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """The usage until the current phase began, and the service whose functions the run called."""
+        """The usage before the current phase, and the service of the run's functions."""
         return self._named(self.meter.snapshot())
 
     def up_to_now(self, ahead_s: float = 0.0) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Accounts:
         self._epochs_usd = [self._trained / like] if like else []
 
     def enter(self, phase: Phase) -> None:
-        """Book the time since the last phase began on that phase, and begin another."""
+        """Add the time of the phase that ends to the usage, and begin another."""
         with self._lock:
             now = self._clock()
             spent_s = now - self._since_s
@@ -148,7 +149,7 @@ class Accounts:
             self.meter.add_servers(Role.GRAPH, exported_s, count=self._machines, phase=Phase.SETUP)
             self.meter.phase, self._since_s, self._exported_s = phase, now, 0.0
 
-    def run_on(self, machines: int) -> None:
+    def set_machines(self, machines: int) -> None:
         """Set the number of machines, of one type, since the last phase began."""
         self._machines = machines
 
@@ -193,11 +194,11 @@ class Accounts:
         """Why no further epoch fits the budget, and the cure."""
         assert self._budget is not None
         reason = self._decide().reason
-        return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Give a larger {given('budget_usd')}."
+        return f"{given('budget_usd', float(self._budget.limit_usd))}: {reason}. Use a larger {given('budget_usd')}."
 
     @property
-    def must_learn_closing(self) -> bool:
-        """Whether there is a budget, and the cost of closing the run is not known yet."""
+    def needs_closing_cost(self) -> bool:
+        """Whether the run has a budget, and the cost of closing it was not measured yet."""
         return self.has_budget and not self._closing_usd
 
     @contextmanager

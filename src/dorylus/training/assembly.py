@@ -53,7 +53,7 @@ class RunParts:
 
 
 def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
-    """The program a model becomes on this graph, a copy where it was one already; refuses one that does not fit."""
+    """The program a model becomes on this graph, or a copy of a program; a model that does not fit is refused."""
     if isinstance(model, Recipe):
         if graph.num_features == 0:
             raise GraphError(
@@ -72,7 +72,7 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
 
 
 def check_weights_fit(model: Recipe, graph: Graph) -> None:
-    """Refuse a model whose weights alone, with what training keeps of each, have no room here; before they are made."""
+    """Refuse a model whose weights, with what training keeps of each, do not fit in memory, before they are made."""
     free = process_memory.free_bytes()
     if free is None:
         return
@@ -81,7 +81,7 @@ def check_weights_fit(model: Recipe, graph: Graph) -> None:
             program = model.build(graph.num_features, max(graph.num_classes, 1))
     except ConfigError:
         raise
-    except Exception:  # a layer of the user's may compute what it begins with, which needs real numbers
+    except Exception:  # a user's layer may compute its initial weights, which needs real tensors
         return
     weights = sum(each.numel() for each in program.parameters())
     if weights * BYTES_A_WEIGHT > free:
@@ -133,7 +133,7 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
 
 
 def _how_to_add(graph: Graph) -> str:
-    """The cure for a graph that cannot be trained on: how it gets all that it lacks."""
+    """The cure for a graph that cannot be trained on: how to add everything that it lacks."""
     is_there = {
         "features": graph.num_features > 0,
         "labels": graph.labels is not None and graph.num_classes > 0,
@@ -158,7 +158,7 @@ def check_classes(graph: Graph) -> None:
 
 
 def _check_gaps(graph: Graph) -> None:
-    """Refuse labels that are numbers of something else: most classes would have no vertex, and yet a column each."""
+    """Refuse labels that are not class numbers: most classes would have a column in the model and no vertex."""
     labels = graph.labels
     if labels is None or graph.multilabel or graph.num_classes <= MANY_CLASSES:
         return
@@ -172,11 +172,13 @@ def _check_gaps(graph: Graph) -> None:
 
 
 def check_finite(graph: Graph) -> None:
-    """Refuse features that are not finite: a store's are not looked at until something went wrong."""
+    """Refuse features that are not finite. Called after a failure: a store's features are not checked in advance."""
     features = graph.features
     values = features.values if isinstance(features, SparseFeatures) else features
     if not np.isfinite(values).all():
-        raise GraphError(f"graph {graph.name!r} has features that are NaN or infinite: mend them, and store it again.")
+        raise GraphError(
+            f"graph {graph.name!r} has features that are NaN or infinite: replace them, and store it again."
+        )
 
 
 def threads_of(config: RunConfig) -> int:
@@ -194,12 +196,12 @@ def savings_of(config: RunConfig) -> Savings:
 
 
 def in_host_memory(backend: Backend | None) -> bool:
-    """Whether matrices certainly lie in host memory: those of another class of back end may lie on a device."""
+    """Whether matrices certainly lie in host memory: other classes of back ends may keep them on a device."""
     return backend is None or isinstance(backend, HostBackend)
 
 
 def assemble(graph: Graph, program: Program, config: RunConfig, backend: Backend | None = None) -> RunParts:
-    """Cut the graph and lower the program for training and evaluation; refuse what has no room in host memory."""
+    """Cut the graph and lower the program for training and evaluation; refuse a run that does not fit in memory."""
     savings, sparse = savings_of(config), graph.sparse_features
     training = lower(program, sparse_features=sparse, training=True, savings=savings)
     evaluation = lower(program, sparse_features=sparse, training=False, savings=savings)
@@ -282,7 +284,7 @@ def _parts(graph: Graph, config: RunConfig, saved: Shards | None) -> NDArray[np.
 
 
 def _check_gathers(plan: Plan, config: RunConfig) -> None:
-    """Refuse gathers whose gradient needs the very values that were gathered, where those may have changed since."""
+    """Refuse gathers whose gradient needs the values that were gathered, in modes in which those may have changed."""
     gathers = [stage for stage in plan.stages if isinstance(stage, Gather) and stage.over is None]
     narrow = config.ghost_precision == "bf16" and config.servers > 1
     inexact = {given("mode", "async"): config.mode == "async", given("ghost_precision", "bf16"): narrow}
@@ -299,13 +301,13 @@ def _check_gathers(plan: Plan, config: RunConfig) -> None:
 
 
 def _check_dropout(stage: Gather, layers: Sequence[Layer]) -> None:
-    """Refuse dropout under attention: its gradient meets rows of another epoch, which dropout makes quite different."""
+    """Refuse dropout under attention: its gradient would meet rows of another epoch, with another dropout mask."""
     drops = any(layer.dropout or getattr(layer, "attention_dropout", 0) for layer in layers)
     if stage.spec.needs_steady_rows and drops:
         raise ConfigError(
             f"layer {stage.output.layer} {stage.spec.needs_steady_rows}, and the model has dropout: with "
-            f"{given('mode', 'async')} a gradient may meet rows of another epoch, which dropout makes altogether "
-            f"different. Use {given('mode', 'pipe')}, or a model with {given('dropout', 0)}."
+            f"{given('mode', 'async')} a gradient may meet rows of another epoch, with another dropout mask. "
+            f"Use {given('mode', 'pipe')}, or a model with {given('dropout', 0)}."
         )
 
 

@@ -1,4 +1,4 @@
-"""Scores of predictions against labels, and what a score means for the run: the best so far, or time to stop."""
+"""Scores of predictions against labels, and decisions by them: which weights are the best, and when to stop."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ def classes_of(logits: NDArray[np.float32], multilabel: bool) -> NDArray[np.int6
 def evaluate(graph: Graph, outputs: Outputs) -> dict[str, float]:
     """Accuracy, micro and macro F1 on each non-empty mask, named ``val_accuracy`` and so on.
 
-    Refuses outputs that are not finite, or so large that the sum of their squares is not: no class can be read off.
+    Refuses outputs that are not finite, or so large that the sum of their squares is not: they determine no class.
     """
     labels = graph.labels
     if labels is None:

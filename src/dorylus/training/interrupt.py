@@ -1,9 +1,9 @@
 """Signals that end a run (Ctrl-C, SIGTERM and SIGHUP) as requests that leave time to save.
 
-After Ctrl-C the epoch in progress finishes; a second Ctrl-C ends it at once. SIGTERM and SIGHUP come from Kubernetes,
-Slurm, spot machines and closing terminals, which kill a process that does not end in time: the run has ``grace_s``
-seconds for everything, and the process ends by itself when they are over. Handlers are changed in the main thread only,
-during a run, and only where no other code has set one.
+After Ctrl-C the epoch in progress finishes; a second Ctrl-C ends the process immediately. SIGTERM and SIGHUP come from
+Kubernetes, Slurm, spot machines and closing terminals, which kill a process that does not end in time: the run has
+``grace_s`` seconds to save and close, after which the process ends itself. Handlers are changed in the main thread
+only, during a run, and only where no other code has set one.
 """
 
 import os
@@ -19,15 +19,13 @@ from dorylus.errors import Terminated
 
 GRACE_S = 20.0
 TO_SAVE = 0.25  # the share of the grace that is left for saving and closing when an epoch is dropped
-SAME_S = (
-    0.25  # a signal so soon after the first is the same request: shell and kernel both send one, or a whole group's
-)
+SAME_S = 0.25  # a second signal this soon is the same request, sent to the process and to its group
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 SHOW_CURSOR = b"\x1b[?25h"
 
 
 def end_process(number: int) -> None:
-    """End this process at once, as by a signal; its children end when they lose it."""
+    """End this process immediately, as by a signal; its children end when their connection to it closes."""
     for terminal in (1, 2):
         with suppress(OSError):
             if os.isatty(terminal):
@@ -47,7 +45,7 @@ class Countdown:
         self._thread: threading.Thread | None = None
 
     def start(self, drop: Callable[[], None] | None = None, expected_s: float | None = None) -> None:
-        """Count down. Work that is expected to end too late is dropped at once, other work when time gets short."""
+        """Count down. Work that would end too late is dropped immediately, other work when the time is short."""
         if drop is not None:
             latest_s = self.began_s + (self._end_s - self.began_s) * (1 - TO_SAVE)
             too_late = expected_s is not None and expected_s > latest_s
@@ -63,7 +61,7 @@ class Countdown:
 
     def _count(self) -> None:
         if not self._cancelled.wait(max(0.0, self._drop_s - time.monotonic())):
-            with suppress(Exception):  # there is no time left to handle an error
+            with suppress(Exception):  # the process ends next: errors are ignored
                 if self._drop is not None:
                     self._drop()
         if not self._cancelled.wait(max(0.0, self._end_s - time.monotonic())):
@@ -76,7 +74,7 @@ _guards: list[object] = []
 
 
 def _counting(number: int, grace_s: float) -> Countdown | None:
-    """A countdown, at the first signal; None for the same request again. A second request ends the process."""
+    """Start a countdown at the first signal; None for a repeated signal. A second request ends the process."""
     global _countdown
     if _countdown is None:
         _countdown = Countdown(number, grace_s)
@@ -96,14 +94,14 @@ def _leave(guard: object) -> None:
 
 
 def _termination_behind(error: BaseException | None) -> Terminated | None:
-    """The request behind a SystemExit that a library made of it: Ray, interrupted while it waits, raises its own."""
+    """The request behind a SystemExit of a library: Ray raises its own when it is interrupted while it waits."""
     if _countdown is None or not isinstance(error, SystemExit) or error.code == 128 + _countdown.number:
         return None
     return Terminated(_countdown.number)
 
 
 def _is_free(number: int) -> bool:
-    """Whether a signal would end the process, or do what an outer guard here has set."""
+    """Whether a signal has its default action, or the handler of an outer guard."""
     handler = signal.getsignal(number)
     return handler is signal.SIG_DFL or getattr(handler, "__module__", None) in _REPLACED
 
@@ -115,7 +113,7 @@ def in_main_thread() -> bool:
 
 @contextmanager
 def terminable(grace_s: float = GRACE_S) -> Iterator[None]:
-    """While it is open, SIGTERM and SIGHUP raise :class:`Terminated` in the main thread, at once."""
+    """While it is open, SIGTERM and SIGHUP raise :class:`Terminated` in the main thread immediately."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         countdown = _counting(number, grace_s)

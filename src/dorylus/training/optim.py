@@ -22,7 +22,7 @@ Expected = TypeVar("Expected", Optimizer, LRScheduler)
 OptimizerFactory = Callable[..., Optimizer]
 ScheduleFactory = Callable[[Optimizer], LRScheduler]
 
-# LBFGS calls the loss several times a step; SparseAdam takes sparse gradients only.
+# LBFGS evaluates the loss several times a step; SparseAdam takes sparse gradients only.
 _UNFIT_OPTIMIZERS = {"Optimizer", "LBFGS", "SparseAdam"}
 # These are made from functions or other schedules, which no settings file can hold.
 _UNFIT_SCHEDULES = {"LRScheduler", "LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler"}
@@ -151,7 +151,7 @@ def _made(cls: Any, setting: str, *arguments: Any, **options: Any) -> Any:
     """An instance; an option that torch refuses is a ConfigError."""
     try:
         return cls(*arguments, **options)
-    except Exception as error:  # torch checks its arguments in many ways
+    except Exception as error:  # torch raises many kinds of errors for bad arguments
         takes = [name for name in inspect.signature(cls).parameters if name not in ("params", "optimizer")]
         raise ConfigError(
             f"{cls.__name__} cannot be made: {error}. Mend {given(setting)}; {cls.__name__} takes {', '.join(takes)}."

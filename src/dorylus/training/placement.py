@@ -1,4 +1,4 @@
-"""Where the servers of a run are: from its settings to the job, and to the runtime that carries it out."""
+"""Places the servers of a run: from its settings to the job, and to the runtime that runs the job."""
 
 import hashlib
 import shutil
@@ -41,7 +41,7 @@ def check_cluster(config: RunConfig, pool: object | None) -> RunConfig:
         return config
     if pool is not None:
         raise ConfigError(
-            f"{given('cluster', 'ray')} with a pool object, which lives in this process: give the name of a pool."
+            f"{given('cluster', 'ray')} with a pool object, which exists in this process only: give the name of a pool."
         )
     check_installed(given("cluster", "ray"), "ray")  # before importing packages that only Ray's extra installs
     from dorylus.runtime import settled_threads
@@ -66,7 +66,7 @@ def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
     _check_methods("backend", backend, Backend, [name for name in vars(Backend) if name[0] != "_"])
     if config.cluster != "local" and type(backend) is not NativeBackend:
         raise ConfigError(
-            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which lives in this process: "
+            f"{given('cluster', config.cluster)} with {given('backend', backend)}, which other processes do not have: "
             f"servers in other processes use the native back end. Leave {given('backend')} out, or use "
             f"{given('cluster', 'local')}."
         )
@@ -79,8 +79,8 @@ def check_backend(backend: Backend | None, config: RunConfig) -> Backend:
     return backend
 
 
-CALLED_ON_A_POOL = ("submit", "close")  # by servers in this process: they cancel no call
-NAMED_AT_MOST = 3  # methods that an object lacks
+CALLED_ON_A_POOL = ("submit", "close")  # by servers in this process, which cancel no call
+NAMED_AT_MOST = 3  # missing methods named in an error
 
 
 def _check_methods(setting: str, value: object, protocol: type, methods: Iterable[str], also: str = "") -> None:

@@ -19,20 +19,20 @@ from dorylus.saga import Program, Work
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A trained model and how it got there.
+    """A trained model and the record of its training.
 
     ``losses[k]`` is the loss of the weights before step k; ``epoch_seconds`` leave evaluation out. Scores are those of
     the weights in ``model``, from one exact forward pass; ``metrics`` has all of them (F1 too) by name.
 
     ``peak_memory_bytes`` are this process's, ``server_peak_memory_bytes`` those of graph servers that have their own.
     ``traffic``: bytes sent between servers, by kind. ``ages``: how many values were read across intervals at each age
-    (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs that
-    cores, pool and network each had something to do. ``waits``: how often an interval waited at the staleness bound.
-    ``pool``: figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads.
-    ``bill``: what it cost, itemised, priced for ``config.instance`` or the type nearest to this machine.
-    ``best_epoch`` had the best score on validation, ``best_score``, of all evaluations; None where there was none. With
-    ``config.keep`` "best" its weights are those in ``model``, otherwise those of the last epoch are.
-    ``backend`` did the array work, and does that of :meth:`predict`.
+    (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs in which
+    cores, pool and network each had work. ``waits``: how often an interval waited at the staleness bound. ``pool``:
+    figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads. ``bill``: what it cost,
+    itemised, priced for ``config.instance`` or the type nearest to this machine. ``best_epoch`` had the
+    best score on validation, ``best_score``, of all evaluations; None where there was none. With ``config.keep``
+    "best" its weights are those in ``model``, otherwise those of the last epoch are. ``backend`` did the array work,
+    and does that of :meth:`predict`.
     """
 
     model: Program

@@ -1,4 +1,4 @@
-"""What a run keeps beside its weights: its folder, its log and its accounts."""
+"""The records of a run: its folder, its log and its accounts."""
 
 import threading
 import time
@@ -63,7 +63,7 @@ class RunRecords:
     def new(cls, config: RunConfig, spec: RunSpec | None = None) -> Self:
         """The records of a new run, whose folder is locked if it has one.
 
-        What a run that was killed in that folder during its set-up has used is on the bill.
+        The bill includes the usage of a run that was killed in that folder during its set-up.
         """
         since_s = None if spec is None else spec.take_loading_since_s()
         records = cls(config, Accounts(config, since_s=since_s), ExitStack())
@@ -103,16 +103,16 @@ class RunRecords:
 
     @contextmanager
     def undone_on_error(self) -> Iterator[None]:
-        """While a trainer is set up: on an error, release everything that is held.
+        """During set-up: on an error, release everything that is held.
 
-        A new run that is refused leaves nothing. One that a signal ends leaves its usage, as a killed one does.
+        A new run that is refused leaves nothing. A run ended by a signal leaves its usage, as a killed one does.
         """
         try:
             with self.spelling():
                 yield
         except BaseException as error:
             if self.is_new and isinstance(error, Exception | KeyboardInterrupt):
-                self.accounts.charge_nothing()
+                self.accounts.discard_usage()
                 if self.folder is not None:
                     self.folder.discard()
             self._held.close()
@@ -147,7 +147,7 @@ class RunRecords:
     def note_servers(self, what: str, **details: Any) -> None:
         """Log what happens to the servers."""
         if what == "session":
-            self.accounts.run_on(len({host for places in details["servers"].values() for host, _ in places}))
+            self.accounts.set_machines(len({host for places in details["servers"].values() for host, _ in places}))
         self.log.write("cluster", what=what, **details)
 
     def note_pool(self, what: str, **details: Any) -> None:
@@ -177,7 +177,7 @@ class RunRecords:
 
     def discard(self) -> None:
         """Remove the folder of a new run that could not begin, so that the next attempt may use it."""
-        self.accounts.charge_nothing()
+        self.accounts.discard_usage()
         if self.folder is not None:
             self.folder.discard()
         self.close()
@@ -213,7 +213,7 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
 
 
 def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
-    """What an epoch, counted from 1, did, and the cost of the run by its end."""
+    """The record of an epoch, counted from 1, with the cost of the run by its end."""
     record = {
         "epoch": epoch,
         "loss": report.loss,

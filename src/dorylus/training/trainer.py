@@ -51,7 +51,7 @@ RECENT_EPOCHS = 5  # the next epoch is expected to take the median time of the l
 
 
 class Trainer:
-    """One run, epoch by epoch. :func:`train` is this from beginning to end.
+    """One run, epoch by epoch. :func:`train` makes one and runs it to the end.
 
     ``records`` are those of a stopped run, which :meth:`resume` passes.
     """
@@ -132,7 +132,7 @@ class Trainer:
         pool: TensorPool | PoolHandle | None,
         backend: Backend | None,
     ) -> None:
-        """Refuse everything that can be refused, before a run is written or computed."""
+        """Make all checks that can refuse a run, before anything is written or computed."""
         config = self._records.config
         check_loggers(config.log_to)
         process_memory.reset_peak()
@@ -143,18 +143,18 @@ class Trainer:
         config = check_cluster(config, pool)
         self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
-            raise ConfigError("the model has no weights, so there is nothing to train: give it a layer that has some.")
+            raise ConfigError("the model has no weights, so there is nothing to train: add a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
         names = [name for name, _ in self.program.named_parameters()]
         self._make_optimizer = partial(make_optimizer, config, factory=optimizer, names=names)
         self._make_lr_schedule = partial(make_lr_schedule, config, factory=lr_schedule)
-        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # refused now or never
+        self._make_lr_schedule(self._make_optimizer(list(self.program.named_parameters())))  # the last refusal
         self._cut(config)
         if self._accounts.rates.function is not None:
             self._accounts.begun = self._begun_invocations
         self._runtime: Runtime | None = None
         self._in_use = threading.Lock()
-        self._has_begun = False  # servers have started: from then on a run fails, it is not refused
+        self._has_begun = False  # servers have started: later errors are failures, not refusals
         self._closed = False
         self._last_startable = -1  # the newest epoch, from 0, that an interval may have started
         self._sound = -1  # weights after this many epochs gave a finite loss or evaluation; so did all before the last
@@ -242,12 +242,12 @@ class Trainer:
                 break
             if not interrupt.deferring:
                 self._started()
-                interrupt.defer()  # until now there was nothing to save
+                interrupt.defer()  # from here on there is something to save
                 self._has_begun = True
             if self._progress.unevaluated:
                 self._after_epoch()
             else:
-                # An epoch that has begun is finished at any price: with a budget the next begins only after it.
+                # An epoch that has begun is finished whatever it costs: with a budget the next begins only after it.
                 self._one_epoch(self.epoch + 1 if self._accounts.has_budget else until, interrupt)
             if interrupt.requested:
                 self._interrupted(interrupt)
@@ -256,7 +256,7 @@ class Trainer:
         recent = self._progress.epoch_seconds[-RECENT_EPOCHS:]
         interrupt.expected_s = time.monotonic() + statistics.median(recent) if recent else None
         self._train(until)
-        if not interrupt.ending:  # else the run is saved at once, and evaluated when it is resumed
+        if not interrupt.ending:  # else the run is saved now, and evaluated when it is resumed
             self._after_epoch()
 
     def _train(self, until: int) -> None:
@@ -286,7 +286,7 @@ class Trainer:
         if self._progress.unevaluated:
             self._evaluate()
             self._progress.unevaluated = False
-        elif self._accounts.must_learn_closing:
+        elif self._accounts.needs_closing_cost:
             with self._accounts.evaluation():
                 self._started().outputs()
         last = self.epoch == self.config.epochs or self._progress.stopped is not None
@@ -346,7 +346,7 @@ class Trainer:
         """The runtime, started when it is first needed."""
         if self._closed:
             raise TrainingError(
-                "the trainer is closed: go on with Trainer.resume, or make the result before closing it."
+                "the trainer is closed: continue with Trainer.resume, or make the result before closing it."
             )
         if self._runtime is None:
             job = self._job()
@@ -402,13 +402,13 @@ class Trainer:
         self.log.write("fault", epoch=self.epoch, error=str(fault))
         kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._records.folder is None:
-            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: give run_dir.")
+            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: use run_dir.")
         try:
             self._save()
             saved = f"The run is saved after epoch {self.epoch}"
         except ServersLostError:
             saved = "Epochs since the last checkpoint are lost with the servers"
-        return kind(f"{fault} {saved}: mend it, and go on with dorylus resume {self._records.folder.path}.")
+        return kind(f"{fault} {saved}: remove the cause, and continue with dorylus resume {self._records.folder.path}.")
 
     def _diverged(self, error: DivergedError) -> DivergedError:
         """Keep the last checkpoint whose outputs are finite; the error says which that is."""
@@ -427,7 +427,7 @@ class Trainer:
             return DivergedError(f"training diverged: {error}. There is no checkpoint from before. {cure}.")
         return DivergedError(
             f"training diverged: {error}. The checkpoint {newest} is from before, and is kept: dorylus predict "
-            f"{folder.path} reads it, and dorylus resume goes on from it, with the same lr. {cure}."
+            f"{folder.path} reads it, and dorylus resume continues from it, with the same lr. {cure}."
         )
 
     def _is_sound(self, path: Path) -> bool:
@@ -541,7 +541,7 @@ def resume(
     sinks: Iterable[Sink] = (),
     **settings: Unpack[ResumeSettings],
 ) -> Result:
-    """Go on with a run that was stopped, to the same result as if it had not been."""
+    """Continue a run that was stopped, to the same result as if it had not been."""
     with (
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(

@@ -1,7 +1,7 @@
 """A client of a data port: sends requests, and waits for the answers with a deadline.
 
 Several requests may be in flight: ``send`` the next one, work on the last answer, then ``receive``. The socket's own
-thread reads what arrives meanwhile. Only one thread at a time may use a client.
+thread reads answers as they arrive. Only one thread at a time may use a client.
 """
 
 import secrets
@@ -42,7 +42,7 @@ from dorylus.wire.sockets import (
     watch,
 )
 
-MAX_IN_FLIGHT = 64  # requests whose answers the caller has not received; the oldest are forgotten
+MAX_IN_FLIGHT = 64  # requests whose answers the caller has not received; the oldest are dropped
 
 
 class Client:
@@ -91,7 +91,7 @@ class Client:
         self._wait_to_write(until, timeout_s)
         self._last += 1
         self._waiting.add(self._last)
-        self._forget(self._last - MAX_IN_FLIGHT)
+        self._drop_request(self._last - MAX_IN_FLIGHT)
         try:
             self._send(parts, until, timeout_s)
         except BaseException:
@@ -103,7 +103,7 @@ class Client:
         """Whether the answer to a request, or the reason that none will come, arrives within a time."""
         if request not in self._waiting and request not in self._answers:
             raise WireError(
-                f"request {request} to {self.address} is not in flight: never sent, received already, or forgotten."
+                f"request {request} to {self.address} is not in flight: never sent, received already, or dropped."
             )
         until = time.monotonic() + timeout_s
         self._read()
@@ -139,8 +139,8 @@ class Client:
             if self._last not in self._waiting:
                 raise self._lost()
 
-    def _forget(self, request: int) -> None:
-        """Answers that the caller never receives must not pile up."""
+    def _drop_request(self, request: int) -> None:
+        """Drop a request: answers that the caller never receives must not accumulate."""
         self._waiting.discard(request)
         self._answers.pop(request, None)
 

@@ -18,8 +18,8 @@ from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameError, FrameL
 from dorylus.wire.pieces import Buffers
 
 HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
-HELLO_S: Final = 3.0  # of these, for the dialling end to name itself
-SILENCE_S: Final = 20.0  # in the middle of a frame, and before a dead peer is noticed
+HELLO_S: Final = 3.0  # of these, for the first message of the dialling end
+SILENCE_S: Final = 20.0  # within a frame, and until a lost peer is noticed
 SECRET_BYTES: Final = 32
 
 _HELLO: Final = struct.Struct("<8sQII32s")  # magic and version, session, dialling server, dialled server, challenge
@@ -130,7 +130,7 @@ def _proof(secret: bytes, role: bytes, hello: bytes, challenge: bytes) -> bytes:
 
 
 def _exactly(link: socket.socket, count: int, until_s: float) -> bytes:
-    """``count`` bytes, all before ``until_s``: a time-out for each read would let single bytes go on for ever."""
+    """``count`` bytes, all before ``until_s``: a time-out for each read would let single bytes arrive without end."""
     room = bytearray(count)
     _fill(link, memoryview(room), until_s)
     return bytes(room)

@@ -29,7 +29,7 @@ class FrameError(WireError):
     """Bytes that are no frame, or something that no frame can carry."""
 
 
-class Refused(WireError):  # noqa: N818  (it reads as what it says)
+class Refused(WireError):  # noqa: N818 (not an error of this program)
     """A request that the port declines: its ``answer`` raises this, and the client raises it with the same text.
 
     ``kind`` is the count that the port adds it to: refused, failed, expired, garbage, oversize or busy.
@@ -192,7 +192,7 @@ def _read_text(text: memoryview, num_arrays: int) -> tuple[dict[str, Any], list[
     except (
         ValueError,
         RecursionError,
-    ):  # also for text that is not UTF-8; the error itself would hold the text, and with it keys
+    ):  # also for text that is not UTF-8; no cause is kept, as it would contain the text and so keys
         content = None
     if not isinstance(content, dict) or content.keys() != {"header", "arrays"}:
         raise FrameError("a frame's JSON is not an object of a header and arrays.")

@@ -1,8 +1,8 @@
 """Keys of a run: the ports' own pair, and clients' pairs that expire.
 
-Every run makes its own keys, so a key is worth nothing after the run. CURVE authenticates both ends: a client talks
-only to the server whose public key it was given, a port accepts only public keys on its run's list. A key is never
-printed: neither ``repr`` nor an error shows one.
+Every run makes its own keys, so a key is useless after the run. CURVE authenticates both ends: a client connects only
+to the server whose public key it has, a port accepts only public keys on its run's list. A key is never printed,
+neither by ``repr`` nor in errors.
 """
 
 import heapq
@@ -74,7 +74,7 @@ class RunKeys:
     def client(self, lifetime_s: float) -> ClientKeys:
         """A new client's keys, accepted from now on for this long."""
         if not 0 < lifetime_s < float("inf"):
-            raise ConfigError(f"lifetime_s={lifetime_s}: keys live for a finite time above 0 seconds.")
+            raise ConfigError(f"lifetime_s={lifetime_s}: the lifetime of keys is finite and above 0 seconds.")
         public, secret = _new_pair()
         expires_at = self._clock() + lifetime_s
         self.allow(public, expires_at)

@@ -50,7 +50,7 @@ class PeerTransport:
 
     def open(self, session: int, received: Received, lost: Lost) -> None:
         """Begin a session: peers that dial for it are answered from now on."""
-        self.hang_up()
+        self.disconnect()
         with self._lock:
             self._session = _Session(session, received, lost, self._count)
 
@@ -71,12 +71,12 @@ class PeerTransport:
     ) -> None:
         """Queue a frame for a peer, after those posted before. The arrays must not be written to afterwards.
 
-        Blocks for up to ``timeout_s`` while the queue is full; with None the frame is queued at once, full or not.
+        Blocks for up to ``timeout_s`` while the queue is full; with None the frame is queued in any case.
         ``number`` is the session it belongs to; a frame of a session that is over is refused.
         """
         self._current(number).post(peer, pack(header, arrays, self._limits), timeout_s)
 
-    def hang_up(self, number: int | None = None) -> None:
+    def disconnect(self, number: int | None = None) -> None:
         """End the session, if one is open and, where a number is given, it has that number."""
         with self._lock:
             session = self._session
@@ -97,7 +97,7 @@ class PeerTransport:
             for link in self._unproven:
                 _shut(link)
             readers = self._readers - {threading.current_thread()}
-        self.hang_up()
+        self.disconnect()
         for reader in readers:
             reader.join(_END_S)
 
@@ -123,7 +123,7 @@ class PeerTransport:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(0.05)  # too many open files, say
+                time.sleep(0.05)  # for example too many open files
                 continue
             reader = threading.Thread(target=self._read, args=(link,), name="dorylus-peer-receive", daemon=True)
             with self._lock:
@@ -136,7 +136,7 @@ class PeerTransport:
                 self._readers.add(reader)
             try:
                 reader.start()
-            except RuntimeError:  # no more threads for now: the peer may dial again
+            except RuntimeError:  # no thread can be started: the peer may dial again
                 with self._lock:
                     self._unproven.pop(link, None)
                     self._readers.discard(reader)

@@ -124,7 +124,7 @@ class FrameAssembler:
 
 
 class ReplayGuard:
-    """The highest request number of each session of each key; the least recently used sessions are forgotten first."""
+    """The highest request number of each session of each key; the least recently used sessions are dropped first."""
 
     def __init__(self, max_sessions: int = 65_536) -> None:
         self._max_sessions = max_sessions
@@ -148,9 +148,9 @@ class _Memory:
     """A stretch of memory, lent to one reader after the other.
 
     A loan is a new array object over the memory. Every view of it, and every array made of such a view, keeps that
-    object alive, and never the memory alone: while a loan lives the memory is in use, and when it is gone nothing can
-    read the memory any more. A weak reference shows which is the case, on every Python version and without reference
-    counts. Where objects are freed late, the memory is only reused later.
+    object alive, and never the memory alone: the memory is in use exactly as long as the loan exists. A weak reference
+    shows which is the case, on every Python version and without reference counts. Where objects are freed late, the
+    memory is only reused later.
     """
 
     def __init__(self, num_bytes: int) -> None:
@@ -202,7 +202,7 @@ class Buffers:
         return None
 
     def _keep(self, memory: _Memory) -> None:
-        """Keep a buffer for reuse, and drop the oldest beyond the limits: these live on while something refers to them.
+        """Keep a buffer for reuse, and drop the oldest beyond the limits: these are freed when nothing refers to them.
 
         A buffer larger than all that may be kept is not kept.
         """

@@ -1,7 +1,7 @@
 """A data port: clients with a run's keys request arrays from it and send arrays to it.
 
 One thread does everything: it authenticates clients, assembles requests from pieces (:class:`FrameReceiver`, which
-knows no socket), calls ``answer`` and sends the reply. So an answer must be quick (a slice, a copy into place, a
+knows no socket), calls ``answer`` and sends the reply. So an answer must be fast (a slice, a copy into place, a
 look-up) and must never wait for another task: while it runs, no other client is served. Slow answers are counted. No
 input, and no error that ``answer`` raises, ends the thread.
 """
@@ -237,7 +237,7 @@ class DataPort:
                 if self._router in ready:
                     self._receive_some()
                 self._counts.unfinished += self._receiver.drop_late()
-            except Exception:  # no input ends the port
+            except Exception:  # no input may end the port
                 self._counts.failed += 1
 
     def _count_events(self) -> None:
@@ -279,7 +279,7 @@ class DataPort:
         except Exception as why:
             self._decline(connection, piece, "failed", f"{type(why).__name__}: {why}")
         else:
-            self._counts.served += 1  # before it is sent: a client that has its answer finds it counted
+            self._counts.served += 1  # counted before it is sent, so that a client with its answer finds it counted
             self._send(connection, MessageKind.REPLY, piece, parts)
         self._counts.slow += time.monotonic() - begun > _SLOW_S
 

@@ -25,7 +25,7 @@ except ImportError as missing:
 Context: TypeAlias = zmq.Context[zmq.Socket[bytes]]
 Socket: TypeAlias = zmq.Socket[bytes]
 
-ZAP_ADDRESS = "inproc://zeromq.zap.01"  # where libzmq asks whether to accept a key
+ZAP_ADDRESS = "inproc://zeromq.zap.01"  # the address at which libzmq queries whether to accept a key
 _MAX_MESSAGE_BYTES = MAX_PIECE_BYTES + 1024  # CURVE adds some bytes to each part
 _RECEIVED_MESSAGES = 32  # per connection: enough to read while the other end writes
 _HANDSHAKE_MS = 5_000
@@ -46,7 +46,7 @@ def new_context() -> Context:
 
 
 def _allow_many_files() -> None:
-    """Raise this process's limit of open files: a stranger holds one until its handshake times out."""
+    """Raise this process's limit of open files: a connection without a key holds one until its handshake times out."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -77,7 +77,7 @@ def reply_socket(context: Context, address: str) -> Socket:
 def port_socket(context: Context, keys: RunKeys, max_frame_bytes: int) -> Socket:
     """A ROUTER that accepts the clients that the context's ZAP handler accepts."""
     socket = _socket(context, zmq.ROUTER)
-    socket.set(zmq.ROUTER_MANDATORY, 1)  # an error, not silence, when a client has gone or does not read
+    socket.set(zmq.ROUTER_MANDATORY, 1)  # raise an error when a client has gone or does not read
     socket.set(zmq.CURVE_SERVER, 1)
     socket.set_string(zmq.CURVE_SECRETKEY, keys.secret_for_port())
     socket.set_string(zmq.ZAP_DOMAIN, "dorylus")
@@ -89,7 +89,7 @@ def port_socket(context: Context, keys: RunKeys, max_frame_bytes: int) -> Socket
 
 
 def client_socket(context: Context, keys: ClientKeys) -> Socket:
-    """A DEALER that talks only to the port with the given public key."""
+    """A DEALER that connects only to the port with the given public key."""
     socket = _socket(context, zmq.DEALER)
     socket.set_string(zmq.CURVE_SERVERKEY, keys.server_public)
     socket.set_string(zmq.CURVE_PUBLICKEY, keys.public)
@@ -123,7 +123,7 @@ def watch(socket: Socket, *events: int) -> Socket:
     socket.monitor("inproc://events", sum(events))
     watcher: Socket = socket.context.socket(zmq.PAIR)
     watcher.set(zmq.LINGER, 0)
-    # libzmq's own thread blocks when this is full: under a flood of strangers, closing would never return.
+    # libzmq's own thread blocks when this is full: with many unauthenticated connections closing would not return.
     watcher.set(zmq.RCVHWM, 0)
     watcher.connect("inproc://events")
     return watcher
@@ -231,7 +231,7 @@ def _has_message(socket: Socket) -> bool:
 
 
 class KeyAuthenticator:
-    """Accepts the clients on a run's list. One per context: libzmq asks at one address (ZAP, ZeroMQ RFC 27)."""
+    """Accepts the clients on a run's list. One per context: libzmq queries one address (ZAP, ZeroMQ RFC 27)."""
 
     def __init__(self, context: Context, keys: RunKeys) -> None:
         self._keys = keys
@@ -251,8 +251,8 @@ class StrangerCounter:
     """Counts connections without a valid key (``count``) from the events that libzmq reports.
 
     libzmq reports a handshake that fails. A connection that sends no handshake at all is reported only as a
-    disconnection, like a client that leaves. Such strangers are the disconnections beyond the handshakes, so they count
-    once they outnumber the clients that are connected.
+    disconnection, like a client that leaves. Their number is that of disconnections beyond the handshakes, so they are
+    counted once they outnumber the connected clients.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ def test_ctrl_c_prints_how_to_resume_again(dorylus_program, monkeypatch, tmp_pat
     monkeypatch.setattr(dorylus, "resume", interrupted, raising=False)
     RunFolder.create(tmp_path / "run", None, RunConfig())
     code, _, err = dorylus_program("resume", "run")
-    assert (code, err) == (130, "interrupted; go on with: dorylus resume run\n")
+    assert (code, err) == (130, "interrupted; continue with: dorylus resume run\n")
 
 
 def test_the_error_for_a_run_of_python_objects_explains_how_to_resume_in_python(dorylus_program, tmp_path):

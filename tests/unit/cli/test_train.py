@@ -190,7 +190,7 @@ def test_ctrl_c_prints_how_to_resume(dorylus_program, trained, monkeypatch, tmp_
 
     monkeypatch.setattr(dorylus, "train", interrupted)
     code, _, err = dorylus_program("train", "cora", "--run-dir", "here")
-    assert (code, err) == (130, "interrupted; go on with: dorylus resume here\n")
+    assert (code, err) == (130, "interrupted; continue with: dorylus resume here\n")
 
 
 def test_ctrl_c_before_the_first_save_prints_that_nothing_was_saved(dorylus_program, trained, monkeypatch):

@@ -11,6 +11,11 @@ from dorylus.functions.runner import Runner
 from dorylus.saga.dense import Mode, Targets
 
 
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
 def compared(call):
     """What a call's program gives, and what torch does, by name."""
     program, pure, runner = export(call), Pure(call), Runner()

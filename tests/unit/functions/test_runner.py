@@ -156,7 +156,7 @@ FLOAT, STRING = TensorProto.FLOAT, TensorProto.STRING
         ),
         (
             model({"rows.0": (STRING, ["n"])}, {"output.0": (STRING, ["n"])}, operation="Identity"),
-            "which no program of ours takes or gives",
+            "a type that no program of Dorylus has",
         ),
     ],
 )  # fmt: skip

@@ -66,6 +66,6 @@ def test_each_thread_has_connections_of_its_own():
 def test_hanging_up_closes_all_and_the_next_is_dialled_anew():
     links = Links(lambda address, keys: Dialled(address))
     first = links.to("a", {})
-    links.hang_up()
+    links.disconnect()
     assert first.closed
     assert links.to("a", {}) is not first

@@ -75,7 +75,7 @@ def test_a_server_that_reads_rows_of_a_store_gets_the_same_values(tmp_path: Path
     assert some.dtype == np.float32
     np.testing.assert_array_equal(some, HALF[:, 1:3].astype(np.float32))
     assert shard.wide_features() is shard.wide_features()
-    shard.forget_features()
+    shard.drop_features()
     np.testing.assert_array_equal(shard.wide_features(keep=False), HALF.astype(np.float32))
 
 

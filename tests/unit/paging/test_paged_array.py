@@ -109,7 +109,7 @@ def test_a_span_in_use_stays_in_memory(io_threads):
     array.array[:PAGE] = 5
     array.wrote(0)
     array.release(0, leave=True)
-    array.forget(0)
+    array.discard(0)
     assert (array.array[:PAGE] == 5).all()
     assert not file.writes
     array.release(0, leave=True)
@@ -133,7 +133,7 @@ def test_a_span_that_is_forgotten_is_not_read_again(io_threads):
     array, file = bytes_array(bounds, io_threads)
     rewrite(array, bounds, 0, 5)
     assert values(array, bounds, 0) == {5}
-    array.forget(0)
+    array.discard(0)
     assert values(array, bounds, 0) == {0}
     assert len(file.reads) == 1
 
@@ -170,7 +170,7 @@ def test_forgetting_all_waits_for_operations_in_progress_and_starts_again(io_thr
     array, file = bytes_array(bounds, io_threads)
     for number in range(2):
         rewrite(array, bounds, number, 4)
-    array.forget_all()
+    array.discard_all()
     assert sorted(file.writes) == [(0, PAGE), (PAGE, 2 * PAGE)]
     assert not array.array.any()
     assert [values(array, bounds, number) for number in range(2)] == [{0}, {0}]
@@ -199,7 +199,7 @@ def test_an_array_of_no_rows_has_nothing_to_move(io_threads):
         array.release(number, leave=True)
     array.acquire_all()
     array.release_all()
-    array.forget_all()
+    array.discard_all()
     assert array.array.size == 0
     assert {size for _, size in (*file.reads, *file.writes)} <= {0}
 

@@ -15,7 +15,7 @@ from dorylus.paging import PAGE, IoThreads, PagedArray
 sizes = st.lists(
     st.sampled_from([0, 1, 100, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 2 * PAGE + 50]), min_size=1, max_size=6
 )
-actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "hold", "let go", "ahead", "leave", "forget", "all"])
+actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "hold", "drop", "ahead", "leave", "discard", "all"])
 orders = st.lists(st.tuples(actions, st.integers(0, 5)), max_size=40)
 
 
@@ -67,13 +67,13 @@ class Model:
         elif action == "hold":
             self.paged.acquire(span)
             self.held.append(span)
-        elif action == "let go" and self.held:
+        elif action == "drop" and self.held:
             self.paged.release(self.held.pop(), leave=True)
         elif action in ("ahead", "leave"):
             getattr(self.paged, action)(span)
-        elif action == "forget":
+        elif action == "discard":
             self.forgotten.add(span)
-            self.paged.forget(span)
+            self.paged.discard(span)
         elif action == "all":
             self.paged.acquire_all()
             for each in set(range(self.paged.num_spans)) - self.forgotten:
@@ -92,7 +92,7 @@ def test_spans_agree_with_a_plain_array(sizes: list[int], order: list[tuple[str,
             model.check(span)
 
 
-own_actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "ahead", "leave", "forget"])
+own_actions = st.sampled_from(["check", "rewrite", "rewrite and keep", "ahead", "leave", "discard"])
 
 
 @settings(max_examples=25)

@@ -94,7 +94,7 @@ def test_a_vertex_travels_once_to_a_peer_and_arrives_in_its_row(cluster):
                     rows, (begin, end) = sends.rows(level, interval), ghosts.rows(level, interval)
                     assert rows.dtype == np.int32
                     assert sender.layout.order[rows].tolist() == ghosts.ids_at(level)[begin:end].tolist()
-                    assert sends.wants(interval) or not rows.size
+                    assert sends.has_ghosts_in(interval) or not rows.size
                     sent += rows.tolist()
                 assert len(sent) == len(set(sent))
 
@@ -118,4 +118,4 @@ def test_all_rows_of_a_send_list_are_the_own_rows_of_the_peers_ghosts(cluster):
         sends, first = sender.send_list(receiver.ghosts), receiver.ghosts.first
         mine = receiver.ghosts.ids[first[sender.mine.start] : first[sender.mine.stop]]
         np.testing.assert_array_equal(sender.layout.order[sends.all_rows], mine)
-        assert [sends.wants(i) for i in sender.mine] == [first[i] < first[i + 1] for i in sender.mine]
+        assert [sends.has_ghosts_in(i) for i in sender.mine] == [first[i] < first[i + 1] for i in sender.mine]

@@ -296,7 +296,7 @@ def test_forgotten_features_are_loaded_again_on_the_next_access():
     server = partitioned(graph, 2, 1, np.ones(8, bool), np.random.default_rng(0)).servers[0]
     before = server.dense_features()
     assert server.dense_features() is before
-    server.forget_features()
+    server.drop_features()
     assert server.dense_features() is not before
     np.testing.assert_array_equal(server.dense_features(), before)
 

@@ -11,7 +11,7 @@ from dorylus.backends import native
 from dorylus.graph.adjacency_matrix import Degrees
 from dorylus.paging import PAGE, Pager
 from dorylus.partition.layout import plain_layout
-from dorylus.partition.paged_shard import PagedDegrees, at_hand, paged_edges, paged_out_edges, with_loops
+from dorylus.partition.paged_shard import PagedDegrees, interval_in_memory, paged_edges, paged_out_edges, with_loops
 
 SIZE = 3000
 
@@ -145,7 +145,7 @@ def test_memory_is_released_also_when_the_work_fails(graph, stored, pager):
     first, last = graph.indptr[edges.bounds[2]], graph.indptr[edges.bounds[3]]
 
     def work():
-        with at_hand(edges.pages, 2):
+        with interval_in_memory(edges.pages, 2):
             np.testing.assert_array_equal(edges.csr[1][first:last], graph.indices[first:last])
             raise ZeroDivisionError
 

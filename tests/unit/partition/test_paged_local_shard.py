@@ -7,7 +7,7 @@ import dorylus
 from dorylus.graph import SparseFeatures
 from dorylus.paging import Pager
 from dorylus.partition import LocalShard, PagedLocalShard, plain_partition_plan, whole_shard
-from dorylus.partition.paged_shard import at_hand
+from dorylus.partition.paged_shard import interval_in_memory
 
 SIZE, INTERVALS, LAYERS = 600, 4, 2
 NORMS = [("symmetric", True), ("symmetric", False), ("mean", False), ("mean", True), ("none", False), ("none", True)]
@@ -45,7 +45,7 @@ def pair(request, graph, tmp_path):
 def rows_of(shard, edges, interval):
     """(offsets from 0, columns, weights) of an interval, and the scales of all rows and columns."""
     begin, end = shard.layout.bounds[interval : interval + 2]
-    with at_hand(edges.pages, interval):
+    with interval_in_memory(edges.pages, interval):
         first, last = edges.indptr[begin], edges.indptr[end]
         values = None if edges.values is None else edges.values[first:last].copy()
         return edges.indptr[begin : end + 1] - first, edges.indices[first:last].copy(), values
@@ -86,7 +86,7 @@ def test_features_are_those_of_the_graph(pair, graph):
     _, paged = pair
     rows = paged.dense_features()
     for interval, (begin, end) in enumerate(pairwise(paged.layout.bounds)):
-        with at_hand(() if paged.paged_features is None else (paged.paged_features,), interval):
+        with interval_in_memory(() if paged.paged_features is None else (paged.paged_features,), interval):
             np.testing.assert_array_equal(rows[begin:end], graph.features[begin:end])
             np.testing.assert_array_equal(paged.feature_rows(begin, end), graph.features[begin:end])
 

@@ -34,9 +34,9 @@ class LateAnswersAreDropped(Attempts):
 class TheCapIsOffByOne(Attempts):
     """A call gets one attempt more than the policy allows."""
 
-    def _again(self, ticket, when_s):
+    def _retry(self, ticket, when_s):
         ticket.tries -= 1
-        actions = super()._again(ticket, when_s)
+        actions = super()._retry(ticket, when_s)
         ticket.tries += 1
         return actions
 
@@ -52,10 +52,10 @@ class ThrottlingCountsAgainstTheCap(Attempts):
 class ARelaunchIsForgotten(Attempts):
     """The second relaunch of a call never happens."""
 
-    def _again(self, ticket, when_s):
+    def _retry(self, ticket, when_s):
         if ticket.launches == 2:
             return []
-        return super()._again(ticket, when_s)
+        return super()._retry(ticket, when_s)
 
 
 class TimeOutsAreNotWatched(Attempts):
@@ -113,9 +113,9 @@ class LaunchesAreNotCounted(Attempts):
 class TheLimitIsOffByOne(LimitedPool):
     """One call more is under way than the limit allows."""
 
-    def _go_on(self):
+    def _launch_ready(self):
         self._queue.limit += 1
-        super()._go_on()
+        super()._launch_ready()
         self._queue.limit -= 1
 
 
@@ -124,7 +124,7 @@ class NoCallStartsAfterAFailure(LimitedPool):
 
     def _failed(self, place, error):
         with self._lock:
-            known = self._queue.left(place, self._clock.now())
+            known = self._queue.remove(place, self._clock.now())
         if known:
             self._callbacks.run([lambda: place.failed(error)])
 
@@ -138,7 +138,7 @@ class AnAnswerTwiceMakesRoomTwice(LimitedPool):
             others = [each for each in self._queue._under_way if place not in self._queue._under_way]
             self._queue._under_way -= set(others[:1]) if getattr(place, "over", False) else set()
             place.over = True
-        self._go_on()
+        self._launch_ready()
 
 
 class FirstComeFirstServed(LimitedPool):
@@ -146,13 +146,13 @@ class FirstComeFirstServed(LimitedPool):
 
     def __init__(self, inner, limit, *args):
         super().__init__(inner, limit, *args)
-        join = self._queue.join
+        add = self._queue.add
 
         def in_order(call, done, failed, now_s):
-            join(call, done, failed, now_s)
+            add(call, done, failed, now_s)
             self._queue._waiting[:] = sorted(self._queue._waiting, key=lambda each: each[1])
 
-        self._queue.join = in_order
+        self._queue.add = in_order
 
 
 class AnswersComeAfterClose(LimitedPool):

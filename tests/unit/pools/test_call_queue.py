@@ -5,16 +5,16 @@ from dorylus.saga.dense import Mode
 
 
 def join(queue, call, now_s=0.0):
-    queue.join(call, None, None, now_s)
+    queue.add(call, None, None, now_s)
     return call
 
 
 def go(queue, now_s=0.0):
-    return queue.go(now_s)
+    return queue.take_ready(now_s)
 
 
 def end(queue, place, now_s):
-    assert queue.left(place, now_s)
+    assert queue.remove(place, now_s)
     return queue.completed(place, now_s)
 
 
@@ -24,7 +24,7 @@ def test_no_more_calls_than_the_limit_start_and_the_others_wait():
     gone = go(queue)
     assert [place.call for place in gone] == calls[:2]
     assert go(queue) == []
-    queue.left(gone[0], 1.0)
+    queue.remove(gone[0], 1.0)
     assert [place.call for place in go(queue)] == calls[2:3]
     assert queue.load(1.0)[:3] == (2, 2, 2)
 
@@ -38,7 +38,7 @@ def test_waiting_calls_start_in_task_order_then_in_arrival_order():
         join(queue, call)
     order = []
     while queue.load(0.0).waiting:
-        queue.left(first, 0.0)
+        queue.remove(first, 0.0)
         (first,) = go(queue)
         order.append(first.call)
     assert [id(call) for call in order] == [id(tasks[k]) for k in (1, 3, 2, 0)]
@@ -51,10 +51,10 @@ def test_a_lower_limit_lets_those_under_way_finish():
     gone = go(queue)
     queue.limit = 1
     assert go(queue) == []
-    queue.left(gone[0], 0.0)
-    queue.left(gone[1], 0.0)
+    queue.remove(gone[0], 0.0)
+    queue.remove(gone[1], 0.0)
     assert go(queue) == []
-    queue.left(gone[2], 0.0)
+    queue.remove(gone[2], 0.0)
     assert len(go(queue)) == 1
 
 
@@ -62,8 +62,8 @@ def test_a_call_leaves_once():
     queue = CallQueue(1, 0.0)
     join(queue, a_call())
     (place,) = go(queue)
-    assert queue.left(place, 0.0)
-    assert not queue.left(place, 0.0)
+    assert queue.remove(place, 0.0)
+    assert not queue.remove(place, 0.0)
 
 
 def test_time_is_busy_while_a_call_is_in_the_queue_and_idle_otherwise():
@@ -115,5 +115,5 @@ def test_a_cleared_queue_is_empty():
     join(queue, a_call(1))
     (place,) = go(queue)
     queue.clear()
-    assert not queue.left(place, 0.0)
+    assert not queue.remove(place, 0.0)
     assert go(queue) == []

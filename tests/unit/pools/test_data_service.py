@@ -109,14 +109,14 @@ def test_requests_for_a_task_that_is_over_are_refused_and_counted():
         ("rows", "weights", {"part": 0}, "has no"),
         ("rows", "rows", {"part": 0, "task": "another"}, "was never here"),
         ("rows", "rows", {"part": 0, "task": ["task-1"]}, "was never here"),
-        ("rows", "take", {"part": 0}, "not what the task gives"),
-        ("weights", "take", {}, "not what the task gives"),
+        ("rows", "take", {"part": 0}, "not the outputs of the task"),
+        ("weights", "take", {}, "not the outputs of the task"),
         ("weights", "rows", {}, "has no"),
         ("weights", "program", {"program": "unknown"}, "no open task runs that program"),
         ("weights", "weights", {"version": "old", "names": []}, "no task uses version old"),
         ("weights", "weights", {"version": "run-0", "names": ["weight.x"]}, "has no weight.x"),
         ("weights", "weights", {"version": "run-0", "names": ["rows.0"]}, "has no rows.0"),
-        ("weights", "weights", {"version": "run-0", "names": "weight.bias"}, "gives their names"),
+        ("weights", "weights", {"version": "run-0", "names": "weight.bias"}, "lists their names"),
     ],
 )
 def test_any_other_request_is_refused(port, ask, header, message):
@@ -143,7 +143,7 @@ def test_outputs_of_another_shape_are_refused_before_memory_is_allocated(precisi
     opened = Opened(precision=precision)
     tracemalloc.start()
     try:
-        with pytest.raises(Refused, match="brought"):
+        with pytest.raises(Refused, match="arrived"):
             opened.rows("take", brought, part=0)
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
@@ -154,7 +154,7 @@ def test_outputs_of_another_shape_are_refused_before_memory_is_allocated(precisi
 def test_outputs_are_taken_in_the_requested_precision_and_no_other(precision, dtype):
     opened = Opened(precision=precision)
     for other in {"float32", "bf16", "int8"} - {precision}:
-        with pytest.raises(Refused, match="brought"):
+        with pytest.raises(Refused, match="arrived"):
             opened.rows("take", narrow(opened.grads(0), other), part=0)
     brought = narrow(opened.grads(1), precision)
     assert brought["input_grad.0"].dtype == dtype

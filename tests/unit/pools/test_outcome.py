@@ -78,7 +78,7 @@ def test_a_task_without_sums_waits_for_none():
 )
 def test_rows_that_are_not_what_the_task_gives_are_refused(brought):
     outcome = Outcome(SHAPES, PARTS, num_sums=1)
-    with pytest.raises(ProgramError, match="brought"):
+    with pytest.raises(ProgramError, match="arrived"):
         outcome.take_rows(0, brought)
     assert outcome.take_rows(0, rows(1, 2))
 
@@ -90,7 +90,7 @@ def test_an_unknown_part_is_refused(part):
 
 
 def test_sums_of_another_shape_are_refused():
-    with pytest.raises(ProgramError, match=r"weight_grad\.w was brought as float32\[2\]"):
+    with pytest.raises(ProgramError, match=r"weight_grad\.w arrived as float32\[2\]"):
         Outcome(SHAPES, PARTS, 1).take_sums(0, {**sums(1), "weight_grad.w": np.zeros(2, np.float32)})
 
 

@@ -14,7 +14,7 @@ from dorylus.pools.functions.unfused import Unfused
 from dorylus.pools.limited import LimitedPool
 from dorylus.pools.pacing import Policy
 from dorylus.pools.pool import Exhausted, Unavailable
-from dorylus.pools.ray import KEPT_WEIGHTS, Room, connected
+from dorylus.pools.ray import KEPT_WEIGHTS, ClusterCores, connected
 from dorylus.saga import dense
 from dorylus.saga.dense import Call, Kept, Mode
 from dorylus.saga.stages import Body
@@ -177,6 +177,7 @@ def test_when_nothing_is_answered_for_too_long_every_open_call_fails_with_the_nu
     caller.twin.tasks[0].carry_out()
     caller.pool.close()
     assert caller.answers == [error]
+    assert caller.twin.cancelled == [caller.twin.tasks[0].ref]
 
 
 def test_tasks_of_calls_that_are_cancelled_are_cancelled_and_their_answers_dropped(caller_of):
@@ -230,15 +231,15 @@ def group(state="CREATED", **cpus):
 @pytest.mark.parametrize(
     ("cores", "groups", "room"),
     [
-        ((2, 3), (), Room(2, 5, 0, 5)),
-        ((2, 3), (group(n0=1, n1=1.5),), Room(2, 5, 2.5, 2)),  # half a core is not used
-        ((2, 3), (group("REMOVED", n0=2), group("PENDING", n1=2)), Room(2, 5, 0, 5)),
-        ((2,), (group(n0=1, gone=4),), Room(1, 2, 1, 1)),
-        ((1, 1), (group(n0=1, n1=0.1),), Room(2, 2, 1.1, 0)),
+        ((2, 3), (), ClusterCores(2, 5, 0, 5)),
+        ((2, 3), (group(n0=1, n1=1.5),), ClusterCores(2, 5, 2.5, 2)),  # half a core is not used
+        ((2, 3), (group("REMOVED", n0=2), group("PENDING", n1=2)), ClusterCores(2, 5, 0, 5)),
+        ((2,), (group(n0=1, gone=4),), ClusterCores(1, 2, 1, 1)),
+        ((1, 1), (group(n0=1, n1=0.1),), ClusterCores(2, 2, 1.1, 0)),
     ],
 )
 def test_tasks_may_have_the_whole_cores_that_no_placement_group_holds(cores, groups, room):
-    assert Room.of(InProcessRay(*cores, groups=groups)) == room
+    assert ClusterCores.of(InProcessRay(*cores, groups=groups)) == room
 
 
 def test_without_a_core_for_tasks_a_call_is_refused_at_once_with_what_is_missing(caller_of):
@@ -306,7 +307,7 @@ def test_without_a_cluster_the_error_explains_how_to_start_one(monkeypatch):
     monkeypatch.setattr(ray, "init", refuse)
     with pytest.raises(
         ConfigError,
-        match=r"^no Ray cluster on this machine lets us in \(connection refused\).*RAY_AUTH_TOKEN.*start one with",
+        match=r"^no Ray cluster on this machine accepts a connection \(connection refused\).*RAY_AUTH_TOKEN.*start one",
     ):
         connected(None)
 

@@ -134,8 +134,8 @@ def test_a_call_is_tried_as_often_as_the_policy_allows_and_not_once_more(setting
     (error,) = setting.caller.answers_to(call)
     assert isinstance(error, Exhausted)
     assert str(error).startswith(
-        "AV of interval 7 in epoch 1 was tried 3 times, as often as it may be, and gave no result: 0 time-outs and 3 "
-        "losses, the last one: Lost: gone. If other calls go through"
+        "AV of interval 7 in epoch 1 was tried 3 times, the most that the policy allows, without a result: "
+        "0 time-outs and 3 losses, the last one: Lost: gone. If other calls succeed"
     )
     assert "Then try again" in str(error)
 
@@ -263,7 +263,7 @@ def test_with_the_service_down_from_the_first_call_on_every_call_fails_in_time(s
     assert sorted(call.task for call, _ in setting.caller.answers) == [call.task for call in calls]
     assert str(setting.caller.errors[0]) == (
         "the service that runs dense tasks is down: nothing has succeeded for 40 s, and the last attempt ended with no "
-        "answer within 20 s. Go on when the service is back."
+        "answer within 20 s. Continue when the service is available again."
     )
 
 

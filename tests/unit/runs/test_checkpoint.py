@@ -265,7 +265,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_is_named(tmp_path, f
     damaged = save(tmp_path, plain(2)) / file
     hurt(damaged, damage)
     with pytest.raises(
-        CheckpointError, match=r"epoch-000002 is damaged: .*Remove that folder to go on from epoch-000001"
+        CheckpointError, match=r"epoch-000002 is damaged: .*Remove that folder to continue from epoch-000001"
     ):
         load(tmp_path)
 
@@ -350,7 +350,7 @@ def test_a_checkpoint_of_an_older_or_newer_format_is_refused_with_the_cure(tmp_p
     file = save(tmp_path, plain(1)) / "state.json"
     file.write_text(file.read_text().replace(f'"format": {FORMAT}', f'"format": {other}'))
     with pytest.raises(
-        CheckpointError, match=f"has format {other}, and .* reads {FORMAT}: go on with the version that"
+        CheckpointError, match=f"has format {other}, and .* reads {FORMAT}: continue with the version that"
     ):
         load(tmp_path)
 

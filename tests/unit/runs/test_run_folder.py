@@ -49,7 +49,7 @@ def test_creating_a_run_writes_only_the_settings(tmp_path):
 
 def test_a_folder_with_another_run_is_refused_with_both_cures(tmp_path):
     RunFolder.create(tmp_path, SPEC, CONFIG)
-    with pytest.raises(ConfigError, match=r"already holds a run: go on with it by `dorylus resume .*another run_dir"):
+    with pytest.raises(ConfigError, match=r"already holds a run: continue it by `dorylus resume .*another run_dir"):
         RunFolder.create(tmp_path, SPEC, RunConfig())
     assert RunFolder.open(tmp_path).config.epochs == 3
 

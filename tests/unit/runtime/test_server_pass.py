@@ -57,7 +57,7 @@ class FakeServer:
         self.note("run", task)
         if task.kind is Kind.SCATTER:
             for peer, sends in self.peers.forward.items():
-                if sends.wants(task.interval):
+                if sends.has_ghosts_in(task.interval):
                     self.peers.post(peer, GhostMessage(task, (np.zeros(3, np.float32),)))
 
     def receive(self, message):

@@ -40,7 +40,7 @@ def test_every_layer_derives_from_layer():
 
 
 def test_widths_of_neighbouring_layers_must_meet():
-    with pytest.raises(ConfigError, match="layer 1 takes 5 columns but layer 0 gives 4: make the two widths equal"):
+    with pytest.raises(ConfigError, match="layer 1 takes 5 columns but layer 0 returns 4: make the two widths equal"):
         dorylus.Program([GCN(3, 4), SAGE(5, 2)])
 
 

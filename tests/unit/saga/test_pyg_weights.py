@@ -58,7 +58,7 @@ def test_attention_options_are_converted_too():
 
 def test_the_number_of_convolutions_must_be_that_of_the_layers():
     program = dorylus.gcn().build(7, 4)
-    with pytest.raises(ConfigError, match="1 convolutions for a program of 2 layers: give one for each"):
+    with pytest.raises(ConfigError, match="1 convolutions for a program of 2 layers: pass one for each"):
         program.from_pyg(program.to_pyg()[:1])
 
 

@@ -135,7 +135,7 @@ def test_forgotten_sums_are_never_taken(edges):
     give_grads(edges, 0)
     edges.grad_scatter(0, {slot: np.ones((1, slot.columns), np.float32)})
     edges.receive(sums_of(edges, 0, [0], 1.0))
-    edges.forget()
+    edges.drop_untaken()
     assert not any(edges.take(each, interval).any() for each in both(edges) for interval in range(2))
 
 
@@ -143,5 +143,5 @@ def test_sums_begin_at_zero_in_reused_memory(edges):
     matrices, slot = edges.context.matrices, edges.over.source
     edges.take(slot, 0)
     matrices.get(Grad(slot), 0, 0).fill(np.nan)
-    edges.forget()
+    edges.drop_untaken()
     assert not edges.take(slot, 0).any()

@@ -44,7 +44,7 @@ def test_time_is_billed_to_the_phase_it_was_spent_in():
 def test_every_machine_of_a_run_is_billed_its_start_included():
     books, clock = accounts()
     clock.now_s += 3600
-    books.run_on(3)
+    books.set_machines(3)
     books.enter(Phase.TRAINING)
     clock.now_s += 3600
     books.enter(Phase.EVALUATION)
@@ -134,7 +134,7 @@ def test_closing_is_expected_to_cost_as_much_as_an_evaluation():
 
 def test_the_running_phase_is_counted_up_to_now_and_not_twice():
     books, clock = accounts()
-    books.run_on(2)
+    books.set_machines(2)
     clock.now_s += 10
     books.enter(Phase.TRAINING)
     clock.now_s += 5

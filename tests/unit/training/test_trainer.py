@@ -426,7 +426,7 @@ def test_the_model_handed_in_is_left_as_it_was(graph):
 def test_a_run_is_not_resumed_on_another_graph(trainer, graph, tmp_path):
     trainer(run_dir=str(tmp_path / "run"), checkpoint_every=2).run(4).close()
     other = dorylus.communities(num_vertices=200, num_classes=3, num_features=6, average_degree=6, seed=1)
-    with pytest.raises(CheckpointError, match=r"started on another graph .*Give it the graph it was started on"):
+    with pytest.raises(CheckpointError, match=r"started on another graph .*Resume it with the graph it was started on"):
         dorylus.resume(tmp_path / "run", other, dorylus.gcn())
 
 

@@ -35,7 +35,7 @@ def test_a_withdrawn_amount_is_in_no_entry(tmp_path, silent, times):
     kept = UsageLedger(tmp_path / "ledger", lambda ahead_s: used(100))
     for _ in range(times):
         kept.write()
-    kept.take_back(used(7))
+    kept.restore_previous(used(7))
     kept.close()
     assert read_ledger(tmp_path / "ledger") == used(7)
 

@@ -131,7 +131,7 @@ def test_what_belongs_to_an_earlier_session_is_not_posted_in_the_next_and_ends_n
         server.transport.connect({other.number: other.transport.address for other in servers}, 2)
     with pytest.raises(WireError, match="session 1 is over"):
         servers[0].transport.post(1, {"number": 1}, {}, SOON_S, 1)
-    servers[0].transport.hang_up(1)
+    servers[0].transport.disconnect(1)
     servers[0].transport.post(1, {"number": 2}, {}, SOON_S, 2)
     servers[1].until(lambda: servers[1].received)
     assert [number for _, number, _ in servers[1].received] == [2]

@@ -74,7 +74,7 @@ def test_ended_keys_are_forgotten(keys, clock):
 
 @pytest.mark.parametrize("lifetime_s", [0, -1, float("inf"), float("nan")])
 def test_keys_live_for_a_finite_time(keys, lifetime_s):
-    with pytest.raises(ConfigError, match="finite time above 0"):
+    with pytest.raises(ConfigError, match="is finite and above 0"):
         keys.client(lifetime_s)
 
 

@@ -1,4 +1,4 @@
-"""Building, reshaping and looking through compressed sparse rows: linear in rows plus edges, stable."""
+"""Building, reshaping and scanning compressed sparse rows: linear in rows plus edges, stable."""
 
 import numpy as np
 import numpy.typing as npt

@@ -27,7 +27,7 @@ Names: TypeAlias = tuple[Bytes, Offsets]
 
 
 class TextForm(NamedTuple):
-    """How the lines of a text are made: columns count from 0, every line has ``num_fields``."""
+    """The form of a text's lines: columns count from 0, every line has ``num_fields``."""
 
     source: int
     destination: int
@@ -86,7 +86,7 @@ class NumberIds:
 
     @staticmethod
     def bytes_for(num_ids: int) -> int:
-        """What a table of ``num_ids`` takes."""
+        """The bytes of a table of ``num_ids``."""
         return _native.NumberIds.bytes_for(num_ids)
 
     def pairs(self, source: Offsets, destination: Offsets, *, fixed: bool = False) -> tuple[Ints, Ints]:
@@ -99,7 +99,7 @@ class NumberIds:
 
 
 class NameIds:
-    """Numbers for names, known by 128 bits of a keyed hash: the names themselves are the caller's to keep."""
+    """Numbers for names, identified by 128 bits of a keyed hash: the caller keeps the names themselves."""
 
     def __init__(self, limit_bytes: int = 2**63 - 1) -> None:
         self._table = _native.NameIds(limit_bytes, secrets.randbits(64), secrets.randbits(64))
@@ -109,7 +109,7 @@ class NameIds:
 
     @staticmethod
     def bytes_for(num_ids: int) -> int:
-        """What a table of ``num_ids`` takes, the names not counted."""
+        """The bytes of a table of ``num_ids``, without the names."""
         return _native.NameIds.bytes_for(num_ids)
 
     def pairs(
@@ -133,13 +133,13 @@ class WeightClash(ValueError):  # noqa: N818
 
 
 class EdgeSort:
-    """Takes edges in any order and gives them by ascending (row, column), within ``memory_bytes``.
+    """Takes edges in any order and returns them by ascending (row, column), within ``memory_bytes``.
 
-    Sorted runs lie in one unnamed file in ``folder``, which bypasses the page cache and vanishes with the process;
-    a thread of the sort's own writes them. ``undirected`` adds the reverse of every edge (of a self loop none),
-    ``drop_self_loops`` leaves those out, and ``coalesce`` gives every edge once; one with two weights is refused
+    Sorted runs lie in one unnamed file in ``folder``, which bypasses the page cache and is freed with the process; a
+    separate thread writes them. ``undirected`` adds the reverse of every edge (of a self loop none),
+    ``drop_self_loops`` leaves those out, and ``coalesce`` returns every edge once; one with two weights is refused
     (:class:`WeightClash`). Without it, equal edges come in the order they were added in. A file that cannot be written
-    is an OSError. ``close`` gives memory and space back; it is a context manager.
+    is an OSError. ``close`` frees memory and disk space; the class is a context manager.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class EdgeSort:
     def sorted(self, memory_bytes: int, block_edges: int = 1 << 20) -> Iterator[EdgeBlock]:
         """The edges in order, in blocks, each merged while the one before is used; nothing can be added any more.
 
-        The file's space is given back with each read, before its edges are in a block. Blocks, up to three at a time,
+        The file's space is freed with each read, before its edges are in a block. Blocks, up to three at a time,
         come on top of ``memory_bytes``.
         """
         edges = self._native.sorted(memory_bytes, block_edges)
@@ -180,7 +180,7 @@ class EdgeSort:
         return self._native.spooled_bytes()
 
     def close(self) -> None:
-        """Gives memory and file space back."""
+        """Frees memory and file space."""
         self._native.close()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,4 @@
-"""Which instruction set the kernels run on.
-
-Files: checksums of their bytes, and what becomes of a process whose mapped file is cut short.
-"""
+"""The instruction set of the kernels; checksums of files; and the handler for mapped files that are cut short."""
 
 import weakref
 from typing import Any
@@ -43,10 +40,10 @@ def crc32_blocks(data: Buffer, block_bytes: int) -> npt.NDArray[np.uint32]:
 
 
 def watch_mapping(mapped: npt.NDArray[Any], nbytes: int, sentence: str) -> None:
-    """Has the process end with exit code 1 and a sentence where an array reads behind the end of the file it maps.
+    """Ends the process with exit code 1 and a sentence when an array is read beyond the end of its mapped file.
 
-    That happens where another process cuts the file short. The kernel's answer is the signal SIGBUS, which otherwise
-    ends a process without a word; there is no way to go on from it, as the numbers are gone.
+    That happens when another process cuts the file short. The kernel then sends SIGBUS, which by default ends a process
+    without a message; the process cannot continue, as the data is gone.
     """
     number = _native.watch_mapping(mapped.ctypes.data, nbytes, sentence)
     weakref.finalize(mapped, _native.unwatch_mapping, number)

@@ -68,7 +68,7 @@ def doctor(
 
 
 def ray_checks(address: str | None, threads: int | None, store: str | None) -> "list[Check]":
-    """What is found about a Ray cluster; takes as long as its nodes need to answer, and no longer than it may."""
+    """The checks of a Ray cluster; takes as long as its nodes need to answer, up to a time-out."""
     from dorylus.cli.doctor.cluster import checks_of, collect
     from dorylus.graph import full_address
 
@@ -78,7 +78,7 @@ def ray_checks(address: str | None, threads: int | None, store: str | None) -> "
 
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:
-    """Carries the checks out, printing a line for each as it is done; the exit code."""
+    """Runs the checks and prints a line for each as it ends; returns the exit code."""
     return show(carried_out(each) for each in checks)
 
 
@@ -256,7 +256,7 @@ def check_training() -> Check:
 
 
 def check_optional() -> Check:
-    """The packages that some pools, commands and converters need, and what each missing one is for."""
+    """The packages that some pools, commands and converters need, and the use of each missing one."""
     there = [extra for extra, packages in EXTRAS.items() if all(map(importlib.util.find_spec, packages))]
     absent = [extra for extra in EXTRAS if extra not in there]
     found = ", ".join(there) or "none"

@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 from dorylus.cli.doctor import LOW_MEMORY_BYTES, Check
 from dorylus.report import units
 
-MUST_BE_THE_SAME = ("python", "ray", "dorylus")  # of the others a difference shows in the last bits
+MUST_BE_THE_SAME = ("python", "ray", "dorylus")  # other packages may differ: results then differ in the last bits
 CLOCK_OFF_S = 0.5
 NAMED = 8  # the most that a line lists
 
@@ -81,7 +81,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """A cluster: at which address, or what kept us from it."""
+    """A cluster: its address, or why it could not be reached."""
 
     driver: Machine
     cluster: str = ""
@@ -122,7 +122,7 @@ MODULE = "dorylus.cli.doctor.ray"
 
 
 def collect(address: str, store: str, module: str = MODULE) -> Survey:
-    """The survey of the cluster at ``address``, or else of this machine's; or what kept us from taking it."""
+    """The survey of the cluster at ``address``, or else of this machine's; or why it could not be made."""
     command = [sys.executable, "-P", "-m", module, address, store]
     with tempfile.TemporaryFile("w+") as errors, _started(command, errors) as child:
         assert child.stdout is not None
@@ -167,7 +167,7 @@ def _read(lines: IO[str], into: "queue.SimpleQueue[str]") -> None:
 
 
 def _end(child: "subprocess.Popen[str]", patience_s: float) -> None:
-    """Let it take its leave of the cluster, if it is worth the wait."""
+    """Wait for the child to disconnect from the cluster; kill it when the time is over."""
     try:
         child.wait(patience_s)
     except subprocess.TimeoutExpired:
@@ -177,7 +177,7 @@ def _end(child: "subprocess.Popen[str]", patience_s: float) -> None:
 def _explained(survey: Survey, errors: str) -> Survey:
     """The survey with what Ray wrote into its log alone."""
     if survey.trouble and NO_TOKEN in errors:
-        return replace(survey, trouble=f"the cluster does not take our token ({NO_TOKEN})")
+        return replace(survey, trouble=f"the cluster does not accept our token ({NO_TOKEN})")
     if survey.trouble.startswith(BROKEN_OFF) and errors.strip():
         return replace(survey, trouble=f"{survey.trouble}: {errors.strip().splitlines()[-1][:500]}")
     return survey
@@ -200,7 +200,7 @@ def checks_of(survey: Survey, threads: int | None = None) -> list[Check]:
 
 
 def check_cluster(survey: Survey) -> Check:
-    """Whether there is one, and whether it lets us in."""
+    """Whether there is a cluster, and whether it accepts the connection."""
     here = survey.driver.versions.get("ray", "")
     if not survey.trouble:
         return Check("ray", "ok", f"{here}, connected to the cluster at {survey.cluster}")
@@ -262,7 +262,7 @@ def room(cores: Iterable[float], threads: int) -> int:
 
 
 def check_memory(survey: Survey) -> Check:
-    """What memory the nodes have left."""
+    """The free memory of the nodes."""
     sizes_of_nodes, low = [], []
     for node, there in _known(survey):
         sizes = (there.free_memory_bytes, there.memory_bytes, node.object_store_bytes)

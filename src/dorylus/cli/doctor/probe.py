@@ -1,6 +1,6 @@
-"""What runs on a node: it reports what is installed there, listens as a graph server does, and dials all other nodes.
+"""The probe that runs on a node: reports what is installed, listens as a graph server does, and dials all other nodes.
 
-It travels to the node as it is and needs nothing but Python on load, so that a node without Dorylus can say so. Answers
+It is sent to the node and needs only Python on load, so that a node without Dorylus can report that. Answers
 are plain data.
 """
 
@@ -59,15 +59,15 @@ class Probe:
         self._threads: list[threading.Thread] = []
 
     def machine(self, store: str) -> dict[str, Any]:
-        """What it finds out about itself."""
+        """The facts about its machine."""
         return machine(store)
 
     def clock(self) -> float:
-        """Its time of day."""
+        """The node's time of day."""
         return time.time()
 
     def listen(self, host: str, secret: bytes, me: int) -> int:
-        """Answers each peer that dials and knows the secret, from now on; returns the port."""
+        """Answers every peer that dials with the secret, from now on; returns the port."""
         self._listener = socket.create_server((host, 0), backlog=256)
         self._begin(self._welcome, secret, me)
         return int(self._listener.getsockname()[1])
@@ -81,7 +81,7 @@ class Probe:
         return {peer: self._speed(self._dialled[peer]) for peer in peers if peer in self._dialled}
 
     def close(self) -> None:
-        """Hang up, and stop listening."""
+        """Close the connections, and stop listening."""
         if self._listener is not None:
             with suppress(OSError):
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -114,7 +114,7 @@ class Probe:
             return statistics.median(_echoed_s(connection, 0) for _ in range(PINGS))
 
     def _speed(self, connection: "Connection") -> float | None:
-        """The better of two: fresh memory makes the first one slow."""
+        """The better of two measurements: fresh memory makes the first one slow."""
         try:
             with _hung_up_after(BIG_S, connection):
                 return BIG_BYTES / min(_echoed_s(connection, BIG_BYTES) for _ in range(2))
@@ -160,7 +160,7 @@ def _echoed_s(connection: "Connection", num_bytes: int) -> float:
 
 @contextmanager
 def _hung_up_after(seconds: float, connection: "Connection") -> Iterator[None]:
-    """Closes the connection after so long: it would wait for its peer for ever."""
+    """Closes the connection after a time-out: it would otherwise wait for its peer without end."""
     timer = threading.Timer(seconds, connection.close)
     timer.daemon = True
     timer.start()

@@ -20,7 +20,7 @@ from dorylus.cli.doctor.cluster import Machine, Node, Pair, Survey
 from dorylus.pools import connected
 from dorylus.wire import new_secret
 
-ANSWER_S = 60.0  # for a node to start a process and look around
+ANSWER_S = 60.0  # for a node to start a process and check its machine
 CLOCK_S, CLOCKS = 5.0, 5
 DIAL_S = 45.0  # more than a handshake may take
 SEND_S = 60.0
@@ -43,7 +43,7 @@ def main(address: str, store: str) -> None:
 
 
 def take(ray: Any, begun: Survey) -> Survey:
-    """The survey, with what the nodes of the cluster that Ray is connected to say."""
+    """The survey, with the answers of the nodes of the cluster that Ray is connected to."""
     alive = sorted((node for node in ray.nodes() if node["Alive"]), key=lambda node: str(node["NodeManagerAddress"]))
     probes = _probes(ray, [node["NodeID"] for node in alive])
     machines = _answers(ray, [each.machine.remote(begun.store) for each in probes], ANSWER_S)

@@ -1,8 +1,8 @@
 """Access to AWS: region, credentials, clients of its services, and error messages. Nothing here prints a credential.
 
-boto3 finds the credentials (environment, profile, role of the machine). The stand-in on this machine is given made-up
-ones, so that real ones never leave, and none are looked for. Refusals of AWS are not repeated as they are: an answer to
-a bad signature repeats what was signed.
+boto3 finds the credentials (environment, profile, role of the machine). The stand-in on this machine gets made-up ones,
+so no real ones are read or sent. AWS's error messages are not shown unchanged: the answer to a bad signature contains
+what was signed.
 """
 
 import os
@@ -31,7 +31,7 @@ _NO_CREDENTIALS: Final = frozenset({
 })  # fmt: skip
 _SILENT: Final = frozenset(
     {"ProxyConnectionError", "InvalidProxiesConfigError"}
-)  # they name the proxy, password and all
+)  # their text contains the proxy's address, with its password
 _KEY_ID: Final = re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b")
 _MOST_CHARACTERS: Final = 300
 
@@ -66,7 +66,7 @@ class AwsAccess:
         return True
 
     def client(self, service: str, **settings: Any) -> Any:
-        """A boto3 client; ``settings`` are those of botocore's Config. Any thread may use it."""
+        """A boto3 client, for use from any thread; ``settings`` are those of botocore's Config."""
         boto3, config = _boto3()
         if not self.is_local:
             session = _session(self.profile)
@@ -76,7 +76,7 @@ class AwsAccess:
 
 
 def aws_access(region: str | None = None, profile: str | None = None) -> AwsAccess:
-    """AWS: in a region that is named, or else the one boto3 is set up for. Nothing is sent over the network."""
+    """Access to AWS in the named region, by default the one boto3 is configured for. Sends nothing over the network."""
     if region is None:
         region = _session(profile).region_name
     if not region:
@@ -89,12 +89,12 @@ def aws_access(region: str | None = None, profile: str | None = None) -> AwsAcce
 
 
 def local_access(endpoint_url: str | None = None) -> AwsAccess:
-    """A stand-in on this machine."""
+    """Access to a stand-in on this machine."""
     return AwsAccess(LOCAL_REGION, endpoint_url or f"http://127.0.0.1:{LOCAL_PORT}")
 
 
 def _check_region(region: str) -> None:
-    """Refuse a region that boto3 does not list: a misspelt one is found out only by waiting for its address."""
+    """Refuse a region that boto3 does not list: a misspelt one would be noticed only by a time-out."""
     boto3, _ = _boto3()
     session = boto3.session.Session(botocore_session=_blank_session())
     partitions = session.get_available_partitions()
@@ -115,7 +115,7 @@ def _session(profile: str | None) -> Any:
 
 
 def _blank_session() -> Any:
-    """A session that reads none of the user's profiles: it needs none, and must not fail for a missing one."""
+    """A session that reads no profile of the user's, and so does not fail for a missing one."""
     import botocore.session
 
     nothing = {"config_file": os.devnull, "credentials_file": os.devnull, "profile": None}
@@ -134,13 +134,13 @@ def _boto3() -> tuple[Any, Any]:
 
 
 def code_of(error: BaseException) -> str:
-    """The service's own name for what is wrong; empty if no service said anything."""
+    """The service's error code; empty if the error came from no service."""
     response = getattr(error, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def status_of(error: Any) -> int:
-    """The HTTP status of the refusal; 0 if there was none."""
+    """The HTTP status of the error; 0 if there was no answer."""
     response = getattr(error, "response", None)
     found = response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
     return found if isinstance(found, int) else 0
@@ -152,7 +152,7 @@ def is_about_credentials(error: BaseException) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """What is wrong, in a sentence without a credential in it."""
+    """The error as a sentence that contains no credential."""
     name = code_of(error) or type(error).__name__
     if is_about_credentials(error) or name in _SILENT:
         return f"{name}."
@@ -163,7 +163,7 @@ def error_text(error: BaseException) -> str:
 
 
 def cure(error: BaseException) -> str:
-    """What to do about it."""
+    """The cure of an error, as a sentence."""
     if is_about_credentials(error):
         return "Check the credentials that boto3 finds (aws sts get-caller-identity uses the same)."
     if code_of(error) in NO_RIGHTS:

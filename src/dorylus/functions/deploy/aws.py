@@ -16,8 +16,8 @@ from dorylus.functions.deploy.plan import ApiCall, DesiredState, Found, RoleArn,
 Announce = Callable[[ApiCall], None]
 
 _NOT_THERE: Final = frozenset({"NoSuchEntity", "ResourceNotFoundException"})
-_ROLE_IS_NEW: Final = "cannot be assumed"  # what Lambda says of a role it does not know of yet
-_ROLE_S: Final = 60.0  # how long a new role may take to be known everywhere
+_ROLE_IS_NEW: Final = "cannot be assumed"  # the error of Lambda while a new role is not visible to it
+_ROLE_S: Final = 60.0  # how long a new role may take to become visible
 _EVERY_S: Final = 2.0
 _WAITING: Final = {"Delay": 0.5, "MaxAttempts": 360}
 _SETTINGS: Final = {
@@ -46,14 +46,14 @@ class Deployment:
         self._role_arn: str | None = None
 
     def find(self) -> Found:
-        """What is there now."""
+        """The state of the services now."""
         answers = {call.operation: self._look(call) for call in find_calls(self.desired)}
         role, policy = answers.get("get_role"), answers.get("get_role_policy")
         function = answers["get_function"]
         if role is not None:
             self._role_arn = role["Role"]["Arn"]
-        if function is not None and "TagsError" in function:  # without tags, it is unknown whether it is ours
-            raise DeployError("the function's tags may not be read: ask for the permission lambda:ListTags.")
+        if function is not None and "TagsError" in function:  # tags show whether Dorylus made the function
+            raise DeployError("reading the function's tags is not permitted: ask for the permission lambda:ListTags.")
         return Found(
             None if role is None else role["Role"],
             None if policy is None else policy["PolicyDocument"],
@@ -63,11 +63,11 @@ class Deployment:
         )
 
     def deploy(self) -> list[ApiCall]:
-        """Make everything as desired; returns the calls that were made, none if it was."""
+        """Bring the services to the desired state; returns the calls that were made, none if they were in it."""
         return self._carry_out(deploy_calls(self.desired, self.find()))
 
     def destroy(self) -> list[ApiCall]:
-        """Remove what is ours; returns the calls that were made."""
+        """Remove what Dorylus made; returns the calls that were made."""
         return self._carry_out(destroy_calls(self.desired, self.find()))
 
     def _carry_out(self, calls: Sequence[ApiCall]) -> list[ApiCall]:
@@ -95,7 +95,7 @@ class Deployment:
             return getattr(client, call.operation)(**arguments)
 
     def _call_with_new_role(self, call: ApiCall) -> Any:
-        """A role that was just made takes some seconds to be known to Lambda."""
+        """Make a call, repeated while Lambda does not see the role that was just made."""
         deadline_s = self._clock() + _ROLE_S
         while True:
             try:
@@ -111,7 +111,7 @@ class Deployment:
         return self._clients[service]
 
     def _filled(self, value: Any) -> Any:
-        """A call's arguments with the zip's bytes and the role's ARN in place of what stands for them."""
+        """A call's arguments with their placeholders replaced by the zip's bytes and the role's ARN."""
         if isinstance(value, Package):
             return value.read()
         if isinstance(value, RoleArn):
@@ -122,7 +122,7 @@ class Deployment:
 
 
 def _client_of(access: AwsAccess, service: str) -> Any:
-    """A client of AWS, which may be slow to answer, or of a stand-in, which answers or is not there."""
+    """A client of AWS, or of a stand-in, which is refused if nothing listens."""
     if access.is_local and not access.is_listened_to():
         port = urlsplit(access.endpoint_url or "").port
         raise DeployError(
@@ -135,7 +135,7 @@ def _client_of(access: AwsAccess, service: str) -> Any:
 
 @contextmanager
 def _explained(call: ApiCall) -> Iterator[None]:
-    """Turns errors of boto3 into ones of ours that show no credential: not even their cause is kept."""
+    """Replaces boto3's errors by DeployErrors that show no credential, and so keep no cause."""
     try:
         yield
     except DorylusError:

@@ -1,6 +1,6 @@
 """Compiles sources for the Python that runs this file: a zip on standard input, a zip of bytecode on standard output.
 
-A script that needs nothing but the standard library: the function's Python may be one that has no Dorylus.
+A script that needs only the standard library: the function's Python may not have Dorylus installed.
 """
 
 import importlib.util
@@ -11,12 +11,12 @@ import warnings
 import zipfile
 from pathlib import PurePosixPath
 
-_NEVER_CHECKED = (0b01).to_bytes(4, "little")  # named after the source's hash, and used without a look at the source
-_WITHOUT_REFERENCES = 2  # later versions of the format write an object differently if something else holds it, too
+_NEVER_CHECKED = (0b01).to_bytes(4, "little")  # validated by the source's hash, which is not checked at import
+_WITHOUT_REFERENCES = 2  # later formats write an object differently depending on its reference count
 
 
 def compiled(place: str, source: bytes) -> "tuple[str, bytes] | None":
-    """A source's place and content when compiled; None for a source of another version of Python."""
+    """The path and content of the compiled source; None if the source needs another version of Python."""
     try:
         code = compile(source, place, "exec", dont_inherit=True, optimize=0)
     except (SyntaxError, ValueError):  # it is never imported
@@ -26,13 +26,13 @@ def compiled(place: str, source: bytes) -> "tuple[str, bytes] | None":
     head = importlib.util.MAGIC_NUMBER + _NEVER_CHECKED + importlib.util.source_hash(source)
     try:
         return str(name), head + marshal.dumps(code, _WITHOUT_REFERENCES)
-    except ValueError:  # it has slices among its constants, from Python 3.14 on, which that version cannot write
+    except ValueError:  # from Python 3.14 on constants may be slices, which this format cannot write
         return str(name), head + marshal.dumps(code)
 
 
 def main() -> None:
     """From standard input to standard output."""
-    warnings.simplefilter("ignore")  # of other people's sources
+    warnings.simplefilter("ignore")  # warnings about the sources of other packages
     made = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(sys.stdin.buffer.read())) as sources, zipfile.ZipFile(made, "w") as bytecode:
         for place in sources.namelist():

@@ -1,4 +1,4 @@
-"""The settings of a deployed function, and the platform it runs on: processor, Python, and where that comes from."""
+"""The settings of a deployed function, and its platform: processor architecture and Python."""
 
 import platform
 import re
@@ -45,18 +45,18 @@ class Platform:
 
     @property
     def fits_here(self) -> bool:
-        """Whether compiled packages of this very Python can be used there."""
+        """Whether compiled packages of this Python can be used on the platform."""
         return sys.platform == "linux" and self.python == PYTHON_HERE and self.architecture == architecture_here()
 
 
 def architecture_here() -> str:
-    """This machine's architecture, as Lambda calls it; x86_64 where it has none of Lambda's."""
+    """This machine's architecture by Lambda's name; x86_64 where Lambda has no such architecture."""
     names = {wheels: name for name, wheels in ARCHITECTURES.items()} | {"arm64": "arm64", "AMD64": "x86_64"}
     return names.get(platform.machine(), "x86_64")
 
 
 def on_aws(architecture: str | None = None, python: str | None = None) -> Platform:
-    """One of AWS's managed runtimes: the nearest to this machine, where nothing is given."""
+    """One of AWS's managed runtimes, by default the one most like this machine."""
     nearest = PYTHON_HERE if PYTHON_HERE in PYTHONS else PYTHONS[0]
     return Platform(architecture or architecture_here(), python or nearest)
 
@@ -70,13 +70,13 @@ def on_this_machine() -> Platform:
 class FunctionConfig:
     """Settings of a function on AWS Lambda, or on its stand-in.
 
-    - ``memory_mb``: Lambda gives processor time with it; 1,769 MB are one core, and a task uses one.
+    - ``memory_mb``: Lambda allots processor time in proportion to it; 1,769 MB are one core, and a task uses one.
     - ``timeout_s``: after this the service ends an invocation.
-    - ``concurrency``: how many may run at once, reserved for this function; None leaves that to the account.
-    - ``subnets`` and ``security_groups``: inside which network it runs; both or neither. Inside, it can dial servers'
-      private addresses (the direct data path).
-    - ``role``: the ARN of a role that is there already; None makes one.
-    - ``tags``: put on everything that is made, beside our own.
+    - ``concurrency``: how many may run at the same time, reserved for this function; None reserves nothing.
+    - ``subnets`` and ``security_groups``: the network it runs in; both or neither. In a network it can connect to
+      servers' private addresses (the direct data path).
+    - ``role``: the ARN of an existing role; None makes one.
+    - ``tags``: put on everything that is made, in addition to Dorylus's own.
     """
 
     name: str = DEFAULT_NAME

@@ -1,4 +1,4 @@
-"""The packages a function needs besides dorylus, as they are installed here or lie in wheels; pruned to what it runs.
+"""The packages that a function needs besides dorylus, from this environment or from wheels, without unused files.
 
 Wheels for another platform are fetched by pip from the package index it is set up for.
 """
@@ -18,19 +18,19 @@ from dorylus.errors import ConfigError
 from dorylus.functions.deploy.config import ARCHITECTURES, GLIBC, DeployError, Platform
 
 NEEDED: Final = ("numpy", "onnxruntime", "pyzmq")
-RUNTIME_CLIENT: Final = ("awslambdaric", "simplejson", "snapshot-restore-py")  # where the service brings none
+RUNTIME_CLIENT: Final = ("awslambdaric", "simplejson", "snapshot-restore-py")  # where the service has no Python
 
 Entry = tuple[str, bytes]  # a file's place in the zip, and its content
 
 _ENDINGS = frozenset({".pyi", ".pyx", ".pxd", ".pyc", ".h", ".hpp", ".c", ".cpp", ".a", ".cmake", ".pc"})
 _FOLDERS = frozenset({"tests", "__pycache__", "include", "f2py"})
 _ONNXRUNTIME_KEEPS = ("onnxruntime/__init__.py", "onnxruntime/capi/")
-_UNUSED_LIBRARY = re.compile(r"onnxruntime/capi/libonnxruntime\.so")  # the same again, for programs in other languages
+_UNUSED_LIBRARY = re.compile(r"onnxruntime/capi/libonnxruntime\.so")  # a second copy, for other languages
 _LICENCE = re.compile(r"licen[cs]e|copying|notice", re.IGNORECASE)
 _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _EARLIER_NAMES = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 DOWNLOAD_S = 600.0
-OWN_LOCK: Final = "hashes.lock"  # beside the folders of platforms: hashes of other releases, as pip writes them
+OWN_LOCK: Final = "hashes.lock"  # beside the platforms' folders: hashes of further releases, in pip's format
 _OLDEST_GLIBC = 17  # 2.17: what "manylinux2014" means
 _ENTRY = re.compile(r"^([\w.-]+)==([^\s;\\]+)((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -54,12 +54,12 @@ def installed(name: str) -> Distribution:
 
 
 def requirements(names: Iterable[str]) -> list[str]:
-    """The very versions that are installed here, as pip takes them: programs were checked with these."""
+    """The installed versions as pip's requirements: programs were checked with these."""
     return [f"{name}=={installed(name).version}" for name in names]
 
 
 def can_be_copied(names: Iterable[str], platform: Platform) -> bool:
-    """Whether what is installed here runs there, too."""
+    """Whether the packages installed here run on the platform."""
     if not platform.fits_here:
         return False
     return not platform.managed or all(runs_on_lambda(_tags(installed(name)), platform.architecture) for name in names)
@@ -71,7 +71,7 @@ def runs_on_lambda(tags: Iterable[str], architecture: str) -> bool:
 
 
 def copied(name: str) -> Iterator[Entry]:
-    """What a function needs of an installed package."""
+    """The files of an installed package that a function needs."""
     found = installed(name)
     if found.files is None:
         raise ConfigError(f"{name} was installed without a list of its files, so it cannot be packed: use pip for it.")
@@ -82,7 +82,7 @@ def copied(name: str) -> Iterator[Entry]:
 
 
 def unpacked(wheel: Path) -> Iterator[Entry]:
-    """What a function needs of a wheel."""
+    """The files of a wheel that a function needs."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if not name.endswith("/") and is_needed(name):
@@ -90,7 +90,7 @@ def unpacked(wheel: Path) -> Iterator[Entry]:
 
 
 def is_needed(place: str) -> bool:
-    """Whether a function needs this file of a package; licences always travel along."""
+    """Whether a function needs this file of a package; licences are always included."""
     path = PurePosixPath(place)
     if _LICENCE.search(path.name):
         return True
@@ -136,7 +136,7 @@ def download(requirements: Sequence[str], platform: Platform, folder: Path) -> l
 
 
 def known_hashes(requirements: Sequence[str], folder: Path) -> Hashes:
-    """The hashes that wheels of these releases may have; a release that none are known of is refused."""
+    """The hashes that wheels of these releases may have; a release without known hashes is refused."""
     own = folder.parent / OWN_LOCK
     known = {**_read(LOCK.read_text()), **(_read(own.read_text()) if own.is_file() else {})}
     unknown = [each for each in requirements if each not in known]
@@ -153,7 +153,7 @@ def known_hashes(requirements: Sequence[str], folder: Path) -> Hashes:
 
 
 def command(platform: Platform, folder: Path, requirements_file: Path) -> list[str]:
-    """The command of pip that downloads them: compiled ones only, for that platform and no other, with these hashes."""
+    """The pip command that downloads wheels for the platform, and no sources, with these hashes."""
     machine = ARCHITECTURES[platform.architecture]
     glibcs = range(GLIBC[1], _OLDEST_GLIBC - 1, -1)
     tags = [*(f"manylinux_2_{minor}_{machine}" for minor in glibcs), f"manylinux2014_{machine}"]
@@ -166,7 +166,7 @@ def command(platform: Platform, folder: Path, requirements_file: Path) -> list[s
 
 
 def found_in(folder: Path, requirement: str, known: Hashes) -> Path | None:
-    """The wheel of a package that a folder holds already, with a hash that is known."""
+    """The wheel of a package in a folder, if its hash is known."""
     name, _, version = requirement.partition("==")
     wheels = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
     return next((each for each in wheels if _sha256(each) in known[requirement]), None)
@@ -174,7 +174,7 @@ def found_in(folder: Path, requirement: str, known: Hashes) -> Path | None:
 
 def _run_pip(requirements: Sequence[str], platform: Platform, folder: Path, known: Hashes) -> None:
     what = f"wheels of {', '.join(requirements)} for {platform}"
-    for wheel in folder.glob("*.whl"):  # pip keeps a file of the right name, with any content
+    for wheel in folder.glob("*.whl"):  # pip would keep a file of the right name without checking its hash
         if _sha256(wheel) not in frozenset().union(*known.values()):
             wheel.unlink(missing_ok=True)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:

@@ -1,9 +1,9 @@
-"""AWS Lambda's stand-in on this machine: ministack on a loopback port, with the function deployed by the same code.
+"""A stand-in for AWS Lambda on this machine: ministack on a loopback port, with the function deployed by the same code.
 
-Functions are processes that AWS's own runtime client runs, started from the function's zip; they see none of this
-environment. ministack runs in a process of its own (``python -m dorylus.functions.deploy.local``), at the head of a
-process group, with a pipe for its standard input: when the pipe is closed at the other end, that process removes the
-folder of the functions (TMPDIR) and kills the whole group.
+Functions are processes that AWS's own runtime client runs, started from the function's zip; they get none of this
+process's environment variables. ministack runs in a process of its own (``python -m dorylus.functions.deploy.local``),
+which leads a process group and has a pipe as its standard input. When the other end of the pipe is closed, it removes
+the functions' folder (TMPDIR) and kills the group.
 """
 
 import http.client
@@ -34,13 +34,13 @@ HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 STOP_S: Final = 10.0
 _POLL_S: Final = 0.05
-_STARTS: Final = 3  # a free port may be in use before it is listened on
+_STARTS: Final = 3  # another process may take a free port before ministack does
 _HEALTH: Final = "/_ministack/health"
 _LOG: Final = "ministack.log"
 
 
 class LocalFunctions:
-    """A Lambda service of our own with the function in it, until it is closed: ``with LocalFunctions() as local:``.
+    """A Lambda service on this machine with the function, until it is closed: ``with LocalFunctions() as local:``.
 
     ``access`` is how to reach it; ``config`` says what the function is (its platform is always this machine).
     """
@@ -90,7 +90,7 @@ class LocalFunctions:
 
     def _run(self, port: int) -> "subprocess.Popen[bytes]":
         folder = str(self._folder)
-        environment = {  # all there is: nothing of the user's, least of all credentials, gets to the functions
+        environment = {  # the whole environment: functions must not see the user's variables or credentials
             "PATH": os.defpath,
             "HOME": folder,
             "TMPDIR": folder,
@@ -117,7 +117,7 @@ def _free_port() -> int:
 
 
 def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:
-    """Wait until it answers; False if it ends instead, or takes too long."""
+    """Wait until the service answers; False if it ends or takes too long."""
     deadline_s = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline_s:
         connection = http.client.HTTPConnection(HOST, port, timeout=5)
@@ -133,7 +133,7 @@ def _answers(process: "subprocess.Popen[bytes]", port: int) -> bool:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End a process with all of its group."""
+    """Kill a process and its process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     assert process.stdin is not None
@@ -143,16 +143,16 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 def main() -> None:
     """Serve ministack until the pipe is closed."""
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    # Its runtime API writes the head and the body of an answer apart: the body would wait 40 ms for an acknowledgement.
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # The runtime API writes head and body of an answer separately: without TCP_NODELAY the body waits 40 ms.
     socketserver.StreamRequestHandler.disable_nagle_algorithm = True
     sys.argv = ["ministack"]
     importlib.import_module("ministack.app").main()
 
 
-def _die_with_parent() -> None:
-    os.read(0, 1)  # returns when the other end is closed: nothing is ever written
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # the process that made it may be dead
+def _exit_with_parent() -> None:
+    os.read(0, 1)  # nothing is written: returns when the other end is closed
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)  # the parent process may have been killed
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,8 +1,8 @@
 """The function's zip: the modules of dorylus that its entry point imports, directly or not, and its packages.
 
 The same contents always give the same bytes (files in order, no times of day), so the hash of a zip shows whether
-anything changed. A zip is built once and kept; one that is found damaged is built again. Sources are compiled ahead:
-a function's folder cannot be written to, so every cold start would compile them again.
+anything changed. A zip is built once and kept; a damaged one is built again. Sources are compiled in advance: a
+function's folder is read-only, so every cold start would compile them again.
 """
 
 import ast
@@ -41,8 +41,8 @@ _ROOT: Final = Path(__file__).parents[2]
 HANDLER: Final = f"{ENTRY}.handler"
 REPORTING: Final = "dorylus.functions.deploy.reporting"
 MAX_UNPACKED_BYTES: Final = 200_000_000
-MAX_ZIP_BYTES: Final = 50_000_000  # what Lambda takes in a call
-_FORMAT: Final = 2  # raise it when packing changes: zips that were kept are then built again
+MAX_ZIP_BYTES: Final = 50_000_000  # the most that Lambda takes in a request
+_FORMAT: Final = 2  # raise it when packing changes, so that zips in the cache are built again
 _MOST_KEPT: Final = 6  # zips
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 _SEPARATOR: Final = "-"
@@ -50,7 +50,7 @@ _COMPILE_S = 120.0
 
 
 def modules_of(entry: str = ENTRY) -> dict[str, Path]:
-    """The modules of ours that a module needs, by name, with their files."""
+    """The modules of dorylus that a module imports, directly or not: name and file."""
     found: dict[str, Path] = {}
     waiting = [entry]
     while waiting:
@@ -63,12 +63,12 @@ def modules_of(entry: str = ENTRY) -> dict[str, Path]:
 
 
 def packages_of(entry: str = ENTRY) -> set[str]:
-    """The top-level packages, not ours, that those modules import; the standard library's among them."""
+    """The top-level packages other than dorylus that these modules import, the standard library's included."""
     return {name.split(".")[0] for module in modules_of(entry) for name in imports_of(module)} - {_OURS}
 
 
 def imports_of(module: str) -> list[str]:
-    """All that a module's source imports by name; what may be a module or a name within one is given both ways."""
+    """All names that a module's source imports; one that may be a module or a member of one is listed as both."""
     path = _file_of(module)
     assert path is not None
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
@@ -102,7 +102,7 @@ def _origin(node: ast.ImportFrom, package: str) -> str:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything below a node, but for what only a type checker sees."""
+    """All nodes below a node, without those under ``if TYPE_CHECKING``."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             for other in child.orelse:
@@ -114,7 +114,7 @@ def _statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _file_of(name: str) -> Path | None:
-    """The file of a module of ours; None if there is no such module."""
+    """The file of a module of dorylus; None if there is no such module."""
     below = name.split(".")
     if below[0] != _OURS:
         return None
@@ -174,7 +174,7 @@ def build(platform: Platform, folder: Path | None = None) -> Package:
 
 
 def needs_download(platform: Platform, folder: Path | None = None) -> list[str]:
-    """What pip would have to fetch before a zip for the platform can be built; nothing if that has been done."""
+    """The wheels that pip must fetch before a zip for the platform can be built; none if they are there."""
     names = needed_for(platform)
     if can_be_copied(names, platform):
         return []
@@ -203,18 +203,18 @@ def _ours(entry: str) -> dict[str, bytes]:
 
 
 def bootstrap(python: str) -> str:
-    """What starts a function where the service brings no Python: this one, which sees nothing but the zip (-S)."""
+    """The script that starts a function where the service has no Python: this interpreter, without site packages."""
     return (
         "#!/bin/sh\n"
         'cd "$(dirname "$0")" || exit 1\n'
-        'export PYTHONPATH="$PWD" PYTHONDONTWRITEBYTECODE=1\n'  # as on AWS, where the folder cannot be written to
+        'export PYTHONPATH="$PWD" PYTHONDONTWRITEBYTECODE=1\n'  # as on AWS, where the folder is read-only
         'export _HANDLER="${_HANDLER:-$1}"\n'
         f"exec {shlex.quote(python)} -S -m awslambdaric {REPORTING}.handler\n"
     )
 
 
 def _key(platform: Platform, entries: Mapping[str, bytes], *, with_bytecode: bool) -> str:
-    """What a zip is kept by. Compiled sources follow from the sources, so they need not be made to know it."""
+    """The key of a zip in the cache: a hash of the platform and of all files before they are compiled."""
     whole = hashlib.sha256(f"format {_FORMAT} {platform} {platform.managed} {with_bytecode}".encode())
     for place, content in sorted(entries.items()):
         whole.update(f"\n{place} {hashlib.sha256(content).hexdigest()}".encode())
@@ -222,7 +222,7 @@ def _key(platform: Platform, entries: Mapping[str, bytes], *, with_bytecode: boo
 
 
 def _kept(folder: Path, key: str) -> Package | None:
-    """The zip built earlier; its name says what it must hash to."""
+    """The cached zip, if its content has the hash in its name."""
     for path in folder.glob(f"{key}{_SEPARATOR}*.zip"):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         if path.stem == f"{key}{_SEPARATOR}{sha256}":
@@ -236,14 +236,14 @@ def _built(folder: Path, key: str, entries: Mapping[str, bytes]) -> Package:
     sha256 = hashlib.sha256(content).hexdigest()
     path = folder / f"{key}{_SEPARATOR}{sha256}.zip"
     try:
-        with new_file(path, sync=False) as file:  # its name says what it must hash to
+        with new_file(path, sync=False) as file:  # the hash is in its name
             file.write(content)
     except OSError as error:
         raise DeployError(
             f"the function's zip cannot be written to {folder} ({error.strerror or error}): make room there, or let "
             "XDG_CACHE_HOME name another folder."
         ) from error
-    with suppress(FileNotFoundError):  # another process drops old ones, too
+    with suppress(FileNotFoundError):  # another process may have dropped it
         for old in sorted(folder.glob("*.zip"), key=lambda each: each.stat().st_mtime)[:-_MOST_KEPT]:
             old.unlink()
     return _package(path, sha256)
@@ -261,7 +261,7 @@ def _zip(entries: Mapping[str, bytes]) -> bytes:
         for place, content in sorted(entries.items()):
             info = zipfile.ZipInfo(place, _EPOCH)
             info.compress_type = zipfile.ZIP_DEFLATED
-            info.create_system = 3  # Unix: else the permissions mean nothing
+            info.create_system = 3  # Unix, or else the permissions are ignored
             info.external_attr = (0o100755 if _is_run(place) else 0o100644) << 16
             archive.writestr(info, content)
     return whole.getvalue()
@@ -276,17 +276,17 @@ def _wheels(folder: Path, platform: Platform) -> Path:
 
 
 def interpreter(platform: Platform) -> str | None:
-    """A Python of this machine that is of the platform's version, if there is one."""
+    """A Python on this machine of the platform's version, if there is one."""
     if platform.python == PYTHON_HERE:
         return sys.executable
     found = shutil.which(f"python{platform.python}")
-    if found is None or _run(found, "-c", "pass") is None:  # version managers put names there that lead nowhere
+    if found is None or _run(found, "-c", "pass") is None:  # version managers put launchers on the path that may fail
         return None
     return found
 
 
 def compile_all(entries: Mapping[str, bytes], python: str) -> dict[str, bytes]:
-    """The bytecode of all sources that this Python understands, by place; none if it cannot be run."""
+    """The bytecode of all sources that this Python can compile, by path; empty if it cannot be run."""
     sources = io.BytesIO()
     with zipfile.ZipFile(sources, "w") as archive:
         for place, content in entries.items():
@@ -300,7 +300,7 @@ def compile_all(entries: Mapping[str, bytes], python: str) -> dict[str, bytes]:
 
 
 def _run(python: str, *words: str, given: bytes = b"") -> bytes | None:
-    """What an interpreter says, kept apart from the surroundings (-I); None if it fails."""
+    """The output of an interpreter in isolated mode (-I); None if it fails."""
     try:
         done = subprocess.run([python, "-I", *words], input=given, capture_output=True, timeout=_COMPILE_S)
     except (OSError, subprocess.TimeoutExpired):

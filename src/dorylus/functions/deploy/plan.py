@@ -1,7 +1,7 @@
 """A deployment as data: the state that is desired, the state that is found, and the calls from one to the other.
 
-Pure, so that a plan can be printed before it is carried out. Deploying twice gives no calls the second time. All that
-a deployment makes carries its tag; a function or role without the tag is neither changed nor destroyed.
+Pure, so that a plan can be printed before it is carried out. A second deployment makes no calls. Everything that a
+deployment makes has Dorylus's tag; a function or role without the tag is neither changed nor destroyed.
 """
 
 import json
@@ -17,7 +17,7 @@ OUR_TAG: Final = {"managed-by": "dorylus"}
 _NETWORK_RIGHTS = ("CreateNetworkInterface", "DescribeNetworkInterfaces", "DescribeSubnets", "DeleteNetworkInterface")
 _ADDRESS_RIGHTS = ("AssignPrivateIpAddresses", "UnassignPrivateIpAddresses")
 POLICY: Final = "dorylus"
-ENVIRONMENT: Final = {  # a task runs on one thread; ONNX Runtime reports nothing to its maker
+ENVIRONMENT: Final = {  # one thread for each task; no telemetry of ONNX Runtime
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "ORT_DISABLE_TELEMETRY": "1",
@@ -26,7 +26,7 @@ ENVIRONMENT: Final = {  # a task runs on one thread; ONNX Runtime reports nothin
 
 @dataclass(frozen=True)
 class RoleArn:
-    """Stands in a call for the ARN of a role that an earlier call makes."""
+    """A placeholder for the ARN of a role that an earlier call makes."""
 
     role: str
 
@@ -36,7 +36,7 @@ class RoleArn:
 
 @dataclass(frozen=True)
 class Unbuilt:
-    """Stands for a zip that is not built yet, and says why."""
+    """A placeholder for a zip that is not built yet, with the reason."""
 
     why: str
     code_sha256: None = None
@@ -47,7 +47,7 @@ class Unbuilt:
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What is to be there: a function as configured, with this zip, in this region."""
+    """The desired state: a function as configured, with this zip, in this region."""
 
     config: FunctionConfig
     package: Package | Unbuilt
@@ -55,7 +55,7 @@ class DesiredState:
 
     @property
     def role(self) -> str:
-        """The name of the role that is made for it. Roles know no regions, so the name says it."""
+        """The name of the role that is made for it. Roles belong to no region, so the name contains it."""
         return f"{self.config.name}-{self.region}"
 
     @property
@@ -64,7 +64,7 @@ class DesiredState:
         return {**self.config.tags, **OUR_TAG}
 
     def deployed(self) -> "Found":
-        """What would be found if all of it were deployed: for printing what destroying takes."""
+        """The state that would be found after a deployment; used to print what destroying removes."""
         ours = [{"Key": key, "Value": value} for key, value in OUR_TAG.items()]
         has_role = self.config.role is None
         return Found({"Tags": ours} if has_role else None, {} if has_role else None, {}, OUR_TAG)
@@ -92,7 +92,7 @@ class DesiredState:
 
 @dataclass(frozen=True)
 class Found:
-    """What is there, as the services report it; None or empty for what is not."""
+    """The state that the services report; None or empty for what does not exist."""
 
     role: Mapping[str, Any] | None = None
     policy: Mapping[str, Any] | None = None
@@ -107,7 +107,7 @@ class Found:
 
 
 def trust() -> dict[str, Any]:
-    """The trust policy of the role: Lambda may take it."""
+    """The trust policy of the role: Lambda may assume it."""
     return _document({"Effect": "Allow", "Principal": {"Service": "lambda.amazonaws.com"}, "Action": "sts:AssumeRole"})
 
 
@@ -132,7 +132,7 @@ def _document(*statements: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """One call of a service, with what it is for. ``waits``: it asks again until the service is done with the last."""
+    """A call of a service, and its purpose. ``waits``: repeated until the service has finished the call before."""
 
     service: str
     operation: str
@@ -145,7 +145,7 @@ class ApiCall:
 
 
 def find_calls(desired: DesiredState) -> list[ApiCall]:
-    """The calls that find out what is there; they change nothing."""
+    """The calls that read the present state; they change nothing."""
     of_role = [
         ApiCall("iam", "get_role", {"RoleName": desired.role}, "is the role there?"),
         ApiCall("iam", "get_role_policy", {"RoleName": desired.role, "PolicyName": POLICY}, "what may it do?"),
@@ -155,14 +155,14 @@ def find_calls(desired: DesiredState) -> list[ApiCall]:
 
 
 def deploy_calls(desired: DesiredState, found: Found) -> list[ApiCall]:
-    """The calls that make what is found into what is desired; none if it is."""
+    """The calls that lead from the found state to the desired one; none if they are the same."""
     _check_is_ours("function", desired.config.name, found.function, found.tags)
     _check_is_ours("role", desired.role, found.role, found.role_tags)
     return [*_role_calls(desired, found), *_function_calls(desired, found), *_concurrency_calls(desired, found)]
 
 
 def destroy_calls(desired: DesiredState, found: Found) -> list[ApiCall]:
-    """The calls that take away what we made, function first."""
+    """The calls that remove what Dorylus made, the function first."""
     calls, name = [], desired.config.name
     if found.function is not None and _is_ours(found.tags):
         calls.append(ApiCall("lambda", "delete_function", {"FunctionName": name}, "the function is ours"))
@@ -197,7 +197,7 @@ def _role_changes(desired: DesiredState, found: Found) -> list[ApiCall]:
     calls, name = [], {"RoleName": desired.role}
     if (found.role or {}).get("AssumeRolePolicyDocument") != trust():
         arguments = {**name, "PolicyDocument": json.dumps(trust())}
-        calls.append(ApiCall("iam", "update_assume_role_policy", arguments, "others may take the role"))
+        calls.append(ApiCall("iam", "update_assume_role_policy", arguments, "others may assume the role"))
     if missing := _missing(desired.tags, found.role_tags):
         tags = [{"Key": key, "Value": value} for key, value in missing.items()]
         calls.append(ApiCall("iam", "tag_role", {**name, "Tags": tags}, f"tags {_list(missing)} are missing"))

@@ -1,7 +1,7 @@
-"""The line that AWS writes into a function's log after each invocation, for a service that leaves it to the runtime.
+"""Writes the line that AWS writes into a function's log after each invocation, for the stand-in, which does not.
 
-It is in the zip for this machine only, between AWS's runtime client and the handler, so that what is billed is read as
-on AWS. Standard library only.
+Only the zip for this machine contains it, between AWS's runtime client and the handler, so that billed times are read
+as on AWS. Standard library only.
 """
 
 import importlib
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def report(request_id: str, duration_ms: float, init_ms: float | None, memory_mb: str) -> str:
-    """The line, as AWS has it; ``init_ms`` is for a cold start, which is billed with it."""
+    """The line in AWS's format; ``init_ms`` is the billed time of a cold start."""
     billed_ms = math.ceil(duration_ms + (init_ms or 0.0))
     line = f"REPORT RequestId: {request_id}\tDuration: {duration_ms:.2f} ms\tBilled Duration: {billed_ms} ms"
     line += f"\tMemory Size: {memory_mb} MB"

@@ -53,7 +53,7 @@ def _edges(data: Any) -> tuple[Any, Any, Any]:
         return source, destination, _weight(data)
     adj_t = data.get("adj_t")
     if adj_t is None:
-        raise DataError("the PyG data has neither edge_index nor adj_t. Give it one of them.")
+        raise DataError("the PyG data has neither edge_index nor adj_t. Set one of them.")
     if hasattr(adj_t, "coo"):  # torch_sparse.SparseTensor
         destination, source, weight = adj_t.coo()
         return array(source), array(destination), None if weight is None else array(weight)

@@ -206,7 +206,7 @@ class FileEdges:
                     yield batch._replace(bytes_read=before + min(batch.bytes_read, state.size))
                     state.check()
             except (DataError, OSError):
-                state.check()  # a file that was truncated meanwhile is not damaged
+                state.check()  # report a file that was truncated while it was read as changed, not as damaged
                 raise
             before += state.size
 

@@ -1,1 +1,1 @@
-"""The pool whose dense tasks run on serverless functions: programs, data paths, invocations, and their answers."""
+"""The pool that runs dense tasks on serverless functions: programs, data paths, invocations, and their answers."""

@@ -1,4 +1,4 @@
-"""How tensors travel between the functions pool and functions: a task becomes work, an attempt at it becomes jobs.
+"""The data paths between the functions pool and functions: how a task's tensors reach a function and come back.
 
 Direct: functions connect to the two data ports of their graph servers' process: one for rows and results, one for
 weights, programs and weight gradients. Inline: tensors travel in the invocation's payload, which needs nothing but the
@@ -33,20 +33,20 @@ from dorylus.pools.pool import Lost, PoolFault, Unavailable
 Job = Callable[[], None]
 WAIT_S = 30.0  # how long a function waits for a port's answer, at most
 PER_ARRAY_BYTES: Final = 192
-NO_LIMIT_BYTES: Final = 64 << 20  # what a payload has at most where the service sets no limit
-PROBES = 3  # attempts at the invocation that finds out whether functions reach the ports
+NO_LIMIT_BYTES: Final = 64 << 20  # the most bytes of a payload where the service sets no limit
+PROBES = 3  # attempts at the probe that shows whether functions reach the ports
 
 
 class DataPath(Protocol):
-    """How tensors reach functions and come back. ``name`` is what users call it."""
+    """How tensors reach functions and come back. ``name`` is its value in settings."""
 
     name: str
 
     def prepare(self, task: OpenTask, program: ExportedProgram) -> TaskWork:
-        """The task's inputs, cut as they will travel; called once for all its attempts."""
+        """Cut the task's inputs into the parts that travel; called once for all attempts."""
 
     def jobs(self, task: OpenTask, work: TaskWork) -> list[Job]:
-        """What one attempt has to do, each an invocation: when all have returned, the task is complete."""
+        """The jobs of one attempt, one invocation each: when all have returned, the task is complete."""
 
     def withdraw(self, task: OpenTask) -> None:
         """The task is over: its inputs may be overwritten from now on."""
@@ -59,7 +59,7 @@ class OpenPorts(Protocol):
     """The two data ports, listening."""
 
     def dialled(self) -> Ports:
-        """Where functions dial them, and with which keys from now on."""
+        """The addresses that functions connect to, and their keys from now on."""
 
     def close(self) -> None:
         """Stop listening."""
@@ -80,10 +80,10 @@ class DirectPath:
     ) -> None:
         self._invocations, self._service, self._versions = invocations, service, versions
         self._ports, self._config = ports, config
-        self._in_use: dict[str, str] = {}  # the version of the weights of each open task
+        self._in_use: dict[str, str] = {}  # the version of each open task's weights
 
     def prepare(self, task: OpenTask, program: ExportedProgram) -> TaskWork:
-        """The task's inputs, ready to be fetched."""
+        """Offer the task's inputs for fetching."""
         inputs = Inputs(task.call, program)
         self._in_use[task.id] = self._versions.use(task.call.weights)
         self._service.open(task, program)
@@ -91,7 +91,7 @@ class DirectPath:
         return TaskWork(task.call, program, inputs, parts, self._config.precision, sums_apart=False)
 
     def jobs(self, task: OpenTask, work: TaskWork) -> list[Callable[[], None]]:
-        """One invocation, which sees to all parts."""
+        """One invocation, which fetches and returns all parts."""
         return [partial(self._run, task, work, self._in_use[task.id])]
 
     def withdraw(self, task: OpenTask) -> None:
@@ -127,7 +127,7 @@ class DirectPath:
 
 
 class InlinePath:
-    """Each part of the rows is an invocation of its own, and brings the weights along; programs only when missing."""
+    """Each part of the rows is an invocation of its own, with the weights; programs are sent only if missing."""
 
     name = "inline"
 
@@ -153,10 +153,10 @@ class InlinePath:
         return [partial(self._run_part, task, work, part) for part in work.outcome.missing()]
 
     def withdraw(self, task: OpenTask) -> None:
-        """Payloads that are being made may read what is written meanwhile: their results are dropped."""
+        """Nothing: payloads in progress may read overwritten rows, but their results are dropped."""
 
     def close(self) -> None:
-        """Nothing listens."""
+        """No port is open."""
 
     def _run_part(self, task: OpenTask, work: TaskWork, part: int) -> None:
         if task.over or not work.outcome.lacks(part):
@@ -180,7 +180,7 @@ OpenPortsOf = Callable[[FunctionsConfig, DataService], OpenPorts]
 
 
 class PathChoice:
-    """Makes the data path of a run. ``completed`` is called with tasks that functions have pushed the last part of."""
+    """Makes the data path of a run. ``completed`` is called with a task whose last part a function has pushed."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class PathChoice:
         self._completed, self._open_ports = completed, open_ports
 
     def make(self, run: str) -> tuple[DataPath, str]:
-        """The path, and why it is this one."""
+        """The path, and the reason for it."""
         setting = self._config.data_path
         if setting == "inline":
             return self._inline(), "asked for"
@@ -220,9 +220,9 @@ class PathChoice:
         return DirectPath(self._invocations, service, versions, ports, self._config), ports
 
     def _probe(self, ports: OpenPorts) -> tuple[bool, str]:
-        """Whether a function can reach the ports, and how that is known."""
+        """Whether a function can reach the ports, and how that was found."""
         header = {"probe": True, **ports.dialled().to_header()}
-        why, unasked = "", "no function could be asked whether it reaches our data ports"
+        why, unasked = "", "no function answered whether it reaches our data ports"
         for _ in range(PROBES):
             try:
                 answer = self._invocations.ask("probe", header, {}).header

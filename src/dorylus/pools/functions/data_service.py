@@ -1,8 +1,8 @@
 """The two data ports of a run: rows of open tasks and weights by version out, the outputs of functions in.
 
 :class:`DataService` answers requests, :class:`WeightVersions` holds the weights (a version is one mapping, which never
-changes), and :class:`DataPorts` listens with keys that expire. A task's inputs may be fetched while it is open, and no
-longer: then their memory is used again. Each part of its outputs is accepted once, from the first attempt.
+changes), and :class:`DataPorts` listens with keys that expire. A task's inputs may be fetched only while it is open:
+afterwards their memory is reused. Each part of its outputs is accepted once, from the first attempt.
 """
 
 import threading
@@ -29,7 +29,7 @@ class _HeldVersion:
 
 
 class WeightVersions:
-    """The versions that tasks use, and the few used last: the next task probably uses one of them, under the same id.
+    """The versions in use by tasks, and the few used last, which the next task probably uses under the same id.
 
     Ids start with ``prefix``, so that no function confuses them with the weights of another run.
     """
@@ -42,7 +42,7 @@ class WeightVersions:
         self._made = 0
 
     def use(self, weights: Mapping[str, Tensor]) -> str:
-        """The id of this version, which is held until each user has let go of it."""
+        """The id of this version, which is held until each of its users has released it."""
         with self._lock:
             held = self._by_identity.get(id(weights))
             if held is None:
@@ -54,7 +54,7 @@ class WeightVersions:
             return held.id
 
     def release(self, version: str) -> None:
-        """One user less; of the versions without any, the oldest are forgotten."""
+        """Release a version; of those without users, the oldest are dropped."""
         with self._lock:
             self._by_id[version].users -= 1
             unused = [held for held in self._by_identity.values() if not held.users]
@@ -62,7 +62,7 @@ class WeightVersions:
                 del self._by_identity[id(held.weights)], self._by_id[held.id]
 
     def get(self, version: str, names: list[str]) -> Arrays:
-        """Some weights of a version, under the names programs know them by."""
+        """Some weights of a version, by their names in programs."""
         with self._lock:
             held = self._by_id.get(version)
         if held is None:
@@ -97,12 +97,12 @@ class DataService:
             self._programs[program.hash] = program
 
     def withdraw(self, task: OpenTask) -> None:
-        """The task is over: a function that still fetches or pushes is refused."""
+        """Close a task: later requests of functions for it are refused."""
         with self._lock:
             self._tasks.pop(task.id, None)
 
     def answer_rows(self, request: Frame) -> Frame:
-        """Answer a request at the port for rows: parts of rows out, outputs in."""
+        """Answer a request at the port for rows: it returns parts of rows and accepts outputs."""
         ask = request.header.get("ask")
         if ask == "hello":
             return Frame({"hello": "rows"}, {})
@@ -117,7 +117,7 @@ class DataService:
         raise Refused(f"the port of rows has no {printable(repr(ask))}.")
 
     def answer_weights(self, request: Frame) -> Frame:
-        """Answer a request at the port for weights: weights and programs out, weight gradients and the loss in."""
+        """Answer a request at the port for weights: returns weights and programs, accepts gradients and the loss."""
         ask, header = request.header.get("ask"), request.header
         if ask == "hello":
             return Frame({"hello": "weights"}, {})
@@ -148,7 +148,7 @@ class DataService:
         try:
             is_new = take()
         except ProgramError as error:
-            raise Refused(f"not what the task gives: {error}") from error
+            raise Refused(f"not the outputs of the task: {error}") from error
         if not is_new:
             self._usage.add(task.kind, duplicates=1)
         elif work.outcome.complete:
@@ -173,7 +173,7 @@ def _number(header: dict[str, Any], name: str, count: int) -> int:
 def _names(header: dict[str, Any]) -> list[str]:
     names = header.get("names")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Refused("a request for weights gives their names.")
+        raise Refused("a request for weights lists their names.")
     return names
 
 
@@ -182,7 +182,7 @@ def _bytes(arrays: Arrays) -> int:
 
 
 class Keyring:
-    """One client's keys for all functions of a run; past half of their lifetime, invocations bring new ones."""
+    """One client's keys for all functions of a run, renewed at half of their lifetime."""
 
     def __init__(self, keys: RunKeys, lifetime_s: float, clock: Callable[[], float] = time.time) -> None:
         self._keys, self._lifetime_s, self._clock = keys, lifetime_s, clock
@@ -190,7 +190,7 @@ class Keyring:
         self._current: ClientKeys | None = None
 
     def header(self) -> dict[str, Any]:
-        """Keys that open the ports for at least half of a lifetime, for the header of an invocation."""
+        """Keys that are valid for at least half of a lifetime, for the header of an invocation."""
         with self._lock:
             if self._current is None or self._current.expires_at - self._clock() < self._lifetime_s / 2:
                 self._current = self._keys.client(self._lifetime_s)
@@ -198,7 +198,7 @@ class Keyring:
 
 
 class DataPorts:
-    """Both ports, listening with the same keys; functions get keys that end."""
+    """Both ports, listening with the same keys; functions get keys that expire."""
 
     def __init__(self, config: FunctionsConfig, service: DataService) -> None:
         from dorylus.wire import DataPort, RunKeys
@@ -215,7 +215,7 @@ class DataPorts:
             raise
 
     def dialled(self) -> Ports:
-        """Where functions dial, and with which keys from now on."""
+        """The addresses that functions connect to, and their keys from now on."""
         return Ports(self._rows.address, self._weights.address, self._keyring.header())
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The pool whose dense tasks run on functions, on any service.
 
-A call becomes a program and named arrays; these travel by one of two data paths; what comes back becomes the reply. Two
-submissions of the same call are two attempts at one task: the one that completes it completes it for both.
+A call becomes a program and named arrays, which travel by one of two data paths; the arrays that return become the
+reply. Two submissions of the same call are two attempts at one task: the one that completes it completes it for both.
 """
 
 import secrets
@@ -33,7 +33,7 @@ SETTLE_S = 2.0
 
 
 class Programs:
-    """Makes each program once and keeps it. ``signature`` says which calls share one; ``export`` makes it.
+    """Makes each program once and keeps it. Calls with the same ``signature`` share one; ``export`` makes it.
 
     Exports are made one after the other, in the thread that :meth:`first` uses, too.
     """
@@ -45,13 +45,13 @@ class Programs:
         self._programs: dict[Hashable, Future[ExportedProgram]] = {}
 
     def first(self, work: Callable[[], None]) -> None:
-        """Do something before the next program is made."""
+        """Run a function before the next program is made."""
         self._thread.submit(work)
 
     def when_ready(
         self, call: Call, ready: Callable[[ExportedProgram], None], failed: Callable[[BaseException], None]
     ) -> None:
-        """Hand a call's program to ``ready``: now, where it is known; else when it is made, in that thread."""
+        """Pass a call's program to ``ready``: now if it exists, else when it is made, in the exporting thread."""
         key = self._signature(call)
         with self._lock:
             if key not in self._programs:
@@ -70,7 +70,7 @@ class Programs:
         program.add_done_callback(answer)
 
     def close(self) -> None:
-        """Make no more; one that is being made is finished first."""
+        """Stop making programs, after the one in progress."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
@@ -86,14 +86,13 @@ class _Invocation:
 class FunctionsPool:
     """Runs calls on the functions that an invoker invokes.
 
-    It never tries a call again: wrap it in :class:`Relaunching` and :class:`LimitedPool`. A call may be several
-    invocations; ``at_once`` says how many may be under way, of all calls together. The others wait, in order. An
-    attempt that another has replaced, or whose call was cancelled, counts no longer, nor does one whose results came
-    some seconds ago: a function that hangs must not hold up the others. Calls must not bring an autograd graph
-    (``kept``): it cannot travel.
-    What a program of ``programs`` says is ``kept`` goes into the reply, and comes back with the call for the gradient.
-    ``note(what, **details)`` is called for decisions, such as the choice of the data path; ``invoked`` for invocations.
-    ``begins`` is called before each of them.
+    It never retries a call: wrap it in :class:`Relaunching` and :class:`LimitedPool`. A call may be several
+    invocations; ``at_once`` returns how many may be in flight, for all calls together. The others wait, in order. A
+    replaced attempt, one of a cancelled call, and one whose results came some seconds ago do not count, so that a
+    function that hangs does not block others. Calls must not bring an autograd graph (``kept``): it cannot travel. The
+    arrays that a program lists as ``kept`` go into the reply, and return with the call for the gradient. ``note(what,
+    **details)`` is called for decisions, such as the choice of the data path; ``invoked`` for invocations. ``begins``
+    is called before each of them.
     """
 
     def __init__(
@@ -123,12 +122,12 @@ class FunctionsPool:
         self._path: DataPath | None = None
         self._no_path: BaseException | None = None
         self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
-        # A thread of a port answers no call: while it waited for the engine, no function could be served.
+        # A port's thread must not answer a call: while it waits for the engine, the port would serve no function.
         self._replies = ThreadPoolExecutor(REPLY_THREADS, thread_name_prefix="dorylus-reply")
         self._is_choosing = False
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Take a call. A thread of the pool answers it; a call without work for functions is answered at once."""
+        """Take a call. A thread of the pool answers it; a call without work for functions is answered immediately."""
         attempt = TaskAttempt(done, failed)
         with self._lock:
             if self._closed:
@@ -151,9 +150,9 @@ class FunctionsPool:
     def cancel(self, calls: Collection[Call]) -> None:
         """Drop these calls: what waits is not invoked any more, and functions are refused their rows.
 
-        An invocation that is under way ends by itself, and is billed; what it brings is dropped.
+        An invocation in flight ends by itself, and is billed; its results are dropped.
         """
-        with self._lock:  # all in one step: the place of the first must not go to the second
+        with self._lock:  # in one step, or the place of the first would go to the second
             tasks = [self._open[id(call)] for call in calls if id(call) in self._open]
             for task in tasks:
                 for attempt in task.attempts:
@@ -165,7 +164,7 @@ class FunctionsPool:
         self._start_next()
 
     def usage(self) -> Mapping[str, FunctionUsage]:
-        """What functions were used for so far, by kind of task."""
+        """The usage of functions so far, by kind of task."""
         return self._usage.snapshot()
 
     @property
@@ -174,7 +173,7 @@ class FunctionsPool:
         return None if self._path is None else self._path.name
 
     def settle(self) -> None:
-        """Wait a moment for invocations whose results have come already: they end, and are billed, a little later."""
+        """Wait shortly for invocations whose results have arrived: they end, and are billed, a little later."""
         self._invocations.wait_for_all(SETTLE_S)
 
     def close(self) -> None:
@@ -194,11 +193,11 @@ class FunctionsPool:
         try:
             self._path, why = self._choice.make(self._run)
             self._note("data_path", path=self._path.name, why=why)
-        except Exception as error:  # it would be lost in this thread: the calls fail with it
+        except Exception as error:  # the thread would lose it: the calls fail with it
             self._no_path = error
 
     def _launch(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> None:
-        """Set an attempt going, now that its program is there."""
+        """Start an attempt whose program is ready."""
         try:
             if not program.outputs or all(rows.shape[0] == 0 for rows in task.call.inputs):
                 self._answer(task, dense.run(task.call))
@@ -224,7 +223,7 @@ class FunctionsPool:
         return jobs
 
     def _start_next(self) -> None:
-        """Start as many of the invocations that wait as may be under way."""
+        """Start waiting invocations up to the limit."""
         with self._lock:
             while self._waiting and not self._closed and self._num_counted() < self._at_once():
                 invocation = self._waiting.popleft()
@@ -262,10 +261,10 @@ class FunctionsPool:
             if self._end(task):
                 self._reply(task)
         elif ended:
-            self._fail(task, attempt, Lost("a function ended without having brought all of its task's outputs."))
+            self._fail(task, attempt, Lost("a function ended before it had returned all of its task's outputs."))
 
     def _completed(self, task: OpenTask) -> None:
-        """A function has pushed the last piece of a task; its invocation may end much later, or never."""
+        """Complete a task whose last piece was pushed; its invocation may end much later, or never."""
         if self._end(task):
             self._replies.submit(self._reply, task)
 
@@ -273,7 +272,7 @@ class FunctionsPool:
         assert task.work is not None
         try:
             reply = reply_of(task.call, task.work.outcome.arrays(), task.work.program.kept)
-        except Exception as error:  # it would be lost in this thread
+        except Exception as error:  # the thread would lose it
             fault = error
             self._answer_attempts(task, lambda attempt: attempt.failed(fault))
         else:
@@ -284,7 +283,7 @@ class FunctionsPool:
             self._answer_attempts(task, lambda attempt: attempt.done(reply))
 
     def _answer_attempts(self, task: OpenTask, answer: Callable[[TaskAttempt], Any]) -> None:
-        """Answer the attempts that have had no answer."""
+        """Answer the attempts that were not answered yet."""
         with self._lock:
             waiting = [] if self._closed else [attempt for attempt in task.attempts if not attempt.answered]
             for attempt in waiting:
@@ -325,7 +324,7 @@ class FunctionsPool:
 
 
 def _guarded(answer: Callable[[], Any]) -> None:
-    """Run the caller's callback. An error that it raises does not fail the call: this thread reports it and goes on."""
+    """Run the caller's callback. Its error does not fail the call: this thread reports it and continues."""
     try:
         answer()
     except Exception:

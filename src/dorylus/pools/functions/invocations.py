@@ -17,7 +17,7 @@ from dorylus.saga import Call
 from dorylus.wire import Frame, FrameError, pack, unpack
 
 DATA_PATHS = ("auto", "direct", "inline")
-MAX_TEXT: Final = 4000  # characters of what a function says that are kept
+MAX_TEXT: Final = 4000  # the most characters kept of a function's text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +63,9 @@ class FunctionsConfig:
 
 @dataclass
 class FunctionUsage:
-    """Totals. Bytes are as functions see them: ``bytes_in`` what they were sent or fetched, ``bytes_out`` the rest.
+    """Totals. Bytes are counted at functions: ``bytes_in`` what they received or fetched, ``bytes_out`` what they sent.
 
-    ``duplicates``: parts that came when another attempt had already brought them, or too late for anyone.
+    ``duplicates``: parts that came when another attempt had already brought them, or after its call had ended.
     """
 
     invocations: int = 0
@@ -109,9 +109,9 @@ class UsageCounter:
 
 @dataclass(frozen=True)
 class Invoked:
-    """One invocation that the service bills: one that is lost, too. ``kind`` is the kind of task, or ``"probe"``.
+    """One invocation that the service bills, also if it was lost. ``kind`` is the kind of task, or ``"probe"``.
 
-    ``billed_ms`` is what the service says, else what the function says, else how long it was waited for; ``init_ms`` is
+    ``billed_ms`` is the time that the service reports, else the function, else the time waited; ``init_ms`` is
     the part of it that a cold start took.
     """
 
@@ -124,7 +124,7 @@ class Invoked:
 
 
 class Invocations:
-    """Invokes the function for calls; each invocation is counted, and a failure that the function reports is raised.
+    """Invokes the function for calls; counts each invocation, and raises failures that the function reports.
 
     ``begins`` is called before every invocation, ``invoked`` at its end: in the thread that makes it.
     """
@@ -143,12 +143,12 @@ class Invocations:
         self._ended, self._under_way = threading.Condition(), 0
 
     def wait_for_all(self, timeout_s: float) -> bool:
-        """Wait until none is under way; False if some still are."""
+        """Wait until no invocation is in flight; False on a time-out."""
         with self._ended:
             return self._ended.wait_for(lambda: not self._under_way, timeout_s)
 
     def run(self, call: Call, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
-        """What the function answers to a frame; raises a fault, or the body's own error."""
+        """The function's answer to a frame; raises a fault, or the body's error."""
         frame = self.ask(str(call.task.kind), header, arrays)
         if "error" not in frame.header:
             return frame
@@ -159,7 +159,7 @@ class Invocations:
         raise TrainingError(f"{call.body.label} failed {where}, in a function: {text}")
 
     def ask(self, kind: str, header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Frame:
-        """What the function answers to a frame, counted as of a kind of task."""
+        """The function's answer to a frame, counted under a kind of task."""
         request = b"".join(pack(header, arrays))
         with self._counted():
             return self._ask(kind, request)
@@ -208,7 +208,7 @@ class Invocations:
 
 
 def printable(text: Any) -> str:
-    """Text of a function as it may stand in an error or a log: one line of bounded length."""
+    """Text of a function for errors and logs: one line of bounded length."""
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:MAX_TEXT])
 
 

@@ -1,6 +1,6 @@
 """A task as named arrays: its inputs, cut into parts that travel one by one, and the outputs that come back.
 
-Rows are cut without copying; nothing leaves this process but what a program reads. Each part of the outputs is
+Rows are cut without copying; only arrays that a program reads leave this process. Each part of the outputs is
 accepted once, from the attempt that brings it first.
 """
 
@@ -84,7 +84,7 @@ def array_of(tensor: Tensor) -> Array:
 
 
 def reply_of(call: Call, arrays: Mapping[str, Array], kept: Iterable[str] | None = None) -> Reply:
-    """The reply that a call's arrays make. Their memory becomes the reply's: nothing else may write to it.
+    """The reply that a call's arrays make. The reply takes over their memory: nothing else may write to it.
 
     ``kept`` are those that its gradient reads, None where that is to run the body again.
     """
@@ -101,7 +101,7 @@ def reply_of(call: Call, arrays: Mapping[str, Array], kept: Iterable[str] | None
 
 
 def _given(call: Call, name: str) -> Any:
-    """What a call holds under a name: an array, or sparse rows."""
+    """The array or sparse rows of a call by name."""
     kind = role(name)
     if kind is ArrayRole.WEIGHT:
         return array_of(call.weights[which(name)])
@@ -132,7 +132,7 @@ def even(num_rows: int, part_rows: int) -> list[Part]:
 
 
 def rows_within(row_bytes: int, part_bytes: int) -> int:
-    """How many rows a part of so many bytes has: at least one."""
+    """The number of rows in a part of so many bytes: at least one."""
     return max(1, part_bytes // max(1, row_bytes))
 
 
@@ -179,7 +179,7 @@ def within(inputs: Inputs, precision: str, limit_bytes: int, whole_bytes: int, o
 
 
 def _cumulative_bytes(inputs: Inputs, precision: str) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """What the rows before each row weigh."""
+    """The bytes of all rows before each row."""
     total = np.zeros(inputs.num_rows + 1, np.int64)
     for name, rows in inputs.by_row.items():
         if isinstance(rows, SparseRows):
@@ -190,7 +190,7 @@ def _cumulative_bytes(inputs: Inputs, precision: str) -> "np.ndarray[tuple[int],
 
 
 def dense_row_bytes(name: str, float32_bytes: int, precision: str) -> int:
-    """What a row that has so many bytes in float32 weighs as it travels."""
+    """The bytes in which a row of so many float32 bytes travels."""
     if precision == "float32" or role(name) not in ROW_ROLES or float32_bytes <= 4:
         return float32_bytes
     return float32_bytes // 2 if precision == "bf16" else float32_bytes // 4 + 4
@@ -200,8 +200,8 @@ class Outcome:
     """Puts a task's outputs together: rows one after the other, sums added up in the order of their parts.
 
     ``num_sums``: into how many parts the sums are cut; as many as the rows where each part is an invocation of its own,
-    one where a function adds them up itself. Pieces are brought as they travel, rows in ``precision``; what is not
-    exactly what the task gives is refused before memory is allocated for it. Any thread may bring a part.
+    one where a function adds them up itself. Pieces arrive as they travel, rows in ``precision``; a piece of another
+    type or shape than the task's is refused before memory is allocated for it. Any thread may add a part.
     """
 
     def __init__(
@@ -222,31 +222,31 @@ class Outcome:
 
     @property
     def complete(self) -> bool:
-        """Whether everything is there."""
+        """Whether all parts have arrived."""
         with self._lock:
             return not self._rows_left and not self._sums_left
 
     def missing(self) -> list[int]:
-        """The parts of which something is still to come, where the sums are cut as the rows are."""
+        """The parts of which something is missing, where the sums are cut as the rows are."""
         with self._lock:
             return sorted(self._rows_left | self._sums_left)
 
     def lacks(self, part: int) -> bool:
-        """Whether something of a part is still to come, where the sums are cut as the rows are."""
+        """Whether something of a part is missing, where the sums are cut as the rows are."""
         with self._lock:
             return part in self._rows_left or part in self._sums_left
 
     def take(self, part: int, arrays: Mapping[str, Array]) -> bool:
-        """Take all of a part, rows and sums; whether any of it was still missing."""
+        """Add a part, rows and sums; returns whether any of it was missing."""
         rows = {name: array for name, array in arrays.items() if not is_summed(name)}
         sums = {name: array for name, array in arrays.items() if name not in rows}
         if (rows and not self._row_names) or (sums and not self._sum_names):
-            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(self._shapes)}.")
+            raise ProgramError(f"{_listed(arrays)} arrived, but the task has the outputs {sorted(self._shapes)}.")
         is_new = self.take_rows(part, rows) if self._row_names else False
         return (self.take_sums(part, sums) if self._sum_names else False) or is_new
 
     def take_rows(self, part: int, arrays: Mapping[str, Array]) -> bool:
-        """Take a part's rows; False where they are there already."""
+        """Add a part's rows; False if they had arrived."""
         self._check_number(part, len(self._parts))
         begin, end = self._parts[part]
         self._check(arrays, self._row_names, end - begin)
@@ -261,7 +261,7 @@ class Outcome:
             return True
 
     def take_sums(self, part: int, arrays: Mapping[str, Array]) -> bool:
-        """Take a part's sums; False where they are there already."""
+        """Add a part's sums; False if they had arrived."""
         self._check(arrays, self._sum_names, 0)
         with self._lock:
             if part not in self._sums_left:
@@ -271,7 +271,7 @@ class Outcome:
             return True
 
     def arrays(self) -> Arrays:
-        """All outputs of a task that is complete, in memory of their own."""
+        """All outputs of a complete task, in their own memory."""
         sums: Arrays = {}
         for name in self._sum_names:
             sums[name] = reduce(np.add, (self._sums[part][name] for part in sorted(self._sums)))
@@ -279,7 +279,7 @@ class Outcome:
 
     def _check_number(self, part: int, num_parts: int) -> None:
         if not 0 <= part < num_parts:
-            raise ProgramError(f"part {part} was brought of a task with {num_parts}: they count from 0.")
+            raise ProgramError(f"part {part} arrived for a task with {num_parts}: they count from 0.")
 
     def _check(self, arrays: Mapping[str, Array], expected: set[str], num_rows: int) -> None:
         travelling: dict[str, Form] = {}
@@ -287,12 +287,12 @@ class Outcome:
             shape = self._shapes[name] if is_summed(name) else (num_rows, *self._shapes[name])
             travelling |= forms(name, shape, self._precision)
         if arrays.keys() != travelling.keys():
-            raise ProgramError(f"{_listed(arrays)} were brought, but the task gives {sorted(travelling)}.")
+            raise ProgramError(f"{_listed(arrays)} arrived, but they travel as {sorted(travelling)}.")
         for name, (dtype, shape) in travelling.items():
             array = arrays[name]
             if array.dtype != dtype or array.shape != shape:
                 raise ProgramError(
-                    f"{name} was brought as {array.dtype}{list(array.shape)}, but it is {dtype}{list(shape)}."
+                    f"{name} arrived as {array.dtype}{list(array.shape)}, but it is {dtype}{list(shape)}."
                 )
 
 
@@ -333,7 +333,7 @@ def _first_row(rows: Rows) -> Rows:
 class TaskAttempt:
     """One submission of a call; ``jobs`` is how many of its invocations are still to end.
 
-    ``replaced``: a later submission of the call replaced it, or the call was cancelled: it is waited for no longer.
+    ``replaced``: a later submission replaced it, or the call was cancelled, so that it is no longer awaited.
     """
 
     done: Callable[[Reply], None]
@@ -344,7 +344,7 @@ class TaskAttempt:
 
 
 class TaskWork:
-    """What a task is once its program is known: inputs cut into parts, and the outcome they add up to."""
+    """A task with its program: the inputs cut into parts, and the outcome that collects the outputs."""
 
     def __init__(
         self,
@@ -363,9 +363,9 @@ class TaskWork:
 
 @dataclass(eq=False)
 class OpenTask:
-    """A call and its attempts; touched under the pool's lock, but for ``work``, which is set once.
+    """A call and its attempts; accessed under the pool's lock, except ``work``, which is set once.
 
-    ``id`` names this registration of the call and no other, in this run or any: it is what functions bring back.
+    ``id`` identifies this registration of the call across all runs; functions return it.
     """
 
     id: str
@@ -373,9 +373,9 @@ class OpenTask:
     attempts: list[TaskAttempt] = field(default_factory=list)
     work: TaskWork | None = None
     over: bool = False
-    over_s: float = 0.0  # when that was
+    over_s: float = 0.0  # the time of completion
 
     @property
     def kind(self) -> str:
-        """What its usage is counted under."""
+        """The kind of task that its usage is counted under."""
         return str(self.call.task.kind)

@@ -14,7 +14,7 @@ from dorylus.saga import Call, Mode, Reply, Targets, loss_sum
 
 @dataclass(eq=False)
 class _Halves:
-    """A call for the loss, and the half of it that is under way."""
+    """A call for the loss, and the half of it that is in flight."""
 
     call: Call
     under_way: Call
@@ -34,14 +34,14 @@ class Unfused:
         self._open: dict[int, _Halves] = {}  # calls for the loss, by their id
 
     def submit(self, call: Call, done: Callable[[Reply], None], failed: Callable[[BaseException], None]) -> None:
-        """Hand the call on, cut in two if it is one for the loss."""
+        """Submit the call, in two halves if it is one for the loss."""
         if call.mode is not Mode.LOSS or not call.inputs[0].shape[0]:
             self._inner.submit(call, done, failed)
             return
         targets = call.targets
         assert targets is not None
 
-        def go_on(forward: Reply) -> None:
+        def submit_gradient(forward: Reply) -> None:
             try:
                 loss, cotangent = grad_of_loss(targets, forward.outputs[0])
                 others = (None,) * (len(forward.outputs) - 1)
@@ -49,7 +49,7 @@ class Unfused:
                 halves.under_way = gradient = replace(backward, kept=forward.kept)
                 if not halves.cancelled:
                     self._inner.submit(gradient, lambda reply: answer(done, replace(reply, loss=loss)), fail)
-                if halves.cancelled:  # meanwhile: the inner pool may not have had it yet when it was cancelled
+                if halves.cancelled:  # cancelled during submit, perhaps before the inner pool had it
                     self._inner.cancel([gradient])
             except Exception as error:
                 fail(error)
@@ -63,10 +63,10 @@ class Unfused:
 
         forward = replace(call, mode=Mode.FORWARD, targets=None, columns=columns_of(call), keep=self._keep)
         halves = self._open[id(call)] = _Halves(call, forward)
-        self._inner.submit(forward, go_on, fail)
+        self._inner.submit(forward, submit_gradient, fail)
 
     def cancel(self, calls: Collection[Call]) -> None:
-        """Have the pool inside let go of these calls, or of the half of each that is under way."""
+        """Have the inner pool cancel these calls, or the half of each that is in flight."""
         inside = []
         for call in calls:
             halves = self._open.pop(id(call), None)
@@ -78,7 +78,7 @@ class Unfused:
         self._inner.cancel(inside)
 
     def close(self) -> None:
-        """Close the pool inside."""
+        """Close the inner pool."""
         self._inner.close()
 
 

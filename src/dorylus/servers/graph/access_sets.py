@@ -13,7 +13,7 @@ from dorylus.saga import ApplyEdge, ApplyVertex, Gather, Loss, Scatter, Slot, St
 from dorylus.servers.graph.matrices import Matrices
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
 
-FEATURES = "features"  # the name of the graph's own, which a scatter reads to publish them with dropout
+FEATURES = "features"  # the graph's features, which a scatter reads to publish them with dropout
 Names = tuple[Any, ...]
 
 

@@ -1,4 +1,4 @@
-"""How old the values are that gathers read: measured where they are read, not promised by the scheduler."""
+"""How old the values are that gathers read: measured at every read, independently of the scheduler."""
 
 import threading
 from collections import Counter
@@ -67,6 +67,6 @@ def levels_read(steps: Steps) -> dict[int, int]:
 
 
 def _others(between: Between, mine: range) -> Between:
-    """The same without what an interval reads of its own rows, which is of its own epoch always."""
+    """The same without an interval's reads of its own rows, which are always of its own epoch."""
     pairs = zip(mine, between, strict=True)
     return [(others[others != own], edges[others != own]) for own, (others, edges) in pairs]

@@ -22,7 +22,7 @@ class Cotangents:
         self._begun: set[tuple[Slot, int]] = set()
 
     def __len__(self) -> int:
-        """How many intervals' parts wait to be taken."""
+        """The number of intervals whose parts have not been taken yet."""
         return len(self._own) + len(self._begun)
 
     def add(self, step: int, slot: Slot, interval: int, part: Matrix) -> None:

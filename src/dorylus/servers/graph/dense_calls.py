@@ -21,7 +21,7 @@ class Publisher:
         self._waiting: dict[tuple[Slot, int], Matrix] = {}
 
     def take(self, slot: Slot, interval: int, epoch: int, rows: Matrix) -> None:
-        """Take rows a body made: those that are gathered wait for SC, others are stored at once."""
+        """Take a body's rows: those that are gathered wait for SC, others are stored immediately."""
         self._waiting[slot, interval] = rows
         if not slot.gathered:
             self.publish(slot, interval, epoch)
@@ -52,7 +52,7 @@ Dense = ApplyVertex | Loss | ApplyEdge
 
 
 class DenseCalls:
-    """Makes calls and takes replies; ``keep_rows`` and ``keep_edges``: whether autograd graphs are kept until ∇."""
+    """Makes calls and takes replies; ``keep_rows``, ``keep_edges``: whether autograd graphs are kept for backward."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DenseCalls:
         inputs = kept.inputs if kept is not None else read or self._inputs(stage, interval, task.epoch)
         mode = Mode.GRADIENT if backward else Mode.LOSS if isinstance(stage, Loss) else Mode.FORWARD
         keep = mode is Mode.FORWARD and (self._keep_edges if isinstance(stage, ApplyEdge) else self._keep_rows)
-        if keep and isinstance(stage, ApplyEdge):  # a remote pool may keep nothing, and these rows change
+        if keep and isinstance(stage, ApplyEdge):  # copied: a remote pool may not keep the graph, and these rows change
             self._read[stage, interval] = inputs
         return Call(
             task,
@@ -96,7 +96,7 @@ class DenseCalls:
         )
 
     def accept(self, task: Task, stage: Dense, interval: int, reply: Reply) -> None:
-        """Put the reply where it belongs."""
+        """Store a reply's outputs and gradients."""
         if reply.kept is not None:
             self._kept[stage, interval] = reply.kept
         if isinstance(stage, ApplyEdge):

@@ -69,7 +69,7 @@ class EdgeGather:
         """∇SC: cotangents of the edges' two ends, added to their rows; returns (ghosts, sums) for the ghosts' owners.
 
         ``own`` are the cotangents the interval's rows already have from dense tasks. In exact epochs intervals come
-        here one after the other, so that a sum does not depend on which was first.
+        here one after the other, so that a sum does not depend on their order.
         """
         begin, end, first, last = self._range(interval)
         d_source, d_destination = self.grads.pop(interval)
@@ -86,7 +86,7 @@ class EdgeGather:
             into, rows = self._sums(self.over.source), ghosts + np.int32(self.context.num_rows)
             backend.scatter_add(d_source, self._placed.indices[first:last], into)
             sums = backend.take_rows(into, rows)
-            backend.clear_rows(into, rows)  # they are the owner's now
+            backend.clear_rows(into, rows)  # sent to the owner: not kept here
         return ghosts, sums
 
     def ghosts_of(self, interval: int) -> NDArray[np.int32]:
@@ -107,7 +107,7 @@ class EdgeGather:
                 self._received[interval].append(Sums(sums.interval, sums.rows[part], sums.values[part]))
 
     def take(self, slot: Slot, interval: int) -> Matrix:
-        """The cotangents added to an interval's rows since they were last taken: every one is taken exactly once."""
+        """The cotangents added to an interval's rows since they were last taken: each is taken exactly once."""
         begin, end = self.context.layout.rows(slot.level, interval)
         with self._lock:
             total = self._sums(slot)
@@ -118,8 +118,8 @@ class EdgeGather:
             self._backend.clear(total[begin:end])
         return taken
 
-    def forget(self) -> None:
-        """Drop the cotangents that no task has taken: they came too late for the epochs they are of."""
+    def drop_untaken(self) -> None:
+        """Drop the cotangents that no task has taken: they arrived after the end of their epochs."""
         with self._lock:
             self._received.clear()
             self.context.matrices.release([Grad(self.over.source), Grad(self.over.destination)])

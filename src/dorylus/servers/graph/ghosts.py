@@ -81,7 +81,7 @@ class GhostExchange:
         """SC: an interval's rows, to every peer that gathers from the interval."""
         matrices = [(slot, self._context.values(slot)) for slot in stage.slots]
         for peer, sends in self._peers.forward.items():
-            if sends.wants(task.interval):
+            if sends.has_ghosts_in(task.interval):
                 rows = {slot: sends.rows(slot.level, task.interval) for slot, _ in matrices}
                 parts = [self._pack(m, rows[slot], narrow=not slot.exact) for slot, m in matrices]
                 self._post(peer, "ghosts", GhostMessage(task, tuple(parts)))
@@ -90,7 +90,7 @@ class GhostExchange:
         """∇SC: what the gradient needs of an interval's gathered rows, to every peer they were gathered from."""
         gather = self._gathers[stage]
         for peer, sends in self._peers.backward.items():
-            if sends.wants(task.interval):
+            if sends.has_ghosts_in(task.interval):
                 rows = sends.rows(stage.output.level, task.interval)
                 pairs = zip(gather.parts, gather.published(), strict=True)
                 parts = [self._pack(matrix, rows, narrow=part.narrow) for part, matrix in pairs]

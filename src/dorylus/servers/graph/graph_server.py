@@ -37,7 +37,7 @@ class PassSettings:
     """How a pass is made: for training or evaluation, exactly or not, and in which number format.
 
     ``asynchronous``: values of other epochs are read, so no matrix is released and ages are counted. ``bf16``: what is
-    gathered is stored in it. ``ghost_bf16``: what travels, travels in it.
+    gathered is stored in it. ``ghost_bf16``: rows travel in it.
     """
 
     training: bool
@@ -88,7 +88,7 @@ class GraphServer:
         self._cotangents = Cotangents(self._context, sums, begun)
         self._publisher = Publisher(self._context, self._features)
         # Edges outnumber rows: keeping their autograd graphs holds several rows an edge until the backward pass. But
-        # where rows may be overwritten meanwhile, gradients would be taken at others than messages were made of.
+        # rows that may be overwritten before it would give gradients of other messages than were sent.
         self._calls = DenseCalls(
             self._context,
             self._publisher,
@@ -204,13 +204,13 @@ class GraphServer:
             self._ages.written(task)
 
     def synchronise(self) -> None:
-        """Make ready for exact epochs, with nothing in flight: what came too late for earlier epochs is dropped."""
+        """Prepare exact epochs, with nothing in flight: values that arrived late for earlier epochs are dropped."""
         for edges in self._edges.values():
-            edges.forget()
+            edges.drop_untaken()
 
-    def forget(self) -> None:
-        """Hold no matrix any more: the pass is over, though one of its tasks may still run."""
-        self._context.matrices.forget()
+    def release_memory(self) -> None:
+        """Release all matrices: the pass is over, though one of its tasks may still run."""
+        self._context.matrices.release_all()
 
     def take_ages(self) -> dict[int, int]:
         """How many values were read at each age since the last call; empty where all are of their own epoch."""

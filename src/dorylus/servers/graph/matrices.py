@@ -32,7 +32,7 @@ class Arena:
         return self._backend.allocate_block(size) if block is None else block
 
     def give(self, block: Any) -> None:
-        """Take a block back."""
+        """Return a block to the arena."""
         with self._lock:
             self._free.append(block)
 
@@ -53,9 +53,9 @@ class Arena:
 class BoundedArena(Arena):
     """Host memory under a limit: free blocks are kept as far as they and those in use take ``room`` bytes.
 
-    The back end has to work in host memory. Blocks are mapped, so that a dropped one is the system's again. One that is
-    written to in part lies in small pages, of which the others cost nothing, and is not used again: the next matrix
-    would write to more of it.
+    The back end has to work in host memory. Blocks are mapped, so that a dropped one returns to the system. A block
+    that is written in part lies in small pages, so that unwritten pages take no memory; it is not reused, as the next
+    matrix would write more of it.
     """
 
     def __init__(self, backend: Backend, room: int) -> None:
@@ -75,7 +75,7 @@ class BoundedArena(Arena):
             return block
 
     def give(self, block: NDArray[np.uint8]) -> None:
-        """Take a block back."""
+        """Return a block to the arena."""
         with self._lock:
             _, whole = self._in_use.pop(block.ctypes.data)
             if whole:
@@ -150,8 +150,8 @@ class Matrices:
                 if block is not None:
                     self._arena.give(block)
 
-    def forget(self) -> None:
-        """Hold nothing any more. What a task still works on is its own then: its memory is not used again."""
+    def release_all(self) -> None:
+        """Release all matrices. Memory that a task still works on is not reused."""
         with self._lock:
             self._held.clear()
             self._blocks.clear()

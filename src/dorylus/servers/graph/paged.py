@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dorylus.backends import Backend, Matrix, NumberFormat
 from dorylus.paging import PagedArray, Pager, ReservedMemory, down, up
-from dorylus.partition import Layout, at_hand
+from dorylus.partition import Layout, interval_in_memory
 from dorylus.pipeline import Kind
 from dorylus.progress import ProgressStage
 from dorylus.saga import ApplyEdge, Gather, Plan, Slot, Steps
@@ -30,7 +30,7 @@ from dorylus.servers.graph.pass_context import Grad, PassContext, Published
 
 @dataclass(frozen=True, kw_only=True)
 class SpillPolicy:
-    """Which matrices are paged: in a file, with only the rows at hand in memory.
+    """Which matrices are paged: in a file, with only the rows in use in memory.
 
     ``rows``: those of which an interval's tasks see no more than its own rows. ``gathered``: those that are gathered
     from; all of one is in memory while that lasts. ``published``: the same for the cotangents of the backward pass.
@@ -86,7 +86,7 @@ class PagedMatrices(Matrices):
 
     def in_memory(self, names: Iterable[Any], interval: int) -> AbstractContextManager[None]:
         """Have an interval's rows of some matrices in memory while the context is open."""
-        return at_hand(tuple(self.paged[name] for name in names if name in self.paged), interval)
+        return interval_in_memory(tuple(self.paged[name] for name in names if name in self.paged), interval)
 
     def pages_of(self, names: Iterable[Any], make: Callable[[Any], object]) -> list[PagedArray]:
         """Those of some matrices that are paged, made now if they are not held."""
@@ -130,7 +130,7 @@ class PagedStorage:
         return PagedPassStorage(matrices, plan, self._pager, self._static_blocks)
 
     def clear(self) -> None:
-        """Memory of released matrices is the system's already."""
+        """Do nothing: memory of released matrices has returned to the system."""
 
 
 class PagedPassStorage:
@@ -152,7 +152,7 @@ class PagedPassStorage:
         pages = [] if paged is None else [paged]
         pages += self.matrices.pages_of(features.parts, context.values)
         for interval, (begin, end) in enumerate(pairwise(context.layout.bounds.tolist())):
-            with at_hand(tuple(pages), interval):
+            with interval_in_memory(tuple(pages), interval):
                 features.copy_rows(begin, end)
                 for page in pages:
                     page.wrote(interval)
@@ -190,7 +190,7 @@ class PagedPassStorage:
                 self.matrices.put(self._plan.features, paged)
 
 
-AHEAD = 2  # intervals whose rows are read while one is at work
+AHEAD = 2  # how many intervals' rows are read in advance
 
 
 class PageScheduler:
@@ -212,7 +212,7 @@ class PageScheduler:
         self._left: dict[int, int] = {}
         self._acquired: dict[tuple[int, int], list[PagedArray]] = {}  # by step and interval
         self._lock = threading.Lock()
-        self._passed: list[set[int]] = [set() for _ in phases]  # by step, the intervals it is done with this epoch
+        self._passed: list[set[int]] = [set() for _ in phases]  # by step: the intervals finished in this epoch
 
     def before(self, step: int, interval: int) -> None:
         """Have in memory what a task reads, and start reading what the next ones will."""
@@ -245,14 +245,14 @@ class PageScheduler:
             self._count_down(step, access)
 
     def _pass(self, step: int, interval: int) -> None:
-        """Note that an interval was here, before its rows are dropped: rows read again would stay in memory."""
+        """Count an interval as finished before its rows are dropped, or else rows read again would stay in memory."""
         self._passed[step].add(interval)
         if len(self._passed[step]) == self._num_intervals:
             self._passed[step].clear()
 
     def _drop(self, array: PagedArray, interval: int, forgotten: bool) -> None:
         if forgotten:
-            array.forget(interval)
+            array.discard(interval)
         else:
             array.leave(interval)
 
@@ -357,9 +357,9 @@ def _gather_columns(
 
     def work(interval: int) -> None:
         begin, end = context.layout.rows(stage.output.level, interval)
-        with at_hand(gather.edges.pages, interval):
+        with interval_in_memory(gather.edges.pages, interval):
             gather.forward(interval, 0)
-        with at_hand((target,), interval):
+        with interval_in_memory((target,), interval):
             context.store(gathered[begin:end], rounded, begin, end)
             target.wrote(interval)
         progress.add(int(offsets[end] - offsets[begin]) * _edge_bytes(gather))
@@ -376,7 +376,7 @@ def _feature_columns(stage: Gather, context: PassContext, columns: slice, progre
     x = ReservedMemory(4 * size * width, huge=True).array((size, width), np.float32)
     pages = () if shard.paged_features is None else (shard.paged_features,)
     for interval, (begin, end) in enumerate(pairwise(shard.layout.bounds.tolist())):
-        with at_hand(pages, interval):
+        with interval_in_memory(pages, interval):
             x[begin:end] = shard.feature_rows(begin, end, columns)
         progress.add((end - begin) * _feature_bytes(stage))
     return context.backend.from_host(x)

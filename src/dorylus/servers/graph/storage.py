@@ -20,7 +20,7 @@ StaticRows: TypeAlias = Any
 
 
 class TaskRows(Protocol):
-    """Has in memory what a task reads, for as long as it runs."""
+    """Keeps the rows that a task reads in memory while it runs."""
 
     def before(self, step: int, interval: int) -> None:
         """A task of this step starts on an interval."""
@@ -60,7 +60,7 @@ class PassStorage(Protocol):
         gathers: Mapping[Gather, Gatherer],
         edges: Mapping[ApplyEdge, EdgeGather],
     ) -> TaskRows:
-        """What moves rows for the tasks of a pass."""
+        """The :class:`TaskRows` of the pass."""
 
 
 class Storage(Protocol):
@@ -122,7 +122,7 @@ class MemoryPassStorage:
         gathers: Mapping[Gather, Gatherer],
         edges: Mapping[ApplyEdge, EdgeGather],
     ) -> TaskRows:
-        """Nothing has to be moved."""
+        """Everything is in memory."""
         return _AllInMemory()
 
 

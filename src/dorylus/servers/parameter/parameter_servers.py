@@ -242,7 +242,7 @@ class ParameterServers:
 
     def _check_finite(self, when: str) -> None:
         intra_op = torch.get_num_threads()
-        torch.set_num_threads(1)  # other threads would keep spinning beside the next tasks
+        torch.set_num_threads(1)  # torch's other threads would spin while the next tasks run
         try:
             for server in self.servers:
                 if what := server.overflowed():

@@ -1,4 +1,4 @@
-// What several kernels' arguments share: a graph with a row range, and a dropout stream.
+// Arguments that several kernels share: a graph with a row range, and a dropout stream.
 #pragma once
 
 #include "buffer.h"

@@ -33,7 +33,7 @@ struct AttentionScratch {
   }
 };
 
-// What the weight of an edge is made of. Forward: shift is the row's own (its largest logit) and there is no delta.
+// The inputs of an edge's weight. Forward: shift is the row's own (its largest logit) and there is no delta.
 // Backward: the columns are destinations, each with its own shift (lse) and delta.
 struct Scores {
   const float* own;          // of the row, per head
@@ -87,7 +87,7 @@ template <bool Backward, class Column> [[gnu::noinline]] void weigh_edges(const 
     delta[k] = Backward ? *s.column_delta[u] : 1.0f;
   }
   const int64_t padded = (count + W - 1) / W * W;
-  for (int64_t k = count; k < padded; ++k) {  // what pads the last vector weighs nothing
+  for (int64_t k = count; k < padded; ++k) {  // padding of the last vector has weight 0
     score[k] = delta[k] = 0;
     shift[k] = __builtin_inff();
   }

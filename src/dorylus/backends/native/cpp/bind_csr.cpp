@@ -5,7 +5,7 @@ namespace dorylus {
 
 namespace {
 
-// The array arguments of a graph, checked whole: these functions are where raw input enters.
+// The array arguments of a graph, all checked: raw input enters through these functions.
 struct GraphArguments {
   GraphArguments(nb::handle indptr, nb::handle indices, nb::handle values)
       : indptr_(indptr, "indptr"), indices_(indices, "indices"), values_(values, "values") {

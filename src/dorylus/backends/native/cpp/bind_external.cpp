@@ -36,7 +36,7 @@ nb::object py_next(SortedEdges& edges) {
   return nb::make_tuple(block->rows.to_python(), block->columns.to_python(), weights);
 }
 
-// Failures of the file become OSError with their number; two weights of one edge the error that the face declares.
+// Failures of the file become OSError with its number; two weights of one edge become the Python error WeightClash.
 void translate(const std::exception_ptr& failure, void*) {
   try {
     std::rethrow_exception(failure);
@@ -49,7 +49,7 @@ void translate(const std::exception_ptr& failure, void*) {
   }
 }
 
-// Both wait for threads of theirs when they go: without the interpreter lock, which others may need meanwhile.
+// Both destructors join a thread: they release the interpreter lock while they wait.
 template <class T> class Held {
  public:
   explicit Held(std::unique_ptr<T> inner) : inner_(std::move(inner)) {}

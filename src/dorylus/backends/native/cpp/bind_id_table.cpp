@@ -12,12 +12,12 @@ namespace dorylus {
 
 namespace {
 
-constexpr int64_t kEdges = 4096;  // numbered at a time, so that keys and numbers stay in the nearest cache
+constexpr int64_t kEdges = 4096;  // edges per batch, so that keys and numbers stay in the first-level cache
 
 using Pair = std::pair<Fresh<int32_t>, Fresh<int32_t>>;
 
-// Numbers the ends of edges, source before destination, edge after edge. `key(which, edge)` gives an end, and
-// `seen(which, edge, number)` hears of every number given.
+// Numbers the ends of edges, source before destination, edge after edge. `key(which, edge)` returns an end, and
+// `seen(which, edge, number)` is called with its number.
 template <class Key, class KeyOf, class Seen>
 Pair number_pairs(IdTable<Key>& table, int64_t num_edges, bool fixed, KeyOf key, Seen seen) {
   Pair out{Fresh<int32_t>(num_edges), Fresh<int32_t>(num_edges)};
@@ -93,7 +93,7 @@ class NamesArgument {
   const int64_t* starts_;
 };
 
-// Numbers for names, which are known by their hashes: the caller keeps the names, told which are new.
+// Numbers for names, identified by their hashes: the caller keeps the names, and gets those that are new.
 class NameIds {
  public:
   NameIds(int64_t limit_bytes, uint64_t key_low, uint64_t key_high) : table_(limit_bytes), hash_(key_low, key_high) {}

@@ -10,7 +10,7 @@ namespace {
 
 std::string str(int64_t number) { return std::to_string(number); }
 
-// Numbers come from outside and are used as positions: one out of bounds is named, not read.
+// Numbers used as positions are not trusted: one out of bounds is reported, not read.
 void check_numbers(const Array& array, const int32_t* numbers, int64_t low, int64_t high) {
   for (int64_t i = 0; i < array.rows(); ++i)
     if (numbers[i] < low || numbers[i] >= high)
@@ -23,7 +23,7 @@ int32_t checked_parts(int64_t num_parts) {
   return int32_t(num_parts);
 }
 
-// Clusters of vertices that are there once, and the rows that hold their in-edges.
+// Clusters of distinct vertices, and the rows that hold their in-edges.
 class ClusterArguments {
  public:
   ClusterArguments(const GraphRows& graph, nb::handle starts, nb::handle members, int64_t num_vertices,
@@ -50,7 +50,7 @@ class ClusterArguments {
   Array starts_, members_;
 };
 
-// Pairs of int64, seen as what each label holds.
+// Pairs of int64 as the load of each label.
 Work* held_of(const Array& held, int64_t num_labels) {
   static_assert(sizeof(Work) == 2 * sizeof(int64_t));
   return reinterpret_cast<Work*>(held.required<int64_t>(2 * num_labels));

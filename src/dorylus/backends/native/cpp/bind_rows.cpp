@@ -6,7 +6,7 @@ namespace dorylus {
 
 namespace {
 
-// Row numbers come from outside: one out of bounds is named, not read.
+// Row numbers are not trusted: one out of bounds is reported, not read.
 const int32_t* checked_index(const Array& index, int64_t num_rows) {
   const int32_t* numbers = index.required<int32_t>(-1);
   for (int64_t k = 0; k < index.rows(); ++k)

@@ -109,7 +109,7 @@ Range checked_range(int64_t begin, int64_t end, int64_t num_rows) {
 }
 
 template <class T> void* Fresh<T>::allocate(int64_t bytes) {
-  // Scattered writes miss the TLB on small pages, and this kernel may only give huge ones where they are asked for.
+  // Scattered writes miss the TLB on small pages, and the kernel may provide huge pages only on request.
   bool huge = bytes >= 2 * kHugePage;
   int64_t unit = huge ? kHugePage : 64;
   void* data = std::aligned_alloc(unit, (bytes / unit + 1) * unit);

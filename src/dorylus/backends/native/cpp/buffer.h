@@ -1,4 +1,4 @@
-// Array arguments: Python buffers checked once and seen as plain pointers, and fresh arrays handed back to Python.
+// Array arguments: Python buffers checked once and seen as plain pointers, and new arrays returned to Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,7 +13,7 @@ namespace dorylus {
 namespace nb = nanobind;
 using namespace nb::literals;
 
-// The element types the kernels know, and how NumPy spells them.
+// The element types of the kernels, by NumPy's names.
 template <class T> struct ElementOf;
 template <> struct ElementOf<float> {
   static constexpr const char* name = "float32";
@@ -64,7 +64,7 @@ class Array {
   template <class T> T* vector(int64_t length) const;
   // A matrix of at least `rows` rows and exactly `cols` columns (any number when negative); rows may be padded.
   template <class T> Rows<T> matrix(int64_t rows, int64_t cols) const;
-  // The same, where None is a mistake.
+  // The same, where None is an error.
   template <class T> T* required(int64_t length) const;
   template <class T> Rows<T> required(int64_t rows, int64_t cols) const;
 
@@ -94,7 +94,7 @@ template <class T> class Fresh {
   T* data() { return data_; }
   T& operator[](int64_t i) { return data_[i]; }
   int64_t size() const { return count_; }
-  void shrink(int64_t count);  // keeps the first elements and gives the rest of the memory back
+  void shrink(int64_t count);  // keeps the first elements and frees the rest of the memory
   nb::object to_python();  // a NumPy vector that owns the memory
 
  private:

@@ -1,4 +1,4 @@
-// Cutting a row of any width into blocks of vectors that fit the registers, without masks or padding.
+// Divides a row of any width into blocks of vectors that fit the registers, without masks or padding.
 #pragma once
 
 #include "vec.h"
@@ -58,7 +58,7 @@ DORYLUS_INLINE void over_rows_and_columns(Range range, int64_t width, Body body,
   }
 }
 
-// Asks for the cache lines of one block, which starts at `from`.
+// Prefetches the cache lines of one block, which starts at `from`.
 template <class In, int W, int N> DORYLUS_INLINE void prefetch(const In* from, Block<W, N> block) {
   constexpr int kStep = 64 / (W * int(sizeof(In))) > 1 ? 64 / (W * int(sizeof(In))) : 1;
   for (int i = 0; i < N; i += kStep) __builtin_prefetch(from + i * W);

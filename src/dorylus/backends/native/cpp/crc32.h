@@ -6,7 +6,7 @@
 
 namespace dorylus {
 
-// The checksum of some bytes, going on from that of those before them (0 at the beginning).
+// The checksum of some bytes, continued from that of the bytes before them (0 at the beginning).
 uint32_t crc32(const uint8_t* data, size_t size, uint32_t before);
 
 }  // namespace dorylus

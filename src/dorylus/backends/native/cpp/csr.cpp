@@ -56,15 +56,15 @@ void need_ascending(const CsrView& csr) {
 
 const float kOne = 1.0f;
 
-// What the column of an edge becomes; negative: it is dropped.
+// The new column of an edge; negative: it is dropped.
 int32_t mapped(const CsrView& csr, std::span<const int32_t> columns, int64_t edge, int64_t row) {
   int64_t column = csr.indices[edge];
   if (column < 0 || column >= std::ssize(columns)) bad_edge(edge, row, column, csr.num_rows, std::ssize(columns));
   return columns[column];
 }
 
-// Chosen rows lie anywhere: without this, each would wait for memory twice. Always inline: a call without an effect on
-// values is left out.
+// Prefetch, as selected rows are scattered: otherwise each would wait for memory twice. Always inline, because a call
+// without an effect on values would be optimised away.
 DORYLUS_INLINE void prefetch(const CsrView& csr, std::span<const int32_t> rows, int64_t at) {
   constexpr int64_t kAhead = 8;
   auto row = [&](int64_t ahead) { return std::max(rows[std::min(at + ahead, std::ssize(rows) - 1)], 0); };
@@ -72,14 +72,14 @@ DORYLUS_INLINE void prefetch(const CsrView& csr, std::span<const int32_t> rows, 
   __builtin_prefetch(csr.indices + csr.indptr[row(kAhead)]);
 }
 
-// Every edge of the chosen rows and a self loop each: as much as a selection can hold.
+// The edges of the selected rows and a self loop each: the most that a selection can hold.
 OwnedCsr room_for(const CsrView& csr, const Selection& chosen, const Loops& loops) {
   int64_t num_rows = std::ssize(chosen.rows), most = loops.none() ? 0 : num_rows;
   for (int64_t old : chosen.rows) most += csr.indptr[old + 1] - csr.indptr[old];
   return allocate(num_rows, most, csr.values != nullptr);
 }
 
-// Calls visit(new row, position, value) for every edge of a turned selection, positions never falling.
+// Calls visit(new row, position, value) for every edge of a transposed selection, in ascending positions.
 template <class Visit> void each_turned(const CsrView& csr, const Selection& chosen, const Loops& loops, Visit visit) {
   const float* weight_one = csr.values == nullptr ? nullptr : &kOne;
   for (int64_t p = 0; p < std::ssize(chosen.rows); ++p) {
@@ -243,7 +243,7 @@ OwnedCsr csr_coalesce(const CsrView& csr) {
 
 bool csr_is_symmetric(const CsrView& csr) {
   need_ascending(csr);
-  // Rows are visited in order, so the entries of row c must be met in their own order: one cursor a row suffices.
+  // Rows are visited in order, so the entries of row c are visited in order: one cursor a row suffices.
   Fresh<int64_t> cursors = cursors_of(csr.indptr, csr.num_rows);
   for (int64_t r = 0; r < csr.num_rows; ++r)
     for (int64_t e = csr.indptr[r]; e < csr.indptr[r + 1]; ++e) {

@@ -16,7 +16,7 @@ struct OwnedCsr {
   std::optional<Fresh<float>> values;
 };
 
-// A graph seen here. values may be null.
+// A view of a graph. values may be null.
 struct CsrView {
   int64_t num_rows;
   const int64_t* indptr;
@@ -24,8 +24,8 @@ struct CsrView {
   const float* values;
 };
 
-// Rows to take, and what each column becomes there (-1: its edges are dropped). Turned round, ``rows`` become the
-// columns (-1: none) and ``columns`` the rows.
+// Rows to select, and the new number of each column (-1: its edges are dropped). In a transpose ``rows`` are the new
+// columns (-1: none) and ``columns`` the new rows.
 struct Selection {
   std::span<const int32_t> rows, columns;
   int64_t num_columns;

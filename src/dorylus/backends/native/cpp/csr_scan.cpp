@@ -1,4 +1,4 @@
-// One pass over the edges that looks at them and leaves them where they are.
+// Single passes over the edges that only read them.
 #include <algorithm>
 
 #include "csr.h"

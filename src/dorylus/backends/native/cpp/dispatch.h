@@ -1,4 +1,4 @@
-// Which instruction set runs: the best one this processor has, until a test asks for another.
+// Which instruction set runs: the best one this processor has, unless a test chooses another.
 #pragma once
 
 #include <string>

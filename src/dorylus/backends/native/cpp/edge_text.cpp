@@ -18,7 +18,7 @@ class Numbers {
     return fault == TextFault::none ? to_number(fields.destination.text, form, destination_[edge]) : fault;
   }
 
-  // Most lines of most files: two plain numbers and a newline. Gives the line's end, or null for any other line.
+  // The fast path: a line of two plain numbers and a newline. Returns the line's end, or null for any other line.
   const char* put_plain(int64_t edge, const char* at, const char* end, const TextForm& form) {
     int64_t source, destination;
     at = digits(at, end, source);

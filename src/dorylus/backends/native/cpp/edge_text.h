@@ -8,7 +8,7 @@
 
 namespace dorylus {
 
-// How the lines of a text are made. Columns count from 0.
+// The form of a text's lines. Columns count from 0.
 struct TextForm {
   int64_t source, destination, weight;  // weight: -1 for none
   int64_t num_fields;                   // that every line has
@@ -18,10 +18,10 @@ struct TextForm {
   int64_t lowest, highest;              // numbers of vertices lie between these
 };
 
-// What is wrong with a line. The order is that of `TEXT_FAULTS` in the Python face.
+// The faults of a line, in the order of `TEXT_FAULTS` in the Python module.
 enum class TextFault : int { none, fields, quotes, number, overflow, range, empty, weight };
 
-// Where reading stopped, and why.
+// Where reading stopped, and the reason.
 struct TextEnd {
   int64_t num_lines;           // read whole, the faulty one not counted
   TextFault fault;

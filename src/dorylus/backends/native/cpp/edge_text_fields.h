@@ -125,7 +125,7 @@ inline TextFault to_number(std::string_view field, const TextForm& form, int64_t
   return number < form.lowest || number > form.highest ? TextFault::range : TextFault::none;
 }
 
-// A finite number; one too small to be told from 0 is 0.
+// A finite number; a magnitude below the smallest float is 0.
 inline bool to_weight(std::string_view field, float& weight) {
   if (field.size() > 1 && field.front() == '+' && field[1] != '-') field.remove_prefix(1);
   double value = 0;

@@ -1,19 +1,19 @@
-// How an edge names the row it reads, and asking for rows ahead of their use.
+// The row that an edge reads, and prefetching of rows.
 #pragma once
 
 #include "columns.h"
 
 namespace dorylus::DORYLUS_ISA {
 
-// How many edges ahead rows are asked for: far enough for memory, near enough to stay in the first-level cache.
+// Prefetch distance in edges: far enough for memory, near enough to stay in the first-level cache.
 constexpr int64_t kAhead = 8;
-// The same for rows of N vectors of W floats: short rows are done with sooner.
+// The same for rows of N vectors of W floats: short rows take less time.
 template <int W, int N> constexpr int64_t kAheadOf = N * W >= 96 ? 12 : N * W >= 48 ? 24 : 32;
 
 // The columns of a graph.
 struct ByIndex {
   const int32_t* indices;
-  int64_t final_edge;  // the last one of the range: prefetching runs on into the next rows, but not past the end
+  int64_t final_edge;  // the last edge of the range: prefetching continues into the next rows, but not past the end
   DORYLUS_INLINE int64_t operator()(int64_t e) const { return indices[e]; }
   DORYLUS_INLINE int64_t ahead(int64_t e, int64_t distance = kAhead) const {
     return indices[least(e + distance, final_edge)];

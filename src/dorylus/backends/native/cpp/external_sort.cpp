@@ -64,7 +64,7 @@ template <class Record> class Spool final : public EdgeSort {
               "): rows and columns are numbered from 0");
   }
 
-  // The full array goes to the thread that sorts and writes; the one it is done with is filled next.
+  // The full array goes to the thread that sorts and writes; the array that it has finished is filled next.
   void hand_over() {
     settle();
     std::swap(filling_, sorting_);
@@ -73,7 +73,7 @@ template <class Record> class Spool final : public EdgeSort {
   }
 
   void settle() {
-    if (pending_.valid()) pending_.get();  // throws what the thread threw
+    if (pending_.valid()) pending_.get();  // rethrows the thread's exception
   }
 
   void write_run(int64_t count, uint64_t used) {

@@ -1,7 +1,7 @@
 // Sorting more edges than memory holds: sorted runs are spooled to a scratch file and merged.
 //
 // A run is as many edges as a third of the memory takes: one third is filled while the second is sorted into the last and
-// written by a thread of its own. Whatever the edges are (all in one row, all the same), runs and merging look alike.
+// written by a separate thread. Runs and merging do not depend on how edges are distributed over rows.
 #pragma once
 
 #include <memory>
@@ -31,7 +31,7 @@ struct SortedBlock {
   std::optional<Fresh<float>> weights;
 };
 
-// Gives blocks in ascending order of (row, column), made ahead by a thread of its own.
+// Returns blocks in ascending order of (row, column), which a separate thread prepares.
 class SortedEdges {
  public:
   virtual ~SortedEdges() = default;

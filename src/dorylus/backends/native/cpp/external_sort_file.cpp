@@ -13,7 +13,7 @@ namespace dorylus {
 
 namespace {
 
-constexpr int64_t kPiece = 8 << 20;  // written at a time: what the page cache may hold where there is no direct way
+constexpr int64_t kPiece = 8 << 20;  // bytes per write: the most in the page cache where direct access is not possible
 
 [[noreturn]] void fail(int number) { throw std::system_error(number, std::generic_category()); }
 
@@ -62,10 +62,10 @@ ScratchFile::~ScratchFile() { close(descriptor_); }
 void ScratchFile::write(const std::byte* data, int64_t bytes, int64_t offset) {
   for (int64_t done = 0; done < bytes;) {
     int64_t wanted = std::min(bytes - done, kPiece);
-    bool was_direct = direct_;  // read before the call: another thread may leave direct access meanwhile
+    bool was_direct = direct_;  // read before the call: another thread may switch direct access off
     int64_t written = pwrite(descriptor_, data + done, size_t(wanted), offset + done);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EINVAL && was_direct) {  // a file system that takes the flag and refuses the write
+    if (written < 0 && errno == EINVAL && was_direct) {  // the file system accepts the flag and refuses the write
       leave_direct();
       continue;
     }
@@ -82,7 +82,7 @@ void ScratchFile::read(std::byte* data, int64_t bytes, int64_t offset) const {
     bool was_direct = direct_;
     int64_t got = pread(descriptor_, data + done, size_t(bytes - done), offset + done);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EINVAL && was_direct) {  // refuses what it let be opened, or the rest begins within a sector
+    if (got < 0 && errno == EINVAL && was_direct) {  // direct reads refused, or the rest is not aligned
       leave_direct();
       continue;
     }
@@ -104,7 +104,7 @@ void ScratchFile::leave_direct() const {
 #ifdef O_DIRECT
   fcntl(descriptor_, F_SETFL, fcntl(descriptor_, F_GETFL) & ~O_DIRECT);
 #endif
-  direct_ = false;  // after the descriptor's flag: a thread that reads false is not refused any more
+  direct_ = false;  // after the descriptor's flag, so that a thread that reads false is not refused
 }
 
 // Pages are dropped only once they are clean.

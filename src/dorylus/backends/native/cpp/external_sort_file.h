@@ -12,7 +12,7 @@ constexpr int64_t kIoUnit = 3 * kSector;  // holds a whole number of records of 
 
 constexpr int64_t round_up(int64_t number, int64_t unit) { return (number + unit - 1) / unit * unit; }
 
-// Memory for reads and writes, aligned to pages; it is taken as it is touched, and given back at the end.
+// Memory for reads and writes, aligned to pages; pages are allocated when they are touched, and freed at the end.
 class Pages {
  public:
   explicit Pages(int64_t bytes);
@@ -28,8 +28,8 @@ class Pages {
   int64_t bytes_;
 };
 
-// A file that is read and written past the page cache (O_DIRECT) where the file system can, and else dropped from the
-// cache behind every access. Failures are std::system_error with the errno.
+// A file that is read and written past the page cache (O_DIRECT) where the file system supports it; elsewhere its pages
+// are dropped from the cache after every access. Failures are std::system_error with the errno.
 class ScratchFile {
  public:
   explicit ScratchFile(int descriptor);  // duplicates it: the caller may close its own
@@ -40,7 +40,7 @@ class ScratchFile {
   // Offsets, sizes and memory in whole sectors.
   void write(const std::byte* data, int64_t bytes, int64_t offset);
   void read(std::byte* data, int64_t bytes, int64_t offset) const;
-  // Gives the space of a range back, where the file system can.
+  // Frees the space of a range, where the file system can.
   void forget(int64_t offset, int64_t bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// Merging sorted runs of a scratch file into blocks, ahead of whoever takes them.
+// Merges sorted runs of a scratch file into blocks, ahead of the consumer.
 #pragma once
 
 #include <condition_variable>
@@ -15,7 +15,7 @@ struct Run {
   int64_t offset, count;
 };
 
-// The records of one run in order, read a buffer at a time; the file's space is given back with each.
+// The records of one run in order, read a buffer at a time; the file's space is freed with each.
 template <class Record> class RunReader {
  public:
   RunReader(const ScratchFile& file, Run run, int64_t buffer_bytes)
@@ -34,7 +34,7 @@ template <class Record> class RunReader {
     int64_t count = std::min<int64_t>(left_, buffer_.bytes() / int64_t(sizeof(Record)));
     int64_t bytes = round_up(count * int64_t(sizeof(Record)), kSector);
     if (count > 0) file_->read(buffer_.template as<std::byte>(), bytes, offset_);
-    file_->forget(offset_, bytes);  // at once: no record is both in the scratch file and where the sorted ones go
+    file_->forget(offset_, bytes);  // now, so that no record takes space both here and in the output
     offset_ += bytes;
     left_ -= count;
     at_ = buffer_.template as<Record>();
@@ -74,7 +74,7 @@ template <class Record> class Tournament {
   int parent(int run) const { return (run + int(runs_.size())) / 2; }
   bool before(int a, int b) const { return keys_[a] < keys_[b] || (keys_[a] == keys_[b] && a < b); }
 
-  // The first to come to a match waits there for its opponent.
+  // A run that reaches a match first is stored there until its opponent comes.
   void enter(int run) {
     int best = run;
     for (int node = parent(run); node > 0; node /= 2) {
@@ -101,11 +101,11 @@ template <class Record> class Merge final : public SortedEdges {
   std::optional<SortedBlock> next() override;
 
  private:
-  static constexpr size_t kAhead = 1;  // blocks that wait to be taken, beside the one being made
+  static constexpr size_t kAhead = 1;  // blocks that wait for the consumer, beside the one being made
 
   void work();
   std::optional<SortedBlock> make_block();
-  bool put(std::optional<SortedBlock> block);  // false: nobody wants more
+  bool put(std::optional<SortedBlock> block);  // false: the consumer has stopped
 
   std::shared_ptr<ScratchFile> file_;
   Tournament<Record> edges_;

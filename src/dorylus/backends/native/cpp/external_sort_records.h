@@ -1,4 +1,4 @@
-// What is sorted: edges as 64-bit keys, row above column, with or without a weight; and the sort of those in memory.
+// The records: edges as 64-bit keys, row above column, with or without a weight; and their sort in memory.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ static_assert(sizeof(Edge) == 8 && sizeof(WeightedEdge) == 12);
 
 inline uint64_t key_of(int32_t row, int32_t column) { return uint64_t(uint32_t(row)) << 32 | uint32_t(column); }
 
-// One edge, two weights: which of them holds would be a guess.
+// One edge with two weights.
 struct WeightClash : std::exception {
   WeightClash(uint64_t key, float first, float second)
       : row(int32_t(key >> 32)), column(int32_t(key & 0xffffffff)), first(first), second(second) {}
@@ -56,9 +56,10 @@ struct Digit {
   int shift, bits;
 };
 
-// The digits that tell keys apart whose rows and columns use the bits that are set in `used`; few and narrow.
+// The digits of the radix sort for keys whose rows and columns use the bits set in `used`: as few and narrow as
+// possible.
 inline std::vector<Digit> digits_of(uint64_t used) {
-  constexpr int kWidest = 11;  // 2,048 places to write to: about what caches and TLB follow
+  constexpr int kWidest = 11;  // 2,048 write positions: about as many as caches and TLB hold
   std::vector<Digit> digits;
   for (int base : {0, 32}) {
     int bits = std::bit_width(used >> base & 0xffffffff), passes = (bits + kWidest - 1) / kWidest;

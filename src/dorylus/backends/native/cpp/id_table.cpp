@@ -10,7 +10,7 @@ namespace dorylus {
 
 namespace {
 
-constexpr int64_t kGroup = 64;  // look-ups under way together: enough to hide the memory's latency
+constexpr int64_t kGroup = 64;  // look-ups in flight: enough to hide the memory's latency
 constexpr int64_t kHugePage = 2 << 20;
 
 template <class T> Memory<T> allocate(int64_t count) {
@@ -43,7 +43,7 @@ template <class Key> int64_t IdTable<Key>::bytes_for(int64_t num_ids) {
 
 template <class Key> void IdTable<Key>::numbers(std::span<const Key> keys, int32_t* out, bool fixed) {
   int64_t slots[kGroup];
-  if (slots_ == nullptr) grow(slots_for(count_));  // the memory to grow was refused the last time
+  if (slots_ == nullptr) grow(slots_for(count_));  // growing ran out of memory the last time
   for (size_t begin = 0; begin < keys.size(); begin += kGroup) {
     std::span<const Key> group = keys.subspan(begin, std::min<size_t>(kGroup, keys.size() - begin));
     if (!fixed) need_room(std::ssize(group));
@@ -79,8 +79,8 @@ template <class Key> int32_t IdTable<Key>::append(const Key& key) {
   return int32_t(count_++);
 }
 
-// Grows before a group is looked up, whose slots must not move after. Where memory forbids it nothing is said yet: the
-// group may hold no new id, and `append` refuses one that is.
+// Grows before a group is looked up, whose slots must not move after. Without enough memory no error is raised here:
+// the group may hold no new id, and `append` raises for one that is new.
 template <class Key> void IdTable<Key>::need_room(int64_t num_more) {
   if (count_ + num_more <= most_ids_) return;
   const int64_t lists = std::ssize(blocks_) * kBlock * int64_t(sizeof(Key));

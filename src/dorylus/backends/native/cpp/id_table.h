@@ -1,7 +1,7 @@
 // Numbers for ids in the order they first appear: an open-addressing table of 4-byte slots over the list of ids.
 //
-// A slot holds the number of an id, the list holds the id: the table can be thrown away and made anew from the list when
-// it grows, so that growing never needs both.
+// A slot holds the number of an id, the list holds the id: when it grows, the table is freed and rebuilt from the list,
+// so that the old and the new one never coexist.
 #pragma once
 
 #include <cstring>
@@ -42,7 +42,7 @@ template <class Key> class IdTable {
 
   int64_t size() const { return count_; }
   int64_t bytes() const { return bytes_for(count_); }
-  // What a table of this many ids takes.
+  // The bytes of a table of this many ids.
   static int64_t bytes_for(int64_t num_ids);
 
   // The numbers of keys, new ones numbered as they come (-1 where `fixed`); raises TableFull before it would grow too far.

@@ -1,4 +1,4 @@
-// SipHash-2-4 with 128 bits: names cannot be chosen to collide by who does not know the key.
+// SipHash-2-4 with 128 bits: without the key, names that collide cannot be constructed.
 #pragma once
 
 #include <bit>

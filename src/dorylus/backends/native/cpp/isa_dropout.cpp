@@ -1,5 +1,5 @@
 // Dropout whose mask is a function of (seed, epoch, layer, original vertex, column): it does not depend on how the work
-// is cut.
+// is divided.
 #include "isa.h"
 #include "philox.h"
 
@@ -48,7 +48,7 @@ DORYLUS_INLINE Lanes pick(const Words& words, Lanes which) {
 
 }  // namespace
 
-// Non-zeros in the lanes: each has a counter of its own, because their columns are anywhere.
+// Non-zeros in the lanes: each has a counter of its own, because their columns are arbitrary.
 void dropout_csr(const DropoutCsrArgs& a) {
   for (int64_t v = a.range.begin; v < a.range.end; ++v) {
     const Lanes id = Lanes{} + uint64_t(uint32_t(a.ids[v]));

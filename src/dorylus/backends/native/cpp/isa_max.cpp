@@ -21,7 +21,7 @@ template <class In, class Column, int W, int N>
       prefetch(x[column.ahead(e)], block);
       for (int i = 0; i < N; ++i) {
         const F32<W> value = load<W>(x[column(e)] + block.at(i));
-        const auto better = (value > best[i]) | (value != value);  // a NaN wins, and stays
+        const auto better = (value > best[i]) | (value != value);  // NaN propagates
         ties[i] = better ? one : (value == best[i] ? ties[i] + one : ties[i]);
         best[i] = better ? value : best[i];
       }

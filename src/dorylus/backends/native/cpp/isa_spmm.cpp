@@ -59,7 +59,8 @@ template <bool Values, bool Scaled, class In, int W, int N>
 
 // Wide rows take several passes. Where sources are read many times, every row makes one pass before any makes the next:
 // a block of columns of all sources stays in the last-level cache far longer than whole rows would (2.3x at 46,000 x
-// 602). Where most are read once, a few rows make all their passes: what one pass fetched is near for the next.
+// 602). Where most are read once, a few rows make all their passes: rows fetched by one pass are still in cache for the
+// next.
 int64_t rows_a_pass(const SpmmArgs& a) {
   const int64_t reads = a.csr.indptr[a.range.end] - a.csr.indptr[a.range.begin];
   return reads >= a.num_sources ? kAllRows : kFewRows;
@@ -94,7 +95,7 @@ template <int W, int N> [[gnu::noinline]] float read_rows(const SpmmArgs& a, Ran
 
 }  // namespace
 
-// The loads of spmm and nothing else: what memory permits.
+// Only the loads of spmm: the limit that memory bandwidth sets.
 double gather_limit(const SpmmArgs& a) {
   double total = 0;
   const auto read = [&](Range rows, auto block) { total += read_rows(a, rows, block); };

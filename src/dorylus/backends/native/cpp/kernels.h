@@ -1,5 +1,4 @@
-// What every instruction set offers: the arguments of each kernel, and the table of functions one of which is chosen at
-// run time.
+// The kernels' arguments, and the table of functions that every instruction set fills; one table is chosen at run time.
 #pragma once
 
 #include "types.h"
@@ -141,7 +140,7 @@ struct DropoutCsrArgs {
 };
 
 // X(result, name, arguments): every kernel, in one list that declares, defines and fills the tables. The suffix _bf16
-// marks the twin whose x (or out, for dropout and to_bf16) is bfloat16.
+// marks the variant whose x (or out, for dropout and to_bf16) is bfloat16.
 #define DORYLUS_KERNELS(X)                               \
   X(void, spmm, SpmmArgs)                                \
   X(void, spmm_bf16, SpmmArgs)                           \

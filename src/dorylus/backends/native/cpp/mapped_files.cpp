@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kMost = 512, kSentence = 1024;
 
 struct Watched {
-  std::atomic<uintptr_t> begin{0}, end{0};  // end is written last: 0 while the entry is not to be looked at
+  std::atomic<uintptr_t> begin{0}, end{0};  // end is written last: 0 while the entry is not valid
   char sentence[kSentence];
 };
 
@@ -35,7 +35,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
     say(each.sentence);
     _exit(1);
   }
-  sigaction(SIGBUS, &before, nullptr);  // not ours: the instruction is repeated, and the one before handles it
+  sigaction(SIGBUS, &before, nullptr);  // not a watched mapping: the previous handler runs next
 }
 
 void install() {

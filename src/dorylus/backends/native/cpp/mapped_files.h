@@ -1,5 +1,5 @@
-// Mapped files that may be cut short by another process. Reading behind the new end raises SIGBUS, which ends a process
-// without a word; here it ends with a sentence that names the file.
+// Mapped files that may be cut short by another process. Reading beyond the new end raises SIGBUS, which by default
+// ends a process without a message; this handler names the file.
 #pragma once
 
 #include <cstddef>

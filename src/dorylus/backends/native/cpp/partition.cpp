@@ -13,7 +13,7 @@ template <class T> Fresh<T> filled(int64_t count, T value) {
   return array;
 }
 
-// What every label holds.
+// The load of every label.
 class Loads {
  public:
   explicit Loads(Work* held) : held_(held) {}
@@ -33,7 +33,7 @@ class Loads {
   Work* held_;
 };
 
-// Goes through the clusters' rows and hands on the labels of their in-neighbours. Rows, columns and labels lie
+// Visits the clusters' rows and passes on the labels of their in-neighbours. Rows, columns and labels lie
 // anywhere in memory, each found through the one before: all three are fetched ahead.
 class NeighbourLabels {
  public:
@@ -102,7 +102,7 @@ int32_t most_seen(const std::vector<int32_t>& met, Fresh<int32_t>& seen, const L
   return best;
 }
 
-// What a place costs: a vertex as much as a mean one's edges, an edge one; more, the fuller the part is.
+// The price of a place: a vertex counts as a mean vertex's edges, an edge as one; it rises with the part's load.
 class Prices {
  public:
   explicit Prices(const Placing& how)
@@ -128,7 +128,7 @@ class Prices {
   int steepness_;
 };
 
-// The part with the most in-neighbours for its price; the least full one where every other is shut.
+// The part with the most in-neighbours for its price; the least full one where all others are at their limits.
 int32_t best_part(const std::vector<int64_t>& seen, const Loads& loads, const Prices& prices, int32_t own, Work work,
                   const Placing& how) {
   int32_t best = -1, emptiest = 0;
@@ -163,7 +163,7 @@ int64_t partition_merge(const Csr& csr, const Clusters& clusters, int64_t num_ve
     const Work work = work_of(csr, clusters, c);
     if (work.vertices >= room.vertices || work.edges >= room.edges) continue;
     const int32_t own = labels[clusters.members[clusters.starts[c]]];
-    relabel(clusters, c, labels, -1);  // edges inside the cluster must not be seen
+    relabel(clusters, c, labels, -1);  // edges inside the cluster must not count
     rows.look<-1>(c, [&](int32_t label) {
       if (seen[label]++ == 0) met.push_back(label);
     });

@@ -1,14 +1,15 @@
-// Cutting a graph into parts by streaming over it: clusters of vertices go by, each looks at where its in-neighbours
-// are and goes to the best place. Memory beside the graph is O(vertices + parts). What each function chooses is stated
-// in _reference_partition.py; sums are whole numbers, or doubles added in a fixed order, so results are bit-stable.
+// Partitioning by streaming: each cluster of vertices in turn is placed by the parts of its in-neighbours. Memory
+// beside the graph is O(vertices + parts). The choice of each function is defined in _reference_partition.py; sums are
+// whole numbers, or doubles added in a fixed order, so results are bit-stable.
 #pragma once
 
 #include "buffer.h"
 
 namespace dorylus {
 
-// Vertices that move together: cluster c holds members[starts[c]] .. members[starts[c + 1] - 1]. Their in-edges are the
-// rows of their numbers or, `in_order`, the rows of their positions. `first` is the number of the first cluster here.
+// Vertices that are placed together: cluster c holds members[starts[c]] .. members[starts[c + 1] - 1]. Their in-edges
+// are the rows of their numbers or, `in_order`, the rows of their positions. `first` is the number of the first cluster
+// here.
 struct Clusters {
   int64_t count, first;
   const int64_t* starts;
@@ -17,12 +18,12 @@ struct Clusters {
   int64_t row(int64_t m) const { return in_order ? m : members[m]; }
 };
 
-// What a cluster brings to a part, what a part holds, or what it may hold.
+// The load of a cluster or of a part, or the limit of a part.
 struct Work {
   int64_t vertices = 0, edges = 0;
 };
 
-// How clusters are placed: `steepness` squares the prices so often; `strict` never leads a part past its limit.
+// How clusters are placed: `steepness`: how often prices are squared; `strict`: no part exceeds its limit.
 struct Placing {
   int32_t num_parts;
   Work total, limit;
@@ -30,7 +31,7 @@ struct Placing {
   bool strict;
 };
 
-// What each label holds; a label of -1 is none.
+// The load of each label; -1 is no label.
 void partition_held(const int64_t* indptr, int64_t num_rows, const int32_t* labels, int64_t num_labels, Work* held);
 
 // Both return how many clusters changed their label, and keep `held`. Labels lie below the number of vertices, parts

@@ -8,7 +8,7 @@ namespace dorylus::DORYLUS_ISA {
 constexpr int kCounters = kLanes / 2;
 using Lanes = U64<kCounters>;
 
-// The four words of every counter: the lower half of each lane. The upper halves hold rubbish that no step reads.
+// The four words of every counter: the lower half of each lane. The upper halves are undefined and never read.
 struct Words {
   Lanes w[4];
 };

@@ -1,4 +1,4 @@
-// Putting the columns of one row in ascending order, each with its value, equal ones in the order they came in.
+// Sorts the columns of one row, each with its value; stable.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace dorylus {
 
-// The columns become bits of a set that is read in order: a few instructions an edge, none that depend on a comparison.
+// Columns become bits of a set that is read in order: a few instructions an edge, without branches on comparisons.
 class RowSort {
  public:
   RowSort(int64_t num_columns, bool weighted) : num_columns_(num_columns), weighted_(weighted) {}
@@ -19,9 +19,9 @@ class RowSort {
   }
 
  private:
-  static constexpr int64_t kColumnsPerEdge = 1 << 18;  // a row of fewer edges would mostly look at empty words
+  static constexpr int64_t kColumnsPerEdge = 1 << 18;  // with fewer edges most words would be empty
 
-  // False, with the row as it was, when a column comes twice: a set cannot hold it.
+  // False, with the row unchanged, if a column occurs twice: a set cannot hold it.
   bool by_set(int32_t* columns, float* values, int64_t count) {
     if (bits_.empty()) make_room();
     for (int64_t e = 0; e < count; ++e) {
