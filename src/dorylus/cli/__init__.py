@@ -1,4 +1,4 @@
-"""The command line: one file a command, each a thin layer over the Python function.
+"""The command line: commands of one subject in one file, each a thin face of the Python one.
 
 ``main`` is what the ``dorylus`` program runs: it prints an error as one paragraph on stderr, without a traceback, and
 ends with exit code 2 (the command cannot be carried out as given) or 1 (it failed).

@@ -5,19 +5,15 @@ from typing import Annotated
 
 import typer
 
-from dorylus.cli.convert import convert
 from dorylus.cli.doctor import doctor
 from dorylus.cli.flags import HelpfulCommand, HelpfulGroup, examples
 from dorylus.cli.functions import functions
 from dorylus.cli.info import info
-from dorylus.cli.ingest import ingest
+from dorylus.cli.ingest import convert, ingest
 from dorylus.cli.partition import partition
-from dorylus.cli.plan_memory import plan_memory
 from dorylus.cli.predict import predict
-from dorylus.cli.resume import resume
-from dorylus.cli.runs import compare, runs
-from dorylus.cli.timeline import timeline
-from dorylus.cli.train import train
+from dorylus.cli.report import compare, runs, timeline
+from dorylus.cli.train import plan_memory, resume, train
 
 COMMANDS: Mapping[
     str, Mapping[Callable[..., None], tuple[str, ...]]

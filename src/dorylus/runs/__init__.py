@@ -7,13 +7,12 @@ from dorylus.lazy import lazy_names
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
-    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
     from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, flat_settings, open_loggers
     from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock, is_locked
-    from dorylus.runs.run_log import RunLog, current, last_time, read_log
+    from dorylus.runs.run_log import JsonlSink, MemorySink, Record, RunLog, Sink, current, last_time, read_log
 
 __all__ = [
     "LEDGER",
@@ -55,12 +54,11 @@ __getattr__ = lazy_names(
     {
         ".": "checkpoint",
         "checkpoint": "Checkpoint CheckpointStore fingerprint",
-        "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
         "loggers": "LoggerSink LoggerWarning check_loggers flat_settings open_loggers",
         "progress": "Restored RunProgress graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock is_locked",
-        "run_log": "RunLog current last_time read_log",
+        "run_log": "JsonlSink MemorySink Record RunLog Sink current last_time read_log",
     },
 )

@@ -19,9 +19,8 @@ from dorylus.cost import Bill
 from dorylus.errors import ConfigError, DataError, DorylusError, given
 from dorylus.extras import check_installed
 from dorylus.lazy import lazy_names
-from dorylus.runs.jsonl import Record
 from dorylus.runs.run_folder import RunFolder
-from dorylus.runs.run_log import current, read_log
+from dorylus.runs.run_log import Record, current, read_log
 
 Step = tuple[int, dict[str, float]]
 

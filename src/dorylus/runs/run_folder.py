@@ -32,9 +32,9 @@ from dorylus import files as durable
 from dorylus.config import RunConfig, recut
 from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, settings_of_file, unknown_name
 from dorylus.files import FileTooLargeError, read_small
-from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
+from dorylus.runs.run_log import plain_data
 
 if TYPE_CHECKING:
     from dorylus.graph import Graph
