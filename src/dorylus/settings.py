@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
+from dorylus.errors import NOTHING_MEANT, ConfigError, given, short_repr, unknown_name, unknown_value
 from dorylus.sizes import parse_bytes
 
-Check = Callable[[str, object], object]
+CheckValue = Callable[[str, object], object]
 
 MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
@@ -27,7 +27,12 @@ MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A group of settings, each checked by its own check, then all of them together."""
+    """A group of settings, each checked by its own check, then all of them together.
+
+    ``meant``: names that other libraries use, and what to use here, as :func:`~dorylus.errors.unknown_name` has it.
+    """
+
+    meant: ClassVar[Mapping[str, str]] = NOTHING_MEANT
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -49,7 +54,7 @@ class Settings:
         known = cls.names()
         for name in settings:
             if name not in known:
-                raise ConfigError(unknown_name("setting", name, known))
+                raise ConfigError(unknown_name("setting", name, known, cls.meant))
         return cls(**settings)
 
     @classmethod
@@ -63,7 +68,7 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-class Group(StrEnum):
+class SettingGroup(StrEnum):
     """What a setting is about, in the order in which help lists groups: what is used most comes first."""
 
     DATA = "Data"
@@ -79,7 +84,13 @@ class Group(StrEnum):
 
 
 def setting(
-    default: Any, help: str, check: Check, *, group: Group, choices: Collection[str] = (), recut: bool = False
+    default: Any,
+    help: str,
+    check: CheckValue,
+    *,
+    group: SettingGroup,
+    choices: Collection[str] = (),
+    recut: bool = False,
 ) -> Any:
     """A dataclass field that carries its help text, its group, its check and, where there are any, its choices.
 
@@ -91,12 +102,12 @@ def setting(
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: Collection[str], help: str, *, group: Group, recut: bool = False) -> Any:
+def choice(default: str, choices: Collection[str], help: str, *, group: SettingGroup, recut: bool = False) -> Any:
     """A field that takes one of a few names; ``choices`` may grow later."""
     return setting(default, help, one_of(choices), group=group, choices=choices, recut=recut)
 
 
-def one_of(choices: Collection[str]) -> Check:
+def one_of(choices: Collection[str]) -> CheckValue:
     """A check that lets a few names through."""
 
     def check(name: str, value: object) -> object:
@@ -107,7 +118,7 @@ def one_of(choices: Collection[str]) -> Check:
     return check
 
 
-def some_of(choices: Collection[str]) -> Check:
+def some_of(choices: Collection[str]) -> CheckValue:
     """A check that lets some of a few names through, each once: as a list, or as text with commas between."""
 
     def check(name: str, value: object) -> object:
@@ -120,7 +131,7 @@ def some_of(choices: Collection[str]) -> Check:
     return check
 
 
-def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+def whole(minimum: int, maximum: int = 2**63 - 1) -> CheckValue:
     """A check that accepts whole numbers from ``minimum`` to ``maximum``."""
 
     def check(name: str, value: object) -> object:
@@ -142,7 +153,7 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
     return check
 
 
-def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
+def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> CheckValue:
     """A check that accepts numbers from ``minimum`` (or strictly ``above`` it) to ``maximum``, both finite.
 
     ``usual`` is the value that the refusal of another names.
@@ -167,7 +178,7 @@ def amount(name: str, value: object) -> object:
     return str(value)
 
 
-def optional(check: Check) -> Check:
+def optional(check: CheckValue) -> CheckValue:
     """The same check, which also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 
@@ -217,7 +228,10 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Accepts a table of plain options, and copies it; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
+        raise ConfigError(
+            f"{given(name, value)}, but {given(name)} is a table of option names and values: give one, as "
+            f"in {given(name)}={{'name': 0.5}}."
+        )
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 

@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
 _DECLARED_BY_HAND = {"run_dir"}
 MODEL_OPTIONS = {  # those without a flag of their own
@@ -168,7 +168,7 @@ def _default_text(setting: Field[Any]) -> str:
     return f" [{default.lower() if isinstance(setting.default, bool) else default}]"
 
 
-# Help lists flags in groups, those of Group in its order, and ends with examples.
+# Help lists flags in groups, those of SettingGroup in its order, and ends with examples.
 
 
 class HelpfulCommand(TyperCommand):
@@ -177,12 +177,12 @@ class HelpfulCommand(TyperCommand):
     def get_help_option(self, ctx: Any) -> Any:
         """Help on help, in the last group."""
         option: Any = super().get_help_option(ctx)
-        option.rich_help_panel = Group.OUTPUT
+        option.rich_help_panel = SettingGroup.OUTPUT
         return option
 
     def get_params(self, ctx: Any) -> Any:
         """Flags by group; others before them."""
-        places: dict[Any, int] = {group: place for place, group in enumerate(Group)}
+        places: dict[Any, int] = {group: place for place, group in enumerate(SettingGroup)}
         parameters = super().get_params(ctx)
         return sorted(parameters, key=lambda each: places.get(getattr(each, "rich_help_panel", None), -1))
 
@@ -230,11 +230,11 @@ GRAPH_HELP = "A data set's name (cora), a file, a store folder, or a generator (
 
 
 def _data(help_text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help_text, rich_help_panel=Group.DATA, **more)
+    return typer.Option(*names, help=help_text, rich_help_panel=SettingGroup.DATA, **more)
 
 
 def _model(help_text: str, metavar: str) -> Any:
-    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=Group.MODEL)
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=SettingGroup.MODEL)
 
 
 Root = Annotated[Path | None, _data("Folder with the data set's files; downloads go there too.")]
@@ -248,7 +248,9 @@ NumLayers = Annotated[int | None, _model("Layers of the model.", "N")]
 Dropout = Annotated[float | None, _model("Share of inputs dropped in training.", "X")]
 Heads = Annotated[int | None, _model("gat: attention heads.", "N")]
 ModelOption = Annotated[list[str] | None, _model("A further option of the model; may be repeated.", "KEY=VALUE")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show the closing table only.", rich_help_panel=Group.OUTPUT)]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Show the closing table only.", rich_help_panel=SettingGroup.OUTPUT)
+]
 
 
 def graph_section(source: str, root: Path | None, row_normalise: bool | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
 from dorylus.report import units
 from dorylus.runs import RunSpec
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.graph import Graph
@@ -21,7 +21,9 @@ def info(
     root: Root = None,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Read all of a store and compare its checksums.", rich_help_panel=Group.DATA),
+        typer.Option(
+            "--verify", help="Read all of a store and compare its checksums.", rich_help_panel=SettingGroup.DATA
+        ),
     ] = False,
 ) -> None:
     """Show sizes, degrees, classes, masks and memory of a graph."""

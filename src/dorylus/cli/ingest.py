@@ -13,7 +13,7 @@ from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError
 from dorylus.runs import RunSpec
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.ingest import Ingested
@@ -45,11 +45,14 @@ Directed = Annotated[
     bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.", rich_help_panel=EDGES)
 ]
 Memory = Annotated[
-    str, typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.", rich_help_panel=Group.MEMORY)
+    str,
+    typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.", rich_help_panel=SettingGroup.MEMORY),
 ]
 Reorder = Annotated[
     str,
-    typer.Option(metavar="HOW", help="none, or degree: vertices with most edges first.", rich_help_panel=Group.OUTPUT),
+    typer.Option(
+        metavar="HOW", help="none, or degree: vertices with most edges first.", rich_help_panel=SettingGroup.OUTPUT
+    ),
 ]
 NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.", group=VERTICES)]
 Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
@@ -78,9 +81,10 @@ Header = Annotated[
 Dtype = Annotated[str | None, _text("TYPE", "Of raw binary pairs: i4 or i8.")]
 Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.", group=VERTICES)]
 Vertices = Annotated[Path | None, _rows("All ids in the store's order: a file with one a line or row.")]
-Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.", group=Group.OUTPUT)]
+Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.", group=SettingGroup.OUTPUT)]
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=Group.OUTPUT)
+    bool,
+    typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=SettingGroup.OUTPUT),
 ]
 
 
@@ -184,11 +188,12 @@ def convert(
             metavar="TYPE",
             help="float16: features in half the bytes, rounded; or float32.",
             show_default=False,
-            rich_help_panel=Group.DATA,
+            rich_help_panel=SettingGroup.DATA,
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=Group.OUTPUT)
+        bool,
+        typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=SettingGroup.OUTPUT),
     ] = False,
 ) -> None:
     """Write a graph as a store folder."""

@@ -12,9 +12,9 @@ import typer
 
 from dorylus.errors import ConfigError
 from dorylus.runs import RunFolder
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Group.OUTPUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=SettingGroup.OUTPUT)]
 
 
 def runs(
@@ -86,12 +86,14 @@ def timeline(
     epoch: Annotated[
         list[int] | None,
         typer.Option(
-            help="An epoch to draw, as often as needed. [all that were traced]", metavar="N", rich_help_panel=Group.DATA
+            help="An epoch to draw, as often as needed. [all that were traced]",
+            metavar="N",
+            rich_help_panel=SettingGroup.DATA,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="An .svg file. [RUN_DIR/timeline.svg]", metavar="FILE", rich_help_panel=Group.OUTPUT),
+        typer.Option(help="An .svg file. [RUN_DIR/timeline.svg]", metavar="FILE", rich_help_panel=SettingGroup.OUTPUT),
     ] = None,
 ) -> None:
     """Draw when each task of the traced epochs ran, for which server and on which thread."""

@@ -29,7 +29,7 @@ from dorylus.config import RECUT, RunConfig
 from dorylus.errors import ConfigError, settings_of_file, spelled
 from dorylus.report import units
 from dorylus.runs import RunFolder, RunLock, RunSpec, check_free, check_loggers, read_run_toml
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.memory import MemoryPlan, Scratch
@@ -49,12 +49,13 @@ def train(
     heads: flags.Heads = None,
     model_option: flags.ModelOption = None,
     config: Annotated[
-        Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE", rich_help_panel=Group.DATA)
+        Path | None,
+        typer.Option(help="A run.toml; flags override it.", metavar="FILE", rich_help_panel=SettingGroup.DATA),
     ] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER", rich_help_panel=Group.OUTPUT
+            help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER", rich_help_panel=SettingGroup.OUTPUT
         ),
     ] = None,
     no_download: Annotated[
@@ -62,7 +63,7 @@ def train(
         typer.Option(
             "--no-download",
             help="Refuse a data set whose files are not there, rather than fetch them.",
-            rich_help_panel=Group.DATA,
+            rich_help_panel=SettingGroup.DATA,
         ),
     ] = False,
     quiet: flags.Quiet = False,
@@ -97,7 +98,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+        dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **config.to_dict())
 
 
 @partial(with_settings, only=RECUT)
@@ -119,7 +120,7 @@ def resume(
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        dorylus.resume(run_dir, sinks=[progress], **settings)
+        dorylus.resume(run_dir, sinks=[progress], progress=False, **settings)
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

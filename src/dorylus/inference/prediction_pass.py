@@ -6,6 +6,7 @@ Blocks have any size; `slabs` joins them to one size that is worth a write and t
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ Rows = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Form:
+class PredictionForm:
     """The shape of predictions: the number of rows, the numbers of each (None: one, not a list), and their type."""
 
     num_rows: int
@@ -60,7 +61,7 @@ class Form:
         return np.empty((max(1, min(SLAB_ROWS, SLAB_BYTES // row_bytes, self.num_rows)), *self.shape[1:]), self.dtype)
 
 
-def slabs(blocks: Iterable[Rows], form: Form) -> Iterator[Rows]:
+def slabs(blocks: Iterable[Rows], form: PredictionForm) -> Iterator[Rows]:
     """The same rows in slabs of one size, the last one excepted; a slab is valid until the next."""
     slab, filled = form.slab, 0
     for block in blocks:
@@ -123,12 +124,12 @@ class PredictionPass:
                 done += len(block)
         return out
 
-    def _form_of(self, columns: int) -> Form:
+    def _form_of(self, columns: int) -> PredictionForm:
         rows = self._graph.num_vertices
         if not self._classes:
-            return Form(rows, columns, np.dtype(np.float32))
+            return PredictionForm(rows, columns, np.dtype(np.float32))
         several = self._graph.multilabel
-        return Form(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
+        return PredictionForm(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
 
     def _job(self, layout: RunLimits | None) -> Job:
         config = self._config
@@ -194,7 +195,7 @@ def _first_layers(program: Program, count: int) -> Program:
 
 def _hidden(program: Program, layer: int) -> int:
     hidden = program.num_layers - 1
-    if not -hidden <= layer < hidden:
+    if not isinstance(layer, Integral) or not -hidden <= layer < hidden:
         raise ConfigError(
             f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
             f"them, 0 to {hidden - 1} or counted back from -1."

@@ -11,9 +11,9 @@ from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
 from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import CheckpointStore, RunFolder, RunSpec, fingerprint
+from dorylus.runs import CheckpointStore, RunFolder, RunSpec, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
-from dorylus.training import bind, check_backend
+from dorylus.training import bind, check_backend, check_graph, check_program
 
 PathLikeText = str | PathLike[str]
 
@@ -65,6 +65,8 @@ def predict(
     store; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
     ``config``. ``backend`` does the array work: native unless given.
     """
+    check_graph(graph)
+    check_program(program)
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph.store)
@@ -120,11 +122,13 @@ def predict_from(
     backend = check_backend(backend, settings)
     if out is not None:
         check_target(out)  # before the graph is loaded
+    saved = CheckpointStore(folder).of_result(best=folder.config.kept == "best")
+    if isinstance(model, Program):
+        checkpoint.check(saved.parent, fingerprint_of(model))  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
-    expect = fingerprint(dict(program.state_dict()), program.describe())
-    state = CheckpointStore(folder).of_result(expect, best=folder.config.kept == "best")
+    state = checkpoint.load(saved, fingerprint_of(program))
     program.load_state_dict(state.weights)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, store)
 

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
+from dorylus.functions import PRECISIONS
 from dorylus.pools.registry import POOLS, pool_spec
-from dorylus.settings import Group, Settings, choice, flag, optional, setting, text, whole
+from dorylus.settings import SettingGroup, Settings, choice, flag, optional, setting, text, whole
+
+DATA_PATHS = ("auto", "direct", "inline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,37 +20,37 @@ class FunctionSettings(Settings):
         lambda _, name: pool_spec(name).name,  # type: ignore[arg-type]
         choices=POOLS,
         recut=True,
-        group=Group.PLACE,
+        group=SettingGroup.PLACE,
     )
     functions: int | None = setting(
         None,
         "Functions that work at the same time; tuned while they run when not given.",
         optional(whole(1, 100_000)),
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     function_url: str | None = setting(
-        None, "http: the address of the functions.", optional(text), recut=True, group=Group.FUNCTIONS
+        None, "http: the address of the functions.", optional(text), recut=True, group=SettingGroup.FUNCTIONS
     )
     function_name: str = setting(
-        "dorylus", "lambda: the name of the function deployed.", text, recut=True, group=Group.FUNCTIONS
+        "dorylus", "lambda: the name of the function deployed.", text, recut=True, group=SettingGroup.FUNCTIONS
     )
     function_service: str | None = setting(
         None,
         "Row of the price book that functions are billed by; that of the pool when not given.",
         optional(text),
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     function_memory_mb: int = setting(
-        1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True, group=Group.FUNCTIONS
+        1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True, group=SettingGroup.FUNCTIONS
     )
     data_path: str = choice(
         "auto",
-        ("auto", "direct", "inline"),
+        DATA_PATHS,
         "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     data_host: str = setting(
         "127.0.0.1",
@@ -55,41 +58,41 @@ class FunctionSettings(Settings):
         "only.",
         text,
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     data_port: int = setting(
         0,
         "direct: the first of the two ports that functions dial, for a firewall to let through; 0 takes any.",
         whole(0, 65_534),
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     payload_precision: str = choice(
         "float32",
-        ("float32", "bf16", "int8"),
+        PRECISIONS,
         "Number format in which rows travel to functions; any but float32 is an approximation.",
-        group=Group.EXACTNESS,
+        group=SettingGroup.EXACTNESS,
     )
     stream: bool = setting(
         True,
         "direct: functions start on the first rows while the next are under way.",
         flag,
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     fuse: bool = setting(
         True,
         "The last ApplyVertex, the loss and its gradient are one call of a function.",
         flag,
         recut=True,
-        group=Group.FUNCTIONS,
+        group=SettingGroup.FUNCTIONS,
     )
     rematerialize: bool | None = setting(
         None,
         "Recompute activations in the backward pass rather than keep them, same result; by default functions do, and "
         "threads do not.",
         optional(flag),
-        group=Group.MEMORY,
+        group=SettingGroup.MEMORY,
     )
 
     def _check_together(self) -> None:
@@ -101,10 +104,3 @@ class FunctionSettings(Settings):
                     f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
                     "are of."
                 )
-
-    @property
-    def keeps_activations(self) -> bool:
-        """Whether the backward pass finds the activations of the forward pass, or computes them again."""
-        if self.rematerialize is None:
-            return pool_spec(self.pool).keeps_autograd_graphs
-        return not self.rematerialize

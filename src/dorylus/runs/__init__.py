@@ -6,13 +6,23 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
-    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
+    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
     from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, flat_settings, open_loggers
-    from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
+    from dorylus.runs.progress import Restored, RunProgress, fingerprint_of, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock, is_locked
-    from dorylus.runs.run_log import JsonlSink, MemorySink, Record, RunLog, Sink, current, last_time, read_log
+    from dorylus.runs.run_log import (
+        JsonlSink,
+        MemorySink,
+        Record,
+        RunLog,
+        Sink,
+        check_sinks,
+        current,
+        last_time,
+        read_log,
+    )
 
 __all__ = [
     "LEDGER",
@@ -33,9 +43,10 @@ __all__ = [
     "UsageLedger",
     "check_free",
     "check_loggers",
+    "check_sinks",
     "checkpoint",
     "current",
-    "fingerprint",
+    "fingerprint_of",
     "flat_settings",
     "graph_identity",
     "is_locked",
@@ -53,12 +64,12 @@ __getattr__ = lazy_names(
     __name__,
     {
         ".": "checkpoint",
-        "checkpoint": "Checkpoint CheckpointStore fingerprint",
+        "checkpoint": "Checkpoint CheckpointStore",
         "ledger": "UsageLedger newest read_ledger",
         "loggers": "LoggerSink LoggerWarning check_loggers flat_settings open_loggers",
-        "progress": "Restored RunProgress graph_identity restore",
+        "progress": "Restored RunProgress fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock is_locked",
-        "run_log": "JsonlSink MemorySink Record RunLog Sink current last_time read_log",
+        "run_log": "JsonlSink MemorySink Record RunLog Sink check_sinks current last_time read_log",
     },
 )

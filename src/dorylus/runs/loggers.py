@@ -22,7 +22,7 @@ from dorylus.lazy import lazy_names
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runs.run_log import Record, current, read_log
 
-Step = tuple[int, dict[str, float]]
+EpochFigures = tuple[int, dict[str, float]]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ExperimentLogger(Protocol):
     last_step: int
     run_id: str
 
-    def log(self, steps: Sequence[Step]) -> None:
+    def log(self, steps: Sequence[EpochFigures]) -> None:
         """Takes steps in order, each with its figures."""
 
     def summarise(self, figures: Mapping[str, Any]) -> None:
@@ -136,9 +136,9 @@ class EpochSteps:
     """Puts the records of an epoch together to a step: the epoch's figures and, where one is due, its scores."""
 
     _every: int = 0
-    _open: Step | None = None
+    _open: EpochFigures | None = None
 
-    def add(self, record: Record) -> Iterator[Step]:
+    def add(self, record: Record) -> Iterator[EpochFigures]:
         """Yields the steps that are complete with this record."""
         match record["kind"]:
             case "run":
@@ -157,14 +157,14 @@ class EpochSteps:
             case "result":
                 yield from self.rest()
 
-    def rest(self) -> Iterator[Step]:
+    def rest(self) -> Iterator[EpochFigures]:
         """Yields a step whose evaluation has not come."""
         if self._open is not None:
             yield self._open
             self._open = None
 
 
-def _steps_of(records: Iterable[Record]) -> Iterator[Step]:
+def _steps_of(records: Iterable[Record]) -> Iterator[EpochFigures]:
     steps = EpochSteps()
     for record in records:
         yield from steps.add(record)
@@ -207,7 +207,7 @@ class LoggerSink:
     _finished: bool = False
 
     def __post_init__(self) -> None:
-        self._waiting: queue.Queue[Step | Mapping[str, Any] | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[EpochFigures | Mapping[str, Any] | None] = queue.Queue(MOST_WAITING)
         self._given = self.logger.last_step
         self._thread = threading.Thread(target=self._work, name=f"dorylus-{self.name}", daemon=True)
         self._thread.start()
@@ -231,7 +231,7 @@ class LoggerSink:
             self._fail(f"it has not taken the last epochs within {self.close_s:g} s")
         self._report()
 
-    def _put(self, item: Step | Mapping[str, Any] | None) -> None:
+    def _put(self, item: EpochFigures | Mapping[str, Any] | None) -> None:
         if self._failure is None:
             try:
                 self._waiting.put_nowait(item)
@@ -248,7 +248,7 @@ class LoggerSink:
             with suppress(Exception):  # it has failed already
                 self.logger.close(finished=False)
 
-    def _next(self) -> list[Step | Mapping[str, Any] | None]:
+    def _next(self) -> list[EpochFigures | Mapping[str, Any] | None]:
         """What waits, at least one item."""
         items = [self._waiting.get()]
         with suppress(queue.Empty):
@@ -256,7 +256,7 @@ class LoggerSink:
                 items.append(self._waiting.get_nowait())
         return items
 
-    def _pass_on(self, items: list[Step | Mapping[str, Any] | None]) -> bool:
+    def _pass_on(self, items: list[EpochFigures | Mapping[str, Any] | None]) -> bool:
         """Gives items to the logger; False at the end of the run."""
         self.logger.log([each for each in items if isinstance(each, tuple)])
         for figures in (each for each in items if isinstance(each, Mapping)):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dorylus.runs.loggers import LoggedRun, Step
+from dorylus.runs.loggers import EpochFigures, LoggedRun
 
 MOST_PARAMS, MOST_METRICS = 100, 1000  # of one request
 LONGEST_PARAM = 500  # characters
@@ -49,7 +49,7 @@ class MlflowLogger:
         for first in range(0, len(params), MOST_PARAMS):
             self._client.log_batch(self.run_id, params=params[first : first + MOST_PARAMS])
 
-    def log(self, steps: Sequence[Step]) -> None:
+    def log(self, steps: Sequence[EpochFigures]) -> None:
         """Logs a metric for each figure, in few requests."""
         from mlflow.entities import Metric
 

@@ -41,7 +41,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
-from dorylus.errors import DataError, DorylusError, cannot_write
+from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, kind_of
 
 Record = Mapping[str, Any]
 
@@ -126,6 +126,18 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Releases files and terminals; called once, after the last record."""
+
+
+def check_sinks(sinks: object) -> list[Sink]:
+    """The sinks as a list; refuses what does not take records."""
+    cure = "give a list of objects with write(record) and close(), such as dorylus.runs.MemorySink()"
+    if not isinstance(sinks, Iterable) or isinstance(sinks, str | Mapping):
+        raise ConfigError(f"{given('sinks')} is {kind_of(sinks)}: {cure}.")
+    found = list(sinks)
+    for number, each in enumerate(found):
+        if isinstance(each, type) or not all(callable(getattr(each, name, None)) for name in ("write", "close")):
+            raise ConfigError(f"{given('sinks')}[{number}] is {kind_of(each)}, which takes no records: {cure}.")
+    return found
 
 
 class MemorySink:
@@ -263,8 +275,8 @@ def _plain(value: object) -> Any:
 
 def _cannot_write(path: Path, error: OSError) -> DorylusError:
     return cannot_write(
-        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a run_dir that can be "
-        "written, then resume or start again.",
+        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a "
+        f"{given('run_dir')} that can be written, then resume or start again.",
         error,
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dorylus.errors import ConfigError, given
-from dorylus.runs.loggers import LoggedRun, Step
+from dorylus.runs.loggers import EpochFigures, LoggedRun
 
 
 def open_tensorboard(run: LoggedRun) -> "TensorBoardLogger":
@@ -36,7 +36,7 @@ class TensorBoardLogger:
         self._add(self.last_step + 1, session_log=SessionLog(status=SessionLog.START))
         self._write_text("settings", run.settings)
 
-    def log(self, steps: Sequence[Step]) -> None:
+    def log(self, steps: Sequence[EpochFigures]) -> None:
         """Writes a scalar for each figure."""
         from tensorboard.compat.proto.summary_pb2 import Summary
 

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dorylus.runs.loggers import LoggedRun, Step
+from dorylus.runs.loggers import EpochFigures, LoggedRun
 
 
 def open_wandb(run: LoggedRun) -> "WandbLogger":
@@ -34,7 +34,7 @@ class WandbLogger:
         # Offline, a resumed run does not know what it has; the run log does.
         self.last_step = self._run.step - 1 if self._run.resumed else run.logged_until
 
-    def log(self, steps: Sequence[Step]) -> None:
+    def log(self, steps: Sequence[EpochFigures]) -> None:
         """Logs each step with its figures."""
         for step, figures in steps:
             self._run.log(figures, step=step)

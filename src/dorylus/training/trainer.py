@@ -2,10 +2,11 @@
 
 import math
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,16 @@ from dorylus import process_memory
 from dorylus.backends import Backend
 from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
-from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
+from dorylus.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    DivergedError,
+    DorylusError,
+    Terminated,
+    TrainingError,
+    given,
+)
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
@@ -32,12 +42,15 @@ from dorylus.runs import (
     RunSpec,
     Sink,
     check_loggers,
+    check_sinks,
     checkpoint,
+    fingerprint_of,
     graph_identity,
     restore,
 )
 from dorylus.runtime import EpochDroppedError, EpochReport, Job, Runtime, ServersLostError
 from dorylus.saga import Program, Recipe
+from dorylus.settings import whole
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.evaluation import early_stopping, evaluate, is_synchronous, last_startable_epoch, score_of
 from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
@@ -53,7 +66,7 @@ RECENT_EPOCHS = 5  # the next epoch is expected to take the median time of the l
 class Trainer:
     """One run, epoch by epoch. :func:`train` makes one and runs it to the end.
 
-    ``records`` are those of a stopped run, which :meth:`resume` passes.
+    ``records`` are those of a stopped run, which :meth:`resume` passes: they have its settings and its spec.
     """
 
     @lists_settings
@@ -71,8 +84,11 @@ class Trainer:
         records: RunRecords | None = None,
         **settings: Unpack[RunSettings],
     ) -> None:
+        sinks = check_sinks(sinks)
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        names = {name: value for name, value in named.items() if isinstance(value, str)}
+        if records is not None and (settings or names or spec is not None or pool is not None):
+            raise TypeError("records are of a run that has its settings, its pool and its spec: give none beside them.")
         self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
         self._accounts = self._records.accounts
         with self._records.undone_on_error():
@@ -118,6 +134,8 @@ class Trainer:
         records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
+            if isinstance(model, Program):
+                checkpoint.check(records.folder.checkpoints, fingerprint_of(model))  # before the graph is loaded
             graph = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
             objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
@@ -137,11 +155,13 @@ class Trainer:
         check_loggers(config.log_to)
         process_memory.reset_peak()
         check_trainable(graph, config)
+        self.graph, self.program = graph, bind(model, graph, config.seed)
+        if self._records.folder is not None:  # a stopped run's: a new one has none yet
+            checkpoint.check(self._records.folder.checkpoints, fingerprint_of(self.program))
         check_pool(config, address=config.address, is_local=config.cluster == "local")
         self._pool = pool_handle(pool)
         self._backend = check_backend(backend, config)
         config = check_cluster(config, pool)
-        self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: add a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
@@ -198,10 +218,12 @@ class Trainer:
 
     def run(self, epochs: int | None = None) -> Self:
         """Train until the settings say stop, or for so many epochs more. One thread at a time runs a trainer."""
+        if epochs is not None:
+            whole(1)("epochs", epochs)
         if not self._in_use.acquire(blocking=False):
             raise TrainingError(
                 "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
-                "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
+                f"Trainer.run has returned, or make another Trainer, with a {given('run_dir')} of its own."
             )
         try:
             with self._records.spelling():
@@ -266,7 +288,7 @@ class Trainer:
         runtime = self._started()
         self._accounts.enter(Phase.TRAINING)
         try:
-            report = runtime.train_epoch(self._last_startable)
+            report = runtime.train_epoch(self._last_startable, self._progress.exact_from)
         except DivergedError:
             self._sound = self.epoch  # the step failed: the weights before it gave a loss
             raise
@@ -277,9 +299,10 @@ class Trainer:
         self._note(report)
 
     def _note(self, report: EpochReport) -> None:
-        self._progress.add(report)
+        usd = self._accounts.end_epoch()
+        self._progress.add(report, usd)
         self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
-        self._records.note_epoch(report, self.epoch, with_spans=self.epoch <= self.config.trace_epochs)
+        self._records.note_epoch(report, self.epoch, usd, with_spans=self.epoch <= self.config.trace_epochs)
 
     def _after_epoch(self) -> None:
         """Evaluate and save, where these are due after the epoch."""
@@ -301,6 +324,7 @@ class Trainer:
             scores = evaluate(self.graph, runtime.outputs(weights=weights))
         self._sound = self.epoch
         self.log.write("evaluation", epoch=self.epoch, **scores)
+        self._progress.note_scores(scores, self.epoch)
         score = score_of(scores, self.graph.multilabel)
         if score is None:
             return
@@ -309,9 +333,8 @@ class Trainer:
             self._best = weights
             if self._records.folder is not None:
                 CheckpointStore(self._records.folder).save_best(self._state(weights))
-        if decision.near_target and not self._progress.exact:
-            self._progress.exact = True
-            runtime.synchronise()
+        if decision.near_target and self._progress.exact_from is None:
+            self._progress.exact_from = self.epoch
             self.log.write("synchronous", epoch=self.epoch, score=score)
         if decision.stop is not None:
             self._stop(decision.stop)
@@ -353,8 +376,6 @@ class Trainer:
             self._runtime = make_runtime(job, self.config, self._pool, self._records, self._fewer_servers)
             if self._start_state is not None:
                 self._runtime.restore(self._start_state)
-            if self._progress.exact:
-                self._runtime.synchronise()
             self._runtime.ready()
         self._records.set_up.finished()
         return self._runtime
@@ -402,32 +423,34 @@ class Trainer:
         self.log.write("fault", epoch=self.epoch, error=str(fault))
         kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._records.folder is None:
-            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: use run_dir.")
+            return kind(
+                f"{fault.message} The run has no folder, so its {self.epoch} epochs are lost: use {given('run_dir')}."
+            )
         try:
             self._save()
             saved = f"The run is saved after epoch {self.epoch}"
         except ServersLostError:
             saved = "Epochs since the last checkpoint are lost with the servers"
-        return kind(f"{fault} {saved}: remove the cause, and continue with dorylus resume {self._records.folder.path}.")
+        path = self._records.folder.path
+        return kind(f"{fault.message} {saved}: remove the cause, and continue with dorylus resume {path}.")
 
     def _diverged(self, error: DivergedError) -> DivergedError:
         """Keep the last checkpoint whose outputs are finite; the error says which that is."""
         self.log.write("stop", reason="diverged", epoch=self.epoch)
         folder = self._records.folder
-        where = "" if folder is None else ", in another run_dir,"
-        cure = (
-            f"Train again{where} with an lr well below {self.config.lr:g} (0.01 is usual), or row-normalised features"
-        )
+        where = "" if folder is None else f", in another {given('run_dir')},"
+        lower = f"{given('lr')} well below {self.config.lr:g} (0.01 is usual)"
+        cure = f"Train again{where} with {lower}, or row-normalised features"
         if folder is None:
-            return DivergedError(f"training diverged: {error}. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. {cure}.")
         store = CheckpointStore(folder)
         while (newest := store.newest) is not None and not self._is_sound(newest):
             store.drop(newest)
         if newest is None:
-            return DivergedError(f"training diverged: {error}. There is no checkpoint from before. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. There is no checkpoint from before. {cure}.")
         return DivergedError(
-            f"training diverged: {error}. The checkpoint {newest} is from before, and is kept: dorylus predict "
-            f"{folder.path} reads it, and dorylus resume continues from it, with the same lr. {cure}."
+            f"training diverged: {error.message}. The checkpoint {newest} is from before, and is kept: dorylus predict "
+            f"{folder.path} reads it, and dorylus resume continues from it, with the same {given('lr')}. {cure}."
         )
 
     def _is_sound(self, path: Path) -> bool:
@@ -498,6 +521,17 @@ class Trainer:
         self.close()
 
 
+def _with_progress(progress: bool | None, sinks: Iterable[Sink]) -> AbstractContextManager[Iterable[Sink]]:
+    """The sinks, with one that shows the progress where that is wanted; what draws it is loaded only there."""
+    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if progress is False or (progress is None and not is_seen):
+        return nullcontext(sinks)
+
+    from dorylus.report import shown_progress
+
+    return shown_progress(progress, sinks)
+
+
 @lists_settings
 def train(
     graph: Graph,
@@ -509,10 +543,17 @@ def train(
     backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
     spec: RunSpec | None = None,
+    progress: bool | None = None,
     **settings: Unpack[RunSettings],
 ) -> Result:
-    """Train a model on the whole graph. Settings are those of :class:`RunConfig`; see also :class:`Trainer`."""
+    """Train a model on the whole graph; see also :class:`Trainer`.
+
+    ``model`` is one of a builder (``dorylus.gcn(hidden=16)``) or a :class:`Program`. ``progress`` shows epochs, loss,
+    rate, time left and dollars while the run goes on: True, False, or None, where a terminal or notebook decides.
+    ``sinks`` get every record of the run log. ``pool``, ``optimizer`` and ``lr_schedule`` are names or objects.
+    """
     with (
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer(
             graph,
@@ -539,13 +580,15 @@ def resume(
     lr_schedule: ScheduleFactory | None = None,
     backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
+    progress: bool | None = None,
     **settings: Unpack[ResumeSettings],
 ) -> Result:
-    """Continue a run that was stopped, to the same result as if it had not been."""
+    """Continue a run that was stopped, to the same result as if it had not been; ``progress`` as in :func:`train`."""
     with (
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(
-            Path(run_dir),
+            run_dir,
             graph,
             model,
             optimizer=optimizer,

@@ -7,7 +7,7 @@ import typer
 
 from dorylus.cli.app import app
 from dorylus.config import RunConfig
-from dorylus.settings import Group
+from dorylus.settings import SettingGroup
 
 
 def commands(command, *path):
@@ -33,7 +33,7 @@ def examples_of(command):
 
 @pytest.mark.parametrize("setting", dataclasses.fields(RunConfig), ids=lambda each: each.name)
 def test_every_setting_has_a_group_and_a_line_of_help(setting):
-    assert setting.metadata["group"] in list(Group)
+    assert setting.metadata["group"] in list(SettingGroup)
     assert re.fullmatch(r"[^\n]{10,}\.", setting.metadata["help"])
 
 
@@ -73,8 +73,8 @@ def test_help_is_there_by_a_letter_too_and_shows_every_text_and_example(dorylus_
 
 def test_the_groups_of_train_come_in_order_those_that_are_used_most_first(dorylus_program):
     _, out, _ = dorylus_program("train", "--help")
-    assert re.findall("╭─ ([^─]+) ─", out) == ["Arguments", *Group]
-    groups = {name.strip(): text for name, text in zip(Group, re.split("╭─ [^─]+ ─", out)[2:], strict=True)}
+    assert re.findall("╭─ ([^─]+) ─", out) == ["Arguments", *SettingGroup]
+    groups = {name.strip(): text for name, text in zip(SettingGroup, re.split("╭─ [^─]+ ─", out)[2:], strict=True)}
     assert "--no-download" in groups["Data"]
     assert "--hidden" in groups["Model"]
     assert "--epochs" in groups["Training"]

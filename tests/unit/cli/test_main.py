@@ -64,8 +64,8 @@ def test_a_warning_of_ours_is_a_line_and_others_name_their_place(monkeypatch, ca
         warnings.warn("an array is read-only.", stacklevel=1)
 
     monkeypatch.setattr("dorylus.cli.app.app", warn)
-    shown = []
-    monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))
+    seen = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: seen.append(str(message)))
     main(["train"])
     assert capsys.readouterr().err == "warning: the logger wandb has failed.\n"
-    assert shown == ["an array is read-only."]
+    assert seen == ["an array is read-only."]

@@ -153,9 +153,9 @@ def test_the_time_that_threads_had_nothing_to_do_is_waiting():
     )
 
 
-@pytest.mark.parametrize("elsewhere", [{"pool": "lambda"}, {"cluster": "ray"}])
-def test_tasks_in_other_processes_are_shares_of_each_other(elsewhere):
-    assert time_spent({"GA": 3.0, "AV": 1.0}, **elsewhere) == (
+@pytest.mark.parametrize("where", [{"pool": "lambda"}, {"cluster": "ray"}])
+def test_tasks_in_other_processes_are_shares_of_each_other(where):
+    assert time_spent({"GA": 3.0, "AV": 1.0}, **where) == (
         "75 % gathering neighbours, 25 % dense layers (of the time of all tasks)"
     )
 

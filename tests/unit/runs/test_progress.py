@@ -61,13 +61,13 @@ def test_traffic_reads_and_waits_of_epochs_are_added_up():
 
 
 def test_totals_continue_after_a_resume():
-    progress = RunProgress(exact=True)
+    progress = RunProgress(exact_from=3)
     progress.add(report(2.0, cores=1.5, pool=0.0, traffic={"ghosts": 100}, ages={1: 2}, waits=1))
     again = RunProgress.from_dict(json.loads(json.dumps(progress.to_dict())))
     assert again == progress
     again.add(report(1.0, cores=0.5, pool=0.0, traffic={"ghosts": 1}, ages={1: 1}, waits=1))
     assert (again.traffic, again.ages, again.busy_seconds["cores"]) == ({"ghosts": 101}, {"1": 3}, 2.0)
-    assert (again.busy_wall_s, again.waits, again.exact) == (3.0, 2, True)
+    assert (again.busy_wall_s, again.waits, again.exact_from) == (3.0, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -90,3 +90,34 @@ def test_progress_of_other_kinds_is_refused(change):
     assert RunProgress.from_dict(whole).losses == [0.5]
     with pytest.raises((TypeError, ValueError)):
         RunProgress.from_dict(whole | change)
+
+
+def test_history_leaves_out_what_an_older_checkpoint_has_not():
+    progress = RunProgress(losses=[3.0, 2.0, 1.0], epoch_seconds=[0.5, 0.5, 0.5], epoch_usd=[0.25])
+    progress.note_scores({"val_accuracy": 0.5, "test_accuracy": float("nan")}, epoch=2)
+    assert progress.history() == {
+        "epoch": [1, 2, 3],
+        "loss": [3.0, 2.0, 1.0],
+        "seconds": [0.5, 0.5, 0.5],
+        "usd": [None, None, 0.25],
+        "val_accuracy": [None, 0.5, None],
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evaluations": [{"epoch": 3, "val_accuracy": 0.5}]},
+        {"evaluations": [{"val_accuracy": 0.5}]},
+        {"evaluations": [{"epoch": 1, "val_accuracy": "high"}]},
+        {"evaluations": [[1, 0.5]]},
+        {"evaluations": {"1": 0.5}},
+        {"epoch_usd": [1.0, 2.0, 3.0]},
+        {"epoch_usd": ["much"]},
+        {"epoch_usd": 5},
+    ],
+)
+def test_scores_and_costs_of_a_damaged_checkpoint_are_refused(change):
+    stored = RunProgress(losses=[1.5, 0.5], epoch_seconds=[0.25, 0.5]).to_dict()
+    with pytest.raises((TypeError, ValueError)):
+        RunProgress.from_dict({**stored, **change})

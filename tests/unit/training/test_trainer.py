@@ -12,8 +12,9 @@ import dorylus
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
 from dorylus.pools.pool import PoolHandle, ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
-from dorylus.runs.run_folder import RunFolder
+from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.runtime.runtime import EpochDroppedError
+from dorylus.training.run_records import RunRecords
 from small_runs import ctrl_c, same, scores, state
 
 
@@ -60,15 +61,15 @@ def test_a_trainer_whose_run_was_interrupted_can_be_run_again(trainer, monkeypat
 
 
 def test_a_result_in_the_middle_does_not_touch_the_run(trainer):
-    asked, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
-    early = asked.run(5).result()
+    with_result, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
+    early = with_result.run(5).result()
     before = state(early)
-    asked.run()
+    with_result.run()
     left_alone.run()
     assert early.stopped == "not yet"
     assert len(early.losses) == 5
     assert same(state(early), before)
-    assert asked.result().losses == left_alone.result().losses
+    assert with_result.result().losses == left_alone.result().losses
 
 
 def test_the_seed_decides_everything(graph):
@@ -304,6 +305,24 @@ def test_a_checkpoint_of_another_model_is_refused(trainer, tmp_path, graph):
         dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=5))
 
 
+def test_a_run_is_resumed_with_its_own_program_or_refused_before_any_work(trainer, tmp_path, graph, monkeypatch):
+    trainer(run_dir=tmp_path / "run").run().close()
+    monkeypatch.setattr("dorylus.training.trainer.assemble", lambda *_: pytest.fail("the graph was cut"))
+    with pytest.raises(CheckpointError, match=r"another model: its layer 0 has GCN\(activation='relu', and"):
+        dorylus.resume(tmp_path / "run", graph, dorylus.gcn(activation="elu"))
+    monkeypatch.setattr(RunFolder, "load_graph", lambda folder: pytest.fail("the graph was loaded"))
+    with pytest.raises(CheckpointError, match=r"another model: its layer 0 has GCN\(activation='relu', and"):
+        dorylus.resume(tmp_path / "run", model=dorylus.gcn(activation="elu").build(6, 3))
+
+
+@pytest.mark.parametrize("more", [{"epochs": 3}, {"optimizer": "sgd"}, {"pool": ThreadsPool()}, {"spec": RunSpec()}])
+def test_the_records_of_a_run_leave_nothing_to_set(trainer, graph, tmp_path, more):
+    trainer(run_dir=tmp_path / "run").run().close()
+    records = RunRecords.stopped(tmp_path / "run", {})
+    with pytest.raises(TypeError, match="give none beside them"), records.undone_on_error():
+        dorylus.Trainer(graph, dorylus.gcn(), records=records, **more)
+
+
 def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):
     trainer(run_dir=tmp_path / "run").run().close()
     with pytest.raises(ConfigError, match=r"started from Python with a graph of its own"):
@@ -367,12 +386,12 @@ def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, chan
     [
         (dorylus.gcn().build(7, 3), {}, "made for 7 features, but graph 'communities' has 6"),
         (dorylus.gcn().build(6, 4), {}, "made for 4 classes, but graph 'communities' has 3"),
-        (torch.nn.Linear(6, 3), {}, "model is a Linear: use dorylus.gcn"),
+        (torch.nn.Linear(6, 3), {}, "model is a Linear: write what it does per vertex .* or use dorylus.gcn"),
         (dorylus.gcn().build(6, 3).double(), {}, "float32"),
         (dorylus.gcn(), {"intervals": 201}, "use at most 200"),
         (dorylus.gcn(), {"loss": "bce"}, "have one label each: use loss='auto'"),
         (dorylus.gcn(), {"optimizer": "adma"}, "optimizer='adma' is unknown"),
-        (dorylus.gcn(), {"epoch": 3}, "Did you mean 'epochs'"),
+        (dorylus.gcn(), {"epoch": 3}, "unknown setting 'epoch': it is called epochs here"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(graph, tmp_path, model, settings, says):
@@ -389,6 +408,9 @@ def test_what_is_no_graph_is_refused_with_the_way_to_get_one(graph):
 
 class Plain(dorylus.Layer):
     """A layer without weights."""
+
+    def apply_vertex(self, own, gathered):
+        return gathered[:, : self.out_columns]
 
 
 def test_a_model_without_weights_is_refused_by_that_name(graph):
