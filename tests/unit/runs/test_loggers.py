@@ -227,3 +227,8 @@ def test_a_logger_does_not_change_a_run(trainer, tmp_path, monkeypatch):
     monkeypatch.setattr("dorylus.runs.wandb.open_wandb", lambda run: ListLogger())
     logged, plain = trainer(log_to="wandb").run().result(), trainer().run().result()
     assert logged.losses == plain.losses
+
+
+def test_tensorboard_needs_a_folder(trainer):
+    with pytest.raises(ConfigError, match=r"log_to='tensorboard' without run_dir: its files lie in the run's folder"):
+        trainer(log_to="tensorboard")
