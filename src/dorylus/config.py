@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
-from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypedDict, TypeVar, get_args, get_type_hints
 
 from dorylus.cost import CostSettings
 from dorylus.errors import ConfigError, given, unknown_name
@@ -23,59 +23,98 @@ from dorylus.settings import (
     LARGEST,
     MANY,
     YEARS_S,
+    SettingGroup,
     Settings,
     choice,
     decay,
     folder,
+    one_of,
     optional,
     options,
     real,
     setting,
+    some_of,
     text,
     whole,
 )
+
+KEPT = ("last", "best")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
     """Epochs, optimiser, evaluation, stopping, checkpoints."""
 
-    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY))
-    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01))
+    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY), group=SettingGroup.TRAINING)
+    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01), group=SettingGroup.TRAINING)
     weight_decay: float | dict[str, float] = setting(
-        0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
+        0.0,
+        "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.",
+        decay,
+        group=SettingGroup.TRAINING,
     )
-    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text)
-    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimiser.", options)
+    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text, group=SettingGroup.TRAINING)
+    optimizer_options: dict[str, Any] = setting(
+        {}, "Further arguments of the optimiser.", options, group=SettingGroup.TRAINING
+    )
     lr_schedule: str | None = setting(
-        None, "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.", optional(text)
+        None,
+        "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.",
+        optional(text),
+        group=SettingGroup.TRAINING,
     )
-    lr_schedule_options: dict[str, Any] = setting({}, "Arguments of the schedule.", options)
+    lr_schedule_options: dict[str, Any] = setting(
+        {}, "Arguments of the schedule.", options, group=SettingGroup.TRAINING
+    )
     loss: str = choice(
-        "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
+        "auto",
+        ("auto", "cross_entropy", "bce"),
+        "Loss; auto takes bce for multi-label graphs, else cross_entropy.",
+        group=SettingGroup.TRAINING,
     )
-    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
-    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY))
+    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0), group=SettingGroup.TRAINING)
+    eval_every: int = setting(
+        10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY), group=SettingGroup.STOPPING
+    )
     patience: int | None = setting(
-        None, "Stop after this many evaluations without a better validation score.", optional(whole(1, MANY))
+        None,
+        "Stop after this many evaluations without a better validation score.",
+        optional(whole(1, MANY)),
+        group=SettingGroup.STOPPING,
     )
     target_accuracy: float | None = setting(
         None,
         "Stop as soon as validation accuracy reaches this, as a fraction.",
         optional(real(0, 1, above=True, usual=0.8)),
+        group=SettingGroup.STOPPING,
     )
-    keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
+    keep: str | None = setting(
+        None,
+        "Which weights the result holds: those of the last epoch, or of the best on validation; best with patience or "
+        "target_accuracy when not given, else last.",
+        optional(one_of(KEPT)),
+        choices=KEPT,
+        group=SettingGroup.STOPPING,
+    )
     checkpoint_every: int = setting(
-        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
+        10,
+        "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.",
+        whole(0, MANY),
+        group=SettingGroup.OUTPUT,
     )
     trace_epochs: int = setting(
-        3, "First epochs of which every task is written to the run log; with 0, no later one either.", whole(0, MANY)
+        3,
+        "First epochs of which every task is written to the run log; with 0, no later one either.",
+        whole(0, MANY),
+        group=SettingGroup.OUTPUT,
     )
     grace_s: float = setting(
         20.0,
         "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",
         real(0, YEARS_S, above=True, usual=20),
         recut=True,
+        group=SettingGroup.STOPPING,
     )
 
     def _check_together(self) -> None:
@@ -99,13 +138,75 @@ class TrainingSettings(Settings):
                 "for."
             )
 
+    @property
+    def kept(self) -> str:
+        """``keep``, or what it is when it is not given: a run that validation stops keeps what is best there."""
+        looks_at_validation = self.patience is not None or self.target_accuracy is not None
+        return self.keep or ("best" if looks_at_validation else "last")
+
+
+_NO_BATCHES = (
+    "is no setting, because an epoch is one step over the whole graph, without batches or samples: leave it out, and "
+    f"limit what a run holds by {given('memory', '8GiB')}."
+)
+_NO_DEVICE = (
+    "is no setting, because a run uses the processor's cores: leave it out, or choose how many by "
+    f"{given('threads', 2)}."
+)
+_OF_MODEL = "is an option of the model, not of the run: give it to the builder, as in dorylus.gcn(hidden=16)."
+_OF_OPTIMIZER = (
+    f"is an option of the optimiser: give it as {given('optimizer_options', {'momentum': 0.9})}, for instance."
+)
+_OF_SCHEDULE = (
+    f"is an option of the schedule: give it as {given('lr_schedule_options', {'step_size': 50})}, for instance."
+)
+_MEANT = {
+    "lr": "learning_rate base_lr eta alpha",
+    "epochs": "epoch num_epochs n_epochs nb_epochs max_epochs max_epoch n_iter num_iterations iterations",
+    "weight_decay": "wd l2 l2_reg decay",
+    "optimizer": "optimiser optim opt",
+    "lr_schedule": "scheduler lr_scheduler schedule",
+    "loss": "criterion loss_fn loss_function objective",
+    "seed": "random_state random_seed manual_seed rng",
+    "patience": "early_stopping early_stop early_stopping_patience",
+    "threads": "num_threads n_threads n_jobs num_workers workers cores cpus",
+    "servers": "num_servers n_servers world_size num_parts num_nodes",
+    "run_dir": "output_dir out_dir log_dir save_dir checkpoint_dir ckpt_dir",
+    "eval_every": "eval_interval eval_steps validate_every val_every check_val_every_n_epoch",
+    "checkpoint_every": "checkpoint_interval save_every save_steps ckpt_every",
+    "intervals": "num_intervals chunks num_chunks",
+    "memory": "memory_limit max_memory mem",
+    "precision": "dtype amp",
+    "budget_usd": "budget max_usd max_cost",
+    _NO_BATCHES: "batch_size batch num_batches num_neighbors fanout fanouts shuffle drop_last sampler",
+    _NO_DEVICE: "device devices gpu gpus cuda use_cuda accelerator",
+    _OF_MODEL: "hidden hidden_channels hidden_dim num_layers n_layers heads dropout activation layer_norm batch_norm",
+    _OF_OPTIMIZER: "momentum betas eps nesterov amsgrad dampening",
+    _OF_SCHEDULE: "gamma step_size T_max milestones",
+    "is called sinks here: give a list of objects with the methods write and close.": "callbacks loggers logger",
+    "is called progress here: True, False, or None where a terminal or notebook decides.": "verbose progress_bar quiet",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings, TrainingSettings):
     """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
 
+    meant: ClassVar[Mapping[str, str]] = {name: ours for ours, names in _MEANT.items() for name in names.split()}
+
     run_dir: str | None = setting(
-        None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
+        None,
+        "Folder for settings, run log, checkpoints and metrics; none is written when not given.",
+        optional(folder),
+        group=SettingGroup.OUTPUT,
+    )
+    log_to: tuple[str, ...] = setting(
+        (),
+        "Also log the run to tensorboard, mlflow or wandb; several with commas between.",
+        some_of(LOGGERS),
+        choices=LOGGERS,
+        recut=True,
+        group=SettingGroup.OUTPUT,
     )
 
     def _check_together(self) -> None:
@@ -161,6 +262,7 @@ class ChangeableSettings(TypedDict, total=False):
     instance: str | None
     price_book: str | PathLike[str] | None
     budget_usd: float | None
+    log_to: str | list[str] | tuple[str, ...]
 
 
 class ResumeSettings(ChangeableSettings, total=False):
@@ -185,7 +287,7 @@ class RunSettings(ChangeableSettings, total=False):
     eval_every: int
     patience: int | None
     target_accuracy: float | None
-    keep: str
+    keep: str | None
     checkpoint_every: int
     trace_epochs: int
     mode: str
@@ -211,11 +313,17 @@ class AllSettings(RunSettings, total=False):
     pool: str
 
 
+def _type_text(kind: Any) -> str:
+    """A type as people write it: ``int``, ``float | dict[str, float]``."""
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return text.replace("typing.", "").replace("os.PathLike", "PathLike")
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lists_settings(function: F) -> F:
-    """Makes ``help()`` and editors list every setting of a function's ``**settings``, with its default.
+    """Makes ``help()`` and editors list every setting of a function's ``**settings``, with type, default and a line.
 
     A run that is resumed keeps the settings it has: there, the default is ``...``.
     """
@@ -232,6 +340,13 @@ def lists_settings(function: F) -> F:
             parameters[field.name] = inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])
         elif field.name in parameters and keywords is RunSettings:  # an object or a name: the default is a name
             parameters[field.name] = parameters[field.name].replace(default=default)
+    lines = [
+        f"    {each.name}: {_type_text(types.get(each.name, each.type))} = {parameters[each.name].default!r}\n"
+        f"        {each.metadata['help']}"
+        for each in fields(RunConfig)
+        if each.name in parameters
+    ]
+    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Settings:", "", *lines, ""])
     function.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     return function
 
@@ -249,7 +364,7 @@ def recut(written: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
                 f"is how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
             )
         if name not in RECUT:
-            raise ConfigError(unknown_name("setting", name, RECUT))
+            raise ConfigError(unknown_name("setting", name, RECUT, RunConfig.meant))
     chosen_anew: dict[str, Any] = {}
     servers = written.get("servers", RunConfig.servers)
     if changes.get("servers", servers) != servers:

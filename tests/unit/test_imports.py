@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 LAYERS = (
     "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "saga",
-    "functions", "pools", "servers", "memory", "runtime", "config", "runs", "training", "inference", "report", "cli",
+    "functions", "pools", "servers", "memory", "runtime", "config", "runs", "report", "training", "inference", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(LAYERS[:place]) for place, name in enumerate(LAYERS)}
 MAY_IMPORT["pipeline"] = {"errors"}
@@ -27,6 +27,7 @@ MAY_IMPORT["report"] = {"errors", "lazy", "sizes", "progress", "cost", "pools", 
 MAY_IMPORT["servers"] -= {"functions", "pools"}
 MAY_IMPORT["config"].add("pools")  # the registry of pools, whose names are the values of a setting
 MAY_IMPORT["graph"].add("ingest")  # Graph.ingest, a shortcut for ingest_edges
+MAY_IMPORT["inference"] -= {"report"}
 MAY_IMPORT["training"].add("inference")  # Result.predict, a shortcut for predict
 MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin layer over the Python interface
 
@@ -49,6 +50,9 @@ HOMES_OF_OPTIONAL = {
     "botocore": {"access"},
     "ministack": {"local"},
     "ray": {"ray"},
+    "tensorboard": {"tensorboard"},
+    "mlflow": {"mlflow"},
+    "wandb": {"wandb"},
 }
 LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
 OPTIONAL = "optional"  # the function that imports the package its first argument names, or names the extra
@@ -390,6 +394,9 @@ WITH_EXTRAS = {
     "ingest edges.npy refused --features edges.parquet": "parquet",
     "functions deploy --dry-run": "lambda",
     "doctor --cluster ray": "ray",
+    "train from-arrays --epochs 1 --log-to tensorboard": "tensorboard",
+    "train from-arrays --epochs 1 --log-to mlflow": "mlflow",
+    "train from-arrays --epochs 1 --log-to wandb": "wandb",
 }
 
 

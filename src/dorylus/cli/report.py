@@ -1,14 +1,17 @@
-"""The readers of a run log: ``dorylus report`` and ``dorylus live``, pages of runs, and ``dorylus timeline``.
+"""Readers of runs: ``dorylus runs`` lists them, ``dorylus compare`` sets some side by side.
+
+``dorylus report`` and ``dorylus live`` make pages of runs, ``dorylus timeline`` draws the traced epochs of one.
 
 None of them touches a run: they read its folder.
 """
 
+import json
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -21,11 +24,79 @@ from dorylus.cli.flags import check_parent, python_call, train_command
 from dorylus.cli.interrupt import ended
 from dorylus.errors import ConfigError, DorylusError, Terminated, cannot_write
 from dorylus.runs import RunFolder, current, is_locked, read_log
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from dorylus.report import LiveRun, RunFigures
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=SettingGroup.OUTPUT)]
+
+
+def runs(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where to look for runs. [runs]", show_default=False)
+    ] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """List the runs under a folder, the newest first."""
+    from dorylus.report import find_runs, list_rows
+
+    entries = find_runs(folder)
+    if as_json:
+        typer.echo(json.dumps([each.to_dict() for each in entries], indent=2))
+    elif not entries:
+        typer.echo(f"there are no runs in {folder}: dorylus train writes one for each run.")
+    else:
+        rows = list_rows(entries)
+        _show(
+            list(rows[0]), [list(row.values()) for row in rows], right=("epochs", "validation", "test", "time", "cost")
+        )
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="Run folders.", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Set runs side by side: settings that differ, scores, time, memory, dollars."""
+    from dorylus.report import compare_runs
+
+    compared = compare_runs(folders)
+    if as_json:
+        typer.echo(json.dumps(compared.to_dict(), indent=2))
+        return
+    parts = [compared.figures(), compared.differing()]
+    tables = [[[name, *values] for name, values in part.items()] for part in parts]
+    _show(["", *(each.name for each in compared.runs)], *tables)
+    for sentence in compared.words:
+        typer.echo(printable(sentence))
+
+
+WIDEST = 10_000  # columns of text
+
+
+def _show(columns: Sequence[str], *parts: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """A table with a line between its parts; into a file or a pipe with all of its columns, however wide."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(Text(printable(name)), justify="right" if name in right else "left", overflow="fold")
+    for rows in parts:
+        table.add_section()
+        for row in rows:
+            table.add_row(*(Text(printable(value)) for value in row))
+    Console(width=None if Console().is_terminal else WIDEST).print(table)
+
+
+def printable(text: str) -> str:
+    """A text of a run, which may hold anything, without what would control a terminal."""
+    return "".join(each if each.isprintable() else "�" for each in text)
+
 
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a run.", show_default=False)]
 
@@ -34,7 +105,10 @@ def report(
     run_dirs: Annotated[
         list[Path], typer.Argument(metavar="RUN_DIR...", help="Folders of runs, to compare them.", show_default=False)
     ],
-    out: Annotated[Path | None, typer.Option(help="An .html file. [RUN_DIR/report.html]", metavar="FILE")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="An .html file. [RUN_DIR/report.html]", metavar="FILE", rich_help_panel=SettingGroup.OUTPUT),
+    ] = None,
 ) -> None:
     """Write one page of a run, or of several beside each other: a file that loads nothing."""
     from dorylus.report import report_page
@@ -100,13 +174,28 @@ def timeline(
     run_dir: RunDir,
     epoch: Annotated[
         list[int] | None,
-        typer.Option(help="An epoch to draw, as often as needed. [the first traced ones]", metavar="N"),
+        typer.Option(
+            help="An epoch to draw, as often as needed. [the first traced ones]",
+            metavar="N",
+            rich_help_panel=SettingGroup.DATA,
+        ),
     ] = None,
     file_format: Annotated[
-        Format, typer.Option("--format", help="svg, or perfetto: a trace for ui.perfetto.dev.", show_default=False)
+        Format,
+        typer.Option(
+            "--format",
+            help="svg, or perfetto: a trace for ui.perfetto.dev.",
+            show_default=False,
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
     ] = Format.SVG,
     out: Annotated[
-        Path | None, typer.Option(help="The file. [RUN_DIR/timeline.svg, or .json for perfetto]", metavar="FILE")
+        Path | None,
+        typer.Option(
+            help="The file. [RUN_DIR/timeline.svg, or .json for perfetto]",
+            metavar="FILE",
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
     ] = None,
 ) -> None:
     """Draw when each task of the traced epochs ran, for which server and on which thread."""
@@ -127,8 +216,19 @@ ENDED_WITHIN_S = 10.0
 
 def live(
     run_dir: RunDir,
-    port: Annotated[int, typer.Option(help="The port on 127.0.0.1. [a free one]", metavar="N", min=0, max=65535)] = 0,
-    until_stdin_ends: Annotated[bool, typer.Option("--until-stdin-ends", hidden=True)] = False,
+    port: Annotated[
+        int,
+        typer.Option(
+            help="The port on 127.0.0.1. [a free one]",
+            metavar="N",
+            min=0,
+            max=65535,
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
+    ] = 0,
+    until_stdin_ends: Annotated[
+        bool, typer.Option("--until-stdin-ends", help="For train.", hidden=True, rich_help_panel=SettingGroup.OUTPUT)
+    ] = False,
 ) -> None:
     """Serve a page of a run while it trains, on this machine, until the run or this command ends."""
     from dorylus.report import LiveRun, LiveServer, RunFigures

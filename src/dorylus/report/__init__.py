@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from dorylus.report import units
     from dorylus.report.live import LiveRun, LiveServer, pause_s
     from dorylus.report.page import RunFigures, report_page
-    from dorylus.report.terminal import TerminalProgress
+    from dorylus.report.run_table import compare_runs, find_runs, list_rows
+    from dorylus.report.terminal import TerminalProgress, shown_progress
     from dorylus.report.timelines import perfetto_timeline, svg_timeline
 
 __all__ = [
@@ -16,9 +17,13 @@ __all__ = [
     "LiveServer",
     "RunFigures",
     "TerminalProgress",
+    "compare_runs",
+    "find_runs",
+    "list_rows",
     "pause_s",
     "perfetto_timeline",
     "report_page",
+    "shown_progress",
     "svg_timeline",
     "units",
 ]
@@ -29,7 +34,8 @@ __getattr__ = lazy_names(
         ".": "units",
         "live": "LiveRun LiveServer pause_s",
         "page": "RunFigures report_page",
-        "terminal": "TerminalProgress",
+        "run_table": "compare_runs find_runs list_rows",
+        "terminal": "TerminalProgress shown_progress",
         "timelines": "perfetto_timeline svg_timeline",
     },
 )

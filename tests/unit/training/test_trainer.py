@@ -187,6 +187,47 @@ def test_the_last_weights_are_kept_unless_asked_otherwise(trainer, monkeypatch):
     assert same(state(trainer(eval_every=2).run().result()), state(trainer(eval_every=0).run().result()))
 
 
+@pytest.mark.parametrize("settings", [{"patience": 2}, {"target_accuracy": 0.99}])
+def test_a_run_that_looks_at_validation_keeps_the_best_weights(trainer, tmp_path, monkeypatch, settings):
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6])
+    kept = trainer(eval_every=2, epochs=8, run_dir=tmp_path / "run", **settings).run().result()
+    until_then = trainer(epochs=4, eval_every=0).run().result()
+    assert same(state(kept), state(until_then))
+    assert (kept.config.keep, kept.best_epoch, kept.best_score) == ("best", 4, 0.9)
+    metrics = RunFolder.open(tmp_path / "run").read_metrics()
+    assert (metrics["keep"], metrics["best_epoch"], metrics["best_score"]) == ("best", 4, 0.9)
+    assert RunFolder.open(tmp_path / "run").config.keep == "best"
+
+
+def test_a_run_with_patience_keeps_the_last_weights_where_that_is_asked(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.9, 0.6])
+    last = trainer(eval_every=2, epochs=6, patience=5, keep="last").run().result()
+    assert same(state(last), state(trainer(epochs=6, eval_every=0).run().result()))
+    assert (last.config.keep, last.best_epoch, last.best_score) == ("last", 4, 0.9)
+
+
+def test_a_run_without_evaluations_has_no_best_epoch(trainer):
+    result = trainer(eval_every=0).run().result()
+    assert (result.config.keep, result.best_epoch, result.best_score) == ("last", None, None)
+
+
+def test_predictions_and_a_resumed_run_leave_aside_a_best_epoch_that_was_not_saved(
+    trainer, resumed, tmp_path, graph, monkeypatch
+):
+    settings = {"eval_every": 1, "checkpoint_every": 4, "patience": 20, "epochs": 14}
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.95])
+    trainer(run_dir=tmp_path / "run", **settings).run(6).close()  # killed: nothing was saved after epoch 4
+    expected = trainer(epochs=2, eval_every=0).run().result().predict()
+    np.testing.assert_array_equal(dorylus.predict_from(tmp_path / "run", graph=graph, model=dorylus.gcn()), expected)
+    scores(monkeypatch, [0.7])  # asynchronous epochs, or others' roundings, may go otherwise the second time
+    result = resumed(tmp_path / "run").run().result()
+    assert (result.best_epoch, result.best_score) == (2, 0.9)
+    np.testing.assert_array_equal(result.predict(), expected)
+    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["epoch-000002"]
+    again = resumed(tmp_path / "run").run().result()
+    np.testing.assert_array_equal(again.predict(), expected)
+
+
 def test_a_run_without_a_folder_writes_nothing(trainer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer().run().result()
@@ -363,12 +404,12 @@ def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, chan
     [
         (dorylus.gcn().build(7, 3), {}, "made for 7 features, but graph 'communities' has 6"),
         (dorylus.gcn().build(6, 4), {}, "made for 4 classes, but graph 'communities' has 3"),
-        (torch.nn.Linear(6, 3), {}, "model is a Linear: use dorylus.gcn"),
+        (torch.nn.Linear(6, 3), {}, "model is a Linear: write what it does per vertex .* or use dorylus.gcn"),
         (dorylus.gcn().build(6, 3).double(), {}, "float32"),
         (dorylus.gcn(), {"intervals": 201}, "use at most 200"),
         (dorylus.gcn(), {"loss": "bce"}, "have one label each: use loss='auto'"),
         (dorylus.gcn(), {"optimizer": "adma"}, "optimizer='adma' is unknown"),
-        (dorylus.gcn(), {"epoch": 3}, "Did you mean 'epochs'"),
+        (dorylus.gcn(), {"epoch": 3}, "unknown setting 'epoch': it is called epochs here"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(graph, tmp_path, model, settings, says):
@@ -385,6 +426,9 @@ def test_what_is_no_graph_is_refused_with_the_way_to_get_one(graph):
 
 class Plain(dorylus.Layer):
     """A layer without weights."""
+
+    def apply_vertex(self, own, gathered):
+        return gathered[:, : self.out_columns]
 
 
 def test_a_model_without_weights_is_refused_by_that_name(graph):
