@@ -227,7 +227,12 @@ def live(
         ),
     ] = 0,
     until_stdin_ends: Annotated[
-        bool, typer.Option("--until-stdin-ends", help="For train.", hidden=True, rich_help_panel=SettingGroup.OUTPUT)
+        bool,
+        typer.Option(
+            "--until-stdin-ends",
+            help="Serve until standard input ends, also before the run begins: for programs.",
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
     ] = False,
 ) -> None:
     """Serve a page of a run while it trains, on this machine, until the run or this command ends."""
