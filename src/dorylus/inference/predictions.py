@@ -25,7 +25,7 @@ from dorylus.inference.prediction_file import (
     original_ids,
 )
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, TrainedOn, checkpoint, fingerprint_of
+from dorylus.runs import CheckpointStore, RunFolder, TrainedOn, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
 from dorylus.training import Evaluation, bind, check_backend, check_graph, check_program
 
@@ -76,7 +76,7 @@ class PredictionRequest:
         out: PathLikeText | None = None,
         what: str = "logits",
     ) -> Self:
-        """Of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+        """Of a run's saved model: that of the best epoch where the run keeps it, else the last.
 
         Its own graph is loaded again unless one is given, and refused if it has changed.
         """
@@ -87,10 +87,9 @@ class PredictionRequest:
             check_target(out, what)  # before the graph is loaded
         if graph is not None:
             check_graph(graph)
-        best = folder.config.keep == "best" and checkpoint.latest(folder.best) is not None
-        saved = folder.best if best else folder.checkpoints
+        saved = CheckpointStore(folder).of_result(best=folder.config.kept == "best")
         if isinstance(model, Program):
-            checkpoint.check(saved, fingerprint_of(model))  # before the graph is loaded
+            checkpoint.check(saved.parent, fingerprint_of(model))  # before the graph is loaded
         recipe = folder.spec.build_model() if model is None else model
         trained_on = TrainedOn.read(folder)
         if graph is None:
@@ -245,7 +244,7 @@ def predict_from(
     out: PathLikeText | None = None,
     tell: ReportRows | None = None,
 ) -> NDArray[Any] | Written:
-    """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+    """Predictions of a run's saved model: that of the best epoch where the run keeps it, else the last.
 
     ``graph`` may be another one with the same features: of any size, with or without labels. Where both have names of
     features, columns are matched by name. The other arguments are those of :func:`predict`.

@@ -10,10 +10,6 @@ and appears by a rename after all of it is on disk, so one that exists is comple
 exchanged for the old in one step; where the file system cannot do that, the old one stays as ``epoch-000120.old`` until
 the new one is in place, and is read until then. The best model of a run is kept the same way, in a folder
 of its own.
-
-A safetensors file holds the length of its header in 8 bytes, the header in JSON, which has the place of each tensor,
-and the tensors, which end where the file does. A damaged file may have any size: header and checksum are checked before
-its content is in memory.
 """
 
 import hashlib
@@ -30,11 +26,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load as load_tensors
-from safetensors.torch import save as save_tensors
-from torch import Tensor
 
 from dorylus import files as durable
 from dorylus.errors import CheckpointError, given, short_repr
@@ -47,8 +41,6 @@ WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 MOST_STATE_BYTES = 256 << 20  # of state.json, which has the loss and the seconds of up to millions of epochs
 _NAME = re.compile(r"epoch-(\d{6,})(" + re.escape(durable.OLD) + ")?")
-MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
-_LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ def save(folder: Path, state: Checkpoint) -> Path:
         "lr_schedule": encode(state.lr_schedule, "lr_schedule", tensors),
         "progress": encode(state.progress, "progress", tensors),
     }
-    files = {WEIGHTS: _packed(state.weights), OPTIMIZER: _packed(tensors)}
+    files = {WEIGHTS: packed(state.weights), OPTIMIZER: packed(tensors)}
     content["checksums"] = {name: _checksum(data) for name, data in files.items()}
     path = folder / f"epoch-{state.epoch:06d}"
     try:
@@ -264,9 +256,32 @@ class CheckpointStore:
         """Save a checkpoint, and remove those that no run would continue from."""
         path = save(self._last, state)
         prune(self._last, keep=2)
+        self._drop_abandoned(state)
         # A best model is removed only when no checkpoint names it: after a crash now, resuming needs it.
         prune_before(self._best, epoch_of(oldest(self._last) or path))
         return path
+
+    def _drop_abandoned(self, state: Checkpoint) -> None:
+        """Remove best models that are newer than the best one of this checkpoint.
+
+        They are of epochs that a killed run did not save, and that went otherwise the second time.
+        """
+        best_epoch = state.progress.get("best_epoch") or 0
+        for path in _all(self._best):
+            if best_epoch < epoch_of(path) <= state.epoch:
+                remove(path)
+
+    def of_result(self, *, best: bool) -> Path:
+        """The checkpoint with the weights of the result: the last one or, with ``best``, the best that it names.
+
+        A run that was killed before its first checkpoint has at most best models; without any, the folder is returned.
+        """
+        last = latest(self._last)
+        if last is None:
+            return (latest(self._best) if best else None) or self._last
+        with _refusing_damage(last):
+            best_epoch = _read_state(last)["progress"].get("best_epoch") if best else None
+        return last if best_epoch is None else at_epoch(self._best, best_epoch)
 
     @property
     def newest(self) -> Path | None:
@@ -314,7 +329,7 @@ def _checkpoint_at(path: Path) -> Path:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """The checked content of a checkpoint's three files."""
     content = _read_state(path)
-    weights, optimizer = (_read_tensors(path / name, content["checksums"][name]) for name in (WEIGHTS, OPTIMIZER))
+    weights, optimizer = (read_tensors(path / name, content["checksums"][name]) for name in (WEIGHTS, OPTIMIZER))
     return content, weights, optimizer
 
 
@@ -359,10 +374,19 @@ def _cure(path: Path) -> str:
     return f"Remove that folder to continue from {max(older, key=epoch_of).name}, the one before."
 
 
-def _packed(tensors: dict[str, Tensor]) -> bytes:
+# A safetensors file holds the length of its header in 8 bytes, the header in JSON, which has the place of each tensor,
+# and the tensors, which end where the file does. A damaged file may have any size: header and checksum are checked
+# before its content is in memory.
+MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
+_LENGTH_BYTES = 8
+
+
+def packed(tensors: dict[str, torch.Tensor]) -> bytes:
     """The content of a file of these tensors."""
     # Cloned one by one: parameters that share memory, or views of a larger buffer, are refused otherwise.
-    return save_tensors({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
+    return safetensors.torch.save(
+        {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    )
 
 
 def _checksum(data: bytes) -> str:
@@ -370,7 +394,7 @@ def _checksum(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-def _read_tensors(path: Path, expected: str) -> dict[str, Tensor]:
+def read_tensors(path: Path, expected: str) -> dict[str, torch.Tensor]:
     """The tensors of a file that has the ``expected`` checksum; ValueError where it is damaged."""
     with open(path, "rb") as file:
         _check_header(file, path.name)
@@ -378,7 +402,7 @@ def _read_tensors(path: Path, expected: str) -> dict[str, Tensor]:
         if hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest() != expected:
             raise ValueError(f"{path.name} does not have the checksum it was written with")
         file.seek(0)
-        return load_tensors(file.read())
+        return safetensors.torch.load(file.read())
 
 
 def _check_header(file: BinaryIO, name: str) -> None:
@@ -401,9 +425,9 @@ def _check_header(file: BinaryIO, name: str) -> None:
 _TAGS = frozenset({"$tuple", "$float", "$items", "$counter", "$tensor"})
 
 
-def encode(value: Any, at: str, tensors: dict[str, Tensor]) -> Any:
+def encode(value: Any, at: str, tensors: dict[str, torch.Tensor]) -> Any:
     """JSON data for ``value``; its tensors are put into ``tensors`` under the path ``at`` they stand at."""
-    if isinstance(value, Tensor):
+    if isinstance(value, torch.Tensor):
         tensors[at] = value
         return {"$tensor": at}
     if value is None or isinstance(value, bool | int | str):
@@ -422,7 +446,7 @@ def encode(value: Any, at: str, tensors: dict[str, Tensor]) -> Any:
     )
 
 
-def _encode_table(table: dict[Any, Any], at: str, tensors: dict[str, Tensor]) -> Any:
+def _encode_table(table: dict[Any, Any], at: str, tensors: dict[str, torch.Tensor]) -> Any:
     items = [(key, encode(item, f"{at}.{key}", tensors)) for key, item in table.items()]
     if isinstance(table, Counter):
         return {"$counter": [[key, item] for key, item in items]}
@@ -431,7 +455,7 @@ def _encode_table(table: dict[Any, Any], at: str, tensors: dict[str, Tensor]) ->
     return {"$items": [[encode(key, at, tensors), item] for key, item in items]}
 
 
-def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     """What :func:`encode` was given."""
     if isinstance(value, list):
         return [decode(item, tensors) for item in value]
@@ -443,7 +467,7 @@ def decode(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return _decode_tagged(tag, value[tag], tensors)
 
 
-def _decode_tagged(tag: str, value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _decode_tagged(tag: str, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
     match tag:
         case "$tensor":
             return tensors[value]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -17,6 +18,7 @@ from dorylus.progress import StageProgress
 from dorylus.runs import (
     LEDGER,
     JsonlSink,
+    LoggerSink,
     RunFolder,
     RunLock,
     RunLog,
@@ -26,6 +28,7 @@ from dorylus.runs import (
     check_free,
     last_time,
     make_folder,
+    open_loggers,
     read_ledger,
 )
 from dorylus.runtime import EpochReport, PoolNews
@@ -56,6 +59,7 @@ class RunRecords:
         self.config, self.accounts, self.folder, self.is_new, self.is_recut = config, accounts, folder, is_new, is_recut
         self._held, self._lock = held, lock
         self._new_folders: list[Path] = []
+        self._loggers: list[LoggerSink] = []
 
     @classmethod
     def new(cls, config: RunConfig, spec: RunSpec | None = None) -> Self:
@@ -111,6 +115,8 @@ class RunRecords:
         except BaseException as error:
             if self.is_new and isinstance(error, Exception | KeyboardInterrupt):
                 self.accounts.discard_usage()
+                if self.folder is not None:
+                    self.folder.discard()
             self._held.close()
             self._remove_new_folders()
             raise
@@ -128,16 +134,21 @@ class RunRecords:
             self.folder.write()
 
     def start_log(self, sinks: Iterable[Sink], resumed_from: int | None, run: Mapping[str, Any]) -> None:
-        """Start the run log with the record of the run."""
+        """Start the run log with the record of the run, and the loggers with what they lack."""
         to_file, started_s = [], 0.0
+        run_dir = None if self.folder is None else str(self.folder.path)
+        began = datetime.now().astimezone().isoformat(timespec="seconds")
+        run = {"kind": "run", **run, "began": began, "resumed_from": resumed_from, "run_dir": run_dir}
+        self._loggers = open_loggers(run, self.folder)
+        for each in self._loggers:
+            self._held.callback(each.close)
         if self.folder is not None:
             if resumed_from is not None:
                 started_s = last_time(self.folder.log)
             to_file = [JsonlSink(self.folder.log, append=resumed_from is not None)]
-        self.log = RunLog([*to_file, *sinks], started_s=started_s)
+        self.log = RunLog([*to_file, *self._loggers, *sinks], started_s=started_s)
         self.set_up = SetupProgress(self.log.write)
-        run_dir = None if self.folder is None else str(self.folder.path)
-        self.log.write("run", **run, resumed_from=resumed_from, run_dir=run_dir)
+        self.log.write(**run)
         if self._lock is not None and not self._lock.by_kernel:
             self.log.write("unlocked", run_dir=run_dir)
 
@@ -160,11 +171,13 @@ class RunRecords:
         for invocation in news.invoked:
             self.accounts.invoked(invocation)
 
-    def note_epoch(self, report: EpochReport, epoch: int, usd: float, *, with_spans: bool) -> None:
-        """Log an epoch, counted from 1, which is booked, and what the run had cost by its end."""
+    def note_epoch(self, report: EpochReport, epoch: int, usd: float) -> None:
+        """Log an epoch, counted from 1, which is booked, with what the run had cost by its end; and its tasks, where
+        it is traced.
+        """
         self.log.write("epoch", **epoch_record(report, epoch, usd))
         self.accounts.write_ledger()
-        if with_spans:
+        if is_traced(epoch, len(report.spans), self.config.trace_epochs):
             self.log.write("spans", epoch=epoch, spans=report.rows())
 
     def keep_lock(self) -> None:
@@ -181,9 +194,10 @@ class RunRecords:
         self._remove_new_folders()
 
     def close(self) -> None:
-        """End the log, close the ledger and release the lock."""
+        """End the loggers and the log, close the ledger and release the lock."""
         with self._held, closing(self.log):
-            pass
+            for each in self._loggers:  # before the log: it gets their failures
+                each.close()
 
     def _remove_new_folders(self) -> None:
         """Remove the folders that were made for a new run, unless they hold files."""
@@ -210,11 +224,13 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
 
 def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     """The record of an epoch, counted from 1, with the cost of the run by its end."""
+    resident, mapped = process_memory.resident_and_mapped_bytes()
     record = {
         "epoch": epoch,
         "loss": report.loss,
         "seconds": report.seconds,
-        "memory_bytes": process_memory.resident_bytes(),
+        "memory_bytes": resident,
+        "mapped_bytes": mapped,
         "tasks": report.seconds_by_kind(),
         "busy": report.busy_seconds,
         "traffic": report.traffic,
@@ -227,6 +243,18 @@ def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     if report.servers:
         record["servers"] = [each._asdict() for each in report.servers]
     return record
+
+
+SAMPLED_TASKS = 10_000  # an epoch of more tasks is not sampled
+
+
+def is_traced(epoch: int, num_tasks: int, trace_epochs: int) -> bool:
+    """Whether an epoch's tasks go into the log: those of the first epochs, then of each epoch that is a power of two.
+
+    So a timeline shows the run later on, too, and a log of a million epochs holds twenty samples.
+    """
+    is_sample = epoch & (epoch - 1) == 0 and num_tasks <= SAMPLED_TASKS
+    return trace_epochs > 0 and (epoch <= trace_epochs or is_sample)
 
 
 def memory_record(limits: RunLimits) -> dict[str, Any]:

@@ -42,6 +42,7 @@ from dorylus.runs import (
     RunSpec,
     Sink,
     TrainedOn,
+    check_loggers,
     check_sinks,
     checkpoint,
     fingerprint_of,
@@ -156,6 +157,7 @@ class Trainer:
     ) -> None:
         """Make all checks that can refuse a run, before anything is written or computed."""
         config = self._records.config
+        check_loggers(config.log_to)
         process_memory.reset_peak()
         check_trainable(graph, config)
         self.graph, self.program = graph, bind(model, graph, config.seed)
@@ -189,7 +191,7 @@ class Trainer:
         """
         self._parts = assemble(self.graph, self.program, config, self._backend)
         intervals = self._parts.cut.layouts[0].num_intervals
-        self.config = replace(config, intervals=intervals, threads=threads_of(config))
+        self.config = replace(config, intervals=intervals, threads=threads_of(config), keep=config.kept)
 
     def _begin(self, spec: RunSpec) -> Restored:
         if self.config.run_dir is None:
@@ -308,7 +310,7 @@ class Trainer:
         usd = self._accounts.end_epoch()
         self._progress.add(report, usd)
         self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
-        self._records.note_epoch(report, self.epoch, usd, with_spans=self.epoch <= self.config.trace_epochs)
+        self._records.note_epoch(report, self.epoch, usd)
 
     def _after_epoch(self) -> None:
         """Evaluate and save, where these are due after the epoch."""

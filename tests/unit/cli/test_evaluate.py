@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dorylus
-from dorylus.cli.evaluate import tables
+from dorylus.cli.predict import tables
 from dorylus.graph import Graph
 from dorylus.runs import RunFolder, TrainedOn
 from dorylus.training import Evaluation

@@ -14,7 +14,7 @@ from dorylus.pools.pool import PoolHandle, ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.runtime.runtime import EpochDroppedError
-from dorylus.training.run_records import RunRecords
+from dorylus.training.run_records import SAMPLED_TASKS, RunRecords, is_traced
 from small_runs import ctrl_c, same, scores, state
 
 
@@ -133,6 +133,24 @@ def test_the_log_tells_the_run_from_beginning_to_end(trainer):
     assert log.closed
 
 
+def test_later_epochs_are_sampled_ever_more_rarely(trainer):
+    log = MemorySink()
+    trainer(epochs=20, trace_epochs=3, sinks=[log]).run()
+    assert [record["epoch"] for record in log.of_kind("spans")] == [1, 2, 3, 4, 8, 16]
+
+
+def test_without_traced_epochs_none_is_sampled(trainer):
+    log = MemorySink()
+    trainer(epochs=4, trace_epochs=0, sinks=[log]).run()
+    assert log.of_kind("spans") == []
+
+
+def test_an_epoch_of_too_many_tasks_is_not_sampled():
+    assert is_traced(4, SAMPLED_TASKS, 3)
+    assert not is_traced(4, SAMPLED_TASKS + 1, 3)
+    assert is_traced(3, SAMPLED_TASKS + 1, 3)
+
+
 def test_patience_counts_evaluations_without_a_better_score(trainer, monkeypatch):
     scores(monkeypatch, [0.5, 0.6, 0.6, 0.4, 0.7])
     run = trainer(eval_every=1, patience=2).run()
@@ -167,6 +185,47 @@ def test_the_best_weights_are_those_of_the_best_evaluation(trainer, monkeypatch)
 def test_the_last_weights_are_kept_unless_asked_otherwise(trainer, monkeypatch):
     scores(monkeypatch, [0.5, 0.9, 0.6])
     assert same(state(trainer(eval_every=2).run().result()), state(trainer(eval_every=0).run().result()))
+
+
+@pytest.mark.parametrize("settings", [{"patience": 2}, {"target_accuracy": 0.99}])
+def test_a_run_that_looks_at_validation_keeps_the_best_weights(trainer, tmp_path, monkeypatch, settings):
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6])
+    kept = trainer(eval_every=2, epochs=8, run_dir=tmp_path / "run", **settings).run().result()
+    until_then = trainer(epochs=4, eval_every=0).run().result()
+    assert same(state(kept), state(until_then))
+    assert (kept.config.keep, kept.best_epoch, kept.best_score) == ("best", 4, 0.9)
+    metrics = RunFolder.open(tmp_path / "run").read_metrics()
+    assert (metrics["keep"], metrics["best_epoch"], metrics["best_score"]) == ("best", 4, 0.9)
+    assert RunFolder.open(tmp_path / "run").config.keep == "best"
+
+
+def test_a_run_with_patience_keeps_the_last_weights_where_that_is_asked(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.9, 0.6])
+    last = trainer(eval_every=2, epochs=6, patience=5, keep="last").run().result()
+    assert same(state(last), state(trainer(epochs=6, eval_every=0).run().result()))
+    assert (last.config.keep, last.best_epoch, last.best_score) == ("last", 4, 0.9)
+
+
+def test_a_run_without_evaluations_has_no_best_epoch(trainer):
+    result = trainer(eval_every=0).run().result()
+    assert (result.config.keep, result.best_epoch, result.best_score) == ("last", None, None)
+
+
+def test_predictions_and_a_resumed_run_leave_aside_a_best_epoch_that_was_not_saved(
+    trainer, resumed, tmp_path, graph, monkeypatch
+):
+    settings = {"eval_every": 1, "checkpoint_every": 4, "patience": 20, "epochs": 14}
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.95])
+    trainer(run_dir=tmp_path / "run", **settings).run(6).close()  # killed: nothing was saved after epoch 4
+    expected = trainer(epochs=2, eval_every=0).run().result().predict()
+    np.testing.assert_array_equal(dorylus.predict_from(tmp_path / "run", graph=graph, model=dorylus.gcn()), expected)
+    scores(monkeypatch, [0.7])  # asynchronous epochs, or others' roundings, may go otherwise the second time
+    result = resumed(tmp_path / "run").run().result()
+    assert (result.best_epoch, result.best_score) == (2, 0.9)
+    np.testing.assert_array_equal(result.predict(), expected)
+    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["epoch-000002"]
+    again = resumed(tmp_path / "run").run().result()
+    np.testing.assert_array_equal(again.predict(), expected)
 
 
 def test_a_run_without_a_folder_writes_nothing(trainer, tmp_path, monkeypatch):
