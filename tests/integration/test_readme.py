@@ -145,7 +145,8 @@ def a_result(request):
 
 def an_interrupted_run(request):
     graph = request.getfixturevalue("graph")
-    with dorylus.Trainer(graph, dorylus.gcn(hidden=8), epochs=EPOCHS, run_dir="runs/mine") as trainer:
+    settings = {"epochs": EPOCHS, "checkpoint_every": 1, "run_dir": "runs/mine"}
+    with dorylus.Trainer(graph, dorylus.gcn(hidden=8), **settings) as trainer:
         trainer.run(1)
 
 
