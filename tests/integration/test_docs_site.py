@@ -1,0 +1,94 @@
+"""The documents as a site: every link leads somewhere, and no page takes anything from another host."""
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+import dorylus
+
+ROOT = Path(__file__).parents[2]
+FETCHED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "src", "object": "data"}
+
+
+class Read(HTMLParser):
+    """The anchors of a page, what it links to, and what a browser fetches to show it."""
+
+    def __init__(self, file):
+        super().__init__()
+        self.anchors, self.links, self.fetched = {""}, [], []
+        self.feed(file.read_text())
+
+    def handle_starttag(self, tag, attributes):
+        given = dict(attributes)
+        self.anchors |= {given[name] for name in ("id", "name") if given.get(name)}
+        if tag in FETCHED and given.get(FETCHED[tag]):
+            self.fetched.append(given[FETCHED[tag]])
+        if tag == "a" and given.get("href"):
+            self.links.append(given["href"])
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The built site, which no warning stopped."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    """Every page of the site by its file."""
+    return {file: Read(file) for file in site.rglob("*.html")}
+
+
+def is_remote(address):
+    return bool(urlsplit(address).netloc)
+
+
+def test_every_link_and_picture_of_the_site_leads_somewhere(site, pages):
+    lost = []
+    for file, page in pages.items():
+        for target in page.links + page.fetched:
+            where = urlsplit(target)
+            if where.scheme or where.netloc or file.name == "404.html":  # which is served for any address
+                continue
+            found = Path(os.path.normpath(file.parent / unquote(where.path))) if where.path else file
+            if not found.is_file() or (found in pages and unquote(where.fragment) not in pages[found].anchors):
+                lost.append(f"{file.relative_to(site)}: {target}")
+    assert lost == []
+
+
+def test_no_page_takes_anything_from_another_host(site, pages):
+    assert [address for page in pages.values() for address in page.fetched if is_remote(address)] == []
+    styles = "".join(file.read_text() for file in site.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//[^)'\"]*", styles) == []
+    diagrams = [file for file in pages if re.search(r'class="?[\w -]*mermaid', file.read_text())]
+    assert diagrams == [], "their program would be fetched from another host"
+
+
+def test_a_search_needs_no_server(site):
+    assert "bounded asynchrony" in (site / "search" / "search_index.js").read_text().lower()
+    assert "iframe-worker" in (site / "index.html").read_text()
+
+
+def test_every_public_name_and_every_setting_is_documented(site, pages):
+    named = set().union(*(page.anchors for file, page in pages.items() if file.parent.name == "reference"))
+    assert [name for name in dorylus.__all__ if f"dorylus.{name}" not in named] == []
+    settings = re.findall(r"<tr>\s*<td><code>(\w+)</code>", (site / "settings.html").read_text())
+    assert sorted(settings) == sorted(dorylus.RunConfig.names())
+
+
+def test_a_flowchart_is_a_table_of_its_boxes(site):
+    overview = (site / "repository" / "index.html").read_text()
+    assert re.search(r"<td>report/</td>\s*<td>terminal, tables, timeline.*</td>", overview)
+    assert re.search(r"<td>wire/</td>\s*<td>.*</td>\s*<td>[^<]*functions/[^<]*</td>", overview)
