@@ -38,16 +38,16 @@ HEADINGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class AblationShape:
     """A graph, a model's width, and the number of intervals it is cut into."""
 
     shape: shapes.Shape
     intervals: int
 
 
-CUTS: Mapping[str, Cut] = {
-    "pubmed": Cut(shape=shapes.SHAPES["pubmed"], intervals=16),
-    "wide": Cut(
+CUTS: Mapping[str, AblationShape] = {
+    "pubmed": AblationShape(shape=shapes.SHAPES["pubmed"], intervals=16),
+    "wide": AblationShape(
         shape=shapes.Shape(
             name="wide", num_vertices=40_000, num_edges=800_000, num_features=128, hidden=256, num_classes=32
         ),
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def one_shape(cut: Cut, cores: set[int], options: argparse.Namespace, report: Report) -> None:
+def one_shape(cut: AblationShape, cores: set[int], options: argparse.Namespace, report: Report) -> None:
     """Measure every switch on one shape, and show its table."""
     num_functions = options.servers * cut.intervals  # an interval has one task under way at a time
     place = Place(cut.shape.name, cores, num_functions, options.mbit, options.delay_ms)
@@ -81,7 +81,7 @@ def one_shape(cut: Cut, cores: set[int], options: argparse.Namespace, report: Re
         place.close()
 
 
-def make(cut: Cut, options: argparse.Namespace, place: Place) -> list[Contender]:
+def make(cut: AblationShape, options: argparse.Namespace, place: Place) -> list[Contender]:
     graph = graph_of(cut.shape, options.data)
     model = dorylus.gcn(hidden=cut.shape.hidden, num_layers=options.layers, dropout=0.5)
     settings = {"servers": options.servers, "intervals": cut.intervals}
@@ -117,7 +117,7 @@ def graph_of(shape: shapes.Shape, data: Path | None) -> dorylus.Graph:
     )
 
 
-def show(cut: Cut, contenders: Sequence[Contender], place: Place, report: Report) -> None:
+def show(cut: AblationShape, contenders: Sequence[Contender], place: Place, report: Report) -> None:
     all_on = contenders[0]
     shape = cut.shape
     title = (

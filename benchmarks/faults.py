@@ -59,7 +59,7 @@ def runs(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 def cells(run: Mapping[str, Any]) -> tuple[str, ...]:
     """A run as a line of the table."""
     codes = " ".join(map(str, run["codes"]))
-    why = run["error"] or "; ".join(run["left"]) or run["said"]
+    why = run["error"] or "; ".join(run["left"]) or run["last_line"]
     return (str(run["run"]), run["place"], "; ".join(run["faults"]), codes, why, f"{run['seconds']:.0f}", _yes(run))
 
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import __main__ as bench
+from benchmarks import __main__ as epochs_benchmark
 from benchmarks import shapes, table
 from benchmarks.contender import GIB, Entry
 
@@ -28,10 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipe = {"lr": 0.01, "weight_decay": 5e-4, "threads": options.threads, "seed": 0}
     rows, figures = [], []
     with tempfile.TemporaryDirectory(prefix="dorylus-servers-") as temporary:
-        bench.write_graph(shapes.SHAPES[options.shape], Path(temporary), options)
+        epochs_benchmark.write_graph(shapes.SHAPES[options.shape], Path(temporary), options)
         for model in options.models:
             entries = [entry(options, model, servers) for servers in options.servers]
-            measured = bench.compete(entries, Path(temporary), recipe, options, "generated")
+            measured = epochs_benchmark.compete(entries, Path(temporary), recipe, options, "generated")
             first = measured[0]
             for servers, row in zip(options.servers, measured, strict=True):
                 if row.median_s is None or first.median_s is None:
@@ -72,8 +72,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--patience", type=int, default=10)
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data", type=Path, default=bench.DATA)
-    parser.add_argument("--results", type=Path, default=bench.RESULTS)
+    parser.add_argument("--data", type=Path, default=epochs_benchmark.DATA)
+    parser.add_argument("--results", type=Path, default=epochs_benchmark.RESULTS)
     parser.set_defaults(peers=False)
     return parser.parse_args(arguments)
 

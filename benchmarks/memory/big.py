@@ -126,7 +126,10 @@ def _ingested_line(row: dict[str, Any]) -> tuple[str, ...]:
 def _trained_line(row: dict[str, Any], first: dict[str, Any]) -> tuple[str, ...]:
     plan = row["plan"]
     after_set_up = row["moved"][1:] or row["moved"]
-    moved = [format_bytes(round(statistics.median(each[way] for each in after_set_up))) for way in ("read", "written")]
+    moved = [
+        format_bytes(round(statistics.median(each[direction] for each in after_set_up)))
+        for direction in ("read", "written")
+    ]
     return (
         f"GCN {FEATURES}-{HIDDEN}-{CLASSES}", row["limit"], f"{row['set_up_s']:.1f}", f"{seconds(row):.2f}",
         f"{seconds(row) / seconds(first):.2f}x", format_bytes(row["peak"]), format_bytes(plan["peak"]), *moved,

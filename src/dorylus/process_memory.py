@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 
-class _Version(NamedTuple):
+class _GroupVersion(NamedTuple):
     """Where a version of control groups lies, and the names of its files and of what the kernel can take back."""
 
     folder: str
@@ -21,13 +21,15 @@ class _Version(NamedTuple):
     reclaimable: tuple[str, ...]
 
 
-FIRST = _Version(
+FIRST = _GroupVersion(
     "sys/fs/cgroup/memory",
     "memory.limit_in_bytes",
     "memory.usage_in_bytes",
     ("total_active_file", "total_inactive_file"),
 )
-SECOND = _Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable"))
+SECOND = _GroupVersion(
+    "sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable")
+)
 
 
 def room_in_groups(held: int, root: Path = Path("/")) -> list[int]:
@@ -36,7 +38,7 @@ def room_in_groups(held: int, root: Path = Path("/")) -> list[int]:
     return [room for room in rooms if room is not None]
 
 
-def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
+def _groups(root: Path) -> Iterator[tuple[Path, _GroupVersion]]:
     """The process's own groups and all above them. Where a container sees no more, its own is the topmost."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -47,7 +49,7 @@ def _groups(root: Path) -> Iterator[tuple[Path, _Version]]:
                 yield from ((folder, SECOND) for folder in _upwards(root, SECOND, path))
 
 
-def _upwards(root: Path, version: _Version, path: str) -> Iterator[Path]:
+def _upwards(root: Path, version: _GroupVersion, path: str) -> Iterator[Path]:
     # A group outside the part that the process sees is named with "..": what it sees begins at the topmost.
     inside = PurePosixPath(path.lstrip("/"))
     own = PurePosixPath() if ".." in inside.parts else inside
@@ -57,7 +59,7 @@ def _upwards(root: Path, version: _Version, path: str) -> Iterator[Path]:
             yield folder
 
 
-def _room(folder: Path, version: _Version, held: int) -> int | None:
+def _room(folder: Path, version: _GroupVersion, held: int) -> int | None:
     """What there is for the process under one group; None where that has no limit, or is not to be seen."""
     try:
         limit = int(_text(folder / version.limit))
@@ -70,7 +72,7 @@ def _room(folder: Path, version: _Version, held: int) -> int | None:
     return min(limit, max(0, limit - kept + held))
 
 
-def _reclaimable(folder: Path, version: _Version) -> int:
+def _reclaimable(folder: Path, version: _GroupVersion) -> int:
     """The page cache and other memory that the kernel reclaims when a process needs it."""
     pairs = (line.split() for line in _text(folder / "memory.stat").splitlines())
     return sum(int(pair[1]) for pair in pairs if len(pair) == 2 and pair[0] in version.reclaimable)

@@ -15,7 +15,7 @@ from typing import Any, Self
 from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
 from dorylus.sizes import parse_bytes
 
-Check = Callable[[str, object], object]
+CheckValue = Callable[[str, object], object]
 
 MANY = 10**9  # epochs, and all that is counted in them
 LARGEST = 1e30  # of what is multiplied with weights: they are float32
@@ -62,7 +62,7 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-def setting(default: Any, help: str, check: Check, *, choices: Collection[str] = (), recut: bool = False) -> Any:
+def setting(default: Any, help: str, check: CheckValue, *, choices: Collection[str] = (), recut: bool = False) -> Any:
     """A dataclass field that carries its help text, its check and, where there are any, its choices.
 
     ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
@@ -84,7 +84,7 @@ def choice(default: str, choices: Collection[str], help: str, *, recut: bool = F
     return setting(default, help, check, choices=choices, recut=recut)
 
 
-def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
+def whole(minimum: int, maximum: int = 2**63 - 1) -> CheckValue:
     """A check that accepts whole numbers from ``minimum`` to ``maximum``."""
 
     def check(name: str, value: object) -> object:
@@ -106,7 +106,7 @@ def whole(minimum: int, maximum: int = 2**63 - 1) -> Check:
     return check
 
 
-def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> Check:
+def real(minimum: float, maximum: float, *, above: bool = False, usual: float) -> CheckValue:
     """A check that accepts numbers from ``minimum`` (or strictly ``above`` it) to ``maximum``, both finite.
 
     ``usual`` is the value that the refusal of another names.
@@ -131,7 +131,7 @@ def amount(name: str, value: object) -> object:
     return str(value)
 
 
-def optional(check: Check) -> Check:
+def optional(check: CheckValue) -> CheckValue:
     """The same check, which also accepts None."""
     return lambda name, value: None if value is None else check(name, value)
 

@@ -16,7 +16,7 @@ from dorylus.backends.host import NativeBackend, ReferenceBackend
 from dorylus.backends.native.dropout import Dropout
 from dorylus.errors import ConfigError
 
-BACKENDS = {"native": NativeBackend, "reference": ReferenceBackend}
+BACKENDS: dict[str, Any] = {"native": NativeBackend, "reference": ReferenceBackend}
 FLOAT32, BF16 = NumberFormat.FLOAT32, NumberFormat.BF16
 ROWS, COLUMNS, HEADS, SLOPE = 13, 8, 2, 0.2
 BEGIN, END = 2, 11  # the interval at work
@@ -26,7 +26,7 @@ DROP = Dropout(p=0.4, seed=2**40 + 3, epoch=5, layer=1)
 # The definition that results are compared with: NumPy and the functions of ``reference``, without a back end.
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(params=["native", "reference", "device"])
 def backend(request):
     made: Backend = BACKENDS[request.param]()
     return made
@@ -419,23 +419,6 @@ def test_dropout_of_sparse_rows_equals_that_of_dense_ones(backend, rng):
 # A new back end
 
 
-class Recording:
-    """A back end of this file: counts the methods that are called, and leaves the work to the reference."""
-
-    def __init__(self) -> None:
-        self.calls: Counter[str] = Counter()
-        self._inner = ReferenceBackend()
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._inner, name)
-
-        def counted(*given: Any, **named: Any) -> Any:
-            self.calls[name] += 1
-            return method(*given, **named)
-
-        return counted
-
-
 class Opaque:
     """Numbers that only a back end can read: not an array, and nothing makes one of it. A range of it is a view."""
 
@@ -450,11 +433,14 @@ class Opaque:
         return len(self.array)
 
     def __getitem__(self, ranges):
-        assert all(isinstance(each, slice) for each in (ranges if isinstance(ranges, tuple) else (ranges,)))
+        if not all(isinstance(each, slice) for each in (ranges if isinstance(ranges, tuple) else (ranges,))):
+            raise TypeError("only a back end picks single rows and numbers")
         return Opaque(self.array[ranges])
 
     def __array__(self, *_, **__):
         raise TypeError("this is not in host memory")
+
+    __iter__ = __setitem__ = __array__
 
 
 class OpaqueBlock:
@@ -475,15 +461,21 @@ def opened(value):
     return value
 
 
-class Device:
-    """A back end as a GPU has one: copies what comes from the host, and its matrices and indices are opaque."""
+class Recording:
+    """A back end of this file, as a GPU has one: what comes from the host is copied, matrices and indices are opaque.
+
+    It counts the methods that are called, and leaves the work to another back end.
+    """
 
     FROM_HOST = frozenset({"from_host", "place", "place_csr"})
     TO_HOST = frozenset({"to_host", "to_torch", "dtype", "number_format"})
 
-    def __init__(self) -> None:
+    def __init__(self, inner: Any = None) -> None:
         self.calls: Counter[str] = Counter()
-        self._inner = NativeBackend()
+        self._inner = inner or ReferenceBackend()
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._inner,)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._inner, name)
@@ -498,12 +490,28 @@ class Device:
         return on_device
 
     def allocate_block(self, num_bytes: int) -> OpaqueBlock:
+        self.calls["allocate_block"] += 1
         return OpaqueBlock(self._inner.allocate_block(num_bytes))
 
     def _closed(self, found: Any) -> Any:
         if isinstance(found, PlacedCsr):
             return PlacedCsr(**{name: None if each is None else Opaque(each) for name, each in vars(found).items()})
         return Opaque(found) if isinstance(found, np.ndarray) else found
+
+
+# The suite above: matrices of a device are compared like all others, by what the back end itself brings to the host.
+BACKENDS["device"] = Recording
+
+
+@pytest.mark.parametrize("misuse", [
+    lambda matrix: matrix[0], lambda matrix: matrix[[0, 1]], lambda matrix: matrix[np.arange(2)], list, np.asarray,
+    lambda matrix: matrix.dtype, lambda matrix: matrix + matrix, float, lambda matrix: np.take(matrix, [0], axis=0),
+    lambda matrix: torch.as_tensor(matrix),
+])  # fmt: skip
+def test_the_stand_in_of_a_device_refuses_whatever_is_not_done_by_its_back_end(misuse):
+    matrix = Recording().allocate(3, 4, FLOAT32)
+    with pytest.raises((TypeError, AttributeError, RuntimeError, ValueError)):
+        misuse(matrix)
 
 
 class Gate(dorylus.Layer):
@@ -576,11 +584,11 @@ def test_one_object_outside_the_package_is_enough_for_a_new_back_end(graph, name
 
 
 @pytest.mark.parametrize("servers", [1, 2])
-@pytest.mark.parametrize("name", ["gcn", "gat"])
-def test_matrices_may_be_opaque_objects_of_a_device(graph, name, servers):
-    model = TRAINED[name][0]
-    losses, logits = trained(graph, model(), Device(), servers=servers)
-    native_losses, native_logits = trained(graph, model(), None, servers=servers)
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_device_has_the_bits_of_the_kernels_it_runs(graph, name, servers):
+    model, settings, _ = TRAINED[name]
+    losses, logits = trained(graph, model(), Recording(NativeBackend()), **settings | {"servers": servers})
+    native_losses, native_logits = trained(graph, model(), None, **settings | {"servers": servers})
     assert losses == native_losses
     np.testing.assert_array_equal(logits, native_logits)
 
@@ -640,8 +648,19 @@ def test_a_run_whose_matrices_may_lie_on_a_device_is_not_refused_for_want_of_hos
     monkeypatch.setattr("dorylus.training.assembly.check_weights_fit", lambda model, graph: None)
     with pytest.raises(ConfigError, match="the run needs about"):
         dorylus.train(graph, dorylus.gcn(hidden=4), epochs=1, threads=1)
-    result = dorylus.train(graph, dorylus.gcn(hidden=4), backend=Device(), epochs=1, threads=1)
+    result = dorylus.train(graph, dorylus.gcn(hidden=4), backend=Recording(), epochs=1, threads=1)
     assert result.predict().shape == (60, 3)
+
+
+@pytest.mark.parametrize("rematerialize", [False, True])
+@pytest.mark.parametrize("mode", ["no_pipe", "async"])
+def test_every_schedule_runs_on_a_device(graph, mode, rematerialize):
+    settings = {"mode": mode, "rematerialize": rematerialize, "servers": 2, "ghost_precision": "bf16"}
+    run = {"epochs": 3, "intervals": 1, "threads": 1, "keep": "best", "eval_every": 1, **settings}
+    on_device, native = (
+        dorylus.train(graph, dorylus.gcn(hidden=4), backend=each, **run) for each in (Recording(NativeBackend()), None)
+    )
+    np.testing.assert_allclose(on_device.losses, native.losses, rtol=1e-4)
 
 
 def test_sparse_features_are_multiplied_by_the_back_end_too(graph):

@@ -81,14 +81,14 @@ class SabotagedPool:
 
     def submit(self, call, done, failed):
         with self._lock:
-            way = self._random.choices(["well", "lost", "throttled", "twice", "never"], [70, 12, 6, 9, 3])[0]
-        if way == "lost":
+            outcome = self._random.choices(["well", "lost", "throttled", "twice", "never"], [70, 12, 6, 9, 3])[0]
+        if outcome == "lost":
             self._inner.submit(call, lambda reply: failed(Lost("the function died")), failed)
-        elif way == "throttled":
+        elif outcome == "throttled":
             failed(Throttled())
-        elif way == "twice":
+        elif outcome == "twice":
             self._inner.submit(call, lambda reply: (done(reply), done(reply)), failed)
-        elif way == "never":
+        elif outcome == "never":
             self._inner.submit(call, lambda reply: None, failed)
         else:
             self._inner.submit(call, done, failed)

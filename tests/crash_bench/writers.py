@@ -14,7 +14,7 @@ from dorylus.functions.program import ExportedProgram
 from dorylus.functions.program_cache import ProgramCache
 from dorylus.graph import Graph
 from dorylus.inference.prediction_file import PredictionFile, StoredNumberIds
-from dorylus.inference.prediction_pass import Form
+from dorylus.inference.prediction_pass import PredictionForm
 from dorylus.ingest.entry_point import ingest_edges
 from dorylus.partition import make_partitioning, open_shards, save_shards
 from dorylus.runs import JsonlSink, checkpoint, read_log
@@ -262,7 +262,7 @@ class Predictions:
 
     def _save(self, place: Path, value: int) -> None:
         ids = StoredNumberIds(np.arange(50) + 7)
-        file = PredictionFile(place / "classes.npy", Form(50, None, np.dtype(np.int64)), "class", ids)
+        file = PredictionFile(place / "classes.npy", PredictionForm(50, None, np.dtype(np.int64)), "class", ids)
         try:
             file.write([np.full(50, value)])
         finally:

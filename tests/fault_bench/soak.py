@@ -55,13 +55,13 @@ class Options:
 
 @dataclass
 class Outcome:
-    """The result of one run. ``codes``: exit codes of the program and of `resume`; ``said``: the last line."""
+    """The result of one run. ``codes``: exit codes of the program and of `resume`; ``last_line``: of its output."""
 
     run: int
     place: str
     faults: list[str]
     codes: list[int] = field(default_factory=list)
-    said: str = ""
+    last_line: str = ""
     same_weights: bool = False
     recovered_s: list[float] = field(default_factory=list)  # for each recovery of lost servers
     left: list[str] = field(default_factory=list)
@@ -539,7 +539,7 @@ class Soak:
         """Check that a program that failed, and was not killed, printed the reason in one paragraph."""
         code, output = outcome.codes[-1], program.output()
         if code not in (0, WAS_KILLED):
-            outcome.said = output.strip().splitlines()[-1][:400] if output.strip() else ""
+            outcome.last_line = output.strip().splitlines()[-1][:400] if output.strip() else ""
         if "Traceback (most recent call last)" in output or "*** SIG" in output:
             outcome.error = f"a traceback: {output[-1500:]}"
         elif code not in (0, 1, 2, 143, WAS_KILLED, *self._unhandled(place, outcome.run)) or (

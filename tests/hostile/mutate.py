@@ -47,9 +47,9 @@ def changed_tree(rng: random.Random, tree: Any) -> Any:
         places = list(_places(tree))
         if not places:
             return values(rng)
-        *way, key = rng.choice(places)
+        *steps, key = rng.choice(places)
         parent = tree
-        for step in way:
+        for step in steps:
             parent = parent[step]
         _change_at(rng, tree, parent, key, places)
     return tree

@@ -52,6 +52,6 @@ def _keep_a_limit(scratch: Path) -> None:
     def limits(request: RunRequest) -> RunLimits:
         plans = [in_blocks(plan, 2) for plan in (request.training, request.evaluation)]
         how = SpillSettings(scratch=str(scratch), policy=SpillPolicy(), static_blocks=2)
-        return RunLimits(plans[0], plans[1], 5, how, Figures(), 0)
+        return RunLimits(plans[0], plans[1], 5, how, False, Figures(), 0)
 
     assembly.limits = limits  # this process makes no other run

@@ -184,7 +184,7 @@ def assert_matches(sentence, pattern):
         (["train", "ring:num_vertices=two"], r"num_vertices"),
         (["train", "ring:vertices=20"], r"vertices"),
         (["train", "ring:num_vertices=-3"], r"num_vertices=-3"),
-        (["resume", "nowhere"], r"nowhere does not exist: give the run_dir"),
+        (["resume", "nowhere"], r"nowhere does not exist: give the folder"),
         (["predict", "nowhere"], r"nowhere"),
     ],
     ids=lambda value: ascii(" ".join(value))[:80] if isinstance(value, list) else "",

@@ -27,23 +27,23 @@ LONG = ["store, replaced", "ingested store, replaced", "shards, replaced", "pred
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
+def crash_examiner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examiner]:
     with examiner(tmp_path_factory.mktemp("faults")) as running:
         yield running
 
 
 @pytest.mark.parametrize("writer", SHORT)
 def test_a_kill_at_any_call_leaves_the_old_or_the_new_content_and_the_next_writer_cleans_up(
-    bench: Examiner, writer: str
+    crash_examiner: Examiner, writer: str
 ) -> None:
-    found = bench.ask(writer, "kill")
+    found = crash_examiner.ask(writer, "kill")
     assert found["tried"] == found["calls"] > 0
     assert not found["problems"]
 
 
 @pytest.mark.parametrize("writer", LONG)
-def test_a_kill_at_some_of_many_calls_leaves_the_old_or_the_new_content(bench: Examiner, writer: str) -> None:
-    found = bench.ask(writer, "kill", most=6)
+def test_a_kill_at_some_of_many_calls_leaves_the_old_or_the_new_content(crash_examiner: Examiner, writer: str) -> None:
+    found = crash_examiner.ask(writer, "kill", most=6)
     assert found["tried"] > 4
     assert not found["problems"]
 
@@ -59,12 +59,14 @@ def test_a_kill_at_some_of_many_calls_leaves_the_old_or_the_new_content(bench: E
     ],
 )
 def test_a_power_cut_a_torn_write_or_a_full_disk_leaves_the_old_or_the_new_content(
-    bench: Examiner, writer: str, action: str
+    crash_examiner: Examiner, writer: str, action: str
 ) -> None:
-    assert not bench.ask(writer, action)["problems"]
+    assert not crash_examiner.ask(writer, action)["problems"]
 
 
-def test_a_checkpoint_is_never_missing_where_two_names_cannot_be_exchanged(bench: Examiner) -> None:
-    found = bench.ask("checkpoint of the same epoch", "kill", exchange=False)
+def test_a_checkpoint_is_never_missing_where_two_names_cannot_be_exchanged(crash_examiner: Examiner) -> None:
+    found = crash_examiner.ask("checkpoint of the same epoch", "kill", exchange=False)
     assert not found["problems"]
-    assert found["calls"] > bench.ask("checkpoint of the same epoch", "kill", most=1)["calls"], "nothing was refused"
+    assert found["calls"] > crash_examiner.ask("checkpoint of the same epoch", "kill", most=1)["calls"], (
+        "nothing was refused"
+    )

@@ -8,7 +8,8 @@ import time
 import numpy as np
 import pytest
 
-from dorylus.functions.worker import LENGTH, MAX_BYTES, receive, send
+from dorylus.functions.worker import LENGTH, receive, send
+from dorylus.wire import DEFAULT, FrameError
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def pair():
         yield one, other
 
 
-@pytest.mark.parametrize("parts", [[b""], [b"a"], [b"ab", b"", memoryview(b"cd")], [np.arange(3).data] * 700])
+@pytest.mark.parametrize("parts", [[bytes(24)], [b"ab" * 20, b"", memoryview(b"cd")], [np.arange(3).data] * 700])
 def test_parts_arrive_joined(pair, parts):
     one, other = pair
     send(one, parts)
@@ -36,7 +37,7 @@ def test_a_message_bigger_than_the_sockets_buffer_arrives_whole(pair):
 
 def test_the_other_end_gone_is_the_end(pair):
     one, other = pair
-    one.sendall(LENGTH.pack(10) + b"half")
+    one.sendall(LENGTH.pack(100) + b"half")
     one.close()
     with pytest.raises(EOFError):
         receive(other)
@@ -66,8 +67,18 @@ def test_a_message_that_is_not_read_is_given_up_when_the_time_is_up(pair):
         send(pair[0], [bytes(64 << 20)], time.monotonic() + 0.2)
 
 
-def test_a_length_no_frame_has_is_not_waited_for(pair):
+@pytest.mark.parametrize("size", [0, 23, DEFAULT.max_frame_bytes + 1, 2**64 - 1])
+def test_a_length_no_frame_has_is_not_waited_for(pair, size):
     one, other = pair
-    one.sendall(struct.pack("<Q", MAX_BYTES + 1))
-    with pytest.raises(EOFError, match="was announced"):
+    one.sendall(struct.pack("<Q", size))
+    with pytest.raises(EOFError, match=f"an announced message of {size} bytes: a frame has at least 24, and at most"):
         receive(other)
+
+
+def test_a_message_that_no_frame_can_be_is_not_sent(pair):
+    one, other = pair
+    with pytest.raises(FrameError, match="a message of 3 bytes"):
+        send(one, [b"abc"])
+    other.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        other.recv(1)

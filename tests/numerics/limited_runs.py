@@ -27,7 +27,7 @@ GRAPHS = ("undirected", "directed", "weighted", "sparse", "multilabel")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cut:
+class LimitedCut:
     """How a limit cuts a run. An interval of a hundred rows and more has pages of its own in every wide matrix."""
 
     blocks: int = 2
@@ -134,7 +134,7 @@ def in_memory(
 
 
 @contextmanager
-def limited(scratch: Path, cut: Cut) -> Iterator[None]:
+def limited(scratch: Path, cut: LimitedCut) -> Iterator[None]:
     """Within the context, runs with a limit are cut like this, whatever the limit; returned memory is overwritten."""
 
     def limits(request: RunRequest) -> RunLimits | None:
@@ -142,7 +142,7 @@ def limited(scratch: Path, cut: Cut) -> Iterator[None]:
             return None
         plans = [in_blocks(plan, cut.blocks) for plan in (request.training, request.evaluation)]
         how = SpillSettings(scratch=str(scratch), policy=cut.policy, static_blocks=cut.static_blocks)
-        return RunLimits(plans[0], plans[1], cut.intervals, how, Figures(), 0)
+        return RunLimits(plans[0], plans[1], cut.intervals, how, False, Figures(), 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "limits", limits)
@@ -154,7 +154,7 @@ def _overwrite(window: ReservedMemory, begin: int, end: int) -> None:
     window.bytes[begin:end] = 0xFF  # NaN, as float32 and as bfloat16; -1 as a vertex
 
 
-def under_limit(graph: dorylus.Graph, what: Any, scratch: Path, cut: Cut, **settings: Any) -> dorylus.Result:
+def under_limit(graph: dorylus.Graph, what: Any, scratch: Path, cut: LimitedCut, **settings: Any) -> dorylus.Result:
     """The same training under a limit."""
     with limited(scratch, cut):
         return dorylus.train(graph, what, memory="1GiB", **(SETTINGS | settings))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from limited_runs import GRAPHS, SETTINGS, Cut, all_policies, assert_equal_runs, model, paged_graph, under_limit
+from limited_runs import GRAPHS, SETTINGS, LimitedCut, all_policies, assert_equal_runs, model, paged_graph, under_limit
 
 import dorylus
 from dorylus.graph import SparseFeatures
@@ -76,7 +76,7 @@ def test_in_memory_every_bit_is_the_same(case: str, stores: Stores) -> None:
 def test_under_a_limit(case: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[case]
     what = model(name, dropout, of_input)
-    found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), **more)
+    found = under_limit(stores["directed"], what, tmp_path, LimitedCut(policy=policy), **more)
     assert_equal_runs(found, expected("directed", case))
 
 
@@ -86,7 +86,7 @@ def test_under_a_limit_without_a_store(case: str, tmp_path: Path) -> None:
     graph = rounded("directed")
     assert isinstance(graph.features, np.ndarray)
     half = replace(graph, features=graph.features.astype(np.float16), trust="everything")
-    found = under_limit(half, model(name, dropout, of_input), tmp_path, Cut(blocks=1), **more)
+    found = under_limit(half, model(name, dropout, of_input), tmp_path, LimitedCut(blocks=1), **more)
     assert_equal_runs(found, expected("directed", case))
 
 
@@ -95,7 +95,7 @@ def test_under_a_limit_without_a_store(case: str, tmp_path: Path) -> None:
 def test_graphs_of_every_kind(kind: str, limited: bool, stores: Stores, tmp_path: Path) -> None:
     reference = expected(kind, "gathered with dropout")
     if limited:
-        found = under_limit(stores[kind], model("sage mean", 0.5, 0.5), tmp_path, Cut())
+        found = under_limit(stores[kind], model("sage mean", 0.5, 0.5), tmp_path, LimitedCut())
     else:
         found = trained(stores[kind], "gathered with dropout", prune_rows=False)
     assert_equal_runs(found, reference)
@@ -112,7 +112,7 @@ def test_over_two_servers(case: str, stores: Stores) -> None:
 def test_with_gathered_rows_in_bf16(case: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
     name, dropout, of_input, more = MODELS[case]
     what = model(name, dropout, of_input)
-    found = under_limit(stores["directed"], what, tmp_path, Cut(policy=policy), precision="bf16", **more)
+    found = under_limit(stores["directed"], what, tmp_path, LimitedCut(policy=policy), precision="bf16", **more)
     assert_equal_runs(found, expected("directed", case, "bf16"), within=1e-4)
     assert found.losses != expected("directed", case).losses, "nothing was rounded"
 

@@ -14,7 +14,7 @@ from limited_runs import (
     GRAPHS,
     RECIPES,
     SETTINGS,
-    Cut,
+    LimitedCut,
     all_policies,
     assert_equal_runs,
     in_memory,
@@ -44,20 +44,20 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Stores:
 @pytest.mark.parametrize("kind", [pytest.param("undirected", marks=pytest.mark.soak), "weighted"])
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_model_trains_to_the_same_numbers(name: str, kind: str, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores[kind], model(name, 0.5), tmp_path, Cut())
+    found = under_limit(stores[kind], model(name, 0.5), tmp_path, LimitedCut())
     assert_equal_runs(found, in_memory(kind, name, 0.5))
 
 
 @pytest.mark.parametrize("kind", ["directed", "sparse", "multilabel"])
 @pytest.mark.parametrize("name", ["gcn", "sage mean", "sage max", "gat"])
 def test_so_do_graphs_of_every_kind(name: str, kind: str, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores[kind], model(name, 0.0), tmp_path, Cut(blocks=3))
+    found = under_limit(stores[kind], model(name, 0.0), tmp_path, LimitedCut(blocks=3))
     assert_equal_runs(found, in_memory(kind, name, 0.0))
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
 def test_dropout_of_the_features_does_not_see_blocks_of_columns(blocks: int, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["directed"], model("sage max", 0.0, 0.4), tmp_path, Cut(blocks=blocks))
+    found = under_limit(stores["directed"], model("sage max", 0.0, 0.4), tmp_path, LimitedCut(blocks=blocks))
     assert_equal_runs(found, in_memory("directed", "sage max", 0.0, 0.4))
 
 
@@ -72,33 +72,33 @@ ALL_OR_NOTHING = [NOTHING, *(pytest.param(each, marks=pytest.mark.soak) for each
 
 @pytest.mark.parametrize("policy", all_policies(), ids=_letters)
 def test_whatever_lies_in_files(policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, Cut(policy=policy))
+    found = under_limit(stores["undirected"], model("sage max", 0.5), tmp_path, LimitedCut(policy=policy))
     assert_equal_runs(found, in_memory("undirected", "sage max", 0.5))
 
 
 @pytest.mark.parametrize("policy", ALL_OR_NOTHING, ids=_letters)
 @pytest.mark.parametrize("name", EDGE_LAYERS)
 def test_layers_of_a_user_that_work_on_edges(name: str, policy: SpillPolicy, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, Cut(policy=policy))
+    found = under_limit(stores["weighted"], model(name, 0.5), tmp_path, LimitedCut(policy=policy))
     assert_equal_runs(found, in_memory("weighted", name, 0.5))
 
 
 @pytest.mark.parametrize("kind", ["directed", "undirected"])
 def test_scores_of_many_heads_fill_pages_of_their_own(kind: str, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores[kind], model("gat many heads", 0.0), tmp_path, Cut(intervals=2))
+    found = under_limit(stores[kind], model("gat many heads", 0.0), tmp_path, LimitedCut(intervals=2))
     assert_equal_runs(found, in_memory(kind, "gat many heads", 0.0))
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage max", "gat"])
 def test_bf16_is_rounded_alike(name: str, stores: Stores, tmp_path: Path) -> None:
     exact = in_memory("directed", name, 0.5)
-    found = under_limit(stores["directed"], model(name, 0.5), tmp_path, Cut(), precision="bf16")
+    found = under_limit(stores["directed"], model(name, 0.5), tmp_path, LimitedCut(), precision="bf16")
     assert_equal_runs(found, in_memory("directed", name, 0.5, None, "bf16"), within=2e-3)
     assert found.losses != exact.losses, "nothing was rounded"
 
 
 cuts = st.builds(
-    Cut,
+    LimitedCut,
     blocks=st.integers(1, 3),
     static_blocks=st.integers(1, 3),
     intervals=st.integers(2, 9),
@@ -116,7 +116,7 @@ cuts = st.builds(
     threads=st.integers(1, 3),
 )
 def test_whatever_is_drawn(
-    name: str, kind: str, dropout: float, cut: Cut, stored: bool, threads: int, stores: Stores
+    name: str, kind: str, dropout: float, cut: LimitedCut, stored: bool, threads: int, stores: Stores
 ) -> None:
     graph = stores[kind] if stored else paged_graph(kind)
     found = under_limit(graph, model(name, dropout), _folder_of(stores), cut, threads=threads)
@@ -125,7 +125,7 @@ def test_whatever_is_drawn(
 
 @pytest.mark.parametrize("name", ["gcn", "sage max"])
 def test_one_interval_is_a_cut_too(name: str, stores: Stores, tmp_path: Path) -> None:
-    found = under_limit(stores["undirected"], model(name, 0.5), tmp_path, Cut(intervals=1))
+    found = under_limit(stores["undirected"], model(name, 0.5), tmp_path, LimitedCut(intervals=1))
     assert_equal_runs(found, in_memory("undirected", name, 0.5))
 
 
@@ -135,7 +135,7 @@ def _folder_of(stores: Stores) -> Path:
 
 def test_a_stopped_run_resumes_to_the_same_numbers(stores: Stores, tmp_path: Path) -> None:
     settings = SETTINGS | {"memory": "1GiB", "run_dir": str(tmp_path / "run"), "checkpoint_every": 1}
-    with limited(tmp_path, Cut()):
+    with limited(tmp_path, LimitedCut()):
         with dorylus.Trainer(stores["weighted"], model("sage mean", 0.5), **settings) as trainer:
             trainer.run(epochs=2)
         resumed = dorylus.resume(tmp_path / "run", stores["weighted"], model("sage mean", 0.5))
@@ -147,7 +147,7 @@ def test_neither_files_nor_descriptors_are_left(stores: Stores, tmp_path: Path) 
     def open_here() -> list[str]:
         return [link for link in map(_target, Path("/proc/self/fd").iterdir()) if link.startswith(str(tmp_path))]
 
-    with limited(tmp_path, Cut()):
+    with limited(tmp_path, LimitedCut()):
         trainer = _trainer(stores["weighted"], "gcn")
         trainer.run(epochs=1)
         assert open_here(), "nothing was paged"
@@ -173,7 +173,7 @@ def no_space(*arguments: object) -> int:
 def test_a_cluster_that_cannot_be_made_leaves_no_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwritev", no_space)  # from the gather that is made once on
     with pytest.raises(DataError, match="No space left on device"):
-        under_limit(paged_graph("directed"), model("gcn", 0.5), tmp_path, Cut())
+        under_limit(paged_graph("directed"), model("gcn", 0.5), tmp_path, LimitedCut())
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("dorylus-")]
 
 
@@ -181,7 +181,7 @@ def test_a_cluster_that_cannot_be_made_leaves_no_threads(tmp_path: Path, monkeyp
 def test_a_disk_that_fills_up_ends_the_run_with_the_cure(
     name: str, stores: Stores, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with limited(tmp_path, Cut()), _trainer(stores["directed"], name) as trainer:
+    with limited(tmp_path, LimitedCut()), _trainer(stores["directed"], name) as trainer:
         trainer.run(epochs=1)
         monkeypatch.setattr(os, "pwritev", no_space)
         with pytest.raises(

@@ -14,7 +14,7 @@ from agreement import assert_same_run
 from limited_runs import NUM_CLASSES as PAGED_CLASSES
 from limited_runs import NUM_FEATURES as PAGED_FEATURES
 from limited_runs import SETTINGS as PAGED_SETTINGS
-from limited_runs import Cut, all_policies, assert_equal_runs, paged_graph, under_limit
+from limited_runs import LimitedCut, all_policies, assert_equal_runs, paged_graph, under_limit
 from small_graphs import NUM_CLASSES, NUM_FEATURES, sample
 from torch import nn
 
@@ -228,7 +228,9 @@ def test_it_trains_to_the_same_numbers_under_a_memory_limit(layer, policy, preci
     graph = paged_graph("directed")
     model = program(layer, PAGED_FEATURES, 40, PAGED_CLASSES, dropout=0.3)
     free = dorylus.train(graph, model, prune_rows=False, intervals=5, precision=precision, **PAGED_SETTINGS)
-    limited = under_limit(graph, model, tmp_path, Cut(blocks=2, static_blocks=2, policy=policy), precision=precision)
+    limited = under_limit(
+        graph, model, tmp_path, LimitedCut(blocks=2, static_blocks=2, policy=policy), precision=precision
+    )
     assert_equal_runs(limited, free, within=1e-6 if precision == "float32" else 2e-3)
 
 
@@ -382,5 +384,5 @@ def test_programs_with_different_reductions_are_described_differently():
             self.reduce = reduce
 
     first, second = (dorylus.Program([Named(3, 2, reduce=each)]) for each in (LOG_SUM_EXP, "sum"))
-    assert "reduce=logsumexp" in first.describe()
+    assert "reduce=Reduction(name='logsumexp'" in first.describe()
     assert first.describe() != second.describe()

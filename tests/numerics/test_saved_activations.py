@@ -61,8 +61,8 @@ def test_more_bytes_travel_than_with_rematerialisation(path, fuse):
     settings = {"pool": "processes", "data_path": path, "fuse": fuse, "functions": 1}  # programs travel to one, once
     kept, again = (train("norm and residual", **settings, rematerialize=given) for given in (False, None))
     assert kept.losses == pytest.approx(again.losses, abs=TOLERANCE)
-    for way in ("bytes_in", "bytes_out"):
-        assert kept.pool[way] > 1.05 * again.pool[way]
+    for direction in ("bytes_in", "bytes_out"):
+        assert kept.pool[direction] > 1.05 * again.pool[direction]
 
 
 def test_bodies_on_edges_send_their_activations_too():

@@ -52,7 +52,9 @@ HOMES_OF_OPTIONAL = {
 }
 LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
 OPTIONAL = "optional"  # the function that imports the package its first argument names, or names the extra
-BY_NAME = {"import_module", "__import__"}  # functions that import what a text names, which no check can follow
+# Functions that import or run what a text names, which no check can follow.
+BY_NAME = {"import_module", "__import__", "runpy", "run_module", "run_path"}
+BUILT_IN = {"exec", "eval"}  # the same, but methods may have these names
 MAY_IMPORT_BY_NAME = {
     "dorylus.lazy",  # the names of packages
     "dorylus.extras",  # optional packages
@@ -86,6 +88,8 @@ class _Imports(ast.NodeVisitor):
         self.functions = self.type_blocks = 0
         imports = [alias for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
         self.tops = {a.asname or "dorylus" for a in imports if a.name.partition(".")[0] == "dorylus"}
+        foreign = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and self.is_foreign(node)]
+        self.foreign = self.tops | {a.asname or a.name for node in foreign for a in node.names}
 
     def note(self, name: str, node: ast.AST, item: str = "") -> None:
         line = getattr(node, "lineno", 0)
@@ -95,17 +99,30 @@ class _Imports(ast.NodeVisitor):
         if name in BY_NAME:
             self.by_name.append((name, getattr(node, "lineno", 0)))
 
+    def origin(self, node: ast.ImportFrom) -> str:
+        base = self.package[: len(self.package) - node.level + 1] if node.level else []
+        return ".".join([*base, *filter(None, [node.module])])
+
+    def is_foreign(self, node: ast.ImportFrom) -> bool:
+        """Whether the names come from another package of dorylus, or from a single module."""
+        parts = self.origin(node).split(".")
+        return parts[0] == "dorylus" and parts[1:2] != self.package[1:2]
+
     def note_attribute(self, owner: ast.expr, name: object, node: ast.AST) -> None:
-        if isinstance(owner, ast.Name) and owner.id in self.tops and name not in EXPORTS["dorylus"] | EVERYWHERE:
+        if not isinstance(owner, ast.Name) or name in EVERYWHERE:
+            return
+        is_private = owner.id in self.foreign and str(name).startswith("_")
+        if is_private or (owner.id in self.tops and name not in EXPORTS["dorylus"]):
             self.hidden.append((f"{owner.id}.{name}", getattr(node, "lineno", 0)))
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
+            self.note_by_name(alias.name, node)
             self.note(alias.name, node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        base = self.package[: len(self.package) - node.level + 1] if node.level else []
-        origin = ".".join([*base, *filter(None, [node.module])])
+        origin = self.origin(node)
+        self.note_by_name(origin, node)
         for alias in node.names:
             self.note_by_name(alias.name, node)
             if origin == "dorylus":
@@ -124,6 +141,8 @@ class _Imports(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> None:
         self.note_by_name(node.id, node)
+        if node.id in BUILT_IN:
+            self.by_name.append((node.id, node.lineno))
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         self.note_by_name(node.attr, node)
@@ -140,6 +159,19 @@ class _Imports(ast.NodeVisitor):
             self.note_by_name(node.value, node)
             if text := MODULE_TEXT.fullmatch(node.value):
                 self.note(text[1] or "dorylus.?", node)  # the start of an f-string may name any module
+            elif re.search(r"import|dorylus\.", node.value):
+                self.visit_code(node.value, node)
+
+    def visit_code(self, text: str, node: ast.AST) -> None:
+        """Visit a text that is Python: a program for another process, or an annotation in quotes."""
+        try:
+            code = ast.parse(text.strip())
+        except SyntaxError:
+            return
+        for each in ast.walk(code):
+            if isinstance(each, ast.Attribute) and MODULE_TEXT.fullmatch(ast.unparse(each)):
+                self.note(ast.unparse(each), node)
+        self.visit(code)
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         self.functions += 1
@@ -266,6 +298,24 @@ def test_a_module_imports_only_what_lies_below_it(module, path):
         ("dorylus.cli.train", "MAKER = 'dorylus.training.trainer:train'", "inside another package"),
         ("dorylus.graph.store", "lazy_names('dorylus.training', {'trainer': 'Trainer'})", "graph may only see"),
         ("dorylus.graph.store", "def f(name):\n    return f'dorylus.{name}'", "graph may only see"),
+        (
+            "dorylus.graph.store",
+            "from dorylus import files\nfiles._sync()",
+            "files._sync, which dorylus does not export",
+        ),
+        ("dorylus.graph.store", "from dorylus.paging import Pager as P\nP._open()", "P._open, which dorylus does not"),
+        ("dorylus.graph.store", "import dorylus.paging as p\np._open", "p._open, which dorylus does not export"),
+        ("dorylus.graph.store", "from dorylus.paging import _open", "not in the __all__"),
+        ("dorylus.graph.store", "def f(x: 'dorylus.training.Trainer'): ...", "graph may only see"),
+        ("dorylus.graph.store", "def f(x: 'list[dorylus.training.Trainer]'): ...", "graph may only see"),
+        ("dorylus.graph.store", "x: list['dorylus.saga.Layer | None']", "graph may only see"),
+        ("dorylus.graph.store", "def f() -> '__import__(\"dorylus\").x': ...", "hides an import"),
+        ("dorylus.graph.store", "exec(program)", "uses exec, which hides an import"),
+        ("dorylus.graph.store", "run = eval", "uses eval, which hides an import"),
+        ("dorylus.graph.store", "from runpy import run_module", "hides an import"),
+        ("dorylus.graph.store", "import runpy", "uses runpy, which hides an import"),
+        ("dorylus.graph.store", "run('-c', 'import sys; from dorylus.training import Trainer')", "graph may only see"),
+        ("dorylus.graph.store", "PROGRAM = 'import torch\\ntorch.ones(1)'", "below the layers that know torch"),
     ],
 )
 def test_the_check_itself_finds_violations(module, source, message):
@@ -287,6 +337,8 @@ def test_the_check_itself_finds_violations(module, source, message):
         ("dorylus.cli.train", "import dorylus\ndorylus.train(dorylus.gcn(hidden=4)), dorylus.__version__"),
         ("dorylus.pools.registry", "MAKER = 'dorylus.pools.makers:make_threads'"),
         ("dorylus.cost.price_book", "from importlib.resources import files\nfiles('dorylus.cost')"),
+        ("dorylus.saga.layer", "model.eval()\nfrom dorylus.graph import Graph\nGraph().name, self._names"),
+        ("dorylus.graph.store", "'Import of edges: dorylus.training is above, import it from there.'"),
     ],
 )
 def test_the_check_itself_accepts_valid_imports(module, source):

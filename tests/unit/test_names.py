@@ -2,13 +2,16 @@
 
 import ast
 import importlib
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "dorylus"
+BESIDE = sorted(path for each in ("tests", "benchmarks", "examples", "tools") for path in (ROOT / each).rglob("*.py"))
 MODULES = sorted(SOURCE.rglob("*.py"))
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
 MOST_MODULES = 280
@@ -23,8 +26,9 @@ REPLACED = {
 # Replaced as names of classes only. In lower case they are ordinary names: a line of text, a partition's cut.
 REPLACED_CLASSES = {"Cut", "Line", "Made", "Running", "Window"}
 STANDARD_LIBRARY = {"ast.walk", "os.walk"}
-# MemoryPlan.verdict is public and documented: the package that has it, and the command that prints it, may name it.
-PUBLIC = {("memory", "verdict"), ("cli", "verdict")}
+# MemoryPlan.verdict is public and documented: the package that has it, the command that prints it, and what is beside
+# the package may name it.
+PUBLIC = {(folder, "verdict") for folder in ("memory", "cli", "tests", "benchmarks")}
 
 
 def names_in(tree: ast.Module) -> Iterator[str]:
@@ -60,18 +64,62 @@ def test_a_reader_has_to_find_their_way_among_few_modules():
     assert len(MODULES) <= MOST_MODULES
 
 
-def test_no_class_name_is_used_twice():
-    homes = defaultdict(list)
-    for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                homes[node.name].append(str(path.relative_to(SOURCE)))
-    assert {name: paths for name, paths in homes.items() if len(paths) > 1} == {}
+def types_in(tree):
+    """The names of a module's classes and of its type aliases, without the underscores that make them private."""
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None]
+    targets = [(node.targets[0] if isinstance(node, ast.Assign) else node.target, node.value) for node in assigned]
+    aliases = [
+        target.id
+        for target, value in targets
+        if isinstance(target, ast.Name)
+        and re.fullmatch(r"_*[A-Z]\w*[a-z]\w*", target.id)  # as a class is written
+        and isinstance(value, ast.Subscript | ast.BinOp | ast.Attribute | ast.Name)
+        and not ast.unparse(value).startswith("Annotated")  # a flag of a command
+    ]
+    return [name.strip("_") for name in classes], [name.strip("_") for name in aliases]
+
+
+def used_twice(sources):
+    """The names of classes that another class, or a type alias, has too; by name, the modules."""
+    homes, classes = defaultdict(list), set()
+    for path, source in sources.items():
+        own, aliases = types_in(ast.parse(source))
+        classes |= set(own)
+        for name in own + aliases:
+            homes[name].append(path)
+    return {name: paths for name, paths in homes.items() if len(paths) > 1 and name in classes}
+
+
+def test_no_class_name_is_used_twice_nor_that_of_a_type_alias():
+    assert used_twice({str(path.relative_to(SOURCE)): path.read_text() for path in MODULES}) == {}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "found"),
+    [
+        ("class Part: ...", "class Part: ...", {"Part": ["a", "b"]}),
+        ("class Part: ...", "class _Part: ...", {"Part": ["a", "b"]}),
+        ("class Part: ...", "def f():\n    class Part: ...", {"Part": ["a", "b"]}),
+        ("class _Part: ...", "Part = tuple[int, int]", {"Part": ["a", "b"]}),
+        ("class Part: ...", "Part: TypeAlias = 'int | str'", {}),
+        ("class Part: ...", "Part: TypeAlias = int | str", {"Part": ["a", "b"]}),
+        ("Part = int | str", "Part = list[int]", {}),
+        ("class Part: ...", "part = parts[0]\nPART = parts[1]", {}),
+    ],
+)
+def test_the_check_itself_finds_names_used_twice(first, second, found):
+    assert used_twice({"a": first, "b": second}) == found
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_replaced_names_do_not_come_back(path):
     assert replaced_names(path.relative_to(SOURCE), path.read_text()) == set()
+
+
+@pytest.mark.parametrize("path", BESIDE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nor_do_they_beside_the_package(path):
+    assert replaced_names(path.relative_to(ROOT), path.read_text()) == set()
 
 
 @pytest.mark.parametrize(

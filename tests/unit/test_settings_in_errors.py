@@ -10,7 +10,8 @@ import tomli_w
 
 import dorylus
 from dorylus.cli import main
-from dorylus.cli.flags import MODEL_OPTIONS, dashed
+from dorylus.cli.flags import MODEL_OPTIONS, dashed, spell_flag
+from dorylus.errors import DeadlineError, DivergedError, given, spelled
 from dorylus.pools import PoolHandle, PoolSpec, ThreadsPool, register, unregister
 from dorylus.runs import RunFolder, RunSpec
 from dorylus.saga.builders import BUILDERS
@@ -218,8 +219,6 @@ EXCEPTIONS = {  # texts that are not about a setting that a face gave
     "backends/native/dropout.py": "a seed of the kernel, not that of a run",
     "cli/doctor/__init__.py": "names of pools and of a setting in a table of findings",
     "graph/datasets/catalogue.py": "the options of a generator have this form in every interface",
-    "paging/io_threads.py": "a TimeoutError, which is no error of Dorylus",
-    "runtime/engine.py": "a TimeoutError, which is no error of Dorylus",
     "saga/dense.py": "an argument of a function, below all interfaces",
 }
 
@@ -234,6 +233,70 @@ def literals(source):
             yield "".join(each.value if isinstance(each, ast.Constant) else "{" for each in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
             yield node.value
+
+
+def test_an_error_that_ends_a_run_keeps_the_settings_of_its_cause():
+    with Trainer(dorylus.ring(num_vertices=20), dorylus.gcn(), threads=1) as trainer:
+        late = trainer._given_up(DeadlineError(f"no answer within {given('deadline_s', 2.0)}."))
+        diverged = trainer._diverged(DivergedError("the loss of epoch 1 is nan"))
+    assert str(late) == "no answer within deadline_s=2.0. The run has no folder, so its 0 epochs are lost: use run_dir."
+    flags = "no answer within --deadline-s 2.0. The run has no folder, so its 0 epochs are lost: use --run-dir."
+    assert spelled(late.message, spell_flag) == flags
+    assert "Train again with lr well below 0.01" in str(diverged)
+    assert "Train again with --lr well below 0.01" in spelled(diverged.message, spell_flag)
+
+
+LONG_NAMES = [name for name in dorylus.RunConfig.names() if "_" in name]  # the others are English words, too
+NAMED = re.compile(rf"(?<![\w.(])({'|'.join(LONG_NAMES)})(?![\w(/]|\.\w)")
+FLAG = re.compile(r"(?<!pip install )--[a-z][a-z-]+")
+MAKES_ERROR = re.compile(r"(Error|Refused|Fault|_failure|cannot_write)$")
+WITH_FLAGS = {  # refusals outside cli/ that name flags of the one command they are about
+    "functions/deploy/access.py",
+    "functions/deploy/aws.py",
+    "functions/deploy/distributions.py",
+    "training/assembly.py",  # flags of dorylus ingest, as the cure
+}
+
+
+def error_texts(source):
+    """The texts of the errors that a module makes, without the settings that ``given`` names."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and MAKES_ERROR.search(ast.unparse(node.func)):
+            for argument in node.args:
+                marked = {id(each) for call in ast.walk(argument) if isinstance(call, ast.Call) for each in call.args}
+                texts = (
+                    each for each in ast.walk(argument) if isinstance(each, ast.Constant) and id(each) not in marked
+                )
+                yield from (each.value for each in texts if isinstance(each.value, str))
+
+
+def named_by_hand(source, is_command=False):
+    """The settings and flags that error texts of a module name themselves."""
+    patterns = [NAMED] if is_command else [NAMED, FLAG]
+    return [found[0] for text in error_texts(source) for each in patterns for found in each.finditer(text)]
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_no_message_names_a_setting_or_a_flag_itself(path):
+    name = path.relative_to(SOURCE).as_posix()
+    assert named_by_hand(path.read_text(), is_command=name.startswith("cli/") or name in WITH_FLAGS) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("raise ConfigError('choose another run_dir.')", ["run_dir"]),
+        ("raise ConfigError(f'use a run_dir in {folder}')", ["run_dir"]),
+        ("raise WriteError('give --run-dir')", ["--run-dir"]),
+        ("def f():\n    return cannot_write(f'{path}: name a scratch_dir', error)", ["scratch_dir"]),
+        ("raise ConfigError(f\"choose another {given('run_dir')}\")", []),
+        ("raise ConfigError(unknown_value('weight_update', value, KNOWN))", []),
+        ("raise ConfigError('dorylus.resume(run_dir, graph, model)')", []),
+        ("HELP = 'give run_dir'", []),
+    ],
+)
+def test_the_check_itself_finds_settings_named_by_hand(source, found):
+    assert named_by_hand(source) == found
 
 
 def test_no_message_spells_a_setting_with_its_value_itself():

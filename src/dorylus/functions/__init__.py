@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         format_plan,
     )
     from dorylus.functions.export import Exports
-    from dorylus.functions.invocation import CONTENT, TOKEN_VARIABLE, DirectTask, Invocation, Ports
+    from dorylus.functions.invocation import CONTENT, MAX_TEXT, TOKEN_VARIABLE, DirectTask, Invocation, Ports
     from dorylus.functions.payload import CSR, PRECISIONS, ROW_ROLES, Form, forms, narrow, widen
     from dorylus.functions.program import (
         ArrayRole,
@@ -50,6 +50,7 @@ __all__ = [
     "CONTENT",
     "CSR",
     "DEFAULT_NAME",
+    "MAX_TEXT",
     "PRECISIONS",
     "ROW_ROLES",
     "TOKEN_VARIABLE",
@@ -108,7 +109,7 @@ __getattr__ = lazy_names(
         "deploy.package": "build needs_download",
         "deploy.plan": "ApiCall DesiredState Found Unbuilt deploy_calls destroy_calls find_calls format_plan",
         "export": "Exports",
-        "invocation": "CONTENT DirectTask Invocation Ports TOKEN_VARIABLE",
+        "invocation": "CONTENT DirectTask Invocation MAX_TEXT Ports TOKEN_VARIABLE",
         "payload": "CSR Form PRECISIONS ROW_ROLES forms narrow widen",
         "program": "ArrayRole ExportedProgram ProgramError called is_cut_by_row is_summed role which",
         "program_cache": "ProgramCache",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import DorylusError
 from dorylus.functions.direct_path import DirectCall, Links, WarmWeights, run_direct_call
-from dorylus.functions.invocation import CONTENT, DirectTask, Invocation, Stopwatch, ports_of
+from dorylus.functions.invocation import CONTENT, MAX_TEXT, DirectTask, Invocation, Stopwatch, ports_of
 from dorylus.functions.payload import narrow, widen
 from dorylus.functions.runner import Runner
 from dorylus.wire import DEFAULT, Buffer, Frame, FrameError, Refused, WireError, pack, unpack
@@ -24,7 +24,6 @@ Answer = tuple[dict[str, Any], Arrays]
 
 PROBE_S = 3.0  # the time-out of the first answer of a port
 LIMITS = DEFAULT  # of an answer
-MAX_TEXT = 4000  # characters of an error that are sent
 
 
 class Handler:

@@ -13,6 +13,7 @@ from dorylus.wire import FrameError
 
 CONTENT: Final = "program.content"  # the name under which a program travels in a frame
 MAX_PARTS: Final = 1 << 20  # of one task's rows
+MAX_TEXT: Final = 4000  # characters of an error that a function sends, and that are kept
 DEFAULT_TIMEOUT_S: Final = 60.0
 TOKEN_VARIABLE: Final = "DORYLUS_FUNCTION_TOKEN"  # the environment variable with the token that both ends share
 _NO_DEFAULT: Final = object()

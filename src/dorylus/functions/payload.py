@@ -6,7 +6,7 @@ is summed never are. This file is shipped inside functions: numpy only.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ Arrays = Mapping[str, NDArray[Any]]
 Form = tuple[np.dtype[Any], tuple[int, ...]]  # dtype and shape of an array in a message
 Precision = Literal["float32", "bf16", "int8"]
 
-PRECISIONS: Final = ("float32", "bf16", "int8")
+PRECISIONS: Final = get_args(Precision)
 ROW_ROLES: Final = frozenset({ArrayRole.ROWS, ArrayRole.COTANGENT, ArrayRole.OUTPUT, ArrayRole.INPUT_GRAD})
 SCALE: Final = ".scale"
 CSR: Final = (".indptr", ".indices", ".values")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import ConfigError
 from dorylus.functions.program import ProgramError, content_hash, is_cut_by_row, is_summed
+from dorylus.wire import DEFAULT
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -29,7 +30,7 @@ _DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 
 
-_MOST_ENTRIES = 1 << 26  # of a row, or of an array without rows: 256 MiB of float32, the most that a frame holds
+_MOST_ENTRIES = DEFAULT.max_frame_bytes // 4  # of a row, or of an array without rows: the float32 of a frame
 _SWITCH = "ORT_DISABLE_TELEMETRY"
 
 

@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from dorylus.functions.handler import Handler
-from dorylus.wire import DEFAULT, Buffer, pack
+from dorylus.wire import DEFAULT, Buffer, FrameError, pack
 
 LENGTH: Final = struct.Struct("<Q")
-MAX_BYTES: Final = DEFAULT.max_frame_bytes
 IOV_MAX: Final = 512  # buffers handed to the kernel at a time
 
 
 def send(link: socket.socket, parts: Sequence[Buffer], until_s: float | None = None) -> None:
     """Send a message, its parts one after the other, without joining them; by ``until_s`` of the monotonic clock."""
+    DEFAULT.check_size(sum(memoryview(part).nbytes for part in parts), "a message")
     views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
     left = [memoryview(LENGTH.pack(sum(map(len, views)))), *views]
     while left:
@@ -38,8 +38,10 @@ def send(link: socket.socket, parts: Sequence[Buffer], until_s: float | None = N
 def receive(link: socket.socket, until_s: float | None = None) -> bytearray:
     """The next message, complete by ``until_s``; EOFError when the other end is closed before that."""
     (size,) = LENGTH.unpack(_exactly(link, LENGTH.size, until_s))
-    if size > MAX_BYTES:
-        raise EOFError(f"a message of {size} bytes was announced: at most {MAX_BYTES} are accepted.")
+    try:
+        DEFAULT.check_size(size, "an announced message")
+    except FrameError as error:
+        raise EOFError(str(error)) from error
     return _exactly(link, size, until_s)
 
 

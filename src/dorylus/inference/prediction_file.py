@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
 from dorylus.graph import open_ids
-from dorylus.inference.prediction_pass import SLAB_ROWS, Form, Rows, slabs
+from dorylus.inference.prediction_pass import SLAB_ROWS, PredictionForm, Rows, slabs
 from dorylus.sizes import format_bytes
 
 ROWS = 131_072  # read together
@@ -195,7 +195,7 @@ def check_target(path: str | PathLike[str]) -> Path:
 class PredictionFile:
     """Writes rows in the graph's order to a file, with ``ids`` in it or beside it."""
 
-    def __init__(self, path: str | PathLike[str], form: Form, name: str, ids: Ids | None = None) -> None:
+    def __init__(self, path: str | PathLike[str], form: PredictionForm, name: str, ids: Ids | None = None) -> None:
         self._target, self._form, self._ids = check_target(path), form, ids
         self._open = ExitStack()
         parquet = self._target.suffix == ".parquet"
@@ -233,7 +233,7 @@ class PredictionFile:
     def _put_ids_in_place(self) -> None:
         if self._ids_target is None or self._ids is None:
             return
-        form = Form(self._form.num_rows, None, self._ids.dtype)
+        form = PredictionForm(self._form.num_rows, None, self._ids.dtype)
         with UnnamedFile(self._ids_target, _npy_bytes(form)) as draft:
             writer = _NpyWriter(draft.file, form)
             for begin in range(0, form.num_rows, SLAB_ROWS):
@@ -244,7 +244,7 @@ class PredictionFile:
     def _check_room(self, parquet: bool) -> None:
         needed = _parquet_bytes(self._form) if parquet else _npy_bytes(self._form)
         if self._ids_target is not None and self._ids is not None:
-            needed += _npy_bytes(Form(self._form.num_rows, None, self._ids.dtype))
+            needed += _npy_bytes(PredictionForm(self._form.num_rows, None, self._ids.dtype))
         with self._explained():
             free = shutil.disk_usage(self._target.parent).free
         if free < needed:
@@ -282,7 +282,7 @@ def _closed(writer: _Writer) -> Iterator[_Writer]:
 
 
 class _NpyWriter:
-    def __init__(self, file: BinaryIO, form: Form) -> None:
+    def __init__(self, file: BinaryIO, form: PredictionForm) -> None:
         self._file = file
         header = {"descr": np.lib.format.dtype_to_descr(form.dtype), "fortran_order": False, "shape": form.shape}
         np.lib.format.write_array_header_1_0(file, header)
@@ -298,7 +298,7 @@ class _NpyWriter:
 
 
 class _ParquetWriter:
-    def __init__(self, file: BinaryIO, form: Form, name: str, ids: Ids | None) -> None:
+    def __init__(self, file: BinaryIO, form: PredictionForm, name: str, ids: Ids | None) -> None:
         pa = self._pa = _pyarrow()
         from pyarrow import parquet
 
@@ -333,11 +333,11 @@ class _ParquetWriter:
         return self._pa.Array.from_buffers(self._pa.large_string(), end - begin, buffers)
 
 
-def _npy_bytes(form: Form) -> int:
+def _npy_bytes(form: PredictionForm) -> int:
     return HEADER_BYTES + form.num_bytes
 
 
-def _parquet_bytes(form: Form) -> int:
+def _parquet_bytes(form: PredictionForm) -> int:
     """At most the bytes of a file: fractions hardly shrink, whole numbers may shrink to nearly nothing."""
     return form.num_bytes if form.dtype.kind == "f" else 0
 

@@ -36,7 +36,7 @@ Rows = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Form:
+class PredictionForm:
     """The shape of predictions: the number of rows, the numbers of each (None: one, not a list), and their type."""
 
     num_rows: int
@@ -60,7 +60,7 @@ class Form:
         return np.empty((max(1, min(SLAB_ROWS, SLAB_BYTES // row_bytes, self.num_rows)), *self.shape[1:]), self.dtype)
 
 
-def slabs(blocks: Iterable[Rows], form: Form) -> Iterator[Rows]:
+def slabs(blocks: Iterable[Rows], form: PredictionForm) -> Iterator[Rows]:
     """The same rows in slabs of one size, the last one excepted; a slab is valid until the next."""
     slab, filled = form.slab, 0
     for block in blocks:
@@ -123,12 +123,12 @@ class PredictionPass:
                 done += len(block)
         return out
 
-    def _form_of(self, columns: int) -> Form:
+    def _form_of(self, columns: int) -> PredictionForm:
         rows = self._graph.num_vertices
         if not self._classes:
-            return Form(rows, columns, np.dtype(np.float32))
+            return PredictionForm(rows, columns, np.dtype(np.float32))
         several = self._graph.multilabel
-        return Form(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
+        return PredictionForm(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
 
     def _job(self, layout: RunLimits | None) -> Job:
         config = self._config

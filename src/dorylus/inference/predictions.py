@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from os import PathLike
-from pathlib import Path
 from typing import Any, overload
 
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
 from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint
+from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
 from dorylus.training import bind, check_backend
 
@@ -121,13 +120,14 @@ def predict_from(
     backend = check_backend(backend, settings)
     if out is not None:
         check_target(out)  # before the graph is loaded
+    best = folder.config.keep == "best" and checkpoint.latest(folder.best) is not None
+    saved = folder.best if best else folder.checkpoints
+    if isinstance(model, Program):
+        checkpoint.check(saved, fingerprint_of(model))  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
-    best = folder.config.keep == "best" and checkpoint.latest(Path(folder.best)) is not None
-    state = checkpoint.load(
-        folder.best if best else folder.checkpoints, fingerprint(dict(program.state_dict()), program.describe())
-    )
+    state = checkpoint.load(saved, fingerprint_of(program))
     program.load_state_dict(state.weights)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, store)
 

@@ -77,13 +77,16 @@ _NEEDED_ROWS: MutableMapping[Graph, dict[int, NeededRows]] = WeakKeyDictionary()
 class RunLimits:
     """How a run keeps a limit: the plans it runs, the number of intervals, and what it is predicted to take.
 
-    ``limited``: how matrices lie in files; None where all are in memory. ``peak``: bytes in memory, with the process.
+    ``limited``: how matrices lie in files; None where all are in memory. ``keeps_graphs``: autograd's graphs stay in
+    memory from forward to backward; beside matrices in files there is no room for them. ``peak``: bytes in memory, with
+    the process.
     """
 
     training: Plan | None
     evaluation: Plan
     intervals: int
     limited: SpillSettings | None
+    keeps_graphs: bool
     figures: Figures
     peak: int
 
@@ -108,7 +111,7 @@ class RunRequest:
     threads: int
     to_load: int = 0
     intervals: int | None = None
-    keeps_activations: bool = True
+    keeps_graphs: bool = True
     run_dir: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -251,11 +254,11 @@ def _candidates(request: RunRequest, limit: int, used: int) -> Iterator[RunLimit
     for policy, blocks in _spill_choices(evaluation):
         trained = None if training is None else in_blocks(training, blocks)
         evaluated = in_blocks(evaluation, blocks)
-        figures = in_files(sizes, trained, evaluated, replace(layout, spill=policy))
+        figures = in_files(sizes, trained, evaluated, replace(layout, spill=policy, kept=False))
         _add_store(figures, stored)
         folder = scratch_folder(graph, request.config.scratch_dir, request.run_dir)
         limited = SpillSettings(scratch=folder, policy=policy, static_blocks=layout.static_blocks)
-        yield RunLimits(trained, evaluated, layout.intervals, limited, figures, used + figures.peak)
+        yield RunLimits(trained, evaluated, layout.intervals, limited, False, figures, used + figures.peak)
 
 
 def _add_store(figures: Figures, num_bytes: int) -> None:
@@ -276,7 +279,7 @@ def _all_in_memory(request: RunRequest, sizes: GraphSizes, layout: MemoryLayout,
     elif request.training is not None:
         whole = layout_in_memory(request, sizes, layout)
         figures = in_memory(sizes, request.training, request.evaluation, whole, mapped=mapped)
-    return RunLimits(request.training, request.evaluation, intervals, None, figures, used + figures.peak)
+    return RunLimits(request.training, request.evaluation, intervals, None, layout.kept, figures, used + figures.peak)
 
 
 def layout_in_memory(
@@ -318,7 +321,7 @@ def first_layout(request: RunRequest, sizes: GraphSizes, limit: int) -> MemoryLa
         intervals=request.intervals or _intervals(sizes, request.evaluation, request.threads, limit),
         threads=request.threads,
         half=request.config.precision == "bf16",
-        kept=request.keeps_activations,
+        kept=request.keeps_graphs,
     )
 
 

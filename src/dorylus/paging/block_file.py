@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dorylus.backends import crc32, crc32_blocks
-from dorylus.errors import DataError, WriteError, cannot_write
+from dorylus.errors import DataError, WriteError, cannot_write, given
 from dorylus.paging.reserved_memory import ReservedMemory, down, up
 
 Bytes = NDArray[np.uint8]
@@ -147,7 +147,7 @@ EVERY = 8  # one in so many reads of a part is compared with its checksum
 
 
 @dataclass(slots=True)
-class _Part:
+class _FilePart:
     """A part of a file that is moved again and again. ``seen``: the file's ctime when its checksum was compared."""
 
     checksum: int | None = None
@@ -166,7 +166,7 @@ class BlockFile:
 
     def __init__(self, descriptor: int, name: str, size: int, *, direct: bool) -> None:
         self._descriptor, self.name, self.size, self._direct = descriptor, name, size, direct
-        self._parts: dict[tuple[int, int], _Part] = {}  # by offset and length
+        self._parts: dict[tuple[int, int], _FilePart] = {}  # by offset and length
 
     def read_into(self, target: Bytes, offset: int) -> None:
         """Fill the target from an offset on; bytes beyond the file's end are left unchanged."""
@@ -231,10 +231,10 @@ class BlockFile:
             self._drop_from_cache(offset + done, got)
             done += got
 
-    def _part(self, offset: int, count: int) -> _Part:
-        return self._parts.setdefault((offset, count), _Part())
+    def _part(self, offset: int, count: int) -> _FilePart:
+        return self._parts.setdefault((offset, count), _FilePart())
 
-    def _compare(self, part: _Part, content: Bytes, offset: int) -> None:
+    def _compare(self, part: _FilePart, content: Bytes, offset: int) -> None:
         """Refuse bytes that are not those of before."""
         checksum = crc32(content)
         if part.checksum is None:
@@ -313,7 +313,7 @@ class ScratchFile(BlockFile):
         except OSError as error:
             raise cannot_write(
                 f"no scratch file can be made in {os.fspath(folder)}: {error.strerror}. Name another folder as "
-                "scratch_dir, on a disk of this machine.",
+                f"{given('scratch_dir')}, on a disk of this machine.",
                 error,
             ) from error
         super().__init__(descriptor, f"a scratch file in {os.fspath(folder)}", size, direct=direct)
@@ -340,7 +340,7 @@ class ScratchFile(BlockFile):
             os.ftruncate(self._descriptor, 0)  # a part may have been set aside
             raise cannot_write(
                 f"{self.name} cannot have {self.size / 2**30:.2f} GiB: {error.strerror}. Make room there, or name "
-                "another folder as scratch_dir.",
+                f"another folder as {given('scratch_dir')}.",
                 error,
             ) from error
         self.set_aside = True

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from dorylus.errors import DeadlineError, given
+
 THREADS = 2  # one reads while the other writes, which keeps a disk busy
 WRITES = 4  # at most at a time, so that little memory waits to be written
 
@@ -40,8 +42,19 @@ class IoThreads:
         """Start a write; ``work`` returns the number of bytes. The next read or write raises its error."""
         self.check()
         if not self._writes.acquire(timeout=self.deadline_s):
-            raise TimeoutError(f"the disk took nothing within deadline_s={self.deadline_s:g}.")
+            raise self._too_late("took")
         self._threads.submit(self._write, work)
+
+    def wait(self, moved: "Future[int]") -> None:
+        """Wait until a read or a write is over."""
+        try:
+            moved.result(self.deadline_s)
+        except TimeoutError as error:
+            raise self._too_late("moved") from error
+
+    def _too_late(self, did: str) -> DeadlineError:
+        within = given("deadline_s", self.deadline_s)
+        return DeadlineError(f"the disk {did} nothing within {within}: raise it if the disk really takes that long.")
 
     def count(self, num_bytes: int) -> int:
         """Count bytes that the caller read itself, and return their number."""

@@ -24,7 +24,7 @@ from dorylus.progress import ProgressStage, ReportStage, silent
 
 
 @dataclass
-class _Span:
+class _PageSpan:
     """The state of a span. ``busy``: pages are being read or written, and must not be used."""
 
     users: int = 0
@@ -56,7 +56,7 @@ class PagedArray:
         self.array: NDArray[Any] = self._memory.array(shape, dtype)
         self.file, self._io_threads, self.read_only = file, io_threads, read_only
         self._starts = [int(bound) * row_bytes for bound in bounds]
-        self._spans = [_Span(stored=read_only) for _ in self._starts[1:]]
+        self._spans = [_PageSpan(stored=read_only) for _ in self._starts[1:]]
         self._lock = threading.Condition()
 
     @property
@@ -77,7 +77,7 @@ class PagedArray:
                     reading = span.busy = Future()
                     break
                 waiting = span.busy
-            waiting.result(self._io_threads.deadline_s)
+            self._io_threads.wait(waiting)
         self._io_threads.count(self._read(number, reading))
         self.acquire(number)
 
@@ -157,9 +157,9 @@ class PagedArray:
             with self._lock:
                 busy = span.busy
             if busy is not None:
-                busy.result(self._io_threads.deadline_s)
+                self._io_threads.wait(busy)
         with self._lock:
-            self._spans = [_Span(stored=self.read_only) for _ in self._spans]
+            self._spans = [_PageSpan(stored=self.read_only) for _ in self._spans]
             self._memory.drop_all()
 
     def _read(self, number: int, reading: "Future[int]") -> int:

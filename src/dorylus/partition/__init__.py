@@ -11,7 +11,7 @@ from dorylus.partition.layout import (
     rows_per_unit,
     settle_levels,
 )
-from dorylus.partition.local_shard import Between, LocalShard, Source
+from dorylus.partition.local_shard import Between, LocalShard, VertexSource
 from dorylus.partition.paged_shard import PagedLocalShard, interval_in_memory
 from dorylus.partition.partition_plan import PartitionPlan, make_partition_plan, plain_partition_plan
 from dorylus.partition.partitioning import METHODS, Partitioning, Quality, make_partitioning
@@ -41,7 +41,7 @@ __all__ = [
     "Quality",
     "SendList",
     "Shards",
-    "Source",
+    "VertexSource",
     "check_intervals",
     "check_joining",
     "choose_intervals",

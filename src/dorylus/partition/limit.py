@@ -30,7 +30,7 @@ VERTEX_BYTES = {"hash": 40, "range": 56, "stream": 112, "metis": 0}  # of the ar
 METIS_LINK_BYTES = 160
 _MMAP_THRESHOLD = -3  # of mallopt
 
-Step = Literal["divide", "look", "save"]
+PartitionStep = Literal["divide", "look", "save"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class MemoryNeed:
         return self.held + self.num_vertices * self.vertex_bytes + self.buffers
 
 
-def need_of(graph: Graph, step: Step, servers: int, method: str) -> MemoryNeed:
+def need_of(graph: Graph, step: PartitionStep, servers: int, method: str) -> MemoryNeed:
     """What a step needs: to assign the vertices ("divide"), to measure the quality ("look"), or to save the shards."""
     longest = int(np.diff(graph.indptr).max(initial=0))
     weighted = graph.edge_weight is not None

@@ -33,10 +33,10 @@ from dorylus.partition.shard import Csr, Ids, Shard
 from dorylus.pipeline import Reads
 
 Mask = NDArray[np.bool_]
-Source = Graph | StoredVertices  # of a shard: with edges at least where the shard has none
+VertexSource = Graph | StoredVertices  # of a shard: with edges at least where the shard has none
 
 
-def source_of(shard: Shard, graph: Source) -> tuple[Csr, Ids | None]:
+def source_of(shard: Shard, graph: VertexSource) -> tuple[Csr, Ids | None]:
     """The in-edges as they are stored, and the vertices of their columns (None: rows and columns are vertices)."""
     if shard.edges is None:
         assert isinstance(graph, Graph)
@@ -44,7 +44,7 @@ def source_of(shard: Shard, graph: Source) -> tuple[Csr, Ids | None]:
     return shard.edges, None if shard.num_servers == 1 else np.concatenate([shard.ids, shard.in_ghosts])
 
 
-def in_edges(shard: Shard, graph: Source, order: Ids, columns: Ids, self_loops: bool) -> Csr:
+def in_edges(shard: Shard, graph: VertexSource, order: Ids, columns: Ids, self_loops: bool) -> Csr:
     """The in-edges of own vertices in this order, with columns for these vertices."""
     (indptr, indices, weight), names = source_of(shard, graph)
     rows, place = order, inverse(columns, shard.num_vertices)
@@ -53,7 +53,7 @@ def in_edges(shard: Shard, graph: Source, order: Ids, columns: Ids, self_loops: 
     return native.csr_select(indptr, indices, rows, place, columns.size, values=weight, self_loops=self_loops)
 
 
-def out_edges(shard: Shard, graph: Source, order: Ids, columns: Ids, needed: Mask, self_loops: bool) -> Csr:
+def out_edges(shard: Shard, graph: VertexSource, order: Ids, columns: Ids, needed: Mask, self_loops: bool) -> Csr:
     """The out-edges of own vertices of a directed graph, those that end in a needed column's vertex."""
     loops = needed[: order.size] if self_loops else False
     if shard.out is None:
@@ -86,7 +86,7 @@ def positions(shard: Shard, vertices: Ids) -> Ids:
     return np.searchsorted(shard.ids, vertices).astype(np.int32)
 
 
-def needed_ghosts(shard: Shard, graph: Source, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
+def needed_ghosts(shard: Shard, graph: VertexSource, deepest: NDArray[np.int8]) -> NDArray[np.int8]:
     """The deepest level that needs each in-ghost (-1: none): one less than that of its deepest reader here."""
     (indptr, indices, _), names = source_of(shard, graph)
     readers = np.full(indptr.size - 1, -1, np.int8)
@@ -101,13 +101,13 @@ Between: TypeAlias = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 """For each own interval: the intervals at the other ends of its edges, and the number of edges to each."""
 
 
-def in_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
+def in_edges_between(shard: Shard, graph: VertexSource, plan: PartitionPlan, level: int) -> Between:
     """Where the in-edges of each own interval come from, of those that end in a row needed at a level (-1: all)."""
     place = np.where(plan.deepest >= level, _own_intervals(shard, plan), np.int32(-1))
     return _counted(shard, graph, plan, place, plan.interval)
 
 
-def out_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: int) -> Between:
+def out_edges_between(shard: Shard, graph: VertexSource, plan: PartitionPlan, level: int) -> Between:
     """Where the out-edges of each own interval go to, of those that end in a row needed at a level (-1: all)."""
     ends = np.where(plan.deepest >= level, plan.interval, np.int32(-1))
     place = _own_intervals(shard, plan)
@@ -122,7 +122,7 @@ def out_edges_between(shard: Shard, graph: Source, plan: PartitionPlan, level: i
 
 
 def _counted(
-    shard: Shard, graph: Source, plan: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
+    shard: Shard, graph: VertexSource, plan: PartitionPlan, rows: NDArray[np.int32], columns: NDArray[np.int32]
 ) -> Between:
     """Count the in-edges of own vertices by groups, given for every vertex, of their ends."""
     (indptr, indices, _), names = source_of(shard, graph)
@@ -158,7 +158,7 @@ class LocalShard:
 
     paged_features: PagedArray | None = None
 
-    def __init__(self, shard: Shard, plan: PartitionPlan, graph: Source) -> None:
+    def __init__(self, shard: Shard, plan: PartitionPlan, graph: VertexSource) -> None:
         self.shard, self.partition_plan, self.graph = shard, plan, graph
         self.server, self.mine = shard.server, plan.mine(shard.server)
         self.layout = plan.layouts[shard.server]

@@ -105,7 +105,7 @@ def _retry_after_s(error: Any) -> float | None:
 
 
 @dataclass(frozen=True)
-class Report:
+class LambdaReport:
     """Billed milliseconds, those of a cold start included; None where the log does not say."""
 
     billed_ms: float | None = None
@@ -113,7 +113,7 @@ class Report:
     cold: bool | None = None
 
     @classmethod
-    def of(cls, log: str | None) -> "Report":
+    def of(cls, log: str | None) -> "LambdaReport":
         """The report in the end of a log, as an invocation's answer brings it: in base64, as text or as JSON."""
         text = _decoded(log)
         billed_ms = _last(_BILLED, text)
@@ -219,7 +219,7 @@ class LambdaInvoker:
             raise fault_of_error(error, self._function, timeout_s) from None  # its cause may contain a credential
         if len(content) > JSON_LIMIT_BYTES:
             raise Lost(f"the function answered with more than the {JSON_LIMIT_BYTES} bytes a payload may have.")
-        report = Report.of(answer.get("LogResult"))
+        report = LambdaReport.of(answer.get("LogResult"))
         if "FunctionError" in answer:
             raise fault_of_answer(content, self._function)
         return InvocationResponse(_frame(content), report.billed_ms, report.cold, report.init_ms)

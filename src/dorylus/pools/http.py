@@ -41,7 +41,7 @@ class HttpInvoker:
         payload_limit_bytes: int | None = PAYLOAD_LIMIT_BYTES,
     ) -> None:
         self.payload_limit_bytes = payload_limit_bytes
-        self._address = _Address(url)
+        self._address = _ServiceAddress(url)
         token = _token(token_variable)
         self._headers = {"Content-Type": "application/octet-stream"}
         if token:
@@ -116,7 +116,7 @@ class HttpInvoker:
         connection.close()
 
 
-class _Address:
+class _ServiceAddress:
     """The parts of a URL: scheme, host, port and path."""
 
     def __init__(self, url: str) -> None:
@@ -190,7 +190,7 @@ def _token(variable: str) -> str:
 
 def fault_of_error(error: OSError | HTTPException, url: str) -> PoolFault:
     """The fault behind a request without an answer: the service is not there, or the call was lost."""
-    cure = "start the functions there, or give the right function_url"
+    cure = f"start the functions there, or give the right {given('function_url')}"
     if isinstance(error, ConnectionRefusedError):
         return Unavailable(f"nothing answers at {url}: {cure}.")
     if isinstance(error, socket.gaierror):
@@ -232,7 +232,7 @@ def _read(connection: HTTPConnection, response: HTTPResponse, deadline_s: float)
     while chunk := response.read(CHUNK_BYTES):
         parts.append(chunk)
         size += len(chunk)
-        if size > DEFAULT.max_frame_bytes:
+        if size > DEFAULT.max_frame_bytes:  # a shorter answer that is no frame is refused where it is read
             raise HTTPException(f"the answer is longer than the {DEFAULT.max_frame_bytes} bytes a frame may have")
         _set_timeout(connection, deadline_s)
     return b"".join(parts)

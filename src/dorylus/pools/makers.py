@@ -55,8 +55,12 @@ class PoolRequest:
         intervals: int | None = None,
         threads: int | None = None,
         address: str | None = None,
+        keeps_graphs: bool = False,
     ) -> "PoolRequest":
-        """The request of these settings, for the tasks of so many servers, each of so many intervals and threads."""
+        """The request of these settings, for the tasks of so many servers, each of so many intervals and threads.
+
+        ``keeps_graphs``: forward calls keep what their gradient needs, which is not computed again.
+        """
         tuning = pool_spec(config.pool).tuning
         start_per_server = 1 if tuning is None else tuning.start_per_server
         return PoolRequest(
@@ -74,7 +78,7 @@ class PoolRequest:
                 ports=_data_ports(config),
                 precision=config.payload_precision,
                 stream=config.stream,
-                rematerialize=not config.keeps_activations,
+                rematerialize=not keeps_graphs,
             ),
         )
 
@@ -116,9 +120,11 @@ def run_pool(
     intervals: int | None,
     threads: int | None,
     address: str | None,
+    keeps_graphs: bool,
 ) -> PoolHandle:
-    """The pool of these settings, for the tasks of so many servers, each of so many intervals and threads."""
-    request = PoolRequest.of(config, servers=servers, intervals=intervals, threads=threads, address=address)
+    """The pool of these settings, for so many servers; the other arguments are those of :meth:`PoolRequest.of`."""
+    work: dict[str, Any] = {"servers": servers, "intervals": intervals, "threads": threads}
+    request = PoolRequest.of(config, **work, address=address, keeps_graphs=keeps_graphs)
     return make_pool(request, PoolListeners(note=note, invoked=invoked, begins=begins))
 
 

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from dorylus.errors import ConfigError, given
+from dorylus.functions import PRECISIONS
 from dorylus.pools.registry import POOLS, pool_spec
 from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+
+DATA_PATHS = ("auto", "direct", "inline")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,7 @@ class FunctionSettings(Settings):
     function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
     data_path: str = choice(
         "auto",
-        ("auto", "direct", "inline"),
+        DATA_PATHS,
         "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
     )
@@ -54,7 +57,7 @@ class FunctionSettings(Settings):
     )
     payload_precision: str = choice(
         "float32",
-        ("float32", "bf16", "int8"),
+        PRECISIONS,
         "Number format in which rows travel to functions; any but float32 is an approximation.",
     )
     stream: bool = setting(
@@ -79,10 +82,3 @@ class FunctionSettings(Settings):
                     f"{given(name, value)} with {given('pool', self.pool)}, which has no functions: name the pool they "
                     "are of."
                 )
-
-    @property
-    def keeps_activations(self) -> bool:
-        """Whether the backward pass finds the activations of the forward pass, or computes them again."""
-        if self.rematerialize is None:
-            return pool_spec(self.pool).keeps_autograd_graphs
-        return not self.rematerialize

@@ -55,7 +55,7 @@ def timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -
     """
     log = list(records)
     boxes = _chosen(sorted(box for record in log if record["kind"] == "spans" for box in _boxes(record)), epochs)
-    scale = _Scale(min(box.start_s for box in boxes), max(box.end_s for box in boxes))
+    scale = _TimeScale(min(box.start_s for box in boxes), max(box.end_s for box in boxes))
     shades = {epoch: k % len(SHADES) for k, epoch in enumerate(sorted({box.epoch for box in boxes}))}
     lanes, height = _lanes(boxes, scale, shades)
     parts = [
@@ -92,7 +92,7 @@ def _chosen(boxes: list[Box], epochs: Collection[int] | None) -> list[Box]:
     return [box for box in boxes if not epochs or box.epoch in epochs]
 
 
-class _Scale:
+class _TimeScale:
     """Where a moment is drawn."""
 
     def __init__(self, start_s: float, end_s: float) -> None:
@@ -109,7 +109,7 @@ class _Scale:
         return [k * step for k in range(int(self.span_s / step) + 1)]
 
 
-def _lanes(boxes: Sequence[Box], scale: _Scale, shades: dict[int, int]) -> tuple[list[str], int]:
+def _lanes(boxes: Sequence[Box], scale: _TimeScale, shades: dict[int, int]) -> tuple[list[str], int]:
     """The lanes from top to bottom, and where they end."""
     parts, y = [], TOP
     for server, its in groupby(boxes, key=lambda box: box.server):
@@ -135,13 +135,13 @@ def _rows(boxes: Sequence[Box]) -> list[list[Box]]:
     return rows
 
 
-def _lane(boxes: Sequence[Box], y: int, scale: _Scale, shades: dict[int, int]) -> list[str]:
+def _lane(boxes: Sequence[Box], y: int, scale: _TimeScale, shades: dict[int, int]) -> list[str]:
     lane = f'<rect class="lane" x="{LEFT}" y="{y}" width="{WIDTH - LEFT - RIGHT}" height="{BOX}"/>'
     parts = [f'<g transform="translate(0 {y})">'] + [_box(box, scale, shades[box.epoch]) for box in boxes]
     return [lane, *parts, "</g>"]
 
 
-def _box(box: Box, scale: _Scale, shade: int) -> str:
+def _box(box: Box, scale: _TimeScale, shade: int) -> str:
     left, right = scale.x(box.start_s), scale.x(box.end_s)
     width = max(right - left, 0.6)  # what took next to no time is seen too
     took = units.seconds(box.end_s - box.start_s)
@@ -202,7 +202,7 @@ def _epochs(shades: dict[int, int]) -> list[tuple[str, str]]:
     return entries
 
 
-def _axis(scale: _Scale, height: int) -> list[str]:
+def _axis(scale: _TimeScale, height: int) -> list[str]:
     parts = []
     for tick_s in scale.ticks():
         x = scale.x(scale.start_s + tick_s)

@@ -6,10 +6,10 @@ from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
-    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore, fingerprint
+    from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
     from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
-    from dorylus.runs.progress import Restored, RunProgress, graph_identity, restore
+    from dorylus.runs.progress import Restored, RunProgress, fingerprint_of, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
     from dorylus.runs.run_lock import RunLock
     from dorylus.runs.run_log import RunLog, current, last_time, read_log
@@ -32,7 +32,7 @@ __all__ = [
     "check_free",
     "checkpoint",
     "current",
-    "fingerprint",
+    "fingerprint_of",
     "graph_identity",
     "last_time",
     "make_folder",
@@ -47,10 +47,10 @@ __getattr__ = lazy_names(
     __name__,
     {
         ".": "checkpoint",
-        "checkpoint": "Checkpoint CheckpointStore fingerprint",
+        "checkpoint": "Checkpoint CheckpointStore",
         "jsonl": "JsonlSink MemorySink Record Sink",
         "ledger": "UsageLedger newest read_ledger",
-        "progress": "Restored RunProgress graph_identity restore",
+        "progress": "Restored RunProgress fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock",
         "run_log": "RunLog current last_time read_log",

@@ -15,8 +15,10 @@ of its own.
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,13 +26,13 @@ import torch
 from safetensors import SafetensorError
 
 from dorylus import files as durable
-from dorylus.errors import CheckpointError
+from dorylus.errors import CheckpointError, given
 from dorylus.files import read_small
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runs.tensors import checksum as _checksum
 from dorylus.runs.tensors import decode, encode, packed, read_tensors
 
-FORMAT = 2  # since 2 the optimiser's state is by parameter name
+FORMAT = 3  # since 3 the model is described by all its settings
 STATE = "state.json"
 WEIGHTS = "weights.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -73,11 +75,11 @@ class Fingerprint:
                 return f"it lacks the parameter {name} ({its}) of this model"
         if self.names != expected.names:
             return "its parameters are the same in another order"
-        return (
-            ""
-            if self.spec == expected.spec
-            else f"it was described as {self.spec!r}, and this one is {expected.spec!r}"
-        )
+        for layer, described in enumerate(zip(self.spec.split(" > "), expected.spec.split(" > "), strict=False)):
+            for saved, its in zip_longest(*(each.split(", ") for each in described), fillvalue="nothing more"):
+                if saved != its:
+                    return f"its layer {layer} has {saved}, and this model's has {its}"
+        return "" if self.spec == expected.spec else "it has another number of layers"
 
 
 def fingerprint(weights: Mapping[str, torch.Tensor], spec: str) -> Fingerprint:
@@ -128,8 +130,8 @@ def save(folder: Path, state: Checkpoint) -> Path:
         durable.write_folder(path, files | {STATE: _state_file(content)})
     except OSError as error:
         raise _failure(
-            f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another run_dir, "
-            "then resume from the checkpoint before."
+            f"cannot write the checkpoint {path}: {error.strerror or error}. Make room or choose another "
+            f"{given('run_dir')}, then resume from the checkpoint before."
         ) from error
     return path
 
@@ -146,7 +148,7 @@ def sweep(folder: Path) -> None:
 def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
     """The checkpoint at ``path``, or the latest in that folder, if it is whole and of the model ``expect``."""
     path = _checkpoint_at(path)
-    try:
+    with _refusing_damage(path):
         content, weights, tensors = _read(path)
         stored = Fingerprint.from_dict(content["fingerprint"])
         if difference := fingerprint({name: weights[name] for name in stored.names}, stored.spec).difference(stored):
@@ -159,14 +161,34 @@ def load(path: Path, expect: Fingerprint | None = None) -> Checkpoint:
             progress=decode(content["progress"], tensors),
             spec=stored.spec,
         )
+    if expect is not None:
+        _refuse_other(path, stored, expect)
+    return state
+
+
+def check(folder: Path, expect: Fingerprint) -> None:
+    """Refuse a model that the latest checkpoint in a folder, if there is one, is not of; its tensors are not read."""
+    path = latest(folder)
+    if path is not None:
+        with _refusing_damage(path):
+            stored = Fingerprint.from_dict(_read_state(path)["fingerprint"])
+        _refuse_other(path, stored, expect)
+
+
+@contextmanager
+def _refusing_damage(path: Path) -> Iterator[None]:
+    try:
+        yield
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"the checkpoint {path} is damaged: {_describe(error)}. {_cure(path)}") from error
-    if expect is not None and (difference := stored.difference(expect)):
+
+
+def _refuse_other(path: Path, stored: Fingerprint, expect: Fingerprint) -> None:
+    if difference := stored.difference(expect):
         raise CheckpointError(
             f"the checkpoint {path} is of another model: {difference}. Build the model the checkpoint was made with, "
-            "or train this one into another run_dir."
+            f"or train this one into another {given('run_dir')}."
         )
-    return state
 
 
 def latest(folder: Path) -> Path | None:
@@ -280,17 +302,24 @@ def _checkpoint_at(path: Path) -> Path:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """The checked content of a checkpoint's three files."""
+    content = _read_state(path)
+    weights, optimizer = (read_tensors(path / name, content["checksums"][name]) for name in (WEIGHTS, OPTIMIZER))
+    return content, weights, optimizer
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """The checked content of its state.json."""
     stored = json.loads(read_small(path / STATE, MOST_STATE_BYTES))
     if stored["format"] != FORMAT:
         raise CheckpointError(
             f"the checkpoint {path} has format {stored['format']}, and this version of Dorylus reads {FORMAT}: "
-            "continue with the version that wrote it, or train again from the beginning, into another run_dir."
+            "continue with the version that wrote it, or train again from the beginning, into another "
+            f"{given('run_dir')}."
         )
-    content = stored["content"]
+    content: dict[str, Any] = stored["content"]
     if _checksum(_canonical(content)) != stored["checksum"]:
         raise ValueError(f"{STATE} does not have the checksum it was written with")
-    weights, optimizer = (read_tensors(path / name, content["checksums"][name]) for name in (WEIGHTS, OPTIMIZER))
-    return content, weights, optimizer
+    return content
 
 
 def _state_file(content: dict[str, Any]) -> bytes:
@@ -315,5 +344,5 @@ def _describe(error: Exception) -> str:
 def _cure(path: Path) -> str:
     older = [other for other in _all(path.parent) if epoch_of(other) < epoch_of(path)]
     if not older:
-        return "There is no older one beside it: train again from the beginning, into another run_dir."
+        return f"There is no older one beside it: train again from the beginning, into another {given('run_dir')}."
     return f"Remove that folder to continue from {max(older, key=epoch_of).name}, the one before."

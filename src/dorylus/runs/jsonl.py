@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from dorylus.errors import DorylusError, cannot_write
+from dorylus.errors import DorylusError, cannot_write, given
 
 Record = Mapping[str, Any]
 
@@ -163,7 +163,7 @@ def _plain(value: object) -> Any:
 
 def _cannot_write(path: Path, error: OSError) -> DorylusError:
     return cannot_write(
-        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a run_dir that can be "
-        "written, then resume or start again.",
+        f"cannot write the run log {path}: {error.strerror or error}. Make room, or choose a "
+        f"{given('run_dir')} that can be written, then resume or start again.",
         error,
     )

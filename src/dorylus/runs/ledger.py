@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import DorylusError, cannot_write
+from dorylus.errors import DorylusError, cannot_write, given
 
 EVERY_S = 0.05
 _ENTRY_BYTES = 4096
@@ -86,7 +86,7 @@ class UsageLedger:
     def _cannot_write(self, error: OSError) -> DorylusError:
         return cannot_write(
             f"cannot write the usage of the run to {self._path}: {error.strerror or error}. Make room, or choose a "
-            "run_dir that can be written, then resume or start again.",
+            f"{given('run_dir')} that can be written, then resume or start again.",
             error,
         )
 

@@ -3,13 +3,16 @@
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from functools import reduce
+from operator import or_
+from types import UnionType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
-from dorylus.errors import CheckpointError
+from dorylus.errors import CheckpointError, given
 from dorylus.graph import Graph, arrays_of, checksum, stored_checksums
-from dorylus.runs.checkpoint import CheckpointStore, fingerprint
+from dorylus.runs.checkpoint import CheckpointStore, Fingerprint, fingerprint
 from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
@@ -26,7 +29,7 @@ class RunProgress:
     best_epoch: int | None = None
     stale: int = 0  # evaluations since the best one
     stopped: str | None = None
-    exact: bool = False  # whether epochs are synchronous because an asynchronous run came near its target
+    exact_from: int | None = None  # the epoch, from 0, from which on an asynchronous run near its target is exact
     traffic: dict[str, int] = field(default_factory=dict)  # bytes sent, by kind
     ages: dict[str, int] = field(default_factory=dict)  # values read across intervals, by age in epochs
     busy_seconds: dict[str, float] = field(default_factory=dict)  # by resource
@@ -79,11 +82,16 @@ class RunProgress:
 
 _NUMBER = int | float
 _MOST = 10**100
-_TYPES: dict[str, Any] = {
-    "losses": list, "epoch_seconds": list, "best_score": _NUMBER | None, "best_epoch": int | None, "stale": int,
-    "stopped": str | None, "exact": bool, "traffic": dict, "ages": dict, "busy_seconds": dict, "busy_wall_s": _NUMBER,
-    "waits": int, "used": dict, "unevaluated": bool, "graph": str,
-}  # fmt: skip
+
+
+def _type_of(hint: Any) -> Any:
+    """What isinstance takes for a field's type: whole numbers are numbers, too."""
+    if isinstance(hint, UnionType):
+        return reduce(or_, map(_type_of, get_args(hint)))
+    return _NUMBER if hint is float else get_origin(hint) or hint
+
+
+_TYPES = {name: _type_of(hint) for name, hint in get_type_hints(RunProgress).items()}
 
 
 def _add(total: dict[str, Any], more: Mapping[str, Any]) -> None:
@@ -111,13 +119,18 @@ class Restored:
     best: dict[str, Tensor] | None = None
 
 
+def fingerprint_of(program: Program) -> Fingerprint:
+    """The fingerprint of a program, which its checkpoints have."""
+    return fingerprint(program.state_dict(), program.describe())
+
+
 def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> Restored:
     """The content of the last checkpoint, its weights loaded into the program; refused for another model or graph.
 
     ``best``: whether the best weights are read too.
     """
     store = CheckpointStore(folder)
-    saved = store.latest(fingerprint(program.state_dict(), program.describe()))
+    saved = store.latest(fingerprint_of(program))
     if saved is None:
         return Restored(RunProgress(graph=graph))
     try:
@@ -125,12 +138,12 @@ def restore(folder: RunFolder, program: Program, graph: str, *, best: bool) -> R
     except (TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint of epoch {saved.epoch} in {folder.checkpoints} is damaged: {error}. Remove its folder to "
-            "continue from the one before, or train again into another run_dir."
+            f"continue from the one before, or train again into another {given('run_dir')}."
         ) from error
     if progress.graph != graph:
         raise CheckpointError(
             f"the run was started on another graph ({progress.graph}; this one: {graph}). Resume it with the graph "
-            "it was started on, or train this one into another run_dir."
+            f"it was started on, or train this one into another {given('run_dir')}."
         )
     if progress.stopped in ("interrupted", "budget"):
         progress.stopped = None

@@ -126,7 +126,7 @@ class RunFolder:
         """The folder of a run that exists, with some settings changed as :func:`dorylus.config.recut` allows."""
         if not (Path(path) / "run.toml").is_file():
             what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
-            raise ConfigError(f"the folder {path} {what}: give the run_dir of a run that was started before.")
+            raise ConfigError(f"the folder {path} {what}: give the folder of a run that was started before.")
         _check_entries(Path(path))
         file = Path(path) / "run.toml"
         spec, settings = read_run_toml(file)

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from dorylus.errors import ConfigError, DorylusError, TrainingError, WriteError, cannot_write
+from dorylus.errors import ConfigError, DorylusError, TrainingError, WriteError, cannot_write, given
 from dorylus.files import is_at
 
 NAME = "lock"
@@ -152,7 +152,8 @@ def _ticks(pid: Any) -> int | None:
 
 def _cannot_lock(folder: Path, error: OSError) -> DorylusError:
     return cannot_write(
-        f"the run folder {folder} cannot be locked: {error.strerror or error}. Choose a run_dir that can be written.",
+        f"the run folder {folder} cannot be locked: {error.strerror or error}. Choose a {given('run_dir')} that can "
+        "be written.",
         error,
         refused=ConfigError,
     )

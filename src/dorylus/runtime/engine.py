@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 
-from dorylus.errors import DeadlineError, DorylusError, TrainingError
+from dorylus.errors import DeadlineError, DorylusError, TrainingError, given
 from dorylus.pipeline import EpochFinished, Event, Finished, PeerFinished, Permit, Scheduler, Start, StepFinished, Task
 
 Done = Callable[[], None]
@@ -249,12 +249,12 @@ class Engine:
         since = work.last_event_s if oldest is None else work.running[oldest]
         if time.perf_counter() - since < self._deadline_s:
             return
-        within = f"within deadline_s={self._deadline_s:g}"
+        within = f"within {given('deadline_s', self._deadline_s)}"
         if oldest is None:  # what the tasks wait for has not arrived from another process
             self._fail(work, DeadlineError(f"nothing arrived {within} that epoch {self._until + 1} waits for."))
         else:
             late = TimeoutError(f"no answer {within}: raise it if the task really takes that long.")
-            self._fail(work, DeadlineError(str(_in_task(oldest, late))))
+            self._fail(work, DeadlineError(_in_task(oldest, late).message))
 
 
 def explained(where: str, error: BaseException) -> DorylusError:

@@ -44,9 +44,9 @@ class Fence:
             self._session = session
             self._changed.notify_all()
 
-    def within(self, session: int, what: str) -> "_Message":
+    def within(self, session: int, what: str) -> "_FencedMessage":
         """Process a message in a ``with`` block; refused unless the server is in the message's session."""
-        return _Message(self, session, what)
+        return _FencedMessage(self, session, what)
 
     def _begin_message(self, session: int, what: str) -> None:
         with self._changed:
@@ -93,7 +93,7 @@ class Fence:
         return OtherSessionError(f"{what!r} of session {session} is refused: {self._server} {now}.")
 
 
-class _Message:
+class _FencedMessage:
     """A message in progress. Not a generator, which would be slow: there is one for every task."""
 
     __slots__ = ("_fence", "_session", "_what")

@@ -48,8 +48,11 @@ class LocalRuntime:
         self._counted: Counter[str] = Counter()
         self._version = self._parameters.version  # of the weights after the last finished epoch
 
-    def train_epoch(self, permit: int | None = None) -> EpochReport:
+    def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch."""
+        if exact_from is not None and not self._process.is_synchronous:
+            self._parameters.synchronise()
+            self._process.synchronise()
         start, before = time.perf_counter(), self._moved()
         self._version = self._parameters.version
         epoch, done = self._process.train_epoch(permit)
@@ -62,11 +65,6 @@ class LocalRuntime:
         after = self._moved()
         moved = None if before is None or after is None else after.since(before)
         return EpochReport(loss, seconds, done.spans, done.deliveries, traffic, done.ages, done.waits, moved=moved)
-
-    def synchronise(self) -> None:
-        """Make epochs synchronous from the next one on, which no interval has started."""
-        self._parameters.synchronise()
-        self._process.synchronise()
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass, where the evaluation plan stores it."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dorylus.runtime.fence import Fence, OtherSessionError, PeerLostError
 from dorylus.runtime.runtime import Job
-from dorylus.servers import ParameterServers, PSState, Weights, slice_parameters, state_part
+from dorylus.servers import ParameterServers, PSState, WeightsByName, slice_parameters, state_part
 from dorylus.wire import BETWEEN_SERVERS, DataPort, Frame, Refused, RunKeys
 
 END_S = 20.0  # for the driver to end an epoch
@@ -157,5 +157,5 @@ def _tensor(array: NDArray[Any]) -> Tensor:
     return torch.from_numpy(array.copy())  # a copy: the frame's memory is reused
 
 
-def _arrays(weights: Weights) -> dict[str, Any]:
+def _arrays(weights: WeightsByName) -> dict[str, Any]:
     return {name: weight.detach().numpy() for name, weight in weights.items()}

@@ -57,8 +57,8 @@ def graph_node(node_job: NodeJob, server: int, host: str) -> GraphNode:
         shard = LocalShard(job.saved.shard(server), job.cut, job.graph)
     except DataError as error:
         raise DataError(
-            f"the node {host} cannot open its shard: {error} Every node must see the store under the same path: share "
-            "the folder, or give an address that fsspec supports."
+            f"the node {host} cannot open its shard: {error.message} Every node must see the store under the same "
+            "path: share the folder, or give an address that fsspec supports."
         ) from error
     return GraphNode(job, shard, node_job.make_pool, host, node_job.secret)
 
@@ -156,7 +156,7 @@ def _could_fit(nodes: Iterable[float], bundles: Iterable[float]) -> bool:
 
 
 @dataclass(frozen=True)
-class _Failed:
+class _FailedCall:
     """An error as an answer: Ray prints errors that are raised and then never fetched."""
 
     error: DorylusError
@@ -172,7 +172,7 @@ class _RayActor:
         self._lease = Lease()
         self._lease.watch()
 
-    def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _Failed | None:
+    def settle(self, make: Callable[[NodeJob, int, str], Any], node_job: NodeJob, server: int) -> _FailedCall | None:
         """Become a server, which listens on the address of its node in Ray."""
         import ray
 
@@ -181,18 +181,18 @@ class _RayActor:
             try:
                 self._actor = self._actor or Actor(make, node_job, server, host)
             except DorylusError as error:
-                return _Failed(error)
+                return _FailedCall(error)
         return None
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the server."""
         if self._actor is None:
-            return _Failed(PeerLostError("a server was restarted, and is not set up yet."))
+            return _FailedCall(PeerLostError("a server was restarted, and is not set up yet."))
         with self._counted():
             try:
                 return self._actor.call(method, *arguments)
             except DorylusError as error:
-                return _Failed(error)
+                return _FailedCall(error)
 
     def pulse(self) -> int:
         """The number of calls in progress."""
@@ -357,7 +357,7 @@ class RayServers:
             raise (why.cause if isinstance(why.cause, DorylusError) else why) from None
         except RayError as why:  # the server is gone, or its node is and the answer with it
             raise ServersLostError(f"a server was lost: {_last_line(why)}") from why
-        if not isinstance(answer, _Failed):
+        if not isinstance(answer, _FailedCall):
             return answer
         if isinstance(answer.error, PeerLostError | WireError):
             raise ServersLostError(str(answer.error)) from answer.error

@@ -90,10 +90,8 @@ class RemoteRuntime:
         training = job.training
         self._epoch = self._kept_epoch = 0 if training is None else training.first_epoch  # done; at the state kept
         self._kept: PSState | None = None  # None: as they began
-        self._permits: dict[int, int | None] = {}  # of the epochs since the state kept
-        # The first epoch after :meth:`synchronise`, repeated in a new session: its schedulers are new. The driver's
-        # ``RunProgress.exact`` names no epoch, and lost epochs before this one are trained again as they were: relaxed.
-        self._exact_from: int | None = None
+        # Permit and exact_from of the epochs since the state kept: lost ones are trained again as they were.
+        self._requests: dict[int, tuple[int | None, int | None]] = {}
         self._ending: tuple[int, bool, Any] | None = None  # (epochs done, with their state, answers to come)
         self._session = 0
         self._began_at: int | None = None  # the epoch that the session began at; None: it must begin first
@@ -108,16 +106,12 @@ class RemoteRuntime:
         self._job = job
         self._peaks: dict[int, int] = {}  # of graph servers
 
-    def train_epoch(self, permit: int | None = None) -> EpochReport:
+    def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch, recovering from faults."""
-        self._permits[self._epoch] = permit
+        self._requests[self._epoch] = permit, exact_from
         start = time.perf_counter()
         report = self._recovering(self._next_epoch)
         return replace(report, seconds=time.perf_counter() - start)
-
-    def synchronise(self) -> None:
-        """Make epochs synchronous from the next one on, which no interval has started."""
-        self._exact_from = self._epoch
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex by an exact forward pass."""
@@ -260,8 +254,8 @@ class RemoteRuntime:
             self._note("refused", session=self._session, messages=messages)
 
     def _next_epoch(self) -> EpochReport:
-        epoch, permit = self._epoch, self._permits[self._epoch]
-        if self._exact_from is not None and epoch == max(self._exact_from, self._began_at or 0):
+        epoch, (permit, exact_from) = self._epoch, self._requests[self._epoch]
+        if exact_from is not None and epoch == max(exact_from, self._began_at or 0):  # a session's schedulers are new
             self._ask(self._parameters, "synchronise")
             self._ask(self._graphs, "synchronise")
         reports: list[NodeReport] = self._ask(self._graphs, "train_epoch", permit)
@@ -291,7 +285,7 @@ class RemoteRuntime:
 
     def _keep(self, state: PSState, epoch: int) -> None:
         self._kept, self._kept_epoch = state, epoch
-        self._permits = {each: permit for each, permit in self._permits.items() if each >= epoch}
+        self._requests = {each: request for each, request in self._requests.items() if each >= epoch}
 
 
 def _joined(loss: float, reports: Sequence[NodeReport]) -> EpochReport:

@@ -21,7 +21,7 @@ from dorylus.backends import Backend
 from dorylus.errors import TrainingError
 from dorylus.memory import MemoryBounds, SpillSettings
 from dorylus.paging import Moved
-from dorylus.partition import PartitionPlan, Shards, Source
+from dorylus.partition import PartitionPlan, Shards, VertexSource
 from dorylus.pipeline import DENSE
 from dorylus.pools import Invoked
 from dorylus.runtime.engine import Span
@@ -55,7 +55,7 @@ class Training:
 class Job:
     """A program over a partitioned graph, independent of where servers are; without ``training``, for evaluation."""
 
-    graph: Source
+    graph: VertexSource
     cut: PartitionPlan
     saved: Shards | None = None  # the shards of the same partition on disk, if there are any
     program: nn.Module
@@ -202,15 +202,13 @@ class Runtime(Protocol):
     def ready(self) -> None:
         """Wait until all servers can train."""
 
-    def train_epoch(self, permit: int | None = None) -> EpochReport:
+    def train_epoch(self, permit: int | None = None, exact_from: int | None = None) -> EpochReport:
         """Train until every server has finished the next epoch.
 
         ``permit`` is the last epoch (from 0) that intervals running ahead may start during the call; by default the
-        epoch itself. When the permitted epoch is finished, no interval is in flight.
+        epoch itself. When the permitted epoch is finished, no interval is in flight. ``exact_from`` is the epoch from
+        which on all are exact, once a run has decided that (``RunProgress.exact_from``); no interval has started it.
         """
-
-    def synchronise(self) -> None:
-        """Make epochs synchronous from the next one on, which no interval has started."""
 
     def outputs(self, layer: int = -1, weights: Mapping[str, Tensor] | None = None) -> Outputs:
         """A layer's output for every vertex, in the graph's order, by an exact forward pass with one version of the

@@ -13,7 +13,7 @@ from torch import Tensor
 from dorylus import process_memory
 from dorylus.errors import DataError, DorylusError
 from dorylus.graph import Graph, drop_pages
-from dorylus.partition import Ids, LocalShard, Source
+from dorylus.partition import Ids, LocalShard, VertexSource
 from dorylus.pipeline import Kind, Reads, Scheduler, Step, Synchronise, Task, TaskTable, make_schedule, pipe
 from dorylus.pools import TensorPool
 from dorylus.runtime.engine import Done, Engine, EnginePass, Failed, Span
@@ -248,7 +248,7 @@ def _in_memory(job: Job) -> Storage:
     return MemoryStorage(backend, Arena(backend) if bounded is None else BoundedArena(backend, bounded.matrices))
 
 
-def targets_of(graph: Source, training: Training, vertices: Ids) -> Targets:
+def targets_of(graph: VertexSource, training: Training, vertices: Ids) -> Targets:
     """The labels that the loss compares the outputs of some vertices with; vertices outside train_mask do not count."""
     assert graph.labels is not None
     classes = graph.labels[vertices[:0]].shape[1:]

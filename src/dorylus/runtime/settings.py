@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dorylus.errors import ConfigError, given
+from dorylus.pipeline import MODES
 from dorylus.settings import MANY, YEARS_S, Settings, choice, flag, optional, real, setting, text, whole
 
 
@@ -42,7 +43,7 @@ class ClusterSettings(Settings):
     )
     mode: str = choice(
         "pipe",
-        ("pipe", "no_pipe", "async"),
+        MODES,
         "pipe and no_pipe are exact, with and without overlap; async reads values up to staleness + 1 epochs old.",
     )
     staleness: int = setting(0, "async: how many epochs an interval may be ahead of the slowest one.", whole(0, 1_000))

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.saga.gat import GAT
@@ -12,7 +12,7 @@ from dorylus.saga.gin import GIN
 from dorylus.saga.layer import Layer
 from dorylus.saga.options import WIDTH, checked
 from dorylus.saga.program import Program, Recipe
-from dorylus.saga.sage import SAGE
+from dorylus.saga.sage import SAGE, Aggregator
 
 
 def _stack(
@@ -87,7 +87,7 @@ def sage(
     num_layers: int | None = None,
     dropout: float = 0.5,
     *,
-    aggregator: Literal["mean", "max", "sum"] = "mean",
+    aggregator: Aggregator = "mean",
     input_dropout: float | None = None,
     activation: str = "relu",
     residual: bool = False,

@@ -26,7 +26,8 @@ from dorylus.saga.reductions import Reduction, reduction_of
 from dorylus.saga.sparse import SparseRows
 
 Rows = Tensor | SparseRows
-Reduce = Literal["sum", "mean", "max", "softmax", "attention"]
+Reduce = Literal["sum", "mean", "max", "softmax", "attention"]  # the names in REDUCTIONS
+Own = Literal["input", "prepared", "none"]
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": f.relu,
@@ -56,7 +57,7 @@ class Layer(nn.Module):
     reduce: Reduce | Reduction = "sum"
     norm: Norm = "none"
     self_loops: bool = False
-    own: Literal["input", "prepared", "none"] = "input"
+    own: Own = "input"
     heads: int = 1
 
     commutes: bool = False

@@ -1,14 +1,19 @@
 """A program: layers in order; and the recipe, a program whose widths come from the graph."""
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
+from functools import partial
+from typing import Any, get_args
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
-from dorylus.saga.layer import Layer
+from dorylus.graph import Norm
+from dorylus.saga.layer import Layer, Own
 from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
 
 
@@ -64,14 +69,17 @@ class Program(nn.Module):
         return from_pyg(self, convs)
 
     def describe(self) -> str:
-        """One line that is equal for two programs exactly when they are built alike, weights aside."""
+        """One line that is equal for two programs exactly when they are built alike, weights aside.
+
+        It has the public attributes of every layer and its parts, of their classes too. What bodies do is not in it.
+        """
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
 
 
 _KNOWN = {
     "reduce": tuple(REDUCTIONS),
-    "norm": ("symmetric", "mean", "none"),
-    "own": ("input", "prepared", "none"),
+    "norm": get_args(Norm),
+    "own": get_args(Own),
 }
 # Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
 _IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
@@ -102,17 +110,61 @@ def _check_reduction(index: int, layer: Layer) -> None:
         raise ConfigError(f"layer {index} reduces by {reduction}: write an apply_edge{returns}.")
 
 
-def _describe(layer: Layer) -> str:
-    settings = {
-        name: value
-        for name, value in sorted(vars(layer).items())
-        if not name.startswith("_") and name not in ("training", "transform_first") and _plain(value)
-    }
-    return f"{type(layer).__name__}({', '.join(f'{name}={value}' for name, value in settings.items())})"
+# In which order the same is computed, and where: no part of a description.
+_NOT_DESCRIBED = {"training", "transform_first", "commutes", "transforms_first_by_default", "accepts_sparse"}
 
 
-def _plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str | Reduction)
+def _describe(module: nn.Module) -> str:
+    """A module's class, its settings, the shapes of its weights, and its parts."""
+    found = {name: _text(value) for name, value in sorted(_settings(module).items())}
+    weights = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    found |= {name: f"{_shape(weight)}{'' if weight.requires_grad else ' fixed'}" for name, weight in weights}
+    passing = module._non_persistent_buffers_set  # no checkpoint has them
+    found |= {name: _text(buffer) for name, buffer in module.named_buffers(recurse=False) if name in passing}
+    found |= {name: _describe(part) for name, part in module.named_children()}
+    return f"{type(module).__name__}({', '.join(f'{name}={text}' for name, text in found.items())})"
+
+
+def _settings(module: nn.Module) -> dict[str, object]:
+    """The public attributes of a module and of its classes, methods and properties aside."""
+    classes = [each for each in type(module).__mro__ if issubclass(each, nn.Module) and each is not nn.Module]
+    own = [each for each in classes if not each.__module__.startswith("torch.")]
+    names = {name for each in own for name, value in vars(each).items() if _is_plain(value)} | vars(module).keys()
+    return {name: getattr(module, name) for name in names - _NOT_DESCRIBED if not name.startswith("_")}
+
+
+def _is_plain(value: object) -> bool:
+    return not callable(value) and not hasattr(type(value), "__get__")
+
+
+def _text(value: object) -> str:
+    """A setting's value, as the same text in every process."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() | Enum() | torch.dtype():
+            return repr(value)
+        case Mapping():
+            return f"{{{', '.join(f'{_text(key)}: {_text(each)}' for key, each in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(map(_text, value))}]"
+        case set() | frozenset():
+            return f"{{{', '.join(sorted(map(_text, value)))}}}"
+        case torch.Tensor():
+            flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            return f"{_shape(value)} {zlib.crc32(flat.numpy().data):08x}"
+        case np.ndarray() | np.generic():
+            return _text(torch.from_numpy(np.array(value)))
+        case nn.Module():
+            return _describe(value)
+        case partial():
+            return f"partial({_text(value.func)}, {_text(value.args)}, {_text(value.keywords)})"
+    if is_dataclass(value) and not isinstance(value, type):
+        inside = (f"{each.name}={_text(getattr(value, each.name))}" for each in fields(value))
+        return f"{type(value).__name__}({', '.join(inside)})"
+    return str(getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or type(value).__name__)
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 @dataclass(frozen=True)

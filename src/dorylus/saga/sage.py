@@ -1,12 +1,14 @@
 """GraphSAGE (Hamilton et al., 2017): y_v = b + W_l mean_u x_u + W_r x_v, over in-neighbours u; or max for the mean."""
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.saga.layer import Layer
 from dorylus.saga.sparse import linear
+
+Aggregator: TypeAlias = Literal["mean", "max", "sum"]
 
 
 class SAGE(Layer):
@@ -16,12 +18,10 @@ class SAGE(Layer):
     transforms_first_by_default: ClassVar[bool] = False
     accepts_sparse: ClassVar[bool] = True
 
-    def __init__(
-        self, in_columns: int, out_columns: int, *, aggregator: Literal["mean", "max", "sum"] = "mean", **finish: Any
-    ) -> None:
+    def __init__(self, in_columns: int, out_columns: int, *, aggregator: Aggregator = "mean", **finish: Any) -> None:
         super().__init__(in_columns, out_columns, **finish)
-        if aggregator not in ("mean", "max", "sum"):
-            raise ConfigError(unknown_name("aggregator", aggregator, ("mean", "max", "sum")))
+        if aggregator not in get_args(Aggregator):
+            raise ConfigError(unknown_name("aggregator", aggregator, get_args(Aggregator)))
         self.reduce = aggregator
         self.norm = "mean" if aggregator == "mean" else "none"
         self.commutes = aggregator != "max"  # a maximum does not commute with W_l

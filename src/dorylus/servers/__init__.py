@@ -8,7 +8,7 @@ from dorylus.servers.graph.matrices import Arena, BoundedArena
 from dorylus.servers.graph.paged import AHEAD, PagedStorage, SpillPolicy, is_lasting
 from dorylus.servers.graph.pass_context import Extra, Grad, Published
 from dorylus.servers.graph.storage import MemoryStorage, StaticRows, Storage
-from dorylus.servers.parameter.parameter_server import Weights
+from dorylus.servers.parameter.parameter_server import WeightsByName
 from dorylus.servers.parameter.parameter_servers import ParameterServers, slice_parameters
 from dorylus.servers.parameter.state import PSState, join_states, state_part
 
@@ -34,7 +34,7 @@ __all__ = [
     "SpillPolicy",
     "StaticRows",
     "Storage",
-    "Weights",
+    "WeightsByName",
     "access_sets",
     "begun_by",
     "is_lasting",

@@ -29,6 +29,7 @@ from dorylus.partition import (
     plain_partition_plan,
     settle_levels,
 )
+from dorylus.pools import POOLS
 from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
@@ -49,6 +50,7 @@ class RunParts:
     loss: str
     loss_total: float  # the sum over all labelled vertices is divided by this
     work: Work
+    keeps_graphs: bool  # autograd's, from forward to backward
     limits: RunLimits | None = None
 
 
@@ -88,7 +90,7 @@ def check_weights_fit(model: Recipe, graph: Graph) -> None:
         raise ConfigError(
             f"the model has {weights:,} weights for {graph.num_features:,} features and {graph.num_classes:,} classes, "
             f"which take {format_bytes(weights * BYTES_A_WEIGHT)} with their gradients and an optimiser, and "
-            f"{format_bytes(free)} are free. Use a narrower model (hidden), or a larger machine."
+            f"{format_bytes(free)} are free. Use a narrower model ({given('hidden')}), or a larger machine."
         )
 
 
@@ -217,7 +219,15 @@ def assemble(graph: Graph, program: Program, config: RunConfig, backend: Backend
         cut = plain_partition_plan(graph.indptr, program.num_layers, limited.intervals)
         work = _whole_work(training, graph)  # blocks of columns are no less work than whole rows
         training, evaluation = limited.training or training, limited.evaluation
-    return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, limited)
+    kept = graphs_kept(config, limited)
+    return RunParts(cut, saved, training, evaluation, *_loss(graph, config), work, kept, limited)
+
+
+def graphs_kept(config: RunConfig, limited: RunLimits | None = None) -> bool:
+    """Whether autograd's graphs stay from forward to backward: by the settings, unless a memory limit has decided."""
+    if limited is not None:
+        return limited.keeps_graphs
+    return POOLS[config.pool].keeps_autograd_graphs if config.rematerialize is None else not config.rematerialize
 
 
 def memory_request(
@@ -235,7 +245,7 @@ def memory_request(
         threads_of(config),
         to_load,
         intervals=config.intervals,
-        keeps_activations=config.keeps_activations,
+        keeps_graphs=graphs_kept(config),
         run_dir=config.run_dir,
         changes=changes,
     )

@@ -113,7 +113,7 @@ def early_stopping(progress: RunProgress, score: float, epoch: int, config: RunC
 
 def is_synchronous(config: RunConfig, progress: RunProgress) -> bool:
     """Whether epochs are synchronous: by the mode, or since an asynchronous run came near its target."""
-    return config.mode != "async" or progress.exact
+    return config.mode != "async" or progress.exact_from is not None
 
 
 def last_startable_epoch(config: RunConfig, progress: RunProgress, until: int) -> int:

@@ -105,10 +105,13 @@ def make_runtime(
     fewer_servers: Callable[[], Job | None],
 ) -> Runtime:
     """The runtime of these settings, with a pool of its own unless one is given."""
+    assert job.training is not None
+    keeps_graphs = job.training.keep_graph
     if config.cluster == "local":
         if pool is None:
             accounts = records.accounts
-            pool = _pool(config, config.servers, records.note_pool, accounts.invoked, accounts.invocation_begins)
+            listeners = records.note_pool, accounts.invoked, accounts.invocation_begins
+            pool = _pool(config, keeps_graphs, config.servers, *listeners)
         return LocalRuntime(job, pool, records.set_up)
     from dorylus.runtime import NodeJob, RaySettings, RemoteRuntime, ray_servers
 
@@ -125,7 +128,7 @@ def make_runtime(
             job=replace(job, graph=None, saved=None),  # type: ignore[arg-type]
             store=store,
             shards=_sharded(job, graph, store, config),
-            make_pool=partial(_pool_of_node, replace(config, intervals=job.cut.layouts[0].num_intervals)),
+            make_pool=partial(_pool_of_node, replace(config, intervals=job.cut.layouts[0].num_intervals), keeps_graphs),
         )
         return ray_servers(job, node_job, settings)
 
@@ -165,19 +168,22 @@ def _sharded(job: Job, graph: Graph, store: str, config: RunConfig) -> str:
     return path
 
 
-def _pool_of_node(config: RunConfig, host: str, note: Note, invoked: Callable[[Invoked], None]) -> PoolHandle:
+def _pool_of_node(
+    config: RunConfig, keeps_graphs: bool, host: str, note: Note, invoked: Callable[[Invoked], None]
+) -> PoolHandle:
     """The pool of one graph server; functions connect to the node of that server."""
-    return _pool(replace(config, data_host=host), 1, note, invoked)
+    return _pool(replace(config, data_host=host), keeps_graphs, 1, note, invoked)
 
 
 def _pool(
     config: RunConfig,
+    keeps_graphs: bool,
     servers: int,
     note: Note,
     invoked: Callable[[Invoked], None],
     begins: Callable[[], None] = lambda: None,
 ) -> PoolHandle:
-    work = {"intervals": config.intervals, "threads": config.threads}
+    work: dict[str, Any] = {"intervals": config.intervals, "threads": config.threads, "keeps_graphs": keeps_graphs}
     return run_pool(config, note, invoked, begins, servers=servers, address=config.address, **work)
 
 
@@ -203,7 +209,7 @@ def training_job(
         staleness=config.staleness,
         update=config.weight_update,
         seed=config.seed,
-        keep_graph=config.keeps_activations and (parts.limits is None or parts.limits.limited is None),
+        keep_graph=parts.keeps_graphs,
         first_epoch=first_epoch,
     )
     return Job(

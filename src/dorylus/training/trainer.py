@@ -19,7 +19,16 @@ from dorylus import process_memory
 from dorylus.backends import Backend
 from dorylus.config import ResumeSettings, RunConfig, RunSettings, lists_settings, recut
 from dorylus.cost import Phase
-from dorylus.errors import ConfigError, DataError, DeadlineError, DivergedError, DorylusError, Terminated, TrainingError
+from dorylus.errors import (
+    ConfigError,
+    DataError,
+    DeadlineError,
+    DivergedError,
+    DorylusError,
+    Terminated,
+    TrainingError,
+    given,
+)
 from dorylus.graph import Graph
 from dorylus.partition import METHODS
 from dorylus.pools import PoolFault, PoolHandle, TensorPool, check_pool
@@ -32,6 +41,7 @@ from dorylus.runs import (
     RunSpec,
     Sink,
     checkpoint,
+    fingerprint_of,
     graph_identity,
     restore,
 )
@@ -52,7 +62,7 @@ RECENT_EPOCHS = 5  # the next epoch is expected to take the median time of the l
 class Trainer:
     """One run, epoch by epoch. :func:`train` makes one and runs it to the end.
 
-    ``records`` are those of a stopped run, which :meth:`resume` passes.
+    ``records`` are those of a stopped run, which :meth:`resume` passes: they have its settings and its spec.
     """
 
     @lists_settings
@@ -71,7 +81,9 @@ class Trainer:
         **settings: Unpack[RunSettings],
     ) -> None:
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
-        names = {name: given for name, given in named.items() if isinstance(given, str)}
+        names = {name: value for name, value in named.items() if isinstance(value, str)}
+        if records is not None and (settings or names or spec is not None or pool is not None):
+            raise TypeError("records are of a run that has its settings, its pool and its spec: give none beside them.")
         self._records = RunRecords.new(RunConfig.of(**settings, **names), spec) if records is None else records
         self._accounts = self._records.accounts
         with self._records.undone_on_error():
@@ -117,6 +129,8 @@ class Trainer:
         records = RunRecords.stopped(run_dir, {**settings, **named})
         with records.undone_on_error():
             assert records.folder is not None
+            if isinstance(model, Program):
+                checkpoint.check(records.folder.checkpoints, fingerprint_of(model))  # before the graph is loaded
             graph = records.folder.load_graph() if graph is None else graph
             model = records.folder.spec.build_model() if model is None else model
             objects: dict[str, Any] = {"optimizer": optimizer, "lr_schedule": lr_schedule, "backend": backend}
@@ -135,11 +149,13 @@ class Trainer:
         config = self._records.config
         process_memory.reset_peak()
         check_trainable(graph, config)
+        self.graph, self.program = graph, bind(model, graph, config.seed)
+        if self._records.folder is not None:  # a stopped run's: a new one has none yet
+            checkpoint.check(self._records.folder.checkpoints, fingerprint_of(self.program))
         check_pool(config, address=config.address, is_local=config.cluster == "local")
         self._pool = pool_handle(pool)
         self._backend = check_backend(backend, config)
         config = check_cluster(config, pool)
-        self.graph, self.program = graph, bind(model, graph, config.seed)
         if not any(True for _ in self.program.parameters()):
             raise ConfigError("the model has no weights, so there is nothing to train: add a layer that has some.")
         self._name = model.name if isinstance(model, Recipe) else "program"
@@ -199,7 +215,7 @@ class Trainer:
         if not self._in_use.acquire(blocking=False):
             raise TrainingError(
                 "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
-                "Trainer.run has returned, or make another Trainer, with a run_dir of its own."
+                f"Trainer.run has returned, or make another Trainer, with a {given('run_dir')} of its own."
             )
         try:
             with self._records.spelling():
@@ -264,7 +280,7 @@ class Trainer:
         runtime = self._started()
         self._accounts.enter(Phase.TRAINING)
         try:
-            report = runtime.train_epoch(self._last_startable)
+            report = runtime.train_epoch(self._last_startable, self._progress.exact_from)
         except DivergedError:
             self._sound = self.epoch  # the step failed: the weights before it gave a loss
             raise
@@ -307,9 +323,8 @@ class Trainer:
             self._best = weights
             if self._records.folder is not None:
                 CheckpointStore(self._records.folder).save_best(self._state(weights))
-        if decision.near_target and not self._progress.exact:
-            self._progress.exact = True
-            runtime.synchronise()
+        if decision.near_target and self._progress.exact_from is None:
+            self._progress.exact_from = self.epoch
             self.log.write("synchronous", epoch=self.epoch, score=score)
         if decision.stop is not None:
             self._stop(decision.stop)
@@ -351,8 +366,6 @@ class Trainer:
             self._runtime = make_runtime(job, self.config, self._pool, self._records, self._fewer_servers)
             if self._start_state is not None:
                 self._runtime.restore(self._start_state)
-            if self._progress.exact:
-                self._runtime.synchronise()
             self._runtime.ready()
         self._records.set_up.finished()
         return self._runtime
@@ -400,32 +413,34 @@ class Trainer:
         self.log.write("fault", epoch=self.epoch, error=str(fault))
         kind = next(each for each in (PoolFault, ServersLostError, DeadlineError) if isinstance(fault, each))
         if self._records.folder is None:
-            return kind(f"{fault} The run has no folder, so its {self.epoch} epochs are lost: use run_dir.")
+            return kind(
+                f"{fault.message} The run has no folder, so its {self.epoch} epochs are lost: use {given('run_dir')}."
+            )
         try:
             self._save()
             saved = f"The run is saved after epoch {self.epoch}"
         except ServersLostError:
             saved = "Epochs since the last checkpoint are lost with the servers"
-        return kind(f"{fault} {saved}: remove the cause, and continue with dorylus resume {self._records.folder.path}.")
+        path = self._records.folder.path
+        return kind(f"{fault.message} {saved}: remove the cause, and continue with dorylus resume {path}.")
 
     def _diverged(self, error: DivergedError) -> DivergedError:
         """Keep the last checkpoint whose outputs are finite; the error says which that is."""
         self.log.write("stop", reason="diverged", epoch=self.epoch)
         folder = self._records.folder
-        where = "" if folder is None else ", in another run_dir,"
-        cure = (
-            f"Train again{where} with an lr well below {self.config.lr:g} (0.01 is usual), or row-normalised features"
-        )
+        where = "" if folder is None else f", in another {given('run_dir')},"
+        lower = f"{given('lr')} well below {self.config.lr:g} (0.01 is usual)"
+        cure = f"Train again{where} with {lower}, or row-normalised features"
         if folder is None:
-            return DivergedError(f"training diverged: {error}. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. {cure}.")
         store = CheckpointStore(folder)
         while (newest := store.newest) is not None and not self._is_sound(newest):
             store.drop(newest)
         if newest is None:
-            return DivergedError(f"training diverged: {error}. There is no checkpoint from before. {cure}.")
+            return DivergedError(f"training diverged: {error.message}. There is no checkpoint from before. {cure}.")
         return DivergedError(
-            f"training diverged: {error}. The checkpoint {newest} is from before, and is kept: dorylus predict "
-            f"{folder.path} reads it, and dorylus resume continues from it, with the same lr. {cure}."
+            f"training diverged: {error.message}. The checkpoint {newest} is from before, and is kept: dorylus predict "
+            f"{folder.path} reads it, and dorylus resume continues from it, with the same {given('lr')}. {cure}."
         )
 
     def _is_sound(self, path: Path) -> bool:

@@ -193,9 +193,10 @@ class Client:
         piece = Piece.from_bytes(start)
         if piece.session != self._session or piece.request not in self._waiting or piece.kind is MessageKind.REQUEST:
             return  # an answer that arrived too late
-        if piece.total_bytes > self._limits.max_frame_bytes:
-            text = f"{self.address} answers with {piece.total_bytes} bytes: at most {self._limits.max_frame_bytes}."
-            self._settle(piece, FrameError(text))
+        try:
+            self._limits.check_size(piece.total_bytes, f"an answer of {self.address}")
+        except FrameError as why:
+            self._settle(piece, why)
             return
         if piece.index == 0:
             self._assembly = FrameAssembler(piece, self._buffers.take(piece.total_bytes))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameError, FrameLimits, WireError, unpack
+from dorylus.wire.frames import DEFAULT, HEAD, Buffer, Frame, FrameLimits, WireError, unpack
 from dorylus.wire.pieces import Buffers
 
 HANDSHAKE_S: Final = 10.0  # in all, from dialling or answering on, however the bytes come
@@ -67,8 +67,7 @@ class Connection:
         self._link.settimeout(SILENCE_S)
         _fill(self._link, memoryview(head)[1:])
         total = int(HEAD.unpack(head)[-1])
-        if not HEAD.size <= total <= self._limits.max_frame_bytes:
-            raise FrameError(f"a frame of {total} bytes: at most {self._limits.max_frame_bytes} are accepted.")
+        self._limits.check_size(total)
         whole = self._buffers.take(total)
         whole[: HEAD.size] = head
         _fill(self._link, whole[HEAD.size :])

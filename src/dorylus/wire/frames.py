@@ -57,13 +57,21 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}  # computing a dtype's 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameLimits:
-    """The limits of a frame; one that exceeds them is refused before memory is allocated for it."""
+    """The limits of a frame, at both ends: one that exceeds them is refused before memory is allocated for it."""
 
     max_frame_bytes: int = 256 << 20
     max_header_bytes: int = 256 << 10  # of the JSON: the header and the arrays' names, dtypes and shapes
     max_arrays: int = 4096
     max_dims: int = 8
     max_name_chars: int = 256
+
+    def check_size(self, num_bytes: int, what: str = "a frame") -> None:
+        """Refuse a length that no frame has, as one end declares it or the other is about to send it."""
+        if not HEAD.size <= num_bytes <= self.max_frame_bytes:
+            most = self.max_frame_bytes
+            raise FrameError(
+                f"{what} of {num_bytes} bytes: a frame has at least {HEAD.size}, and at most {most} are accepted."
+            )
 
 
 DEFAULT = FrameLimits()
@@ -84,17 +92,17 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: 
     An array is copied only when it is not contiguous or not little-endian. The others must not change before the
     parts are sent or joined.
     """
-    ready = {name: _sendable(name, array, limits) for name, array in arrays.items()}
-    entries = [[name, _NAMES[array.dtype], list(array.shape)] for name, array in ready.items()]
+    _within("arrays", len(arrays), limits.max_arrays)
+    dtypes = [_sendable(name, array, limits) for name, array in arrays.items()]
+    entries = [[name, dtype, list(arrays[name].shape)] for name, dtype in zip(arrays, dtypes, strict=True)]
     text = _encoded({"header": dict(header), "arrays": entries})
-    sizes = [array.nbytes for array in ready.values()]
-    places, total = _layout(len(text), sizes)
+    places, total = _layout(len(text), [array.nbytes for array in arrays.values()])
     _within("bytes of JSON", len(text), limits.max_header_bytes)
-    _within("arrays", len(sizes), limits.max_arrays)
-    _within("bytes", total, limits.max_frame_bytes)
-    parts: list[Buffer] = [HEAD.pack(MAGIC, VERSION, 0, len(text), len(sizes), total) + text]
+    limits.check_size(total)
+    parts: list[Buffer] = [HEAD.pack(MAGIC, VERSION, 0, len(text), len(entries), total) + text]
     end = HEAD.size + len(text)
-    for place, array in zip(places, ready.values(), strict=True):
+    for place, whole, dtype in zip(places, arrays.values(), dtypes, strict=True):
+        array = np.asarray(whole, dtype=DTYPES[dtype], order="C")
         if place > end:
             parts.append(bytes(place - end))
         if array.nbytes:
@@ -106,7 +114,7 @@ def pack(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], limits: 
 def unpack(buffer: Buffer, limits: FrameLimits = DEFAULT) -> Frame:
     """The frame that a buffer holds from its first byte to its last; its arrays are views into the buffer."""
     view = _bytes_of(buffer)
-    _within("bytes", len(view), limits.max_frame_bytes)
+    limits.check_size(len(view))
     text_bytes, num_arrays, total = _read_head(view)
     _within("bytes of JSON", text_bytes, limits.max_header_bytes)
     _within("arrays", num_arrays, limits.max_arrays)
@@ -148,7 +156,8 @@ def _layout(text_bytes: int, sizes: Sequence[int]) -> tuple[list[int], int]:
     return places, end
 
 
-def _sendable(name: str, array: NDArray[Any], limits: FrameLimits) -> NDArray[Any]:
+def _sendable(name: str, array: NDArray[Any], limits: FrameLimits) -> str:
+    """The name of the dtype as which an array is sent."""
     known = isinstance(array, np.ndarray | np.generic)
     dtype = _NAMES.get(array.dtype) or array.dtype.name if known else ""
     if dtype not in DTYPES:
@@ -156,7 +165,7 @@ def _sendable(name: str, array: NDArray[Any], limits: FrameLimits) -> NDArray[An
         raise FrameError(f"array {name!r} is {what}: a frame carries numpy arrays of {', '.join(DTYPES)}.")
     _check_name(name, limits)
     _within(f"dimensions of array {name!r}", array.ndim, limits.max_dims)
-    return np.asarray(array, dtype=DTYPES[dtype], order="C")
+    return dtype
 
 
 def _encoded(content: dict[str, Any]) -> bytes:
@@ -174,8 +183,6 @@ def _bytes_of(buffer: Buffer) -> memoryview:
 
 
 def _read_head(view: memoryview) -> tuple[int, int, int]:
-    if len(view) < HEAD.size:
-        raise FrameError(f"a frame has at least {HEAD.size} bytes, but {len(view)} arrived.")
     magic, version, zero, text_bytes, num_arrays, total = HEAD.unpack_from(view)
     if magic != MAGIC or zero:
         raise FrameError("this is no frame: it does not begin as one.")

@@ -23,7 +23,7 @@ _END_S: Final = 5.0  # for a thread to end
 _MAX_UNPROVEN: Final = 512  # connections that have not proved themselves, at a time
 
 Received = Callable[[int, Frame], None]  # (peer, frame), in the order the peer posted
-Lost = Callable[[int, str], None]  # (peer, why)
+ConnectionLost = Callable[[int, str], None]  # (peer, why)
 
 
 class PeerTransport:
@@ -48,7 +48,7 @@ class PeerTransport:
         self._thread = threading.Thread(target=self._accept, name="dorylus-peers", daemon=True)
         self._thread.start()
 
-    def open(self, session: int, received: Received, lost: Lost) -> None:
+    def open(self, session: int, received: Received, lost: ConnectionLost) -> None:
         """Begin a session: peers that dial for it are answered from now on."""
         self.disconnect()
         with self._lock:
@@ -186,7 +186,7 @@ def _shut(link: socket.socket) -> None:
 class _Session:
     """The connections of one session."""
 
-    def __init__(self, number: int, received: Received, lost: Lost, count: Callable[[int], None]) -> None:
+    def __init__(self, number: int, received: Received, lost: ConnectionLost, count: Callable[[int], None]) -> None:
         self.number = number
         self._received, self._lost, self._count = received, lost, count
         self._lock = threading.Lock()
@@ -241,7 +241,7 @@ class _Session:
 class _SendQueue:
     """Frames for one peer, and the thread that sends them."""
 
-    def __init__(self, connection: Connection, broke: Lost, count: Callable[[int], None]) -> None:
+    def __init__(self, connection: Connection, broke: ConnectionLost, count: Callable[[int], None]) -> None:
         self._connection, self._broke, self._count = connection, broke, count
         self._changed = threading.Condition()
         self._waiting: deque[list[Buffer]] = deque()

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 from dorylus.wire.frames import (
     DEFAULT,
-    HEAD,
     Buffer,
     Frame,
     FrameError,
@@ -49,6 +48,7 @@ from dorylus.wire.sockets import (
     watch,
 )
 
+PATIENCE_S = 30.0  # for all pieces of a request
 Receive = Callable[[memoryview], int]  # receives content into the memory; returns its size, or -1 if it is no piece
 
 
@@ -69,7 +69,7 @@ class FrameReceiver:
         limits: FrameLimits,
         *,
         max_pending_bytes: int | None = None,
-        patience_s: float = 30.0,
+        patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._keys, self._limits, self._clock = keys, limits, clock
@@ -113,9 +113,10 @@ class FrameReceiver:
             raise Refusal("garbage", "a port accepts requests only.")
         if not self._replays.is_new(name, piece.session, piece.request):
             raise Refusal("replays", f"request {piece.request} was received before.")  # the first got its answer
-        most = self._limits.max_frame_bytes
-        if piece.total_bytes > most:
-            raise Refusal("oversize", f"a request of {piece.total_bytes} bytes: at most {most} are accepted.", piece)
+        try:
+            self._limits.check_size(piece.total_bytes, "a request")
+        except FrameError as why:
+            raise Refusal("oversize", str(why), piece) from None
         if self.pending_bytes + piece.total_bytes > self._max_pending_bytes:
             raise Refusal("busy", "too many requests are partly received: send it again later.", piece)
         until = self._clock() + self._patience_s
@@ -286,9 +287,7 @@ class DataPort:
     def _packed(self, reply: Frame | Sequence[Buffer]) -> Sequence[Buffer]:
         if isinstance(reply, Frame):
             return pack(reply.header, reply.arrays, self._limits)
-        size, most = frame_bytes(reply), self._limits.max_frame_bytes
-        if not HEAD.size <= size <= most:
-            raise FrameError(f"an answer of {size} bytes: a frame has at least {HEAD.size} and at most {most}.")
+        self._limits.check_size(frame_bytes(reply), "an answer")
         return reply
 
     def _decline(self, connection: bytes, piece: Piece | None, counts_as: str, reason: str) -> None:

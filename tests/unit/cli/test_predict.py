@@ -3,7 +3,7 @@ import pytest
 
 import dorylus.inference
 from dorylus.config import RunConfig
-from dorylus.inference.prediction_file import Form, PredictionFile
+from dorylus.inference.prediction_file import PredictionFile, PredictionForm
 from dorylus.runs.run_folder import RunFolder
 
 LOGITS = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -17,7 +17,7 @@ def run(monkeypatch, tmp_path):
     def predict_from(run_dir, what, layer=-1, *, out, tell, **settings):
         calls.append((run_dir.name, what, layer, settings))
         array = LOGITS.argmax(1) if what == "classes" else LOGITS
-        file = PredictionFile(out, Form(3, None if array.ndim == 1 else 2, array.dtype), what)
+        file = PredictionFile(out, PredictionForm(3, None if array.ndim == 1 else 2, array.dtype), what)
         written = file.write([array], tell)
         file.close()
         return written
@@ -51,8 +51,8 @@ def test_another_limit_may_be_given(dorylus_program, run):
         (["run", "--what", "logit"], "Did you mean 'logits'"),
         (["run", "--output", "x.csv"], "ends in .npy or .parquet"),
         (["run", "--output", "no/x.npy"], "the folder no does not exist"),
-        (["nowhere"], "the folder nowhere does not exist: give the run_dir"),
-        (["nowhere", "--output", "no/x.npy"], "the folder nowhere does not exist: give the run_dir"),
+        (["nowhere"], "the folder nowhere does not exist: give the folder"),
+        (["nowhere", "--output", "no/x.npy"], "the folder nowhere does not exist: give the folder"),
     ],
 )
 def test_invalid_arguments_are_refused_before_anything_is_computed(dorylus_program, run, arguments, message):

@@ -8,7 +8,7 @@ import dorylus
 from dorylus.config import RunConfig
 from dorylus.errors import CheckpointError, ConfigError
 from dorylus.inference import predict_from
-from dorylus.runs.run_folder import RunSpec
+from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.saga import reference
 
 SOURCE = "communities:num_vertices=120,num_classes=3,num_features=6,average_degree=5"
@@ -130,6 +130,13 @@ def test_a_run_folder_predicts_the_same_as_its_result(run_dir):
 def test_a_model_that_is_not_the_runs_is_refused(run_dir, graph):
     with pytest.raises(CheckpointError, match="is of another model"):
         predict_from(run_dir[0], graph=graph, model=dorylus.gcn(hidden=5))
+
+
+def test_a_program_that_is_not_the_runs_is_refused_before_the_graph_is_loaded(run_dir, graph, monkeypatch):
+    monkeypatch.setattr(RunFolder, "load_graph", lambda folder: pytest.fail("the graph was loaded"))
+    other = dorylus.gcn(hidden=4, dropout=0.25).build(graph.num_features, graph.num_classes)
+    with pytest.raises(CheckpointError, match=r"layer 0 has dropout=0\.5, and this model's has dropout=0\.25"):
+        predict_from(run_dir[0], model=other)
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

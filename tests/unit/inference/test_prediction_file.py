@@ -9,8 +9,8 @@ import pytest
 from dorylus.errors import ConfigError, DataError
 from dorylus.inference import prediction_pass
 from dorylus.inference.prediction_file import (
-    Form,
     PredictionFile,
+    PredictionForm,
     StoredNumberIds,
     StoredTextIds,
     UnnamedFile,
@@ -30,7 +30,7 @@ def small_slabs(monkeypatch):
 
 
 def form_of(array):
-    return Form(len(array), array.shape[1] if array.ndim == 2 else None, array.dtype)
+    return PredictionForm(len(array), array.shape[1] if array.ndim == 2 else None, array.dtype)
 
 
 def write(array, path, ids=None, blocks=None, tell=None):

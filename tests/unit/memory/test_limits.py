@@ -160,6 +160,14 @@ def spilling(graph):
     return next(kib for kib in range(9 * KIB, 20 * KIB, 1024) if planned(graph, kib).verdict == "fits with spilling")
 
 
+@pytest.mark.parametrize(
+    "settings", [{}, {"pool": "processes", "rematerialize": False}, {"rematerialize": True}], ids=str
+)
+def test_a_run_with_matrices_in_files_keeps_no_autograd_graphs_whatever_its_settings(wide, settings):
+    assert not planned(wide, spilling(wide), **settings).chosen.keeps_graphs
+    assert planned(wide, 1 << 20, **settings).chosen.keeps_graphs is not settings.get("rematerialize", False)
+
+
 def test_a_disk_too_small_is_refused_with_the_cure(wide, tmp_path, monkeypatch):
     options = {"memory": f"{spilling(wide)}KiB", "scratch_dir": str(tmp_path), "threads": 1}
     monkeypatch.setattr(scratch.shutil, "disk_usage", lambda folder: Usage(100, 90, 10))

@@ -3,7 +3,7 @@ import threading
 import pytest
 from scratch_files import some_io_threads
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, DeadlineError
 from dorylus.paging import Moved
 from dorylus.paging import io_threads as io_threads_module
 
@@ -57,7 +57,7 @@ def test_writes_that_are_faster_than_the_disk_wait_for_a_bounded_time():
     with some_io_threads(deadline_s=0.01) as io_threads:
         for _ in range(io_threads_module.WRITES):
             io_threads.write(lambda: int(gate.wait(10)))
-        with pytest.raises(TimeoutError, match=r"the disk took nothing within deadline_s=0\.01\."):
+        with pytest.raises(DeadlineError, match=r"the disk took nothing within deadline_s=0\.01: raise it"):
             io_threads.write(lambda: 1)
         gate.set()
     assert io_threads.moved.written == io_threads_module.WRITES

@@ -3,7 +3,7 @@ from contextlib import suppress
 import pytest
 from scratch_files import FullDisk, MemoryFile, bytes_array, rewrite, some_io_threads, values
 
-from dorylus.errors import DataError
+from dorylus.errors import DataError, DeadlineError
 from dorylus.paging import PAGE
 
 
@@ -13,7 +13,7 @@ def test_a_span_that_takes_too_long_misses_the_deadline():
         array, file = bytes_array(bounds, io_threads)
         file.gate.clear()
         rewrite(array, bounds, 0, 6)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(DeadlineError, match=r"the disk moved nothing within deadline_s=0\.01: raise it"):
             array.acquire(0)
         file.gate.set()
 

@@ -31,7 +31,7 @@ class Rules:
         self.mine = case.intervals_of(server)
         self.steps = range(len(case.table.steps))
         self.peers = [k for k in range(case.num_servers) if k != server]
-        self.permitted = self.over = case.first_epoch - 1
+        self.last_startable = self.over = case.first_epoch - 1
         self.done: dict[int, set[Cell]] = defaultdict(set)  # by epoch: own cells finished, peers' arrived
         self.reported: dict[int, set[Group]] = defaultdict(set)  # by epoch: what peers have finished
         self.epoch = dict.fromkeys(self.mine, case.first_epoch)  # the one each interval is in, or enters next
@@ -60,7 +60,7 @@ class Rules:
     def receive(self, event: Event) -> None:
         """Take in one event."""
         if isinstance(event, Permit):
-            self.permitted = max(self.permitted, event.epoch)
+            self.last_startable = max(self.last_startable, event.epoch)
         elif isinstance(event, Finished | Arrived):
             self.done[event.task.epoch].add((event.task.step, event.task.interval))
         elif isinstance(event, PeerFinished):
@@ -72,12 +72,12 @@ class Rules:
 
     def newly_due(self) -> list[Task]:
         """Tasks whose interval may be in the epoch and whose needs are all met."""
-        inside = [(i, e) for i, e in self.epoch.items() if e <= self.permitted and self.over >= self.case.bound(e)]
+        inside = [(i, e) for i, e in self.epoch.items() if e <= self.last_startable and self.over >= self.case.bound(e)]
         return self._new(self.case.table.task(e, s, i) for i, e in inside for s in self.steps if self._met(e, s, i))
 
     def newly_waiting(self) -> list[Waiting]:
         """Intervals that are permitted their next epoch, but not by the bound."""
-        held = [(i, e) for i, e in self.epoch.items() if e <= self.permitted and self.over < self.case.bound(e)]
+        held = [(i, e) for i, e in self.epoch.items() if e <= self.last_startable and self.over < self.case.bound(e)]
         return self._new(Waiting(i, e) for i, e in held)
 
     def newly_finished_steps(self) -> list[StepFinished]:

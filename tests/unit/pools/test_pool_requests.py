@@ -1,12 +1,12 @@
 import pytest
 
 from dorylus.errors import ConfigError
-from dorylus.pools import POOLS, FunctionSettings, PoolHandle, PoolRequest, ThreadsPool, makers, run_pool, service_of
+from dorylus.pools import FunctionSettings, PoolHandle, ThreadsPool, makers, run_pool, service_of
 
 
-def make(servers=1, intervals=None, threads=None, address=None, **settings):
+def make(servers=1, intervals=None, threads=None, address=None, keeps_graphs=False, **settings):
     config, work = FunctionSettings.of(**settings), {"servers": servers, "intervals": intervals, "threads": threads}
-    return run_pool(config, note=print, invoked=print, address=address, **work)
+    return run_pool(config, note=print, invoked=print, address=address, keeps_graphs=keeps_graphs, **work)
 
 
 def settings_of(monkeypatch, **settings):
@@ -37,18 +37,11 @@ def test_settings_reach_the_pool(monkeypatch):
     assert (request.travel.data_path, request.travel.precision, request.travel.stream) == ("inline", "bf16", False)
 
 
-@pytest.mark.parametrize(
-    ("given", "does"), [({}, True), ({"rematerialize": True}, True), ({"rematerialize": False}, False)]
-)
-def test_functions_rematerialise_unless_switched_off(monkeypatch, given, does):
-    assert settings_of(monkeypatch, pool="processes", **given).travel.rematerialize is does
-
-
+@pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("rematerialize", [None, True, False])
-@pytest.mark.parametrize("pool", POOLS)
-def test_a_pool_recomputes_exactly_what_the_run_does_not_keep(pool, rematerialize):
-    config = FunctionSettings.of(pool=pool, rematerialize=rematerialize)
-    assert PoolRequest.of(config).travel.rematerialize is not config.keeps_activations
+def test_a_pool_recomputes_exactly_what_the_run_does_not_keep(monkeypatch, rematerialize, kept):
+    request = settings_of(monkeypatch, pool="processes", rematerialize=rematerialize, keeps_graphs=kept)
+    assert request.travel.rematerialize is not kept
 
 
 @pytest.mark.parametrize(

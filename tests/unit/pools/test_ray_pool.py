@@ -312,11 +312,11 @@ def test_without_a_cluster_the_error_explains_how_to_start_one(monkeypatch):
         connected(None)
 
 
-@pytest.mark.parametrize("way", ["argument", "environment"])
-def test_an_address_without_a_listener_is_refused_before_ray_waits_for_it(monkeypatch, way):
+@pytest.mark.parametrize("given_as", ["argument", "environment"])
+def test_an_address_without_a_listener_is_refused_before_ray_waits_for_it(monkeypatch, given_as):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     monkeypatch.setattr(ray, "init", pytest.fail)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ConfigError, match=f"^there is no Ray cluster at {address} .*refused.*: start one with"):
-        connected(address if way == "argument" else None)
+        connected(address if given_as == "argument" else None)

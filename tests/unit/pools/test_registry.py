@@ -2,14 +2,19 @@
 
 import subprocess
 import sys
+import threading
+from collections import deque
+from dataclasses import replace
 
 import pytest
+import torch
 
 import dorylus
 from dorylus.config import RunConfig, recut
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, TrainingError
 from dorylus.extras import EXTRAS
 from dorylus.pools import POOLS, PoolHandle, PoolSpec, ThreadsPool, register, unregister
+from dorylus.saga import dense
 
 
 class CountingPool(ThreadsPool):
@@ -46,6 +51,96 @@ def test_a_pool_defined_outside_trains_to_the_same_bits_as_threads(counting):
     assert losses("counting") == losses("threads")
     (pool,) = counting
     assert pool.calls > 0
+
+
+class DeskPool:
+    """A pool defined in this file that derives from nothing: one thread of its own answers, the newest call first.
+
+    It begins when two calls wait, so that one is under way while the other is answered.
+    """
+
+    def __init__(self):
+        self.threads, self.waiting = set(), []
+        self._calls = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._answer, name="desk")
+        self._thread.start()
+
+    def submit(self, call, done, failed):
+        with self._changed:
+            self._calls.append((call, done, failed))
+            self._changed.notify()
+
+    def cancel(self, calls):
+        with self._changed:
+            self._calls = deque(each for each in self._calls if not any(each[0] is call for call in calls))
+
+    def close(self):
+        with self._changed:
+            self._closed = True
+            self._calls.clear()
+            self._changed.notify()
+        self._thread.join()
+
+    def _answer(self):
+        torch.set_num_threads(1)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._calls) > (not self.waiting) or self._closed)
+                if self._closed:
+                    return
+                self.waiting.append(len(self._calls))
+                call, done, failed = self._calls.pop()
+            self.threads.add(threading.current_thread().name)
+            try:
+                reply = dense.run(replace(call, kept=None))
+            except Exception as error:
+                failed(error)
+            else:
+                done(reply)
+
+
+@pytest.fixture
+def desk():
+    """A pool registered under the name "desk", for one test; the pools that it made."""
+    made = []
+
+    def make(request, listeners):
+        made.append(DeskPool())
+        return PoolHandle(made[-1], lambda: {"answered": len(made[-1].waiting)})
+
+    register(PoolSpec(name="desk", help="answers later", maker=make, runs_torch=True, has_functions=False))
+    yield made
+    unregister("desk")
+
+
+@pytest.mark.parametrize("mode", ["pipe", "no_pipe"])
+def test_a_pool_that_answers_from_its_own_thread_trains_to_the_same_bits_as_threads(desk, mode):
+    graph = dorylus.communities(300, num_classes=3, num_features=8, seed=0)
+
+    def trained(pool):
+        settings = {"mode": mode, "epochs": 4, "servers": 2, "intervals": 4, "threads": 2, "eval_every": 0}
+        return dorylus.train(graph, dorylus.gat(hidden=4, heads=2), pool=pool, **settings)
+
+    result = trained("desk")
+    assert result.losses == trained("threads").losses
+    (pool,) = desk
+    assert pool.threads == {"desk"}
+    assert max(pool.waiting) > 1
+    assert result.pool["answered"] == len(pool.waiting)
+    assert not pool._thread.is_alive()  # closed with the run
+
+
+def test_what_fails_in_a_thread_of_a_pool_ends_the_run_with_its_reason(desk, monkeypatch):
+    def broken(call):
+        raise TrainingError("the desk is on fire.")
+
+    monkeypatch.setattr(dense, "run", broken)
+    graph = dorylus.communities(300, num_classes=3, num_features=8, seed=0)
+    with pytest.raises(TrainingError, match=r"^the desk is on fire\.$"):
+        dorylus.train(graph, dorylus.gcn(), pool="desk", epochs=1, threads=1, intervals=4)
+    assert not desk[0]._thread.is_alive()
 
 
 def test_a_pool_defined_outside_is_a_value_of_the_setting_while_it_is_registered(counting):

@@ -30,14 +30,14 @@ class DownPool:
         if self.is_up:
             done(Reply())
             return
-        way, delay_s = self._ways[self._next % len(self._ways)]
+        behaviour, delay_s = self._ways[self._next % len(self._ways)]
         self._next += 1
-        if way is None:
+        if behaviour is None:
             return
         if delay_s == 0.0:
-            failed(way())
+            failed(behaviour())
         else:
-            self._clock.call_later(delay_s, lambda: failed(way()))
+            self._clock.call_later(delay_s, lambda: failed(behaviour()))
 
     def close(self):
         pass
@@ -81,17 +81,17 @@ def test_every_caller_is_notified_within_down_after_s_that_the_service_is_down(w
     check_callers_fail_in_time(ways, moments, worked_before)
 
 
-@pytest.mark.parametrize("way", [Throttled, lambda: Unavailable("no")])
-def test_a_wrapper_that_never_calls_a_service_down_is_caught(way):
-    check_callers_fail_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True)
+@pytest.mark.parametrize("behaviour", [Throttled, lambda: Unavailable("no")])
+def test_a_wrapper_that_never_calls_a_service_down_is_caught(behaviour):
+    check_callers_fail_in_time([(behaviour, 0.1)], [0.0, 1.0], worked_before=True)
     with pytest.raises(AssertionError):
-        check_callers_fail_in_time([(way, 0.1)], [0.0, 1.0], worked_before=True, attempts=TheServiceIsNeverDown)
+        check_callers_fail_in_time([(behaviour, 0.1)], [0.0, 1.0], worked_before=True, attempts=TheServiceIsNeverDown)
 
 
-@pytest.mark.parametrize("way", [None, lambda: Lost("gone"), Throttled, lambda: Unavailable("no such function")])
-def test_a_run_whose_service_is_down_from_the_first_call_on_stops(way):
+@pytest.mark.parametrize("behaviour", [None, lambda: Lost("gone"), Throttled, lambda: Unavailable("no such function")])
+def test_a_run_whose_service_is_down_from_the_first_call_on_stops(behaviour):
     clock = ManualClock()
-    pool = LimitedPool(Relaunching(DownPool(clock, [(way, 0.05)]), Policy(), clock), 8, clock)
+    pool = LimitedPool(Relaunching(DownPool(clock, [(behaviour, 0.05)]), Policy(), clock), 8, clock)
     caller = Caller(pool)
     for interval in range(100):
         caller.submit(a_call(interval))

@@ -372,9 +372,11 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_parameter_that_differ
 
 
 def test_a_checkpoint_of_a_model_described_otherwise_is_refused(tmp_path):
-    save(tmp_path, plain(1, spec="gcn dropout=0.5"))
-    with pytest.raises(CheckpointError, match=r"described as .gcn dropout=0\.5., and this one is .gcn dropout=0\.6."):
-        load(tmp_path, fingerprint(plain(1).weights, "gcn dropout=0.6"))
+    save(tmp_path, plain(1, spec="GCN(a) > GCN(b, slope=1, c)"))
+    with pytest.raises(CheckpointError, match="its layer 1 has slope=1, and this model's has slope=2"):
+        load(tmp_path, fingerprint(plain(1).weights, "GCN(a) > GCN(b, slope=2, c)"))
+    with pytest.raises(CheckpointError, match="another number of layers"):
+        load(tmp_path, fingerprint(plain(1).weights, "GCN(a)"))
 
 
 def test_the_same_parameters_in_another_order_are_another_model(tmp_path):

@@ -61,13 +61,13 @@ def test_traffic_reads_and_waits_of_epochs_are_added_up():
 
 
 def test_totals_continue_after_a_resume():
-    progress = RunProgress(exact=True)
+    progress = RunProgress(exact_from=3)
     progress.add(report(2.0, cores=1.5, pool=0.0, traffic={"ghosts": 100}, ages={1: 2}, waits=1))
     again = RunProgress.from_dict(json.loads(json.dumps(progress.to_dict())))
     assert again == progress
     again.add(report(1.0, cores=0.5, pool=0.0, traffic={"ghosts": 1}, ages={1: 1}, waits=1))
     assert (again.traffic, again.ages, again.busy_seconds["cores"]) == ({"ghosts": 101}, {"1": 3}, 2.0)
-    assert (again.busy_wall_s, again.waits, again.exact) == (3.0, 2, True)
+    assert (again.busy_wall_s, again.waits, again.exact_from) == (3.0, 2, 3)
 
 
 @pytest.mark.parametrize(

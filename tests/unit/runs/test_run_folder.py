@@ -75,7 +75,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
 def test_opening_a_folder_that_is_no_run_is_refused_with_the_reason(tmp_path):
     with pytest.raises(ConfigError, match=r"holds no run \(it has no run.toml\)"):
         RunFolder.open(tmp_path)
-    with pytest.raises(ConfigError, match="does not exist: give the run_dir"):
+    with pytest.raises(ConfigError, match="does not exist: give the folder"):
         RunFolder.open(tmp_path / "nowhere")
 
 

@@ -7,7 +7,7 @@ from dorylus.runtime.remote_weights import RemoteWeights
 TASK = Task(epoch=0, phase=0, interval=0, step=0, kind=Kind.APPLY_VERTEX)
 
 
-class Line:
+class StandInConnection:
     """A line that must not be called while the weights are locked: a waiting thread may hold the lock of the line."""
 
     def __init__(self, name):
@@ -24,7 +24,7 @@ class Line:
 
 
 def test_weights_are_pulled_from_all_servers_once_an_interval_and_no_connection_waits_for_another():
-    lines = [Line("weight"), Line("bias")]
+    lines = [StandInConnection("weight"), StandInConnection("bias")]
     weights = RemoteWeights(nn.Linear(2, 2), lines, 1.0)
     for line in lines:
         line.weights = weights

@@ -1,10 +1,16 @@
+import inspect
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import dorylus
 from dorylus.errors import ConfigError
-from dorylus.saga import GAT, GCN, GIN, SAGE
+from dorylus.saga import BUILDERS, GAT, GCN, GIN, SAGE, Layer
+from dorylus.saga.reductions import REDUCTIONS
 
 
 @pytest.mark.parametrize("layers", [[], dorylus.gcn(), GCN(3, 4)], ids=["none", "recipe", "layer"])
@@ -94,34 +100,98 @@ def test_the_same_program_is_described_alike_and_weights_do_not_matter():
     assert "\n" not in first.describe()
 
 
-@pytest.mark.parametrize(
-    ("builder", "option"),
-    [
-        ("gcn", {"hidden": 17}),
-        ("gcn", {"num_layers": 3}),
-        ("gcn", {"dropout": 0.25}),
-        ("gcn", {"input_dropout": 0.0}),
-        ("gcn", {"activation": "elu"}),
-        ("gcn", {"residual": True}),
-        ("gcn", {"layer_norm": True}),
-        ("sage", {"aggregator": "max"}),
-        ("gat", {"heads": 4, "hidden": 16}),
-        ("gat", {"output_heads": 2}),
-        ("gat", {"slope": 0.1}),
-        ("gat", {"attention_dropout": 0.1}),
-        ("gin", {"eps": 0.5}),
-        ("gin", {"train_eps": True}),
-    ],
-    ids=lambda value: str(value),
-)
-def test_an_option_that_changes_the_program_changes_its_description(builder, option):
-    make = getattr(dorylus, builder)
-    assert make(**option).build(5, 3).describe() != make().build(5, 3).describe()
+# For every option of a builder or a layer, a value that is not its default.
+OTHER = {
+    "hidden": 24, "num_layers": 3, "heads": 4, "output_heads": 2, "dropout": 0.25, "input_dropout": 0.125,
+    "attention_dropout": 0.0625, "slope": 0.1, "eps": 0.5, "train_eps": True, "residual": True, "layer_norm": True,
+    "activation": "tanh", "aggregator": "max", "concat": False, "bias": False,
+}  # fmt: skip
+LAYERS = (GCN, SAGE, GIN, GAT)
+
+
+def options_of(function):
+    """The names of a function's options, those of every layer among them."""
+    own = inspect.signature(function).parameters.values()
+    names = {each.name for each in own if each.name not in ("self", "in_columns", "out_columns")}
+    return names - {"finish"} | options_of(Layer.__init__) if "finish" in names else names
+
+
+def all_different(texts):
+    return len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_every_option_of_a_builder_changes_the_description(builder):
+    make = BUILDERS[builder]
+    settings = [{}, *({name: OTHER[name]} for name in sorted(options_of(make)))]
+    assert all_different([make(**each).build(5, 3).describe() for each in settings])
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_every_option_of_a_layer_changes_the_description(layer):
+    settings = [{}, *({name: OTHER[name]} for name in sorted(options_of(layer.__init__)))]
+    assert all_different([dorylus.Program([layer(8, 8, **each)]).describe() for each in settings])
 
 
 def test_different_layers_are_described_differently():
-    texts = {dorylus.Program([layer(4, 4)]).describe() for layer in (GCN, SAGE, GIN, GAT)}
-    assert len(texts) == 4
+    assert all_different([dorylus.Program([layer(4, 4)]).describe() for layer in LAYERS])
+
+
+@dataclass
+class Setting:
+    size: int
+
+
+def of_class(**attributes):
+    """The description of a program of one layer, whose class has these attributes."""
+    return dorylus.Program([type("Own", (Layer,), attributes)(4, 4)]).describe()
+
+
+def of_layer(**attributes):
+    """The description of a program of one layer that has these attributes of its own."""
+    layer = type("Own", (Layer,), {})(4, 4)
+    for name, value in attributes.items():
+        setattr(layer, name, value)
+    return dorylus.Program([layer]).describe()
+
+
+@pytest.mark.parametrize("describe", [of_class, of_layer])
+def test_what_a_layer_declares_is_described(describe):
+    values = {
+        "reduce": ["mean", "max", replace(REDUCTIONS["sum"], name="mine"), replace(REDUCTIONS["mean"], name="mine")],
+        "norm": ["symmetric", "mean"],
+        "self_loops": [True],
+        "own": ["prepared", "none"],
+        "heads": [2],
+    }
+    texts = [describe(**{name: value}) for name, those in values.items() for value in those]
+    assert all_different([describe(), *texts])
+
+
+OTHER_SETTINGS = [
+    2, 2.0, "2", b"2", True, [2], {"two": 2}, {2}, Setting(2), Setting(3), torch.float64, torch.float16, torch.ones(2),
+    torch.zeros(2), np.zeros(2), np.ones(2), torch.tanh, torch.relu, partial(torch.clamp, min=2),
+    partial(torch.clamp, min=3), nn.ReLU(), nn.LeakyReLU(0.1), nn.LeakyReLU(0.2), nn.Linear(2, 2),
+    nn.Linear(2, 2, bias=False), nn.Linear(2, 2).requires_grad_(False), nn.Linear(2, 3), nn.Linear(2, 2).double(),
+    nn.ModuleList([nn.ReLU()]), nn.ModuleList([nn.Tanh()]), [nn.ReLU()], [nn.Tanh()],
+]  # fmt: skip
+
+
+def test_settings_of_a_users_layer_are_described_whatever_their_type():
+    texts = [of_layer(setting=value) for value in OTHER_SETTINGS]
+    assert all_different(texts)
+    assert texts[:15] == [of_layer(setting=value) for value in OTHER_SETTINGS[:15]]
+    assert not any(" at 0x" in text or "\n" in text for text in texts)
+
+
+def test_a_buffer_that_no_checkpoint_holds_is_described_by_its_numbers():
+    def described(value, persistent):
+        layer = type("Own", (Layer,), {})(4, 4)
+        layer.register_buffer("mask", torch.full((3,), value), persistent=persistent)
+        return dorylus.Program([layer]).describe()
+
+    assert described(1.0, persistent=False) != described(2.0, persistent=False)
+    assert described(1.0, persistent=True) == described(2.0, persistent=True)  # loaded with the weights
 
 
 def test_the_order_a_plan_has_chosen_is_no_part_of_the_description():

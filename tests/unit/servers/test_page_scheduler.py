@@ -42,7 +42,7 @@ class Driver:
     def __init__(self, name, pager, *, blocks=1):
         plan = lower(RECIPES[name].build(40, 24), sparse_features=False, training=True, savings=Savings())
         self.steps = steps_of(in_blocks(plan, blocks), backward=True)
-        self.touches = access_sets(self.steps)
+        self.access_sets_of_steps = access_sets(self.steps)
         self.matrices = PagedMatrices(NativeBackend(), pager, BOUNDS, lambda name: True)
         self.page_scheduler = PageScheduler(self.steps, INTERVALS, self.matrices, {}, [])
         self.written = {}
@@ -61,7 +61,7 @@ class Driver:
 
     def task(self, step, interval, epoch):
         """Run one task: check what it reads, write what it writes."""
-        touch = self.touches[step]
+        touch = self.access_sets_of_steps[step]
         self.page_scheduler.before(step, interval)
         for name in touch.reads:
             self.check(name, interval)
@@ -130,7 +130,7 @@ def listening(driver):
         for interval in range(INTERVALS):
             driver.task(step, interval, 0)
     read_ahead = set()
-    for name in driver.touches[back].reads:
+    for name in driver.access_sets_of_steps[back].reads:
         if name in driver.matrices.paged:
             array = driver.matrices.paged[name]
             array.ahead = lambda number, ahead=array.ahead: (read_ahead.add(number), ahead(number))
@@ -167,7 +167,7 @@ def test_a_gathered_matrix_is_complete_until_the_last_interval_is_done(pager):
     for step in range(gather):
         for interval in range(INTERVALS):
             driver.task(step, interval, 0)
-    (whole,) = driver.touches[gather].wholes
+    (whole,) = driver.access_sets_of_steps[gather].wholes
     for interval in range(INTERVALS):
         driver.page_scheduler.before(gather, interval)
         assert all(driver.at_hand(whole, each) for each in range(INTERVALS))
@@ -194,12 +194,14 @@ def test_rows_that_an_interval_reads_again_in_a_later_phase_go_to_their_file_too
     phases = [step.phase for step in driver.steps.table.steps]
     name, last, again = next(
         (name, k, later)
-        for k, touch in enumerate(driver.touches)
+        for k, touch in enumerate(driver.access_sets_of_steps)
         for name in driver.made(touch.writes)
         for later in range(k + 1, len(phases))
-        if name in driver.touches[later].reads and phases[later] > phases[k]
+        if name in driver.access_sets_of_steps[later].reads and phases[later] > phases[k]
     )
-    last = max(k for k, touch in enumerate(driver.touches) if name in touch.rows and phases[k] == phases[last])
+    last = max(
+        k for k, touch in enumerate(driver.access_sets_of_steps) if name in touch.rows and phases[k] == phases[last]
+    )
     assert again > last
     for step in range(last + 1):
         driver.task(step, 0, 0)

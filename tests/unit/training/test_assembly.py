@@ -214,6 +214,23 @@ def test_threads_are_the_cores_of_the_process_by_default():
     assert threads_of(RunConfig()) == len(os.sched_getaffinity(0))
 
 
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, True),
+        ({"rematerialize": True}, False),
+        ({"pool": "processes"}, False),
+        ({"pool": "processes", "rematerialize": False}, True),
+        ({"pool": "ray"}, False),
+        ({"memory": "8GiB"}, True),  # all fits into memory
+        ({"memory": "8GiB", "rematerialize": True}, False),
+    ],
+    ids=str,
+)
+def test_autograd_graphs_are_kept_as_the_pool_does_unless_the_settings_say_otherwise(settings, kept):
+    assert assembled(path_graph(), dorylus.gcn(hidden=2), **settings).keeps_graphs is kept
+
+
 def test_a_recipe_is_built_for_the_graph_from_the_seed():
     graph = path_graph()
     first, again, other = (bind(dorylus.gcn(), graph, seed) for seed in (0, 0, 1))

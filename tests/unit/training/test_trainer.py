@@ -12,8 +12,9 @@ import dorylus
 from dorylus.errors import CheckpointError, ConfigError, DataError, GraphError, Terminated, TrainingError
 from dorylus.pools.pool import PoolHandle, ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
-from dorylus.runs.run_folder import RunFolder
+from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.runtime.runtime import EpochDroppedError
+from dorylus.training.run_records import RunRecords
 from small_runs import ctrl_c, same, scores, state
 
 
@@ -60,15 +61,15 @@ def test_a_trainer_whose_run_was_interrupted_can_be_run_again(trainer, monkeypat
 
 
 def test_a_result_in_the_middle_does_not_touch_the_run(trainer):
-    asked, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
-    early = asked.run(5).result()
+    with_result, left_alone = (trainer(keep="best", eval_every=1) for _ in range(2))
+    early = with_result.run(5).result()
     before = state(early)
-    asked.run()
+    with_result.run()
     left_alone.run()
     assert early.stopped == "not yet"
     assert len(early.losses) == 5
     assert same(state(early), before)
-    assert asked.result().losses == left_alone.result().losses
+    assert with_result.result().losses == left_alone.result().losses
 
 
 def test_the_seed_decides_everything(graph):
@@ -261,6 +262,24 @@ def test_a_checkpoint_of_another_model_is_refused(trainer, tmp_path, graph):
     trainer(run_dir=tmp_path / "run").run().close()
     with pytest.raises(CheckpointError, match="is of another model"):
         dorylus.resume(tmp_path / "run", graph, dorylus.gcn(hidden=5))
+
+
+def test_a_run_is_resumed_with_its_own_program_or_refused_before_any_work(trainer, tmp_path, graph, monkeypatch):
+    trainer(run_dir=tmp_path / "run").run().close()
+    monkeypatch.setattr("dorylus.training.trainer.assemble", lambda *_: pytest.fail("the graph was cut"))
+    with pytest.raises(CheckpointError, match=r"another model: its layer 0 has GCN\(activation='relu', and"):
+        dorylus.resume(tmp_path / "run", graph, dorylus.gcn(activation="elu"))
+    monkeypatch.setattr(RunFolder, "load_graph", lambda folder: pytest.fail("the graph was loaded"))
+    with pytest.raises(CheckpointError, match=r"another model: its layer 0 has GCN\(activation='relu', and"):
+        dorylus.resume(tmp_path / "run", model=dorylus.gcn(activation="elu").build(6, 3))
+
+
+@pytest.mark.parametrize("more", [{"epochs": 3}, {"optimizer": "sgd"}, {"pool": ThreadsPool()}, {"spec": RunSpec()}])
+def test_the_records_of_a_run_leave_nothing_to_set(trainer, graph, tmp_path, more):
+    trainer(run_dir=tmp_path / "run").run().close()
+    records = RunRecords.stopped(tmp_path / "run", {})
+    with pytest.raises(TypeError, match="give none beside them"), records.undone_on_error():
+        dorylus.Trainer(graph, dorylus.gcn(), records=records, **more)
 
 
 def test_a_run_whose_graph_came_as_an_object_asks_for_it(trainer, tmp_path):

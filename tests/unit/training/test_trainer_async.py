@@ -15,14 +15,14 @@ from small_runs import ctrl_c, noted_epochs, same, scores, state
 ASYNC = {"mode": "async", "staleness": 2, "servers": 2, "intervals": 2, "threads": 2}
 
 
-def permits(asked):
-    return [permit for permit, _ in asked]
+def permits(noted):
+    return [permit for permit, _ in noted]
 
 
 def test_epochs_are_permitted_one_further_than_the_bound_lets_anyone_go(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     trainer(**ASYNC, epochs=7, eval_every=0).run()
-    assert permits(asked) == [3, 4, 5, 6, 6, 6, 6]  # the last is the end of the run
+    assert permits(noted) == [3, 4, 5, 6, 6, 6, 6]  # the last is the end of the run
 
 
 def test_the_bound_holds_though_one_epoch_more_is_permitted(trainer):
@@ -43,51 +43,51 @@ def test_an_interval_that_stands_at_the_bound_is_counted_as_a_wait(trainer):
 
 
 def test_where_epochs_are_exact_one_is_permitted_at_a_time(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     trainer(epochs=4, intervals=3).run()
-    assert permits(asked) == [0, 1, 2, 3]
+    assert permits(noted) == [0, 1, 2, 3]
 
 
 def test_where_no_interval_may_be_ahead_one_epoch_more_is_permitted_all_the_same(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     trainer(mode="async", epochs=4, intervals=3).run()
-    assert permits(asked) == [1, 2, 3, 3]
+    assert permits(noted) == [1, 2, 3, 3]
 
 
 def test_nothing_is_permitted_past_a_checkpoint(trainer, monkeypatch, tmp_path):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     trainer(**ASYNC, epochs=11, eval_every=0, checkpoint_every=5, run_dir=tmp_path / "run").run()
-    assert permits(asked) == [3, 4, 4, 4, 4, 8, 9, 9, 9, 9, 10]
+    assert permits(noted) == [3, 4, 4, 4, 4, 8, 9, 9, 9, 9, 10]
 
 
 def test_without_a_folder_there_is_no_checkpoint_to_stop_at(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     trainer(**ASYNC, epochs=6, eval_every=0, checkpoint_every=2).run()
-    assert permits(asked) == [3, 4, 5, 5, 5, 5]
+    assert permits(noted) == [3, 4, 5, 5, 5, 5]
 
 
 def test_nothing_is_permitted_past_the_epochs_of_a_part_of_a_run(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     run = trainer(**ASYNC, epochs=9, eval_every=0)
     run.run(2).run(1).run()
-    assert permits(asked) == [1, 1, 2, 6, 7, 8, 8, 8, 8]
+    assert permits(noted) == [1, 1, 2, 6, 7, 8, 8, 8, 8]
 
 
 def test_evaluations_stop_nobody_unless_epochs_may_turn_exact_after_them(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     scores(monkeypatch, [0.1])
     trainer(**ASYNC, epochs=6, eval_every=2).run()
-    assert permits(asked) == [3, 4, 5, 5, 5, 5]
-    asked.clear()
+    assert permits(noted) == [3, 4, 5, 5, 5, 5]
+    noted.clear()
     trainer(**ASYNC, epochs=6, eval_every=2, target_accuracy=0.9, sync_margin=0.1).run()
-    assert permits(asked) == [1, 1, 3, 3, 5, 5]
+    assert permits(noted) == [1, 1, 3, 3, 5, 5]
 
 
 def test_near_its_target_an_asynchronous_run_goes_on_in_exact_epochs(trainer, monkeypatch):
-    asked, log = noted_epochs(monkeypatch), MemorySink()
+    noted, log = noted_epochs(monkeypatch), MemorySink()
     scores(monkeypatch, [0.5, 0.85, 0.7, 0.95])
     run = trainer(**ASYNC, eval_every=2, target_accuracy=0.9, sync_margin=0.1, sinks=[log]).run()
-    assert asked == [(1, False), (1, False), (3, False), (3, False), (4, True), (5, True), (6, True), (7, True)]
+    assert noted == [(1, False), (1, False), (3, False), (3, False), (4, True), (5, True), (6, True), (7, True)]
     assert [(each["epoch"], each["score"]) for each in log.of_kind("synchronous")] == [(4, 0.85)]
     ages = [set(each["ages"]) for each in log.of_kind("epoch")]
     assert ages[4:] == [{0}] * 4
@@ -95,20 +95,20 @@ def test_near_its_target_an_asynchronous_run_goes_on_in_exact_epochs(trainer, mo
 
 
 def test_a_score_at_the_edge_of_the_margin_is_near_enough(trainer, monkeypatch):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     scores(monkeypatch, [0.25, 0.5])
     trainer(**ASYNC, epochs=3, eval_every=1, target_accuracy=0.75, sync_margin=0.25).run()
-    assert [exact for _, exact in asked] == [False, False, True]
+    assert [exact for _, exact in noted] == [False, False, True]
 
 
 def test_a_run_that_turned_exact_is_exact_when_it_is_resumed(trainer, resumed, monkeypatch, tmp_path):
-    asked = noted_epochs(monkeypatch)
+    noted = noted_epochs(monkeypatch)
     scores(monkeypatch, [0.85, 0.1])
     settings = ASYNC | {"target_accuracy": 0.9, "sync_margin": 0.1, "eval_every": 2, "checkpoint_every": 2}
     trainer(**settings, epochs=6, run_dir=tmp_path / "run").run(4).close()
-    asked.clear()
+    noted.clear()
     resumed(tmp_path / "run").run()
-    assert asked == [(4, True), (5, True)]
+    assert noted == [(4, True), (5, True)]
 
 
 @pytest.mark.parametrize("reason", ["target_accuracy", "patience"])

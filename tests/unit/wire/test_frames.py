@@ -159,8 +159,8 @@ def test_a_header_with_a_cycle_is_refused():
 @pytest.mark.parametrize(
     ("buffer", "message"),
     [
-        (b"", "at least 24 bytes, but 0 arrived"),
-        (b"DRYL", "at least 24 bytes, but 4 arrived"),
+        (b"", "a frame of 0 bytes: a frame has at least 24"),
+        (b"DRYL", "a frame of 4 bytes: a frame has at least 24"),
         (b"GET / HTTP/1.1\r\nHost: example", "this is no frame"),
         (raw({"header": {}, "arrays": []}, zero=1), "this is no frame"),
         (raw({"header": {}, "arrays": []}, version=2), "version 2 arrived: this side reads version 1"),
@@ -256,3 +256,9 @@ def test_frame_errors_are_dorylus_errors():
     assert issubclass(FrameError, DorylusError)
     assert frames.FrameError is FrameError
     assert Frame({}, {}) == Frame({}, {})
+
+
+def test_an_array_too_big_to_be_sent_is_refused_before_it_is_copied():
+    endless = np.broadcast_to(np.float32(0), (1 << 20, 1 << 20))  # four bytes of memory, and a copy of four TiB
+    with pytest.raises(FrameError, match=r"a frame of 4398046511\d+ bytes: .* at most 268435456 are accepted"):
+        pack({}, {"x": endless})

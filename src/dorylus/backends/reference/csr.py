@@ -6,17 +6,17 @@ import numpy as np
 
 from dorylus.backends.native.types import Array, Bools, Csr, Floats, Ints, Levels, Offsets
 
-Row = list[tuple[int, float]]
+SparseRow = list[tuple[int, float]]
 
 
-def _lists(indptr: Offsets, indices: Ints, values: Floats | None) -> list[Row]:
+def _lists(indptr: Offsets, indices: Ints, values: Floats | None) -> list[SparseRow]:
     """The rows of a CSR as lists of (column, value)."""
     weights = np.ones(len(indices), np.float32) if values is None else values
     entries = list(zip(indices.tolist(), weights.tolist(), strict=True))
     return [entries[first:last] for first, last in pairwise(indptr)]
 
 
-def _from_lists(rows: list[Row], weighted: bool) -> Csr:
+def _from_lists(rows: list[SparseRow], weighted: bool) -> Csr:
     """The CSR of lists of (column, value); equal columns stay in their order."""
     entries = [entry for row in rows for entry in sorted(row, key=lambda entry: entry[0])]
     indptr = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
@@ -26,7 +26,7 @@ def _from_lists(rows: list[Row], weighted: bool) -> Csr:
 
 def csr_build(rows: Array, cols: Array, num_rows: int, num_cols: int, values: Floats | None = None) -> Csr:
     """See :func:`dorylus.backends.native.csr_build`."""
-    lists: list[Row] = [[] for _ in range(num_rows)]
+    lists: list[SparseRow] = [[] for _ in range(num_rows)]
     for e, (row, col) in enumerate(zip(rows.tolist(), cols.tolist(), strict=True)):
         if not (0 <= row < num_rows and 0 <= col < num_cols):
             raise ValueError(f"edge {e} is ({row}, {col}), outside {num_rows} rows and {num_cols} columns")
@@ -38,7 +38,7 @@ def csr_transpose(
     indptr: Offsets, indices: Ints, num_cols: int, *, values: Floats | None = None, keep_rows: Bools | None = None
 ) -> Csr:
     """See :func:`dorylus.backends.native.csr_transpose`."""
-    lists: list[Row] = [[] for _ in range(num_cols)]
+    lists: list[SparseRow] = [[] for _ in range(num_cols)]
     for row, entries in enumerate(_lists(indptr, indices, values)):
         for col, value in entries:
             if keep_rows is None or keep_rows[row]:
@@ -46,7 +46,7 @@ def csr_transpose(
     return _from_lists(lists, values is not None)
 
 
-def _add_loops(lists: list[Row], self_loops: bool | Bools) -> None:
+def _add_loops(lists: list[SparseRow], self_loops: bool | Bools) -> None:
     for row, entries in enumerate(lists):
         marked = self_loops if isinstance(self_loops, bool) else self_loops[row]
         if marked and row not in [col for col, _ in entries]:
@@ -82,7 +82,7 @@ def csr_select_transpose(
 ) -> Csr:
     """See :func:`dorylus.backends.native.csr_select_transpose`."""
     old_rows = _lists(indptr, indices, values)
-    lists: list[Row] = [[] for _ in range(num_rows)]
+    lists: list[SparseRow] = [[] for _ in range(num_rows)]
     for position, old in enumerate(rows.tolist()):
         for col, value in old_rows[old] if old >= 0 else []:
             if row_of[col] >= 0:

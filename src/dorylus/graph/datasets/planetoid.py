@@ -46,7 +46,7 @@ SHA256 = {  # of the files as published
 }
 
 
-class Csr(NamedTuple):
+class CsrParts(NamedTuple):
     """A SciPy CSR matrix as its parts."""
 
     indptr: AnyArray
@@ -82,7 +82,7 @@ class _Recorded:
         self.state = state
 
 
-class _Array(_Recorded):
+class _RecordedArray(_Recorded):
     """Stands for numpy.ndarray and for the function that makes an empty one."""
 
 
@@ -90,7 +90,7 @@ class _Type(_Recorded):
     """Stands for numpy.dtype."""
 
 
-class _Matrix(_Recorded):
+class _RecordedMatrix(_Recorded):
     """Stands for scipy.sparse.csr_matrix."""
 
 
@@ -105,12 +105,12 @@ class _Lists(dict[Any, Any]):
 
 
 _KNOWN = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
+    ("numpy.core.multiarray", "_reconstruct"): _RecordedArray,
+    ("numpy._core.multiarray", "_reconstruct"): _RecordedArray,
+    ("numpy", "ndarray"): _RecordedArray,
     ("numpy", "dtype"): _Type,
-    ("scipy.sparse.csr", "csr_matrix"): _Matrix,
-    ("scipy.sparse._csr", "csr_matrix"): _Matrix,
+    ("scipy.sparse.csr", "csr_matrix"): _RecordedMatrix,
+    ("scipy.sparse._csr", "csr_matrix"): _RecordedMatrix,
     ("collections", "defaultdict"): _Lists,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
@@ -126,11 +126,13 @@ class _Reader(pickle.Unpickler):
 
 
 def _resolve(recorded: Any) -> Any:
-    if isinstance(recorded, _Matrix):
+    if isinstance(recorded, _RecordedMatrix):
         state = recorded.state
         shape = tuple(int(length) for length in state["_shape"])
-        return Csr(_resolve(state["indptr"]), _resolve(state["indices"]), _resolve(state["data"]), (shape[0], shape[1]))
-    if isinstance(recorded, _Array):
+        return CsrParts(
+            _resolve(state["indptr"]), _resolve(state["indices"]), _resolve(state["data"]), (shape[0], shape[1])
+        )
+    if isinstance(recorded, _RecordedArray):
         _version, shape, kind, by_column, raw = recorded.state
         data = raw.encode("latin1") if isinstance(raw, str) else bytes(raw)
         return np.frombuffer(data, dtype=_number_type(kind)).reshape(shape, order="F" if by_column else "C")
@@ -171,7 +173,7 @@ def load(
         except WriteError:
             raise
         except DataError as error:
-            raise DataError(f"{error} In all, {_lacks(name, folder, _missing(name, folder))}.") from error
+            raise DataError(f"{error.message} In all, {_lacks(name, folder, _missing(name, folder))}.") from error
     return _assemble(name, {part: _read(folder / f"ind.{name}.{part}") for part in PARTS})
 
 
@@ -234,7 +236,7 @@ def _assemble(name: str, parts: dict[str, Any]) -> Graph:
         ) from error
 
 
-def _stack(known: Csr, test: Csr, at: AnyArray, num_vertices: int) -> SparseFeatures:
+def _stack(known: CsrParts, test: CsrParts, at: AnyArray, num_vertices: int) -> SparseFeatures:
     """``known`` rows first, row i of ``test`` at vertex ``at[i]``, empty rows for the others."""
     first, last = (
         SparseFeatures.from_csr(part.indptr, part.indices, part.data, part.shape[1]) for part in (known, test)

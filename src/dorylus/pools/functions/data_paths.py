@@ -30,7 +30,7 @@ from dorylus.pools.functions.tasks import (
 )
 from dorylus.pools.pool import Lost, PoolFault, Unavailable
 
-Job = Callable[[], None]
+InvocationJob = Callable[[], None]
 WAIT_S = 30.0  # how long a function waits for a port's answer, at most
 PER_ARRAY_BYTES: Final = 192
 NO_LIMIT_BYTES: Final = 64 << 20  # the most bytes of a payload where the service sets no limit
@@ -45,7 +45,7 @@ class DataPath(Protocol):
     def prepare(self, task: OpenTask, program: ExportedProgram) -> TaskWork:
         """Cut the task's inputs into the parts that travel; called once for all attempts."""
 
-    def jobs(self, task: OpenTask, work: TaskWork) -> list[Job]:
+    def jobs(self, task: OpenTask, work: TaskWork) -> list[InvocationJob]:
         """The jobs of one attempt, one invocation each: when all have returned, the task is complete."""
 
     def withdraw(self, task: OpenTask) -> None:

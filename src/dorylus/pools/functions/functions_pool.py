@@ -19,7 +19,7 @@ from typing import Any
 
 from dorylus.errors import TrainingError, given
 from dorylus.functions import ExportedProgram, Exports, ProgramCache, signature
-from dorylus.pools.functions.data_paths import DataPath, Job, OpenPortsOf, PathChoice
+from dorylus.pools.functions.data_paths import DataPath, InvocationJob, OpenPortsOf, PathChoice
 from dorylus.pools.functions.data_service import open_ports
 from dorylus.pools.functions.invocations import FunctionsConfig, FunctionUsage, Invocations, Invoked, UsageCounter
 from dorylus.pools.functions.tasks import OpenTask, TaskAttempt, reply_of
@@ -75,12 +75,12 @@ class Programs:
 
 
 @dataclass(frozen=True, eq=False)
-class _Invocation:
+class _RunningInvocation:
     """One of the invocations that an attempt at a task takes."""
 
     task: OpenTask
     attempt: TaskAttempt
-    job: Job
+    job: InvocationJob
 
 
 class FunctionsPool:
@@ -117,8 +117,8 @@ class FunctionsPool:
         self._open: dict[int, OpenTask] = {}
         self._closed = False
         self._at_once, self._clock = at_once, clock
-        self._waiting: deque[_Invocation] = deque()
-        self._under_way: set[_Invocation] = set()
+        self._waiting: deque[_RunningInvocation] = deque()
+        self._under_way: set[_RunningInvocation] = set()
         self._path: DataPath | None = None
         self._no_path: BaseException | None = None
         self._calls = ThreadPoolExecutor(config.max_invocations, thread_name_prefix="dorylus-invoke")
@@ -204,12 +204,12 @@ class FunctionsPool:
                 return
             jobs = self._jobs(task, attempt, program)
             with self._lock:
-                self._waiting.extend(_Invocation(task, attempt, job) for job in jobs)
+                self._waiting.extend(_RunningInvocation(task, attempt, job) for job in jobs)
             self._start_next()
         except Exception as error:
             self._fail(task, attempt, error)
 
-    def _jobs(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> list[Job]:
+    def _jobs(self, task: OpenTask, attempt: TaskAttempt, program: ExportedProgram) -> list[InvocationJob]:
         path = self._path
         if path is None:
             raise self._no_path or TrainingError("the pool has no data path: it was closed before it was opened.")
@@ -238,7 +238,7 @@ class FunctionsPool:
             for each in self._under_way
         )
 
-    def _carry_out(self, invocation: "_Invocation") -> None:
+    def _carry_out(self, invocation: "_RunningInvocation") -> None:
         try:
             self._invoke(invocation.task, invocation.attempt, invocation.job)
         finally:
@@ -246,7 +246,7 @@ class FunctionsPool:
                 self._under_way.discard(invocation)
             self._start_next()
 
-    def _invoke(self, task: OpenTask, attempt: TaskAttempt, job: Job) -> None:
+    def _invoke(self, task: OpenTask, attempt: TaskAttempt, job: InvocationJob) -> None:
         assert task.work is not None
         try:
             if not task.over:

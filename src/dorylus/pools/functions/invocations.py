@@ -7,17 +7,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any
 
 from dorylus.errors import ConfigError, TrainingError, unknown_name
-from dorylus.functions import PRECISIONS
+from dorylus.functions import MAX_TEXT, PRECISIONS
 from dorylus.pools.functions.tasks import Array
 from dorylus.pools.pool import InvocationResponse, Invoker, Lost
+from dorylus.pools.settings import DATA_PATHS
 from dorylus.saga import Call
 from dorylus.wire import Frame, FrameError, pack, unpack
-
-DATA_PATHS = ("auto", "direct", "inline")
-MAX_TEXT: Final = 4000  # the most characters kept of a function's text
 
 
 @dataclass(frozen=True, kw_only=True)

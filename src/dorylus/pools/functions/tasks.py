@@ -39,7 +39,7 @@ Array = NDArray[Any]
 Arrays = dict[str, Array]
 HEAD_BYTES = 4096  # room for a frame's header
 ENTRY_BYTES = 8  # of a sparse row: its column and its value
-Part = tuple[int, int]  # the first row, and the one after the last
+RowRange = tuple[int, int]  # the first row, and the one after the last
 _NAMES_SHOWN = 32
 
 
@@ -125,7 +125,7 @@ def _sparse_part(name: str, rows: SparseRows, begin: int, end: int) -> Arrays:
     return {name + part: array for part, array in zip(CSR, cut, strict=True)}
 
 
-def even(num_rows: int, part_rows: int) -> list[Part]:
+def even(num_rows: int, part_rows: int) -> list[RowRange]:
     """Parts of ``part_rows`` rows; the last may have fewer."""
     bounds = [*range(0, num_rows, part_rows), num_rows]
     return list(pairwise(bounds))
@@ -153,7 +153,7 @@ def out_row_bytes(shapes: Mapping[str, tuple[int, ...]], precision: str) -> int:
     return sum(dense_row_bytes(name, 4 * prod(shape), precision) for name, shape in by_row.items())
 
 
-def within(inputs: Inputs, precision: str, limit_bytes: int, whole_bytes: int, out_bytes: int) -> list[Part]:
+def within(inputs: Inputs, precision: str, limit_bytes: int, whole_bytes: int, out_bytes: int) -> list[RowRange]:
     """Parts such that each one's inputs, and its outputs, stay within a limit.
 
     ``whole_bytes``: what travels with every part, the weights above all. ``out_bytes``: those of a row that is sent
@@ -207,7 +207,7 @@ class Outcome:
     def __init__(
         self,
         outputs: Mapping[str, tuple[int, ...]],
-        parts: Sequence[Part],
+        parts: Sequence[RowRange],
         num_sums: int,
         precision: str = "float32",
     ) -> None:
@@ -351,7 +351,7 @@ class TaskWork:
         call: Call,
         program: ExportedProgram,
         inputs: Inputs,
-        parts: list[Part],
+        parts: list[RowRange],
         precision: str = "float32",
         *,
         sums_apart: bool,

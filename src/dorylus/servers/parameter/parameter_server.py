@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from dorylus.errors import ConfigError, TrainingError
+from dorylus.errors import ConfigError, TrainingError, given
 from dorylus.servers.parameter.stash import Stash
 from dorylus.servers.parameter.state import group_names, load_by_name, state_by_name
 from dorylus.servers.parameter.updates import Update
 
-Weights = Mapping[str, Tensor]
+WeightsByName = Mapping[str, Tensor]
 Momenta = Mapping[str, float]
 Aliases = Mapping[str, Sequence[str]]
 LARGEST_NORM = math.sqrt(torch.finfo(torch.float32).max)  # of a parameter whose sum of squares is finite
@@ -44,17 +44,17 @@ class ParameterServer:
     ) -> None:
         self.owned, self.optimizer, self.schedule = dict(owned), optimizer, schedule
         self.version = 0
-        self.latest: Weights = {}
-        self.stash: Stash[Weights] = Stash()
-        self._previous: Weights = {}  # the version before the latest
+        self.latest: WeightsByName = {}
+        self.stash: Stash[WeightsByName] = Stash()
+        self._previous: WeightsByName = {}  # the version before the latest
         self._momenta: Momenta = {}  # of the step between them
-        self._predicted: dict[int, Weights] = {}  # by the number of updates ahead
+        self._predicted: dict[int, WeightsByName] = {}  # by the number of updates ahead
         self._aliases = aliases
         self._names = {parameter: name for name, parameter in self.owned.items()}
         if optimizer is not None:
             self._check_own(optimizer)
 
-    def receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
+    def receive(self, version: int, values: WeightsByName, momenta: Momenta | None = None) -> None:
         """Hold a new version: these values, and the former values of all other parameters.
 
         ``momenta`` are those of the optimiser step that computed the values; None if no step did.
@@ -63,7 +63,7 @@ class ParameterServer:
         self.latest = {**self.latest, **self._under_all_names(values)}
         self._momenta, self._predicted = momenta or {}, {}
 
-    def predicted(self, steps: int) -> Weights:
+    def predicted(self, steps: int) -> WeightsByName:
         """The weights predicted for ``steps`` updates after the latest version; see :func:`predict_weights`."""
         if not steps or not any(self._momenta.values()):
             return self.latest
@@ -72,7 +72,7 @@ class ParameterServer:
             self._predicted[steps] = {**self.latest, **self._under_all_names(values)}
         return self._predicted[steps]
 
-    def step(self, update: Update) -> Weights:
+    def step(self, update: Update) -> WeightsByName:
         """WU on its slice; returns the new values. Parameters that are frozen, or have no gradient, are left out."""
         if self.optimizer is None:
             return {}
@@ -127,7 +127,7 @@ class ParameterServer:
         except Exception as error:  # some schedules refuse their options only when they are used
             raise TrainingError(
                 f"the schedule {type(self.schedule).__name__} failed: {error}. "
-                "Correct lr_schedule_options and train again."
+                f"Correct {given('lr_schedule_options')} and train again."
             ) from error
 
     def group_names(self) -> list[list[str]]:
@@ -143,7 +143,7 @@ class ParameterServer:
         if self.optimizer is not None:
             load_by_name(self.optimizer, self._names, saved, examples[: len(self.optimizer.param_groups)])
 
-    def _under_all_names(self, values: Weights) -> dict[str, Tensor]:
+    def _under_all_names(self, values: WeightsByName) -> dict[str, Tensor]:
         """These values under all their names, a leaf for each: with a shared leaf gradients would be counted twice."""
         named = dict(values)
         for name, value in values.items():
@@ -159,7 +159,7 @@ class ParameterServer:
             )
 
 
-def predict_weights(previous: Weights, latest: Weights, momenta: Momenta, steps: int) -> dict[str, Tensor]:
+def predict_weights(previous: WeightsByName, latest: WeightsByName, momenta: Momenta, steps: int) -> dict[str, Tensor]:
     """The latest weights plus what momentum repeats, in ``steps`` further steps, of the step from ``previous`` to them.
 
     Returns leaves of an autograd graph, for the parameters that have a momentum and were stepped.

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.errors import CheckpointError, ConfigError, DivergedError, TrainingError, unknown_name
-from dorylus.servers.parameter.parameter_server import Aliases, Momenta, ParameterServer, Weights, published
+from dorylus.servers.parameter.parameter_server import Aliases, Momenta, ParameterServer, WeightsByName, published
 from dorylus.servers.parameter.stash import Version
 from dorylus.servers.parameter.state import PSState, check_names, check_state, load_state, state_of
 from dorylus.servers.parameter.updates import GradientLedger, Gradients, Update, make_updates
@@ -46,7 +46,7 @@ class Pins:
         self.most = max(self.most, len(self._server_of))
         self.most_versions = max(self.most_versions, len(self._versions))
 
-    def pinned(self, interval: int, epoch: int) -> tuple[Version, Weights]:
+    def pinned(self, interval: int, epoch: int) -> tuple[Version, WeightsByName]:
         """The version an interval has pinned, and its weights."""
         return self._server_of[interval, epoch].stash.get(interval, epoch)
 
@@ -160,14 +160,14 @@ class ParameterServers:
         """The largest number of pinned versions at any time."""
         return self._pins.most_versions
 
-    def pull(self, interval: int, epoch: int) -> Weights:
+    def pull(self, interval: int, epoch: int) -> WeightsByName:
         """The weights an interval uses in an epoch: the latest ones at its first pull, and the same ones afterwards.
 
         If updates of earlier epochs are still missing, the weights are predicted for them.
         """
         return self.pull_version(interval, epoch)[1]
 
-    def pull_version(self, interval: int, epoch: int) -> tuple[Version, Weights]:
+    def pull_version(self, interval: int, epoch: int) -> tuple[Version, WeightsByName]:
         """The same, with the version that identifies the weights."""
         with self._lock:
             if (interval, epoch) not in self._pins:
@@ -175,7 +175,7 @@ class ParameterServers:
                 self._pins.pin(interval, epoch, self._updates.missing(epoch))
             return self._pins.pinned(interval, epoch)
 
-    def latest(self) -> Weights:
+    def latest(self) -> WeightsByName:
         """The latest version; later updates do not change it."""
         return self.servers[0].latest
 
@@ -254,7 +254,7 @@ class ParameterServers:
         """A copy of the latest weights."""
         return {name: weight.detach().clone() for name, weight in self.latest().items()}
 
-    def load(self, weights: Weights) -> None:
+    def load(self, weights: WeightsByName) -> None:
         """Hold these weights as a new version; optimisers and schedules do not change."""
         self._check_fit(weights)
         with self._stepping:
@@ -298,11 +298,11 @@ class ParameterServers:
         """Make a version of the program's current parameters."""
         self._receive(version, {name: published(each) for name, each in self._parameters.items()})
 
-    def _receive(self, version: int, values: Weights, momenta: Momenta | None = None) -> None:
+    def _receive(self, version: int, values: WeightsByName, momenta: Momenta | None = None) -> None:
         for server in self.servers:
             server.receive(version, values, momenta)
 
-    def _load(self, weights: Weights) -> None:
+    def _load(self, weights: WeightsByName) -> None:
         with torch.no_grad():
             for name, weight in weights.items():
                 self._parameters[self._names[name]].copy_(weight)
@@ -315,7 +315,7 @@ class ParameterServers:
                 "these weights are only served: give the parameter servers an optimiser to update them."
             )
 
-    def _check_fit(self, weights: Weights) -> None:
+    def _check_fit(self, weights: WeightsByName) -> None:
         for name, weight in weights.items():
             if name not in self._names:
                 raise CheckpointError(f"weights of another model: {unknown_name('parameter', name, self._names)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dorylus.errors import CheckpointError
+from dorylus.errors import CheckpointError, given
 
 if TYPE_CHECKING:
     from dorylus.servers.parameter.parameter_server import ParameterServer
@@ -63,8 +63,8 @@ def check_state(servers: Sequence["ParameterServer"], state: PSState) -> None:
     if stepped and has_schedule is not (state.lr_schedule is not None):
         saved, here = ("no", "one") if has_schedule else ("one", "none")
         raise CheckpointError(
-            f"the run was saved with {saved} learning-rate schedule, and here is {here}: give lr_schedule as the run "
-            "had it."
+            f"the run was saved with {saved} learning-rate schedule, and here is {here}: give "
+            f"{given('lr_schedule')} as the run had it."
         )
 
 
@@ -126,7 +126,7 @@ def load_by_name(
             if saved["groups"][name] != hyperparameters:
                 raise CheckpointError(
                     f"the parameters {first} and {name} were saved with different hyperparameters, but are in one "
-                    "group of this optimiser: make the optimiser, and its weight_decay, as the run had them."
+                    f"group of this optimiser: make the optimiser, and {given('weight_decay')}, as the run had them."
                 )
             if name in saved["state"]:
                 state[number] = deepcopy(saved["state"][name])
