@@ -153,17 +153,15 @@ def settings_tables() -> str:
 
 
 def settings_table(settings: list[Field[Any]]) -> str:
-    """A row for every setting: keyword, flag, default, whether ``resume`` takes it, what it means."""
-    lines = ["| keyword | flag | default | on resume | meaning |", "|---|---|---|---|---|"]
+    """A row for every setting: keyword and flag, default, and what it means."""
+    lines = ["| setting | default | meaning |", "|---|---|---|"]
     for each in settings:
         default = {} if each.default is MISSING else each.default
         choices = ", ".join(f"`{choice}`" for choice in each.metadata["choices"])
-        cells = [
-            f"`{each.name}`",
-            f"`--{each.name.replace('_', '-')}`",
-            "" if default in (None, {}, ()) else f"`{default}`",
-            "may change" if each.metadata["recut"] else "",
-            each.metadata["help"] + (f" One of {choices}." if choices else ""),
-        ]
+        meaning = [each.metadata["help"]]
+        meaning += [f"One of {choices}."] if choices else []
+        meaning += ["*May change on resume.*"] if each.metadata["recut"] else []
+        shown = "" if default in (None, {}, ()) else f"`{default}`"
+        cells = [f"`{each.name}`<br>`--{each.name.replace('_', '-')}`", shown, " ".join(meaning)]
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
