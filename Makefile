@@ -82,10 +82,10 @@ audit: $(TOOLS)/.installed
 licences: setup
 	$(BIN)/python tools/supply_chain.py licences
 
+# One wheel for Python 3.11, one for all later ones where a Python 3.12 or newer is found, and the source distribution.
 wheel: setup
 	rm -rf build/dist
-	$(PIP) wheel --no-build-isolation --no-deps --wheel-dir build/dist .
-	$(BIN)/python -c "from scikit_build_core.build import build_sdist; build_sdist('build/dist')"
+	$(BIN)/python tools/wheels.py build/dist
 
 # A site that needs no network: open build/site/index.html. A warning, for instance about a broken link, stops it.
 docs: setup

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from os import PathLike
-from typing import Any, TypedDict, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, TypedDict, TypeVar, get_args, get_type_hints
 
 from dorylus.cost import CostSettings
 from dorylus.errors import ConfigError, given, unknown_name
@@ -98,9 +98,54 @@ class TrainingSettings(Settings):
             )
 
 
+_NO_BATCHES = (
+    "is no setting, because an epoch is one step over the whole graph, without batches or samples: leave it out, and "
+    f"limit what a run holds by {given('memory', '8GiB')}."
+)
+_NO_DEVICE = (
+    "is no setting, because a run uses the processor's cores: leave it out, or choose how many by "
+    f"{given('threads', 2)}."
+)
+_OF_MODEL = "is an option of the model, not of the run: give it to the builder, as in dorylus.gcn(hidden=16)."
+_OF_OPTIMIZER = (
+    f"is an option of the optimiser: give it as {given('optimizer_options', {'momentum': 0.9})}, for instance."
+)
+_OF_SCHEDULE = (
+    f"is an option of the schedule: give it as {given('lr_schedule_options', {'step_size': 50})}, for instance."
+)
+_MEANT = {
+    "lr": "learning_rate base_lr eta alpha",
+    "epochs": "epoch num_epochs n_epochs nb_epochs max_epochs max_epoch n_iter num_iterations iterations",
+    "weight_decay": "wd l2 l2_reg decay",
+    "optimizer": "optimiser optim opt",
+    "lr_schedule": "scheduler lr_scheduler schedule",
+    "loss": "criterion loss_fn loss_function objective",
+    "seed": "random_state random_seed manual_seed rng",
+    "patience": "early_stopping early_stop early_stopping_patience",
+    "threads": "num_threads n_threads n_jobs num_workers workers cores cpus",
+    "servers": "num_servers n_servers world_size num_parts num_nodes",
+    "run_dir": "output_dir out_dir log_dir save_dir checkpoint_dir ckpt_dir",
+    "eval_every": "eval_interval eval_steps validate_every val_every check_val_every_n_epoch",
+    "checkpoint_every": "checkpoint_interval save_every save_steps ckpt_every",
+    "intervals": "num_intervals chunks num_chunks",
+    "memory": "memory_limit max_memory mem",
+    "precision": "dtype amp",
+    "budget_usd": "budget max_usd max_cost",
+    _NO_BATCHES: "batch_size batch num_batches num_neighbors fanout fanouts shuffle drop_last sampler",
+    _NO_DEVICE: "device devices gpu gpus cuda use_cuda accelerator",
+    _OF_MODEL: "hidden hidden_channels hidden_dim num_layers n_layers heads dropout activation layer_norm batch_norm",
+    _OF_OPTIMIZER: "momentum betas eps nesterov amsgrad dampening",
+    _OF_SCHEDULE: "gamma step_size T_max milestones",
+    "is called sinks here: give a list of objects with the methods write and close.": "callbacks loggers logger",
+    "is called progress here: True, False, or None where a terminal or notebook decides.": "verbose progress_bar quiet",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings, TrainingSettings):
     """The settings of one run, checked: a bad value is refused with the cure, never clamped."""
+
+    meant: ClassVar[Mapping[str, str]] = {name: ours for ours, names in _MEANT.items() for name in names.split()}
 
     run_dir: str | None = setting(
         None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
@@ -209,11 +254,17 @@ class AllSettings(RunSettings, total=False):
     pool: str
 
 
+def _type_text(kind: Any) -> str:
+    """A type as people write it: ``int``, ``float | dict[str, float]``."""
+    text = kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    return text.replace("typing.", "").replace("os.PathLike", "PathLike")
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def lists_settings(function: F) -> F:
-    """Makes ``help()`` and editors list every setting of a function's ``**settings``, with its default.
+    """Makes ``help()`` and editors list every setting of a function's ``**settings``, with type, default and a line.
 
     A run that is resumed keeps the settings it has: there, the default is ``...``.
     """
@@ -230,6 +281,13 @@ def lists_settings(function: F) -> F:
             parameters[field.name] = inspect.Parameter(field.name, kind, default=default, annotation=types[field.name])
         elif field.name in parameters and keywords is RunSettings:  # an object or a name: the default is a name
             parameters[field.name] = parameters[field.name].replace(default=default)
+    lines = [
+        f"    {each.name}: {_type_text(types.get(each.name, each.type))} = {parameters[each.name].default!r}\n"
+        f"        {each.metadata['help']}"
+        for each in fields(RunConfig)
+        if each.name in parameters
+    ]
+    function.__doc__ = "\n".join([inspect.cleandoc(function.__doc__ or ""), "", "Settings:", "", *lines, ""])
     function.__signature__ = signature.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     return function
 
@@ -247,7 +305,7 @@ def recut(written: Mapping[str, Any], changes: Mapping[str, Any]) -> RunConfig:
                 f"is how its work is cut and what it may cost, {', '.join(map(given, RECUT))}."
             )
         if name not in RECUT:
-            raise ConfigError(unknown_name("setting", name, RECUT))
+            raise ConfigError(unknown_name("setting", name, RECUT, RunConfig.meant))
     chosen_anew: dict[str, Any] = {}
     servers = written.get("servers", RunConfig.servers)
     if changes.get("servers", servers) != servers:

@@ -22,7 +22,7 @@ script that lets it pass ends with the exit code that the signal stands for.
 
 import errno
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from os import PathLike
@@ -153,6 +153,7 @@ class DivergedError(TrainingError):
 
 
 _MOST_CHARACTERS = 200
+NOTHING_MEANT: Mapping[str, str] = {}
 DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """The errors that the system reports where a disk is full or fails."""
 
@@ -165,11 +166,36 @@ def cannot_write(message: str, error: OSError, refused: type[DorylusError] = Dat
 def short_repr(value: object) -> str:
     """A value as errors print it: shortened where it is long, as a value from a file may be."""
     text = repr(value)
+    if "\n" in text:
+        text = " ".join(text.split())
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}..."
 
 
-def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
-    """The sentence for an unknown name: it lists the known ones and the nearest."""
+_PLAIN_KINDS = {"ndarray": "an array", "str": "text", "PosixPath": "a path", "Recipe": "a model without widths"}
+
+
+def kind_of(value: object) -> str:
+    """What a value of the wrong kind is: None, a list, the class GCN, the function gcn."""
+    if value is None:
+        return "None"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"the function {value.__name__}"
+    name = type(value).__name__
+    return _PLAIN_KINDS.get(name, f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}")
+
+
+def unknown_name(what: str, name: object, known: Collection[str], meant: Mapping[str, str] = NOTHING_MEANT) -> str:
+    """The sentence for an unknown name: it lists the known ones and the nearest.
+
+    ``meant``: for names of other libraries, the known name, or a clause behind the name: why there is none, what to do.
+    """
+    other = meant.get(str(name), "")
+    if other in known:
+        return f"unknown {what} {short_repr(name)}: it is called {given(other)} here, so use that name."
+    if " " in other:
+        return f"{name} {other}"
     return f"unknown {what} {short_repr(name)}: {_known_names(name, known)}"
 
 

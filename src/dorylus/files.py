@@ -18,11 +18,19 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO
 
+from dorylus.errors import ConfigError, kind_of
+
 PARTIAL = ".partial-"
 OLD = ".old"  # the suffix of a folder that is moved aside where two names cannot be exchanged
 _HIDDEN = re.compile(re.escape(PARTIAL) + r"(\d+-)?[0-9a-f]{8,}-.+", re.DOTALL)
 _EXCHANGE, _HERE = 2, -100  # RENAME_EXCHANGE, AT_FDCWD
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
+
+
+def check_is_path(what: str, value: object, example: str) -> None:
+    """Refuse what is no path, in the words of a caller of Python."""
+    if not isinstance(value, str | os.PathLike):
+        raise ConfigError(f"{what} is {kind_of(value)}, but it is a path or a name: give one, such as {example!r}.")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
+from dorylus.errors import NOTHING_MEANT, ConfigError, given, short_repr, unknown_name, unknown_value
 from dorylus.sizes import parse_bytes
 
 CheckValue = Callable[[str, object], object]
@@ -26,7 +26,12 @@ MOST_NAME_BYTES, MOST_PATH_BYTES = 255, 4095  # of a path on Linux
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """A group of settings, each checked by its own check, then all of them together."""
+    """A group of settings, each checked by its own check, then all of them together.
+
+    ``meant``: names that other libraries use, and what to use here, as :func:`~dorylus.errors.unknown_name` has it.
+    """
+
+    meant: ClassVar[Mapping[str, str]] = NOTHING_MEANT
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -48,7 +53,7 @@ class Settings:
         known = cls.names()
         for name in settings:
             if name not in known:
-                raise ConfigError(unknown_name("setting", name, known))
+                raise ConfigError(unknown_name("setting", name, known, cls.meant))
         return cls(**settings)
 
     @classmethod
@@ -181,7 +186,10 @@ file = partial(folder, what="file")
 def options(name: str, value: object) -> object:
     """Accepts a table of plain options, and copies it; tuples become lists, as they come back from a file."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{given(name, value)}, but {given(name)} is a table of option names and values.")
+        raise ConfigError(
+            f"{given(name, value)}, but {given(name)} is a table of option names and values: give one, as "
+            f"in {given(name)}={{'name': 0.5}}."
+        )
     return {str(key): _plain(f"{name}[{key!r}]", item) for key, item in value.items()}
 
 

@@ -161,8 +161,14 @@ def test_a_bad_partition_of_the_work_is_refused_with_the_cure():
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"unknown setting 'epoch'.*Did you mean 'epochs'"):
-        RunConfig.of(epoch=3)
+    with pytest.raises(ConfigError, match=r"unknown setting 'epoch_s'.*Did you mean 'epochs'"):
+        RunConfig.of(epoch_s=3)
+
+
+def test_names_of_other_libraries_mean_settings_or_have_a_sentence():
+    known = {*RunConfig.names(), "sinks", "progress"}
+    assert all(ours in known or " " in ours for ours in RunConfig.meant.values())
+    assert not known & set(RunConfig.meant)
 
 
 def test_settings_are_frozen():

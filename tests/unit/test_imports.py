@@ -18,7 +18,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 LAYERS = (
     "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "saga",
-    "functions", "pools", "servers", "memory", "runtime", "config", "runs", "training", "inference", "report", "cli",
+    "functions", "pools", "servers", "memory", "runtime", "config", "runs", "report", "training", "inference", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(LAYERS[:place]) for place, name in enumerate(LAYERS)}
 MAY_IMPORT["pipeline"] = {"errors"}
@@ -27,6 +27,7 @@ MAY_IMPORT["report"] = {"errors", "lazy", "sizes", "progress", "cost", "pools", 
 MAY_IMPORT["servers"] -= {"functions", "pools"}
 MAY_IMPORT["config"].add("pools")  # the registry of pools, whose names are the values of a setting
 MAY_IMPORT["graph"].add("ingest")  # Graph.ingest, a shortcut for ingest_edges
+MAY_IMPORT["inference"] -= {"report"}
 MAY_IMPORT["training"].add("inference")  # Result.predict, a shortcut for predict
 MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin layer over the Python interface
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import pydoc
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +49,13 @@ def test_help_lists_the_settings_that_may_change_on_resume(function):
     assert {name for name, each in listed.items() if each.default is ...} == set(RECUT)
 
 
+@pytest.mark.parametrize("name", FIELDS)
+def test_help_has_a_line_with_type_and_default_and_one_that_explains_it(name):
+    lines = pydoc.render_doc(dorylus.train, renderer=pydoc.plaintext).splitlines()
+    (number,) = [k for k, line in enumerate(lines) if re.match(rf" +{name}: .+ = .+$", line)]
+    assert lines[number + 1].strip() == FIELDS[name].metadata["help"]
+
+
 SNIPPET = """
 import dorylus
 dorylus.train(graph, model, epochs=3, lr=1, memory="1GiB", weight_decay={"*.bias": 0.0}, optimizer="sgd")
@@ -57,6 +66,10 @@ dorylus.train(graph, model, epoch=3)
 dorylus.Trainer(graph, model, threads=1.5)
 dorylus.resume("run", epochs=3)
 dorylus.plan_memory(graph, model, pool=3)
+dorylus.train(graph, model, lr="x")
+dorylus.Trainer(graph, model, lr="x")
+dorylus.Trainer(graph, model, epoch=3)
+dorylus.train(graph, model, progress="yes")
 """
 
 
@@ -83,4 +96,4 @@ def test_a_type_checker_accepts_settings_and_refuses_others(tmp_path):
     lines = [
         line.split(":")[1] for line in done.stdout.splitlines() if line.startswith("snippet.py") and "error" in line
     ]
-    assert lines == ["6", "7", "8", "9", "10"], done.stdout + done.stderr
+    assert lines == [str(number) for number in range(6, 15)], done.stdout + done.stderr

@@ -21,6 +21,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from dorylus.cli.app import app
 
             app(args=arguments, prog_name="dorylus")
+    except (ImportError, SyntaxError):
+        from dorylus.extras import broken_package
+
+        broken = broken_package()
+        if broken is None:
+            raise
+        print(f"error: {broken[0]}. To mend it, {broken[1]}", file=sys.stderr)
+        raise SystemExit(1) from None
     except DorylusError as error:
         from dorylus.cli.flags import spell_flag
 

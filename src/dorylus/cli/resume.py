@@ -32,4 +32,4 @@ def resume(
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        dorylus.resume(run_dir, sinks=[progress], **settings)
+        dorylus.resume(run_dir, sinks=[progress], progress=False, **settings)

@@ -76,7 +76,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        dorylus.train(graph, recipe, sinks=[progress], spec=spec, **config.to_dict())
+        dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **config.to_dict())
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

@@ -31,7 +31,8 @@ from dorylus.graph.datasets.catalogue import known_names, load
 from dorylus.graph.edges import csr_from_edges
 from dorylus.graph.features import SparseFeatures, check_float16_rows, parse_feature_dtype, to_float32
 from dorylus.graph.generators.random_graphs import communities, ring, rmat
-from dorylus.graph.graph import Graph
+from dorylus.graph.graph import Graph, html_table
+from dorylus.graph.interop.conversion import converter_of
 from dorylus.graph.locations import Address, disk_folder, file_system_in_memory, full_address, is_remote, not_on_disk
 from dorylus.graph.manifest import CHECKSUM, SWITCH, TEXT, FolderKind, read_manifest, whole_number
 from dorylus.graph.reorder import vertex_order
@@ -92,6 +93,7 @@ __all__ = [
     "class_too_large",
     "communities",
     "compare_checksums",
+    "converter_of",
     "csr_from_edges",
     "disk_folder",
     "drop_pages",
@@ -100,6 +102,7 @@ __all__ = [
     "full_address",
     "has_block_sums",
     "has_self_loop",
+    "html_table",
     "inverse",
     "is_label_type",
     "is_remote",

@@ -21,7 +21,7 @@ LABEL_RULE = (
 
 def as_integers(values: Any, what: str) -> AnyArray:
     """``values`` as a one-dimensional array of integers; their width is kept."""
-    array = np.asarray(values)
+    array = as_array(values)
     if array.size == 0 and array.ndim == 1:
         return array.astype(np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
@@ -52,7 +52,7 @@ def as_ids(values: Any, what: str = "indices") -> IdArray:
 
 def as_float32(values: Any, what: str) -> FloatArray:
     """``values`` as float32; text, objects and complex numbers are refused."""
-    array = np.asarray(values)
+    array = as_array(values)
     if array.dtype == np.float32:
         return array
     if array.dtype.kind not in "fiub":
@@ -63,7 +63,7 @@ def as_float32(values: Any, what: str) -> FloatArray:
 
 def as_labels(values: Any) -> AnyArray:
     """int64 [N] class numbers, or uint8 [N, C] of zeros and ones for multi-label graphs."""
-    array = np.asarray(values)
+    array = as_array(values)
     if not is_label_type(array.dtype, array.ndim):
         raise GraphError(f"labels are {_describe(array)}. {LABEL_RULE}")
     if array.ndim == 1:
@@ -71,6 +71,11 @@ def as_labels(values: Any) -> AnyArray:
     if array.dtype == np.bool_:
         return np.ascontiguousarray(array).view(np.uint8)
     return _zeros_and_ones(array)
+
+
+def as_array(values: Any) -> AnyArray:
+    """``values`` as an array; a torch tensor may be on any device, and have a gradient."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
 
 
 def is_label_type(dtype: np.dtype[Any], num_dimensions: int) -> bool:
@@ -90,7 +95,7 @@ def as_mask(values: Any, num_vertices: int, what: str) -> BoolArray:
     """A boolean mask; ``None`` selects no vertex."""
     if values is None:
         return np.zeros(num_vertices, dtype=np.bool_)
-    array = np.asarray(values)
+    array = as_array(values)
     if array.dtype != np.bool_ or array.shape != (num_vertices,):
         raise GraphError(
             f"{what} is {_describe(array)}. A mask is bool of shape [{num_vertices}], one entry a vertex: from vertex "

@@ -1,11 +1,12 @@
 """An edge list as the CSR of a graph: bounds checked, both directions, sorted, repeats removed."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import GraphError, given
+from dorylus.errors import GraphError, given, short_repr
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
 from dorylus.graph.coerce import MAX_VERTICES, as_float32, as_integers
@@ -38,7 +39,12 @@ def _count_vertices(source: AnyArray, destination: AnyArray, given: int | None) 
             f"there are {source.size} sources but {destination.size} destinations. Give one of each per edge."
         )
     largest = max((int(ends.max()) for ends in (source, destination) if ends.size), default=-1)
-    count = largest + 1 if given is None else given
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Integral) or given < 0):
+        raise GraphError(
+            f"num_vertices={short_repr(given)}, but num_vertices is a whole number: give one, such as {largest + 1}, "
+            "or leave it out."
+        )
+    count = largest + 1 if given is None else int(given)
     if count > MAX_VERTICES:
         raise GraphError(
             f"the graph would have {count:,} vertices, but at most {MAX_VERTICES:,} fit. If the numbers have "

@@ -11,7 +11,7 @@ from dorylus.backends import native
 from dorylus.errors import ConfigError, GraphError, unknown_name
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_offsets
+from dorylus.graph.coerce import as_array, as_float32, as_ids, as_integers, as_offsets
 from dorylus.graph.validate import row_at
 
 # Below this share of non-zeros the sparse product and its dropout touch far less memory than the dense ones.
@@ -164,9 +164,9 @@ def as_features(values: Any, num_vertices: int) -> FloatArray | HalfArray | Spar
         return np.zeros((num_vertices, 0), dtype=np.float32)
     if isinstance(values, SparseFeatures):
         return values
-    array: Any = np.asarray(values)
+    array: Any = as_array(values)
     if array.dtype != np.float16:
-        array = as_float32(values, "features")
+        array = as_float32(array, "features")
     contiguous_rows = array.ndim != 2 or array.shape[1] == 0 or array.strides[1] == array.itemsize
     return array if contiguous_rows else np.ascontiguousarray(array)
 

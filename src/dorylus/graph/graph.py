@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
+from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from dorylus.errors import GraphError, unknown_name
+from dorylus.files import check_is_path
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
 from dorylus.graph.coerce import as_float32, as_ids, as_labels, as_mask, as_offsets
@@ -23,6 +27,22 @@ Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
+_ATTRIBUTES = ("features", "labels", *MASKS, "num_classes", "name", "num_vertices", "undirected", "edge_weight")
+_MEANT = {
+    each: ours
+    for ours, names in {
+        "features": "x feat feats feature node_feat node_features X",
+        "labels": "y label target targets classes",
+        "train_mask": "train train_idx train_index",
+        "val_mask": "val valid valid_mask val_idx",
+        "test_mask": "test test_idx",
+        "edge_weight": "weight weights edge_attr edge_weights",
+        "num_vertices": "num_nodes n_nodes n",
+        "is no argument of Graph.from_edges: give undirected=False for edges of one direction.": "directed",
+        "is no argument of Graph.from_edges: give its two rows, as in Graph.from_edges(*edge_index).": "edge_index",
+    }.items()
+    for each in names.split()
+}
 _ABSENT: Any = None  # a field left out: features without columns, or a mask that selects no vertex
 
 
@@ -76,7 +96,7 @@ class Graph:
     def from_edges(
         cls,
         source: Any,
-        destination: Any,
+        destination: Any = None,
         num_vertices: int | None = None,
         *,
         undirected: bool = True,
@@ -90,6 +110,14 @@ class Graph:
         """
         from dorylus.graph.edges import csr_from_edges
 
+        if destination is None:
+            raise GraphError(
+                "Graph.from_edges takes the sources and the destinations of edges: give both, or the two rows of an "
+                "edge index by Graph.from_edges(*edge_index)."
+            )
+        for name in attributes:
+            if name not in _ATTRIBUTES:
+                raise GraphError(unknown_name("argument of Graph.from_edges", name, _ATTRIBUTES, _MEANT))
         indptr, indices, weight = csr_from_edges(
             source, destination, num_vertices, undirected=undirected, weight=edge_weight
         )
@@ -155,6 +183,7 @@ class Graph:
         """
         from dorylus.graph.store import save
 
+        check_is_path("path", path, "my-graph")
         save(self, path, overwrite=overwrite, feature_dtype=feature_dtype)
 
     @classmethod
@@ -162,6 +191,7 @@ class Graph:
         """The graph of a store folder, memory-mapped; ``verify`` also reads every byte and compares checksums."""
         from dorylus.graph.store import open_store
 
+        check_is_path("path", path, "my-graph")
         return open_store(path, verify=verify)
 
     @classmethod
@@ -184,6 +214,7 @@ class Graph:
         """
         from dorylus.ingest import ingest_edges
 
+        check_is_path("store", store, "my-graph")
         ingest_edges(edges, store, **settings)
         return cls.open(store)
 
@@ -265,13 +296,26 @@ class Graph:
         return ogb.to_ogb(self)
 
     def __repr__(self) -> str:
+        *sizes, split = self._rows().items()
+        figures = [value.replace(" ", f" {name} ", 1) if " " in value else f"{value} {name}" for name, value in sizes]
+        return f"Graph({self.name!r}: {', '.join(figures)}, {split[1]})"
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return html_table(f"Graph {self.name!r}", self._rows())
+
+    def _rows(self) -> dict[str, str]:
+        """Its sizes, by name."""
         kind = ("directed" if self.directed else "undirected") + ("" if self.edge_weight is None else ", weighted")
-        form = " sparse" if self.sparse_features else " float16" if self.feature_dtype == np.float16 else ""
-        columns = f"{self.num_features:,}{form} features"
-        classes = f"{self.num_classes:,} {'labels' if self.multilabel else 'classes'}"
+        form = "sparse " if self.sparse_features else "float16 " if self.feature_dtype == np.float16 else ""
         split = " / ".join(f"{int(getattr(self, name).sum()):,} {name.removesuffix('_mask')}" for name in MASKS)
-        size = f"{self.num_vertices:,} vertices, {self.num_edges:,} directed edges ({kind})"
-        return f"Graph({self.name!r}: {size}, {columns}, {classes}, {split})"
+        return {
+            "vertices": f"{self.num_vertices:,}",
+            "directed edges": f"{self.num_edges:,} ({kind})",
+            f"{form}features": f"{self.num_features:,}",
+            "labels" if self.multilabel else "classes": f"{self.num_classes:,}",
+            "split": split,
+        }
 
     def _coerce_rows(self) -> None:
         object.__setattr__(self, "indptr", as_offsets(self.indptr))
@@ -306,7 +350,13 @@ class Graph:
             validate.check_mask(getattr(self, name), self.labels, name)
 
 
+def html_table(title: str, rows: Mapping[str, str]) -> str:
+    """A table of names and values, for notebooks; both may hold any text."""
+    lines = [f"<tr><th style='text-align: left'>{escape(name)}</th><td>{escape(rows[name])}</td></tr>" for name in rows]
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
 def _count_classes(labels: AnyArray | None) -> int:
     if labels is None or labels.size == 0:
         return 0
-    return labels.shape[1] if labels.ndim == 2 else int(labels.max()) + 1
+    return labels.shape[1] if labels.ndim == 2 else max(int(labels.max()), -1) + 1

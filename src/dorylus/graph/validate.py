@@ -70,7 +70,7 @@ def missing_vertex(position: str, source: int, destination: int, num_vertices: i
     """The error message for an edge that names a missing vertex."""
     missing = destination if 0 <= source < num_vertices else source
     span = f"has vertices 0 to {num_vertices - 1}" if num_vertices else "has no vertices"
-    cure = "Vertices are numbered from 0" if missing < 0 else f"Give {given('num_vertices', missing + 1)}"
+    cure = "Number the vertices from 0" if missing < 0 else f"Give {given('num_vertices', missing + 1)}"
     return (
         f"edge {source} -> {destination} ({position}) names vertex {missing}, but the graph {span}. "
         f"{cure}, or drop the edge."

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
+from dorylus.files import check_is_path
 from dorylus.graph import open_ids
 from dorylus.inference.prediction_pass import SLAB_ROWS, PredictionForm, Rows, slabs
 from dorylus.sizes import format_bytes
@@ -180,6 +181,7 @@ class Written:
 
 def check_target(path: str | PathLike[str]) -> Path:
     """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
+    check_is_path("out", path, "classes.npy")
     target = Path(path)
     if target.suffix not in SUFFIXES:
         raise ConfigError(f"predictions cannot be written to {target}: name a file that ends in .npy or .parquet.")

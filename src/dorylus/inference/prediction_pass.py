@@ -6,6 +6,7 @@ Blocks have any size; `slabs` joins them to one size that is worth a write and t
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -194,7 +195,7 @@ def _first_layers(program: Program, count: int) -> Program:
 
 def _hidden(program: Program, layer: int) -> int:
     hidden = program.num_layers - 1
-    if not -hidden <= layer < hidden:
+    if not isinstance(layer, Integral) or not -hidden <= layer < hidden:
         raise ConfigError(
             f"{given('layer', layer)}, but the model has {hidden} hidden layers: embeddings are the output of one of "
             f"them, 0 to {hidden - 1} or counted back from -1."

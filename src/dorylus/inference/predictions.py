@@ -13,7 +13,7 @@ from dorylus.inference.prediction_file import PredictionFile, ReportRows, Writte
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
 from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
-from dorylus.training import bind, check_backend
+from dorylus.training import bind, check_backend, check_graph, check_program
 
 PathLikeText = str | PathLike[str]
 
@@ -65,6 +65,8 @@ def predict(
     store; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
     ``config``. ``backend`` does the array work: native unless given.
     """
+    check_graph(graph)
+    check_program(program)
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)
     return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph.store)

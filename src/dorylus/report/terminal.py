@@ -1,12 +1,14 @@
-"""A run at the terminal: progress while it runs, a table when it has ended.
+"""A run at the terminal or in a notebook: progress while it runs, a table when it has ended.
 
 ``TerminalProgress`` is a sink of the run log and reads nothing else. On a terminal it draws a bar; into a file or a
 pipe it prints a line now and then. Events that a user would wait for or wonder about get a line each (:func:`notice`).
 """
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -14,10 +16,11 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.status import Status
 
 from dorylus.cost import dollars
+from dorylus.errors import ConfigError, given
 from dorylus.report import units
 from dorylus.report.closing_table import closing_table, cluster, pool_line
 from dorylus.report.summary import Summary
-from dorylus.runs import Record
+from dorylus.runs import Record, Sink, check_sinks
 
 
 def notice(record: Record) -> str | None:
@@ -95,16 +98,39 @@ def _cluster(record: Record) -> str | None:
             return None
 
 
+BAR_EVERY_S, NOTEBOOK_EVERY_S = 0.05, 0.25
 LINES_PER_RUN = 10
 LINE_EVERY_S = 30.0
+
+
+@contextmanager
+def shown_progress(progress: bool | None, sinks: Iterable[Sink]) -> Iterator[Iterable[Sink]]:
+    """The sinks of a run in Python, with one for its progress: in a notebook, or on stderr where that is a terminal.
+
+    ``progress``: False shows nothing, True shows lines also where stderr is no terminal.
+    """
+    if progress not in (None, True, False):
+        raise ConfigError(
+            f"{given('progress', progress)}, but {given('progress')} is True, False or None, where a terminal or "
+            f"notebook decides: use {given('progress', True)}."
+        )
+    display, console = notebook_display(), Console(stderr=True)
+    if progress is False or (progress is None and display is None and not console.is_terminal):
+        yield sinks
+        return
+    view = TerminalProgress(console, table=False) if display is None else NotebookProgress(display)
+    with closing(view):
+        view.wait("laying out the graph")
+        yield [*check_sinks(sinks), view]
 
 
 class TerminalProgress:
     """Shows a run as it goes on, and its closing table when it has ended; ``progress=False`` shows the table alone."""
 
-    def __init__(self, console: Console | None = None, *, progress: bool = True) -> None:
+    def __init__(self, console: Console | None = None, *, progress: bool = True, table: bool = True) -> None:
         self.console = console or Console()
         self.summary = Summary()
+        self._table = table
         self._view: _Bar | _Lines | None = None
         if progress:
             self._view = _Bar(self.console) if self.console.is_terminal else _Lines(self.console)
@@ -122,7 +148,8 @@ class TerminalProgress:
                 self._view.show(record, self.summary)
             if record["kind"] == "result":
                 self.close()
-                self.console.print(closing_table(self.summary))
+                if self._table:
+                    self.console.print(closing_table(self.summary))
 
     def close(self) -> None:
         """Releases the terminal."""
@@ -139,6 +166,51 @@ class TerminalProgress:
             if error.errno != errno.EIO:
                 raise
             self._view, self.console = None, Console(quiet=True)
+
+
+class NotebookProgress:
+    """One line under a notebook's cell, which changes as the run goes on: plain text, which every front end shows.
+
+    ``display`` is IPython's function of that name.
+    """
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self.summary = Summary()
+        self._display, self._handle = display, None
+        self._text, self._shown_s = "", -math.inf
+
+    def wait(self, what: str) -> None:
+        """Says what is being done before the first record comes."""
+        self._show(f"{what} ...")
+
+    def write(self, record: Record) -> None:
+        """Takes a record, and changes the line a few times a second."""
+        self.summary.add(record)
+        if self.summary.epoch:
+            total = f"/{self.summary.num_epochs}" if self.summary.num_epochs else ""
+            self._text = f"epoch {self.summary.epoch}{total}  " + "  ".join(figures(self.summary).values())
+        elif record["kind"] == "run":
+            self._text = opening_line(self.summary)
+        if record["kind"] == "result" or record["t"] - self._shown_s >= NOTEBOOK_EVERY_S:
+            self._shown_s = record["t"]
+            self._show(self._text)
+
+    def close(self) -> None:
+        """Leaves the last line."""
+
+    def _show(self, text: str) -> None:
+        data = {"text/plain": text}
+        if self._handle is None:
+            self._handle = self._display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
+def notebook_display() -> Callable[..., Any] | None:
+    """IPython's ``display`` where this process is the kernel of a notebook; None elsewhere. It imports nothing."""
+    ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
+    shell = None if ipython is None or display is None else ipython.get_ipython()
+    return None if display is None or getattr(shell, "kernel", None) is None else display.display
 
 
 class _Lines:
@@ -188,6 +260,7 @@ class _Bar:
         self._progress = Progress(*columns, console=console, transient=True, expand=True)
         self._task: Any = None
         self._set_up: Any = None
+        self._updated_s = 0.0
         self._status: Status | None = None
 
     def wait(self, what: str) -> None:
@@ -210,6 +283,10 @@ class _Bar:
         elif line := notice(record):
             self._console.print(line, markup=False, highlight=False)
         elif record["kind"] in ("epoch", "evaluation") and self._task is not None:
+            since_s = record.get("t", 0.0) - self._updated_s
+            if 0 < since_s < BAR_EVERY_S and summary.epoch != summary.num_epochs:
+                return  # figures of short epochs cost more than they are worth
+            self._updated_s = record.get("t", 0.0)
             total = f"/{summary.num_epochs}" if summary.num_epochs else ""
             text = f"{summary.epoch}{total}  " + "  ".join(figures(summary).values())
             self._progress.update(self._task, completed=summary.epoch, description=text)

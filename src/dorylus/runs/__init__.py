@@ -7,7 +7,7 @@ from dorylus.lazy import lazy_names
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
-    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink
+    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink, check_sinks
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
     from dorylus.runs.progress import Restored, RunProgress, fingerprint_of, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
@@ -30,6 +30,7 @@ __all__ = [
     "Sink",
     "UsageLedger",
     "check_free",
+    "check_sinks",
     "checkpoint",
     "current",
     "fingerprint_of",
@@ -48,7 +49,7 @@ __getattr__ = lazy_names(
     {
         ".": "checkpoint",
         "checkpoint": "Checkpoint CheckpointStore",
-        "jsonl": "JsonlSink MemorySink Record Sink",
+        "jsonl": "JsonlSink MemorySink Record Sink check_sinks",
         "ledger": "UsageLedger newest read_ledger",
         "progress": "Restored RunProgress fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",

@@ -8,12 +8,12 @@ import errno
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from dorylus.errors import DorylusError, cannot_write, given
+from dorylus.errors import ConfigError, DorylusError, cannot_write, given, kind_of
 
 Record = Mapping[str, Any]
 
@@ -26,6 +26,18 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Releases files and terminals; called once, after the last record."""
+
+
+def check_sinks(sinks: object) -> list[Sink]:
+    """The sinks as a list; refuses what does not take records."""
+    cure = "give a list of objects with write(record) and close(), such as dorylus.runs.MemorySink()"
+    if not isinstance(sinks, Iterable) or isinstance(sinks, str | Mapping):
+        raise ConfigError(f"{given('sinks')} is {kind_of(sinks)}: {cure}.")
+    found = list(sinks)
+    for number, each in enumerate(found):
+        if isinstance(each, type) or not all(callable(getattr(each, name, None)) for name in ("write", "close")):
+            raise ConfigError(f"{given('sinks')}[{number}] is {kind_of(each)}, which takes no records: {cure}.")
+    return found
 
 
 class MemorySink:

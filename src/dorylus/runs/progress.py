@@ -1,5 +1,6 @@
 """The progress of a run, which its checkpoints hold beside the weights, and how a stopped run is restored from them."""
 
+import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -36,6 +37,8 @@ class RunProgress:
     busy_wall_s: float = 0.0  # the time over which they were measured
     waits: int = 0  # how often an interval waited at the staleness bound
     used: dict[str, Any] = field(default_factory=dict)  # the usage that the bill is computed from
+    epoch_usd: list[float] = field(default_factory=list)  # what the run had cost by the end of each epoch
+    evaluations: list[dict[str, float]] = field(default_factory=list)  # the epoch and the scores of each
     unevaluated: bool = False  # the run stopped before an evaluation that was due
     graph: str = ""  # the identity of the graph: a run is not resumed on another
 
@@ -47,10 +50,34 @@ class RunProgress:
         self.best_score, self.best_epoch, self.stale = score, epoch, 0
         return True
 
-    def add(self, report: EpochReport) -> None:
-        """Add an epoch."""
+    def note_scores(self, scores: Mapping[str, float], epoch: int) -> None:
+        """Add the finite scores of an evaluation."""
+        finite = {name: float(score) for name, score in scores.items() if math.isfinite(score)}
+        self.evaluations.append({"epoch": epoch, **finite})
+
+    def history(self) -> dict[str, list[Any]]:
+        """Epoch, loss, seconds, dollars spent so far, and the scores of evaluations: a column each, a row an epoch.
+
+        None where an epoch was not evaluated, or an older checkpoint has no dollars.
+        """
+        epochs = len(self.losses)
+        columns: dict[str, list[Any]] = {
+            "epoch": list(range(1, epochs + 1)),
+            "loss": list(self.losses),
+            "seconds": list(self.epoch_seconds),
+            "usd": [None] * (epochs - len(self.epoch_usd)) + list(self.epoch_usd),
+        }
+        for evaluation in self.evaluations:
+            for name in evaluation.keys() - {"epoch"}:
+                columns.setdefault(name, [None] * epochs)[int(evaluation["epoch"]) - 1] = evaluation[name]
+        return {name: columns[name] for name in (*_FIRST_COLUMNS, *sorted(columns.keys() - set(_FIRST_COLUMNS)))}
+
+    def add(self, report: EpochReport, usd: float | None = None) -> None:
+        """Add an epoch, and what the run had cost by its end."""
         self.losses.append(report.loss)
         self.epoch_seconds.append(report.seconds)
+        if usd is not None:
+            self.epoch_usd.append(usd)
         self.busy_wall_s += report.seconds
         _add(self.traffic, report.traffic)
         _add(self.ages, {str(age): count for age, count in report.ages.items()})
@@ -69,17 +96,26 @@ class RunProgress:
             value = getattr(progress, each.name)
             if not isinstance(value, _TYPES[each.name]):
                 raise TypeError(f"{each.name} of its progress is a {type(value).__name__}")
+        if not all(isinstance(evaluation, dict) for evaluation in progress.evaluations):
+            raise TypeError("evaluations of its progress are no tables")
         amounts: list[Any] = [
             progress.best_score, progress.best_epoch, progress.stale, progress.busy_wall_s, progress.waits
         ]  # fmt: skip
         for counted in (progress.traffic, progress.ages, progress.busy_seconds):
             amounts += counted.values()
-        for each in (*amounts, *progress.losses, *progress.epoch_seconds):
+        for evaluation in progress.evaluations:
+            amounts += evaluation.values()
+            if not isinstance(epoch := evaluation.get("epoch"), int) or not 1 <= epoch <= len(progress.losses):
+                raise ValueError("its progress has scores of an epoch that it has not")
+        if len(progress.epoch_usd) > len(progress.losses):
+            raise ValueError("its progress has the cost of more epochs than there were")
+        for each in (*amounts, *progress.losses, *progress.epoch_seconds, *progress.epoch_usd):
             if not isinstance(each, _NUMBER | None) or (each is not None and abs(each) > _MOST):
                 raise ValueError("its progress has values that are no numbers, or numbers that are impossible")
         return progress
 
 
+_FIRST_COLUMNS = ("epoch", "loss", "seconds", "usd")
 _NUMBER = int | float
 _MOST = 10**100
 

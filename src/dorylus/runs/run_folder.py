@@ -30,7 +30,7 @@ import tomli_w
 from dorylus import files as durable
 from dorylus.config import RunConfig, recut
 from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, settings_of_file, unknown_name
-from dorylus.files import FileTooLargeError, read_small
+from dorylus.files import FileTooLargeError, check_is_path, read_small
 from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
@@ -124,6 +124,7 @@ class RunFolder:
     @classmethod
     def open(cls, path: str | PathLike[str], changes: Mapping[str, Any] | None = None) -> Self:
         """The folder of a run that exists, with some settings changed as :func:`dorylus.config.recut` allows."""
+        check_is_path("run_dir", path, "runs/mine")
         if not (Path(path) / "run.toml").is_file():
             what = "holds no run (it has no run.toml)" if Path(path).is_dir() else "does not exist"
             raise ConfigError(f"the folder {path} {what}: give the folder of a run that was started before.")

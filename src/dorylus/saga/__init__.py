@@ -2,6 +2,7 @@
 
 from dorylus.saga import dense
 from dorylus.saga.builders import BUILDERS, build, gat, gcn, gin, sage
+from dorylus.saga.checks import check_bodies
 from dorylus.saga.columns import LINE, in_blocks
 from dorylus.saga.dense import IGNORED, Call, Kept, Mode, Reply, Saved, Targets, kept_bytes, loss_sum
 from dorylus.saga.gat import GAT
@@ -52,6 +53,7 @@ __all__ = [
     "Targets",
     "Work",
     "build",
+    "check_bodies",
     "dense",
     "gat",
     "gcn",

@@ -1,18 +1,41 @@
 """Builders of the usual programs: ``gcn``, ``gat``, ``sage``, ``gin``; widths come from the graph later."""
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ParamSpec, get_args
 
-from dorylus.errors import ConfigError, given, unknown_name
+from dorylus.errors import ConfigError, given, unknown_name, unknown_value
 from dorylus.saga.gat import GAT
 from dorylus.saga.gcn import GCN
 from dorylus.saga.gin import GIN
-from dorylus.saga.layer import Layer
-from dorylus.saga.options import WIDTH, checked
+from dorylus.saga.layer import ACTIVATIONS, Layer
+from dorylus.saga.options import MEANT, WIDTH, checked
 from dorylus.saga.program import Program, Recipe
 from dorylus.saga.sage import SAGE, Aggregator
+
+P = ParamSpec("P")
+
+
+def _builder(make: Callable[P, Recipe]) -> Callable[P, Recipe]:
+    """The builder with options of other names refused by a sentence."""
+    known = inspect.signature(make).parameters
+    positional = [name for name, each in known.items() if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+    @functools.wraps(make)
+    def builder(*values: P.args, **options: P.kwargs) -> Recipe:
+        if len(values) > len(positional):
+            raise ConfigError(
+                f"{make.__name__} takes {', '.join(positional)} by position, and {len(values)} values are given: name "
+                f"the others, as in dorylus.{make.__name__}(activation='relu')."
+            )
+        for option in options:
+            if option not in known:
+                raise ConfigError(unknown_name(f"option of {make.__name__}", option, known, MEANT))
+        return make(*values, **options)
+
+    return builder
 
 
 def _stack(
@@ -23,6 +46,7 @@ def _stack(
 ) -> Recipe:
     """A recipe of equal layers: dropout before each, activation after all but the last."""
     dropout, input_dropout = options["dropout"], options["input_dropout"]
+    _check_name("activation", options["activation"], ACTIVATIONS)
 
     def make(num_features: int, num_classes: int) -> Program:
         sizes = widths(num_features, num_classes)
@@ -39,6 +63,11 @@ def _stack(
         return Program(layers)
 
     return Recipe(name, options, make)
+
+
+def _check_name(option: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise ConfigError(unknown_value(option, value, known))
 
 
 def _depth(hidden: int | Sequence[int], num_layers: int | None) -> int:
@@ -63,6 +92,7 @@ def _plain_widths(hidden: int | Sequence[int], num_layers: int) -> Callable[[int
     return widths
 
 
+@_builder
 def gcn(
     hidden: int | Sequence[int] = 16,
     num_layers: int | None = None,
@@ -82,6 +112,7 @@ def gcn(
     return _stack("gcn", options, widths, lambda _, wide, out, common: GCN(wide, out, **common))
 
 
+@_builder
 def sage(
     hidden: int | Sequence[int] = 64,
     num_layers: int | None = None,
@@ -95,12 +126,14 @@ def sage(
 ) -> Recipe:
     """GraphSAGE with a mean, max or sum aggregator."""
     options = checked(dict(locals()))
+    _check_name("aggregator", aggregator, get_args(Aggregator))
     widths = _plain_widths(hidden, _depth(hidden, num_layers))
     return _stack(
         "sage", options, widths, lambda _, wide, out, common: SAGE(wide, out, aggregator=aggregator, **common)
     )
 
 
+@_builder
 def gin(
     hidden: int | Sequence[int] = 64,
     num_layers: int | None = None,
@@ -121,6 +154,7 @@ def gin(
     )
 
 
+@_builder
 def gat(
     hidden: int = 8,
     heads: int = 8,
@@ -159,8 +193,4 @@ def build(name: str, **options: Any) -> Recipe:
     """The recipe of a builder by its name, with its options checked."""
     if name not in BUILDERS:
         raise ConfigError(unknown_name("model", name, BUILDERS))
-    known = inspect.signature(BUILDERS[name]).parameters
-    for option in options:
-        if option not in known:
-            raise ConfigError(unknown_name(f"option of {name}", option, known))
     return BUILDERS[name](**options)

@@ -13,13 +13,14 @@ gradients come from autograd. Graph servers apply dropout: use ``dropout=``, and
 """
 
 from collections.abc import Callable
+from numbers import Integral
 from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as f
 from torch import Tensor, nn
 
-from dorylus.errors import ConfigError, unknown_name
+from dorylus.errors import ConfigError, short_repr, unknown_name
 from dorylus.graph import Norm
 from dorylus.saga.options import checked
 from dorylus.saga.reductions import Reduction, reduction_of
@@ -75,13 +76,16 @@ class Layer(nn.Module):
         layer_norm: bool = False,
     ) -> None:
         super().__init__()
+        for name, width in (("in_columns", in_columns), ("out_columns", out_columns)):
+            if isinstance(width, bool) or not isinstance(width, Integral):
+                raise ConfigError(f"{name}={short_repr(width)}, but a width is a whole number: give one, such as 16.")
         if in_columns < 1 or out_columns < 1:
             raise ConfigError(f"a layer of {in_columns} -> {out_columns} columns: both must be at least 1.")
         checked({"dropout": dropout})
         if activation is not None and activation not in ACTIVATIONS:
             raise ConfigError(unknown_name("activation", activation, ACTIVATIONS))
-        self.in_columns = in_columns
-        self.out_columns = out_columns
+        self.in_columns = int(in_columns)
+        self.out_columns = int(out_columns)
         self.dropout = dropout
         self.activation = activation
         self.transform_first = type(self).transforms_first_by_default

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dorylus.errors import ConfigError
+from dorylus.saga.checks import label, probe
 from dorylus.saga.layer import Layer
 from dorylus.saga.program import Program
 from dorylus.saga.reductions import reduction_of
@@ -140,25 +141,15 @@ def _transform_first(layer: Layer, first: bool, sparse: bool, savings: Savings) 
     return layer.prepared_columns * (2 if first else 1) < layer.in_columns
 
 
-def _label(method: str, index: int, layer: Layer) -> str:
-    return f"{method} of layer {index} ({type(layer).__name__})"
-
-
 def _vertex_body(after: tuple[int, Layer] | None, before: tuple[int, Layer] | None, emit_row: bool) -> Body:
     pair = (("apply_vertex", after), ("prepare", before))
-    label = " and ".join(_label(method, *part) for method, part in pair if part is not None)
-    return Body(VertexBody(after, before, emit_row), label)
+    labels = [label(method, *part) for method, part in pair if part is not None]
+    return Body(VertexBody(after, before, emit_row), " and ".join(labels))
 
 
-def _probe(label: str, body: Callable[..., Any], *columns: int) -> tuple[Tensor, ...]:
+def _probe(name: str, body: Callable[..., Any], *columns: int) -> tuple[Tensor, ...]:
     """A body's outputs for two rows of zeros of these widths; the plan needs the outputs' widths."""
-    try:
-        with torch.no_grad():
-            made = body(*(torch.zeros(2, width) for width in columns))
-    except Exception as error:  # a user's body may raise anything
-        shape = " and ".join(f"[2, {width}]" for width in columns)
-        raise ConfigError(f"{label} fails on rows of shape {shape}: {type(error).__name__}: {error}") from error
-    return made if isinstance(made, tuple) else (made,)
+    return probe(name, body, *(torch.zeros(2, width) for width in columns))
 
 
 def _check_messages(index: int, layer: Layer, parts: tuple[Tensor, ...]) -> None:
@@ -232,7 +223,7 @@ class _Lowering:
 
     def _prepared_slots(self, index: int) -> tuple[Slot, ...]:
         layer = self.layers[index]
-        parts = _probe(_label("prepare", index, layer), layer.prepare, layer.in_columns)
+        parts = _probe(label("prepare", index, layer), layer.prepare, layer.in_columns)
         # By convention the last of several parts is the destination's, and is not published.
         kept = len(parts) - 1 if len(parts) > 1 else len(parts)
         exact = _reads_float32(layer)
@@ -256,7 +247,7 @@ class _Lowering:
 
     def _apply_edge(self, index: int) -> ApplyEdge:
         layer, source, destination = self.layers[index], self.prepared[0], self.prepared[-1]
-        body = Body(EdgeBody(index, layer), _label("apply_edge", index, layer))
+        body = Body(EdgeBody(index, layer), label("apply_edge", index, layer))
         parts = _probe(body.label, layer.apply_edge, source.columns, destination.columns, 1)
         _check_messages(index, layer, parts)
         stage = ApplyEdge(body, layer, source, destination, tuple(part.shape[1] for part in parts), index + 1)

@@ -68,6 +68,37 @@ _RULES: Mapping[str, OptionRule] = {
 }  # fmt: skip
 
 
+_BATCH_NORM = (
+    "is no option, because a batch norm depends on which rows come together, and rows are cut into intervals: leave it "
+    f"out, or use {given('layer_norm', True)}."
+)
+_WIDTH = "is no option, because widths come from the graph: leave it out."
+_OF_RUN = "is a setting of the run, not of the model: give it to dorylus.train(graph, model, ...)."
+_LEFT_OUT = "is no option, because the builder does this as its paper does: leave it out."
+_MEANT = {
+    "hidden": "hidden_channels hidden_dim hidden_size hidden_features hidden_units n_hidden num_hidden nhid dim width",
+    "num_layers": "n_layers nlayers layers depth num_convs",
+    "heads": "num_heads n_heads nheads",
+    "output_heads": "out_heads num_out_heads",
+    "dropout": "drop dropout_rate drop_rate drop_prob p",
+    "input_dropout": "feat_drop in_dropout",
+    "attention_dropout": "attn_drop att_dropout attn_dropout",
+    "slope": "negative_slope leaky_slope alpha",
+    "aggregator": "aggr agg aggregator_type aggregation pool",
+    "activation": "act act_fn nonlinearity",
+    "residual": "residuals skip skip_connections",
+    "layer_norm": "layernorm ln",
+    "train_eps": "learn_eps",
+    _BATCH_NORM: "batch_norm batchnorm bn norm norm_layer",
+    _WIDTH: "in_channels in_dim in_feats in_features input_dim num_features nfeat out_channels out_dim out_feats "
+    "out_features output_dim num_classes n_classes nclass",
+    _OF_RUN: "lr learning_rate epochs weight_decay seed optimizer loss servers memory",
+    _LEFT_OUT: "bias cached normalize add_self_loops improved concat",
+}
+MEANT: Mapping[str, str] = {name: ours for ours, names in _MEANT.items() for name in names.split()}
+"""What options of other libraries are called here, or why there is none: see :func:`dorylus.errors.unknown_name`."""
+
+
 def checked(options: dict[str, Any], **rules: OptionRule) -> dict[str, Any]:
     """The options, each as its rule in ``rules``, or else the usual one, has it; refused with a usual value if not."""
     for name, value in options.items():

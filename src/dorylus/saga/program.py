@@ -5,16 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dorylus.errors import ConfigError, unknown_name
-from dorylus.graph import Norm
-from dorylus.saga.layer import Layer, Own
-from dorylus.saga.reductions import REDUCTIONS, Reduction, reduction_of
+from dorylus.errors import ConfigError
+from dorylus.saga.checks import check_layer
+from dorylus.saga.layer import Layer
 
 
 class Program(nn.Module):
@@ -24,10 +23,11 @@ class Program(nn.Module):
         super().__init__()
         if not isinstance(layers, Sequence) or not layers:
             raise ConfigError(
-                "a Program is made of a list of layers, at least one; a builder's recipe needs none around it."
+                "a Program is made of a list of layers, at least one, as in Program([GCN(32, 8)]); a model of "
+                "dorylus.gcn(...) needs no Program around it."
             )
         for index, layer in enumerate(layers):
-            _check_layer(index, layer)
+            check_layer(index, layer)
             if index and layer.in_columns != layers[index - 1].out_columns:
                 raise ConfigError(
                     f"layer {index} takes {layer.in_columns} columns but layer {index - 1} returns "
@@ -74,40 +74,6 @@ class Program(nn.Module):
         It has the public attributes of every layer and its parts, of their classes too. What bodies do is not in it.
         """
         return " > ".join(_describe(self.layer(index)) for index in range(self.num_layers))
-
-
-_KNOWN = {
-    "reduce": tuple(REDUCTIONS),
-    "norm": get_args(Norm),
-    "own": get_args(Own),
-}
-# Their output depends on more than a row and the weights: on a random draw, or on which rows come together.
-_IMPURE = (nn.modules.dropout._DropoutNd, nn.modules.batchnorm._NormBase, nn.RReLU)
-
-
-def _check_layer(index: int, layer: object) -> None:
-    if not isinstance(layer, Layer):
-        raise ConfigError(f"layer {index} is a {type(layer).__name__}: every layer must derive from dorylus.Layer.")
-    for what, known in _KNOWN.items():
-        value = getattr(layer, what)
-        if value not in known and not (what == "reduce" and isinstance(value, Reduction)):
-            raise ConfigError(f"layer {index}: " + unknown_name(what, str(value), known))
-    _check_reduction(index, layer)
-    for name, part in layer.named_modules():
-        if isinstance(part, _IMPURE):
-            raise ConfigError(
-                f"layer {index} holds {name!r}, a {type(part).__name__}: bodies must be pure functions of the layer's "
-                "weights and rows. Use dropout= of the layer for dropout, and LayerNorm (layer_norm=True) as a norm."
-            )
-
-
-def _check_reduction(index: int, layer: Layer) -> None:
-    reduction = reduction_of(layer)
-    if layer.has_apply_edge and reduction.messages is None:
-        raise ConfigError(f"layer {index} reduces by {reduction}, which combines rows, not messages: omit apply_edge.")
-    if not layer.has_apply_edge and reduction.rows is None:
-        returns = " that returns (message, score)" if reduction.messages and reduction.messages.scores else ""
-        raise ConfigError(f"layer {index} reduces by {reduction}: write an apply_edge{returns}.")
 
 
 # In which order the same is computed, and where: no part of a description.

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     from dorylus.training.assembly import (
         bind,
         check_features,
+        check_graph,
+        check_program,
         cut_graph,
         in_host_memory,
         memory_request,
@@ -27,6 +29,8 @@ __all__ = [
     "bind",
     "check_backend",
     "check_features",
+    "check_graph",
+    "check_program",
     "classes_of",
     "cut_graph",
     "in_host_memory",
@@ -42,7 +46,8 @@ __all__ = [
 __getattr__ = lazy_names(
     __name__,
     {
-        "assembly": "bind check_features cut_graph in_host_memory memory_request plan_memory savings_of threads_of",
+        "assembly": "bind check_features check_graph check_program cut_graph in_host_memory memory_request plan_memory "
+        "savings_of threads_of",
         "evaluation": "classes_of",
         "interrupt": "terminable",
         "placement": "check_backend",

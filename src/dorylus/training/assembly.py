@@ -4,18 +4,20 @@ import os
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import Module
 
 from dorylus import process_memory
 from dorylus.backends import Backend, HostBackend
 from dorylus.config import AllSettings, RunConfig, lists_settings
-from dorylus.errors import ConfigError, GraphError, given, unknown_value
-from dorylus.graph import Graph, SparseFeatures, has_self_loop, is_remote, vertex_order
+from dorylus.errors import ConfigError, GraphError, given, kind_of, unknown_value
+from dorylus.graph import Graph, SparseFeatures, converter_of, has_self_loop, is_remote, vertex_order
 from dorylus.memory import EDGES_PER_EDGE_TASK, MemoryPlan, RunLimits, RunRequest, check_room, limits, memory_plan
 from dorylus.partition import (
     METHODS,
@@ -30,7 +32,19 @@ from dorylus.partition import (
     settle_levels,
 )
 from dorylus.pools import POOLS
-from dorylus.saga import Gather, Layer, Plan, Program, Recipe, Savings, Work, lower, measure
+from dorylus.saga import (
+    BUILDERS,
+    Gather,
+    Layer,
+    Plan,
+    Program,
+    Recipe,
+    Savings,
+    Work,
+    check_bodies,
+    lower,
+    measure,
+)
 from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
 
@@ -63,14 +77,57 @@ def bind(model: Recipe | Program, graph: Graph, seed: int) -> Program:
             )
         check_weights_fit(model, graph)
         return model.build(graph.num_features, max(graph.num_classes, 1), seed=seed)
-    if not isinstance(model, Program):
-        raise ConfigError(f"model is a {type(model).__name__}: use dorylus.gcn(...) or another builder, or a Program.")
+    check_program(model)
     check_features(model, graph)
     _check_width(graph, "classes", graph.num_classes, model.out_columns)
     for name, weight in model.named_parameters():
         if weight.dtype != torch.float32:
             raise ConfigError(f"{name} of the model is {weight.dtype}: weights are float32, so call .float() on it.")
+    check_bodies(lower(model, sparse_features=False, training=True, savings=Savings()).layers)
     return deepcopy(model)
+
+
+def check_program(model: object) -> None:
+    """Refuse what is no program, nor made into one by a graph."""
+    if isinstance(model, Program):
+        return
+    cure = "use dorylus.gcn(hidden=16), another builder, or dorylus.Program([...]) of layers"
+    if isinstance(model, Graph):
+        cure = "the graph comes first, as in dorylus.train(graph, model)"
+    elif isinstance(model, Recipe):
+        cure = "give the trained one, result.model"
+    elif isinstance(model, str) and model in BUILDERS:
+        cure = f"use dorylus.{model}()"
+    elif model in BUILDERS.values():
+        cure = f"call it, as in dorylus.{getattr(model, '__name__', 'gcn')}(hidden=16)"
+    elif isinstance(model, Layer):
+        cure = "put it into a list, as in dorylus.Program([layer])"
+    elif isinstance(model, list | tuple) and model and isinstance(model[0], Layer):
+        cure = "make a program of the layers, dorylus.Program([...])"
+    elif type(model).__module__.startswith(("torch_geometric", "dgl")):
+        cure = (
+            "train dorylus.gcn(hidden=16) or another builder's model; Program.from_pyg copies weights of PyG's layers"
+        )
+    elif isinstance(model, Module):
+        cure = "write what it does per vertex as the bodies of a dorylus.Layer (docs/layers.md), or use dorylus.gcn()"
+    raise ConfigError(f"model is {kind_of(model)}: {cure}.")
+
+
+def check_graph(graph: object) -> None:
+    """Refuse an object that is no graph, with the converter that makes one of it."""
+    if isinstance(graph, Graph):
+        return
+    if (converter := converter_of(graph)) is not None:
+        cure = f"make a graph of it by dorylus.{converter}"
+    elif isinstance(graph, str | PathLike):
+        cure = f"load it, as in dorylus.load({str(graph)!r})"
+    elif isinstance(graph, Recipe | Module):
+        cure = "the graph comes first, as in dorylus.train(graph, model)"
+    elif type(graph).__module__.partition(".")[0] in ("numpy", "torch"):
+        cure = "make a graph of edges by dorylus.Graph.from_edges(source, destination, features=..., labels=...)"
+    else:
+        cure = "load one, as in dorylus.load('cora'), or make one by dorylus.Graph.from_edges"
+    raise ConfigError(f"graph is {kind_of(graph)}: {cure}.")
 
 
 def check_weights_fit(model: Recipe, graph: Graph) -> None:
@@ -110,14 +167,14 @@ def _check_width(graph: Graph, what: str, has: int, wants: int) -> None:
 
 def check_trainable(graph: Graph, config: RunConfig) -> None:
     """Refuse an object that is no graph, and a graph without labels to learn from."""
-    if not isinstance(graph, Graph):
-        raise ConfigError(f"graph is a {type(graph).__name__}: make a graph of it with dorylus.load or Graph.from_*.")
+    check_graph(graph)
     if graph.labels is None or graph.num_classes == 0:
         raise GraphError(
             f"graph {graph.name!r} has no labels: training needs a label for every vertex of train_mask. "
             f"{_how_to_add(graph)}"
         )
     check_classes(graph)
+    _check_one_hot(graph, config)
     if not graph.train_mask.any():
         raise GraphError(
             f"graph {graph.name!r} has an empty train_mask: mark at least one labelled vertex for training. "
@@ -170,6 +227,19 @@ def _check_gaps(graph: Graph) -> None:
             f"graph {graph.name!r} has labels up to {present[-1]:,}, but only {present.size:,} of those "
             f"{graph.num_classes:,} classes have a vertex: a model has a column a class. Number the classes from 0 "
             "without gaps (np.unique with return_inverse=True does it)."
+        )
+
+
+def _check_one_hot(graph: Graph, config: RunConfig) -> None:
+    """Refuse a label matrix with exactly one label a row: those are classes, which a multi-label loss does not know."""
+    labels = graph.labels
+    if labels is None or not graph.multilabel or config.loss != "auto" or labels.shape[1] < 2:
+        return
+    if (labels.sum(axis=1, dtype=np.int64) == 1).all():
+        raise GraphError(
+            f"graph {graph.name!r} has label rows with one label each, as if they were one-hot, and a matrix stands "
+            f"for several labels a vertex: give class numbers, labels.argmax(axis=1), or {given('loss', 'bce')} if "
+            "several labels are meant."
         )
 
 
@@ -373,6 +443,7 @@ def plan_memory(graph: Graph, model: Recipe | Program, **settings: Unpack[AllSet
     Settings are those of ``train``; without ``memory``, the limit is what this machine has free.
     """
     config = RunConfig.of(**settings)
+    check_graph(graph)
     check_classes(graph)
     program = bind(model, graph, config.seed)
     make_optimizer(config, list(program.named_parameters()))  # as a run does: what torch loads for it is memory too

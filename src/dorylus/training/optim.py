@@ -15,7 +15,7 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, given, short_repr, unknown_name, unknown_value
+from dorylus.errors import ConfigError, given, kind_of, short_repr, unknown_name, unknown_value
 
 NamedParameters = Iterable[tuple[str, torch.nn.Parameter]]
 Expected = TypeVar("Expected", Optimizer, LRScheduler)
@@ -78,6 +78,12 @@ def make_lr_schedule(
 def _check_factory(setting: str, factory: object, parent: type) -> None:
     """Refuse an object that cannot make an optimiser or a schedule."""
     fits = issubclass(factory, parent) if isinstance(factory, type) else callable(factory)
+    if isinstance(factory, parent):
+        name = type(factory).__name__
+        raise ConfigError(
+            f"{given(setting)} is {kind_of(factory)} that is made already, of other parameters than the model's: give "
+            f"its name, {name!r}, or the class."
+        )
     if not fits:
         example = "adam" if parent is Optimizer else "StepLR"
         raise ConfigError(

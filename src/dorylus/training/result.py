@@ -10,14 +10,15 @@ from numpy.typing import NDArray
 
 from dorylus.backends import Backend
 from dorylus.config import RunConfig
-from dorylus.cost import Bill
-from dorylus.graph import Graph
+from dorylus.cost import Bill, dollars
+from dorylus.graph import Graph, html_table
 from dorylus.inference import Written
+from dorylus.report import units
 from dorylus.runs import RunProgress
 from dorylus.saga import Program, Work
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A trained model and the record of its training.
 
@@ -30,7 +31,9 @@ class Result:
     cores, pool and network each had work. ``waits``: how often an interval waited at the staleness bound. ``pool``:
     figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads. ``bill``: what it cost,
     itemised, priced for ``config.instance`` or the type nearest to this machine. ``backend`` did the array work, and
-    does that of :meth:`predict`.
+    does that of :meth:`predict`. ``history``: a column for each of epoch, loss, seconds, usd (spent so far) and the
+    scores of evaluations, with a row an epoch; None where it was not evaluated. Any data frame takes it:
+    ``pandas.DataFrame(result.history)``.
     """
 
     model: Program
@@ -48,8 +51,9 @@ class Result:
     pool: Mapping[str, Any]
     stopped: str
     config: RunConfig
-    graph: Graph = field(repr=False)
-    backend: Backend | None = field(default=None, repr=False)
+    graph: Graph
+    backend: Backend | None = None
+    history: Mapping[str, list[Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, progress: RunProgress, **others: Any) -> Self:
@@ -62,6 +66,7 @@ class Result:
             busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
             waits=progress.waits,
             stopped=progress.stopped or "not yet",
+            history=progress.history(),
             **others,
         )
 
@@ -126,6 +131,36 @@ class Result:
             self.graph, self.model, what, layer=layer, config=self.config, **options
         )
         return predictions
+
+    def __repr__(self) -> str:
+        rows = self._rows()
+        wide = max(map(len, rows))
+        lines = (f"  {name:{wide}}  {' '.join(value.split())}" for name, value in rows.items())
+        return "\n".join(["Result", *lines])
+
+    def _repr_html_(self) -> str:
+        """A table, for notebooks."""
+        return html_table("Result", self._rows())
+
+    def _rows(self) -> dict[str, str]:
+        """What is worth a line, by name."""
+        weights = sum(each.numel() for each in self.model.parameters())
+        epochs, config = len(self.losses), self.config
+        rows = {
+            "graph": f"{self.graph.name}: {self.graph.num_vertices:,} vertices, {self.graph.num_edges:,} edges",
+            "model": f"{self.model.num_layers} layers, {weights:,} weights",
+            "epochs": f"{epochs} in {units.seconds(self.seconds)}, stopped by: {self.stopped}",
+            "loss": f"{units.number(self.losses[0])} -> {units.number(self.losses[-1])}" if epochs else "",
+        }
+        score = "micro_f1" if self.graph.multilabel else "accuracy"
+        for split in ("train", "val", "test"):
+            rows[f"{split} {score.replace('_', ' ')}"] = units.percent(self.metrics.get(f"{split}_{score}"))
+        rows["memory"] = units.size(self.peak_memory_bytes) + " at the worst moment"
+        rows["cost"] = dollars(self.bill.total_usd)
+        inexact = {"mode": config.mode, "precision": config.precision, "ghost_precision": config.ghost_precision}
+        approximate = ", ".join(f"{name}={value}" for name, value in inexact.items() if value in ("async", "bf16"))
+        rows |= {"approximate": approximate, "run folder": config.run_dir or ""}
+        return {name: value for name, value in rows.items() if value and value != units.percent(None)}
 
     def summary(self) -> dict[str, Any]:
         """The figures, as plain data."""

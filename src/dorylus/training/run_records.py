@@ -152,9 +152,9 @@ class RunRecords:
         for invocation in news.invoked:
             self.accounts.invoked(invocation)
 
-    def note_epoch(self, report: EpochReport, epoch: int, *, with_spans: bool) -> None:
-        """Log and book an epoch, counted from 1."""
-        self.log.write("epoch", **epoch_record(report, epoch, self.accounts.end_epoch()))
+    def note_epoch(self, report: EpochReport, epoch: int, usd: float, *, with_spans: bool) -> None:
+        """Log an epoch, counted from 1, which is booked, and what the run had cost by its end."""
+        self.log.write("epoch", **epoch_record(report, epoch, usd))
         self.accounts.write_ledger()
         if with_spans:
             self.log.write("spans", epoch=epoch, spans=report.rows())

@@ -2,10 +2,11 @@
 
 import math
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -40,6 +41,7 @@ from dorylus.runs import (
     RunProgress,
     RunSpec,
     Sink,
+    check_sinks,
     checkpoint,
     fingerprint_of,
     graph_identity,
@@ -47,6 +49,7 @@ from dorylus.runs import (
 )
 from dorylus.runtime import EpochDroppedError, EpochReport, Job, Runtime, ServersLostError
 from dorylus.saga import Program, Recipe
+from dorylus.settings import whole
 from dorylus.training.assembly import assemble, bind, check_finite, check_trainable, threads_of
 from dorylus.training.evaluation import early_stopping, evaluate, is_synchronous, last_startable_epoch, score_of
 from dorylus.training.interrupt import GRACE_S, Interrupt, terminable
@@ -80,6 +83,7 @@ class Trainer:
         records: RunRecords | None = None,
         **settings: Unpack[RunSettings],
     ) -> None:
+        sinks = check_sinks(sinks)
         named = {"optimizer": optimizer, "lr_schedule": lr_schedule, "pool": pool}
         names = {name: value for name, value in named.items() if isinstance(value, str)}
         if records is not None and (settings or names or spec is not None or pool is not None):
@@ -212,6 +216,8 @@ class Trainer:
 
     def run(self, epochs: int | None = None) -> Self:
         """Train until the settings say stop, or for so many epochs more. One thread at a time runs a trainer."""
+        if epochs is not None:
+            whole(1)("epochs", epochs)
         if not self._in_use.acquire(blocking=False):
             raise TrainingError(
                 "the trainer is training already, and one thread at a time trains a run: wait until the other call of "
@@ -291,9 +297,10 @@ class Trainer:
         self._note(report)
 
     def _note(self, report: EpochReport) -> None:
-        self._progress.add(report)
+        usd = self._accounts.end_epoch()
+        self._progress.add(report, usd)
         self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
-        self._records.note_epoch(report, self.epoch, with_spans=self.epoch <= self.config.trace_epochs)
+        self._records.note_epoch(report, self.epoch, usd, with_spans=self.epoch <= self.config.trace_epochs)
 
     def _after_epoch(self) -> None:
         """Evaluate and save, where these are due after the epoch."""
@@ -315,6 +322,7 @@ class Trainer:
             scores = evaluate(self.graph, runtime.outputs(weights=weights))
         self._sound = self.epoch
         self.log.write("evaluation", epoch=self.epoch, **scores)
+        self._progress.note_scores(scores, self.epoch)
         score = score_of(scores, self.graph.multilabel)
         if score is None:
             return
@@ -511,6 +519,17 @@ class Trainer:
         self.close()
 
 
+def _with_progress(progress: bool | None, sinks: Iterable[Sink]) -> AbstractContextManager[Iterable[Sink]]:
+    """The sinks, with one that shows the progress where that is wanted; what draws it is loaded only there."""
+    is_seen = "IPython" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    if progress is False or (progress is None and not is_seen):
+        return nullcontext(sinks)
+
+    from dorylus.report import shown_progress
+
+    return shown_progress(progress, sinks)
+
+
 @lists_settings
 def train(
     graph: Graph,
@@ -522,10 +541,17 @@ def train(
     backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
     spec: RunSpec | None = None,
+    progress: bool | None = None,
     **settings: Unpack[RunSettings],
 ) -> Result:
-    """Train a model on the whole graph. Settings are those of :class:`RunConfig`; see also :class:`Trainer`."""
+    """Train a model on the whole graph; see also :class:`Trainer`.
+
+    ``model`` is one of a builder (``dorylus.gcn(hidden=16)``) or a :class:`Program`. ``progress`` shows epochs, loss,
+    rate, time left and dollars while the run goes on: True, False, or None, where a terminal or notebook decides.
+    ``sinks`` get every record of the run log. ``pool``, ``optimizer`` and ``lr_schedule`` are names or objects.
+    """
     with (
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer(
             graph,
@@ -552,13 +578,15 @@ def resume(
     lr_schedule: ScheduleFactory | None = None,
     backend: Backend | None = None,
     sinks: Iterable[Sink] = (),
+    progress: bool | None = None,
     **settings: Unpack[ResumeSettings],
 ) -> Result:
-    """Continue a run that was stopped, to the same result as if it had not been."""
+    """Continue a run that was stopped, to the same result as if it had not been; ``progress`` as in :func:`train`."""
     with (
+        _with_progress(progress, sinks) as sinks,
         terminable(settings.get("grace_s", GRACE_S)),
         Trainer.resume(
-            Path(run_dir),
+            run_dir,
             graph,
             model,
             optimizer=optimizer,

@@ -1,3 +1,4 @@
+import re
 import signal
 import subprocess
 import tomllib
@@ -136,13 +137,30 @@ def test_the_extras_are_those_a_user_can_install():
     extras = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(doctor.EXTRAS) == set(doctor.PURPOSES) == set(extras) - {"test", "docs", "dev"}
+    assert set(doctor.EXTRAS) == set(doctor.PURPOSES) == set(extras) - {"all", "test", "docs", "dev"}
+    (all_of_them,) = extras["all"]
+    named = set(all_of_them.removeprefix("dorylus[").removesuffix("]").split(","))
+    assert named == set(doctor.EXTRAS) - {"functions"}  # which http and lambda bring
+    assert "dorylus[functions]" in extras["http"]
+
+
+def test_the_packages_that_must_load_are_those_an_install_brings():
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    brought = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in project["dependencies"]}
+    assert set(doctor.CORE) == brought
+
+
+def test_after_a_package_that_does_not_load_no_check_that_needs_it_is_made(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "broken_package", lambda: ("scipy does not load: ImportError: x", "install it"))
+    assert report([doctor.check_python, doctor.check_packages, doctor.check_torch]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1:] == ["fail  packages   scipy does not load: ImportError: x – install it", "1 failed"]
 
 
 def test_every_model_trains_before_a_machine_is_fit():
     assert doctor.check_training in doctor.CHECKS
     found = doctor.check_training()
-    assert (found.status, found.found.split(":")[0]) == ("ok", "gcn, gat, sage, gin")
+    assert (found.status, found.found.split(":")[0]) == ("ok", "ingest, gcn, gat, sage, gin, resume and predict")
 
 
 def test_a_run_that_cannot_begin_is_a_failure(monkeypatch, capsys):

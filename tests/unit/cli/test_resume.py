@@ -8,7 +8,9 @@ from dorylus.runs.run_folder import RunFolder
 
 def test_a_run_is_resumed_from_its_folder(dorylus_program, monkeypatch, tmp_path):
     resumed = []
-    monkeypatch.setattr(dorylus, "resume", lambda run_dir, sinks: resumed.append((run_dir, len(sinks))), raising=False)
+    monkeypatch.setattr(
+        dorylus, "resume", lambda run_dir, sinks, progress: resumed.append((run_dir, len(sinks))), raising=False
+    )
     RunFolder.create(tmp_path / "run", None, RunConfig())
     assert dorylus_program("resume", tmp_path / "run")[0] == 0
     assert resumed == [(tmp_path / "run", 1)]
@@ -18,7 +20,9 @@ def test_a_run_is_resumed_from_its_folder(dorylus_program, monkeypatch, tmp_path
 def resumed(monkeypatch, tmp_path):
     """A run to resume, and the settings with which it was resumed."""
     given = []
-    monkeypatch.setattr(dorylus, "resume", lambda run_dir, sinks, **settings: given.append(settings), raising=False)
+    monkeypatch.setattr(
+        dorylus, "resume", lambda run_dir, sinks, progress, **settings: given.append(settings), raising=False
+    )
     RunFolder.create(tmp_path / "run", None, RunConfig(servers=2))
     return given
 
@@ -51,7 +55,7 @@ def test_a_folder_without_a_run_is_refused(dorylus_program, tmp_path):
 
 
 def test_ctrl_c_prints_how_to_resume_again(dorylus_program, monkeypatch, tmp_path):
-    def interrupted(run_dir, sinks):
+    def interrupted(run_dir, sinks, progress):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(dorylus, "resume", interrupted, raising=False)

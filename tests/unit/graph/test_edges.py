@@ -55,7 +55,7 @@ def test_an_edge_to_a_missing_vertex_is_named_with_its_cure() -> None:
 
 
 def test_a_negative_vertex_is_named() -> None:
-    with pytest.raises(GraphError, match=r"edge -1 -> 2 \(number 1\).*numbered from 0"):
+    with pytest.raises(GraphError, match=r"edge -1 -> 2 \(number 1\).*Number the vertices from 0"):
         Graph.from_edges([0, -1], [1, 2])
 
 

@@ -152,7 +152,7 @@ BROKEN_ROWS = {
         [1, 0, 9, 1, 3, 2],
         r"edge 9 -> 1 \(number 2\) names vertex 9.*num_vertices=10",
     ),
-    "an edge from a negative vertex": (INDPTR, [1, 0, -3, 1, 3, 2], "edge -3 -> 1.*numbered from 0"),
+    "an edge from a negative vertex": (INDPTR, [1, 0, -3, 1, 3, 2], "edge -3 -> 1.*Number the vertices from 0"),
     "sources out of order": (
         INDPTR,
         [1, 2, 0, 1, 3, 2],

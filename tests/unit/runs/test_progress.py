@@ -90,3 +90,34 @@ def test_progress_of_other_kinds_is_refused(change):
     assert RunProgress.from_dict(whole).losses == [0.5]
     with pytest.raises((TypeError, ValueError)):
         RunProgress.from_dict(whole | change)
+
+
+def test_history_leaves_out_what_an_older_checkpoint_has_not():
+    progress = RunProgress(losses=[3.0, 2.0, 1.0], epoch_seconds=[0.5, 0.5, 0.5], epoch_usd=[0.25])
+    progress.note_scores({"val_accuracy": 0.5, "test_accuracy": float("nan")}, epoch=2)
+    assert progress.history() == {
+        "epoch": [1, 2, 3],
+        "loss": [3.0, 2.0, 1.0],
+        "seconds": [0.5, 0.5, 0.5],
+        "usd": [None, None, 0.25],
+        "val_accuracy": [None, 0.5, None],
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"evaluations": [{"epoch": 3, "val_accuracy": 0.5}]},
+        {"evaluations": [{"val_accuracy": 0.5}]},
+        {"evaluations": [{"epoch": 1, "val_accuracy": "high"}]},
+        {"evaluations": [[1, 0.5]]},
+        {"evaluations": {"1": 0.5}},
+        {"epoch_usd": [1.0, 2.0, 3.0]},
+        {"epoch_usd": ["much"]},
+        {"epoch_usd": 5},
+    ],
+)
+def test_scores_and_costs_of_a_damaged_checkpoint_are_refused(change):
+    stored = RunProgress(losses=[1.5, 0.5], epoch_seconds=[0.25, 0.5]).to_dict()
+    with pytest.raises((TypeError, ValueError)):
+        RunProgress.from_dict({**stored, **change})

@@ -345,12 +345,12 @@ def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, chan
     [
         (dorylus.gcn().build(7, 3), {}, "made for 7 features, but graph 'communities' has 6"),
         (dorylus.gcn().build(6, 4), {}, "made for 4 classes, but graph 'communities' has 3"),
-        (torch.nn.Linear(6, 3), {}, "model is a Linear: use dorylus.gcn"),
+        (torch.nn.Linear(6, 3), {}, "model is a Linear: write what it does per vertex .* or use dorylus.gcn"),
         (dorylus.gcn().build(6, 3).double(), {}, "float32"),
         (dorylus.gcn(), {"intervals": 201}, "use at most 200"),
         (dorylus.gcn(), {"loss": "bce"}, "have one label each: use loss='auto'"),
         (dorylus.gcn(), {"optimizer": "adma"}, "optimizer='adma' is unknown"),
-        (dorylus.gcn(), {"epoch": 3}, "Did you mean 'epochs'"),
+        (dorylus.gcn(), {"epoch": 3}, "unknown setting 'epoch': it is called epochs here"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(graph, tmp_path, model, settings, says):
@@ -367,6 +367,9 @@ def test_what_is_no_graph_is_refused_with_the_way_to_get_one(graph):
 
 class Plain(dorylus.Layer):
     """A layer without weights."""
+
+    def apply_vertex(self, own, gathered):
+        return gathered[:, : self.out_columns]
 
 
 def test_a_model_without_weights_is_refused_by_that_name(graph):

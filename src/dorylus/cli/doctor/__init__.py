@@ -12,21 +12,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from dorylus.errors import ConfigError, unknown_name
-from dorylus.extras import EXTRAS
+from dorylus.errors import ConfigError, TrainingError, unknown_name
+from dorylus.extras import CORE, EXTRAS, broken_package
 from dorylus.pools import POOLS
 from dorylus.report import units
 
 CLUSTERS = ("local", "ray")
-STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def doctor(
@@ -66,20 +67,26 @@ def ray_checks(address: str | None, threads: int | None, store: str | None) -> "
 
 def report(checks: Sequence[Callable[[], "Check"]]) -> int:
     """Runs the checks and prints a line for each as it ends; returns the exit code."""
-    return show(carried_out(each) for each in checks)
+    return show(_until_broken(checks))
+
+
+def _until_broken(checks: Sequence[Callable[[], "Check"]]) -> Iterator["Check"]:
+    """The outcome of each check; none after that of the packages, where one does not load: the others need it."""
+    for each in checks:
+        done = carried_out(each)
+        yield done
+        if done.name == "packages" and done.status == "fail":
+            return
 
 
 def show(checks: Iterable["Check"]) -> int:
     """Prints a line for each; the exit code."""
-    from rich.console import Console
-
-    console = Console(soft_wrap=True, highlight=False)
     failed = 0
     for done in checks:
         failed += done.status == "fail"
-        console.print(f"[{STYLES[done.status]}]{done.status:4}[/]  {done.name:10} ", end="")
-        console.print(done.found + (f" – {done.cure}" if done.cure else ""), markup=False)
-    console.print(f"{failed} failed" if failed else "fit to train", style="bold red" if failed else "green")
+        typer.secho(f"{done.status:4}", fg=STYLES[done.status], bold=done.status == "fail", nl=False)
+        typer.echo(f"  {done.name:10} {done.found}" + (f" – {done.cure}" if done.cure else ""))
+    typer.secho(f"{failed} failed" if failed else "fit to train", fg=STYLES["fail" if failed else "ok"])
     return 1 if failed else 0
 
 
@@ -157,12 +164,18 @@ def check_python() -> Check:
     return Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
 
 
+def check_packages() -> Check:
+    """Whether every package that an install needs loads, and the compiled kernels."""
+    broken = broken_package()
+    if broken is not None:
+        return Check("packages", "fail", *broken)
+    return Check("packages", "ok", f"{', '.join(CORE)} and the compiled kernels load")
+
+
 def check_torch() -> Check:
     """The PyTorch that dense tasks run in."""
-    try:
-        import torch
-    except (ImportError, OSError) as error:
-        return Check("torch", "fail", f"does not load: {error}", "reinstall it: pip install --force-reinstall torch")
+    import torch
+
     maths = "with MKL" if torch.backends.mkl.is_available() else "without MKL"  # type: ignore[no-untyped-call]
     return Check("torch", "ok", f"{torch.__version__} {maths}")
 
@@ -186,20 +199,14 @@ def check_memory(meminfo: str | None = None) -> Check:
 
 
 def check_native() -> Check:
-    """The compiled kernels, and the instructions they use on this processor."""
-    try:
-        from dorylus.backends import native
+    """The instructions that the compiled kernels use on this processor."""
+    from dorylus.backends import native
 
-        isa = native.isa()
-    except ImportError as error:
-        return Check(
-            "native", "fail", f"do not load: {error}", "build them again: pip install --force-reinstall dorylus"
-        )
-    if isa == "baseline":
+    if native.isa() == "baseline":
         return Check(
             "native", "warn", "load, without vector instructions", "training works, slowly; use a newer processor"
         )
-    return Check("native", "ok", f"load, and use {isa}")
+    return Check("native", "ok", f"load, and use {native.isa()}")
 
 
 def check_agreement(kernels: Any = None) -> Check:
@@ -225,18 +232,35 @@ def check_bf16(run: Any = None) -> Check:
 
 
 def check_training() -> Check:
-    """Whether a run gets through: every model trains an epoch of a tiny graph, on two servers in this process."""
-    import dorylus
-
-    graph = dorylus.communities(num_vertices=100, num_classes=3, average_degree=4)
-    start_s, losses = time.perf_counter(), {}
-    for name in MODELS:
-        result = dorylus.train(graph, getattr(dorylus, name)(hidden=4), epochs=1, servers=2, intervals=2, seed=0)
-        losses[name] = result.losses[-1]
+    """Whether one machine's work gets through on a tiny graph: ingest, every model, a resumed run, predictions."""
+    start_s = time.perf_counter()
+    with TemporaryDirectory(prefix="dorylus-doctor-") as folder:
+        losses = _tiny_runs(Path(folder))
     bad = [f"{name} (loss {loss})" for name, loss in losses.items() if not math.isfinite(loss)]
     if bad:
         return Check("training", "fail", f"not finite after an epoch: {', '.join(bad)}", "do not train with this build")
-    return Check("training", "ok", f"{', '.join(MODELS)}: an epoch each in {time.perf_counter() - start_s:.1f} s")
+    spent_s = time.perf_counter() - start_s
+    return Check("training", "ok", f"ingest, {', '.join(MODELS)}, resume and predict: {spent_s:.1f} s on a tiny graph")
+
+
+def _tiny_runs(folder: Path) -> dict[str, float]:
+    """The last loss of each run on a tiny ingested graph: every model on two servers, and a run that was resumed."""
+    import dorylus
+
+    made = dorylus.communities(num_vertices=100, num_classes=3, average_degree=4)
+    rows = {"features": made.features, "labels": made.labels, "train": made.train_mask, "num_vertices": 100}
+    graph = dorylus.Graph.ingest(np.stack(made.edge_list()), folder / "store", **rows)
+    losses = {}
+    for name in MODELS:
+        model = getattr(dorylus, name)(hidden=4)
+        losses[name] = dorylus.train(graph, model, epochs=1, servers=2, intervals=2, progress=False).losses[-1]
+    with dorylus.Trainer(graph, dorylus.gcn(), epochs=2, checkpoint_every=1, run_dir=folder / "run") as stopped:
+        stopped.run(1)
+    resumed = dorylus.resume(folder / "run", graph, dorylus.gcn(), progress=False)
+    scores = resumed.predict(out=folder / "scores.npy")
+    if (len(resumed.losses), np.load(folder / "scores.npy").shape) != (2, (100, 3)):
+        raise TrainingError(f"a resumed run has {len(resumed.losses)} epochs of 2, and predicts {scores}")
+    return losses | {"resumed": resumed.losses[-1]}
 
 
 def check_optional() -> Check:
@@ -252,9 +276,10 @@ def check_optional() -> Check:
 
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_python,
-    check_torch,
     check_cores,
     check_memory,
+    check_packages,
+    check_torch,
     check_native,
     check_agreement,
     check_training,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.errors import DataError, unknown_name
+from dorylus.files import check_is_path
 from dorylus.graph import store
 from dorylus.graph.datasets import npz, planetoid
 from dorylus.graph.generators.random_graphs import communities, ring, rmat
@@ -105,6 +106,7 @@ def load(
     A known name takes precedence over a file of the same name: write "./cora" for the file. ``options`` go to the
     reader: split and seed (.npz), directed and num_vertices (edge lists), verify (stores), a generator's arguments.
     """
+    check_is_path("name_or_path", name_or_path, "cora")
     if isinstance(name_or_path, str):
         reader = _named(name_or_path, root, download)
         if reader is not None:

@@ -12,6 +12,7 @@ from dorylus.graph.arrays import AnyArray, IdArray, OffsetArray
 from dorylus.graph.generators.sampling import (
     both_directions,
     check_count,
+    check_real,
     check_vertices,
     distinct_edges,
     one_direction,
@@ -128,6 +129,7 @@ def _label_matrix(first: IdArray, second: IdArray, num_classes: int) -> AnyArray
 def _check_communities(
     num_vertices: int, num_classes: int, average_degree: float, homophily: float, degree_exponent: float
 ) -> None:
+    check_real(average_degree=average_degree, homophily=homophily, degree_exponent=degree_exponent)
     if num_classes > num_vertices:
         raise ConfigError(
             f"num_classes={num_classes} with num_vertices={num_vertices}, but every class has a vertex: use fewer "

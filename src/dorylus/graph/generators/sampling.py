@@ -6,6 +6,7 @@ read as int32 without a division.
 
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -92,11 +93,18 @@ Split = tuple[float, float]
 
 def check_count(name: str, value: float, least: int, usual: int) -> None:
     """Refuse a count that is not a whole number of at least ``least``."""
-    if not value >= least or value % 1:
+    if isinstance(value, bool) or not isinstance(value, Real) or not value >= least or value % 1:
         raise ConfigError(
             f"{name}={short_repr(value)}, but {name} is a whole number, at least {least}: use {name}={usual}, for "
             "instance."
         )
+
+
+def check_real(**values: object) -> None:
+    """Refuse what is no number."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ConfigError(f"{name}={short_repr(value)}, but {name} is a number: use {name}=1, for instance.")
 
 
 def check_vertices(num_vertices: int, num_classes: int, num_features: int, signal: float, seed: int) -> None:
@@ -105,6 +113,7 @@ def check_vertices(num_vertices: int, num_classes: int, num_features: int, signa
     check_count("num_classes", num_classes, 1, 8)
     check_count("num_features", num_features, 0, 32)
     check_count("seed", seed, 0, 0)
+    check_real(signal=signal)
     if not math.isfinite(signal):
         raise ConfigError(f"signal={signal}, but signal is a finite number: use signal=1, for instance.")
 

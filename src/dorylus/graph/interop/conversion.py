@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import native
-from dorylus.errors import GraphError
+from dorylus.errors import DataError, GraphError, kind_of
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.coerce import as_float32, as_integers
@@ -29,6 +29,24 @@ def from_edge_arrays(source: Any, destination: Any, num_vertices: int, weight: A
     if values is not None:
         validate.check_weights(indptr, indices, values)
     return Graph(indptr, indices, edge_weight=values, directed=directed, trust="edges", **attributes)
+
+
+_CONVERTERS = {"torch_geometric": "pyg", "dgl": "dgl", "networkx": "networkx", "scipy": "scipy", "ogb": "ogb"}
+
+
+def converter_of(value: object) -> str | None:
+    """The converter for a value of another library, as ``Graph.from_pyg``; None if there is none."""
+    name = _CONVERTERS.get(type(value).__module__.partition(".")[0])
+    return None if name is None else f"Graph.from_{name}"
+
+
+def check_source(name: str, value: object, what: str, *attributes: str) -> None:
+    """Refuse a value that ``Graph.from_<name>`` cannot read: it takes ``what``, which has these attributes."""
+    if all(hasattr(value, each) for each in attributes):
+        return
+    other = converter_of(value)
+    cure = "give one" if other in (None, f"Graph.from_{name}") else f"use {other}"
+    raise DataError(f"Graph.from_{name} takes {what}, and was given {kind_of(value)}: {cure}.")
 
 
 def array(tensor: Any) -> AnyArray:

@@ -7,13 +7,14 @@ import numpy as np
 from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, one_split
+from dorylus.graph.interop.conversion import array, check_source, dense_features, from_edge_arrays, labels, one_split
 
 INSTALL = "pip install dgl"
 
 
 def from_dgl(graph: Any, *, weight: str = "weight", split: int | None = None) -> Graph:
     """The graph of a ``DGLGraph``: edges, ndata feat, label and masks, and edata ``weight`` where there is one."""
+    check_source("dgl", graph, "a DGLGraph", "ndata", "edata", "num_nodes")
     if not getattr(graph, "is_homogeneous", True):
         raise DataError("the DGL graph has several node or edge types. Convert it first with dgl.to_homogeneous.")
     source, destination = (array(ends) for ends in graph.edges())

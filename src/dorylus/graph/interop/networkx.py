@@ -8,7 +8,7 @@ from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.arrays import AnyArray
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.conversion import dense_features
+from dorylus.graph.interop.conversion import check_source, dense_features
 
 INSTALL = 'pip install "dorylus[networkx]"'
 
@@ -22,6 +22,7 @@ def from_networkx(
     some nodes or edges have is refused. Masks are the node attributes train_mask, val_mask and test_mask. Parallel
     edges are stored once.
     """
+    check_source("networkx", graph, "a Graph or DiGraph of NetworkX", "nodes", "edges", "is_directed")
     number = {node: i for i, node in enumerate(graph.nodes)}
     ends = np.array([(number[u], number[v]) for u, v in graph.edges()], dtype=np.int64).reshape(-1, 2)
     nodes = [(node, values) for node, values in graph.nodes(data=True)]

@@ -13,7 +13,14 @@ from dorylus.graph.arrays import AnyArray
 from dorylus.graph.coerce import mask_from_numbers
 from dorylus.graph.datasets.download import cache_folder
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.conversion import array, dense_features, from_edge_arrays, labels, split_numbers
+from dorylus.graph.interop.conversion import (
+    array,
+    check_source,
+    dense_features,
+    from_edge_arrays,
+    labels,
+    split_numbers,
+)
 from dorylus.graph.store import is_store, open_store
 
 INSTALL = 'pip install "dorylus[ogb]"'
@@ -28,6 +35,7 @@ def from_ogb(dataset: Any, *, root: str | PathLike[str] | None = None, download:
     once, and OGB cannot read its own cache with torch 2.6 or later.
     """
     if not isinstance(dataset, str):
+        check_source("ogb", dataset, "the name of a data set or a NodePropPredDataset", "get_idx_split")
         return _convert(dataset)
     folder = cache_folder(root) / "ogb"
     store = folder / f"{dataset}.store"

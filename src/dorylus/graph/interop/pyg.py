@@ -8,7 +8,7 @@ from dorylus.errors import DataError
 from dorylus.extras import optional
 from dorylus.graph.features import SparseFeatures
 from dorylus.graph.graph import MASKS, Graph
-from dorylus.graph.interop.conversion import array, from_edge_arrays, labels, one_split, sparse_features
+from dorylus.graph.interop.conversion import array, check_source, from_edge_arrays, labels, one_split, sparse_features
 
 INSTALL = 'pip install "dorylus[pyg]"'
 
@@ -18,6 +18,12 @@ def from_pyg(data: Any, *, split: int | None = None) -> Graph:
 
     Every edge is kept, repeats included; the graph counts as undirected when each edge has its reverse.
     """
+    if hasattr(data, "edge_types"):
+        raise DataError(
+            "the PyG data has several types of vertices or edges, and a graph has one of each: give "
+            "data.to_homogeneous(), or one type's own Data."
+        )
+    check_source("pyg", data, "a Data with edge_index (of a data set, dataset[0])", "get", "num_nodes")
     source, destination, weight = _edges(data)
     attributes: dict[str, Any] = {name: one_split(array(data[name]), split, name) for name in MASKS if name in data}
     if data.get("x") is not None:

@@ -8,7 +8,7 @@ from dorylus.backends import native
 from dorylus.errors import GraphError
 from dorylus.extras import optional
 from dorylus.graph.graph import Graph
-from dorylus.graph.interop.conversion import from_edge_arrays, sparse_features
+from dorylus.graph.interop.conversion import check_source, from_edge_arrays, sparse_features
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -22,8 +22,12 @@ def from_scipy(matrix: Any, *, weighted: bool | None = None, **attributes: Any) 
     Stored zeros are not edges. ``weighted`` left out: true if some value is not 1. ``attributes`` are the other fields
     of Graph; features may be a SciPy sparse matrix too.
     """
+    check_source("scipy", matrix, "a sparse matrix, such as scipy.sparse.csr_array(matrix)", "tocoo", "ndim")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise GraphError(f"the matrix has shape {list(matrix.shape)}. An adjacency matrix is square.")
+        raise GraphError(
+            f"the matrix has shape {list(matrix.shape)}. An adjacency matrix is square: give one row and one column a "
+            "vertex."
+        )
     entries = matrix.tocoo(copy=True)
     entries.sum_duplicates()
     entries.eliminate_zeros()

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 from loopback import Loopback, serving
-from small_planetoid import write_small_set
 
 from dorylus.errors import DataError
 from dorylus.graph.datasets import npz, planetoid
 from dorylus.graph.datasets.download import cache_folder, fetch
+from small_planetoid import write_small_set
 
 CONTENT = b"some bytes" * 1000
 SUM = hashlib.sha256(CONTENT).hexdigest()

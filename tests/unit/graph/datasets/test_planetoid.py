@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from shared_data import FOLDER, needs_shared_data
-from small_planetoid import write_small_set
 
 from dorylus.errors import DataError
 from dorylus.graph import Graph, SparseFeatures, load
 from dorylus.graph.datasets import planetoid
+from small_planetoid import write_small_set
 
 
 def dense(graph: Graph) -> np.ndarray:
