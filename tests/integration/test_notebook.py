@@ -40,11 +40,11 @@ def outputs():
 
 
 def test_progress_is_one_line_of_plain_text_that_ends_with_the_last_epoch(outputs):
-    shown, table = outputs[1]
-    assert shown.output_type == "display_data"
-    assert set(shown.data) == {"text/plain"}
-    assert shown.data["text/plain"].startswith("epoch 30/30  loss ")
-    assert "$" in shown.data["text/plain"]
+    line, table = outputs[1]
+    assert line.output_type == "display_data"
+    assert set(line.data) == {"text/plain"}
+    assert line.data["text/plain"].startswith("epoch 30/30  loss ")
+    assert "$" in line.data["text/plain"]
     assert table.data["text/html"].startswith("<table>")
 
 

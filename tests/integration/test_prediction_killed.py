@@ -12,7 +12,7 @@ from contextlib import closing
 import numpy as np
 from dorylus.errors import DataError
 from dorylus.inference.prediction_file import StoredNumberIds
-from dorylus.inference.prediction_file import Form, PredictionFile
+from dorylus.inference.prediction_file import PredictionForm, PredictionFile
 
 target, how = sys.argv[1:]
 size = 400_000
@@ -26,7 +26,7 @@ def tell(done, total):
 rows = np.random.default_rng(0).random((size, 4), np.float32)
 ids = StoredNumberIds(np.arange(size))
 try:
-    with closing(PredictionFile(target, Form(size, 4, rows.dtype), "logits", ids)) as file:
+    with closing(PredictionFile(target, PredictionForm(size, 4, rows.dtype), "logits", ids)) as file:
         file.write([rows], tell)
 except DataError as error:
     sys.exit(str(error))

@@ -54,9 +54,9 @@ def plain(wheel, tmp_path_factory):
     """The root of an environment with the wheel and what it requires; ``packages`` there may be broken."""
     root = tmp_path_factory.mktemp("plain") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", root], check=True)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
+    libraries = Path(sysconfig.get_path("purelib", vars={"base": str(root)}))
     link_packages(root / "packages", filter(is_installed, required("dorylus") - {"dorylus"}))
-    (site / "packages.pth").write_text(str(root / "packages"))
+    (libraries / "packages.pth").write_text(str(root / "packages"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", root / "bin" / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True)
     return root

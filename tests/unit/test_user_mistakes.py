@@ -276,7 +276,7 @@ MISTAKES = [
     ("done.predict(out='scores.txt')", ConfigError, "ends in .npy or .parquet"),
     ("done.predict(out='missing/scores.npy')", ConfigError, "the folder missing does not exist"),
     ("dorylus.resume(None)", ConfigError, "run_dir is None"),
-    ("dorylus.resume('missing')", ConfigError, "give the run_dir of a run"),
+    ("dorylus.resume('missing')", ConfigError, "give the folder of a run"),
     ("dorylus.resume('done', graph, gcn, lr=0.1)", ConfigError, "cannot change when the run is resumed"),
     (
         "dorylus.resume('done', graph, dorylus.gcn(hidden=5))",

@@ -18,7 +18,7 @@ class Cell:
     """What a notebook shows under a cell: the function ``display`` of IPython, and the handle that it returns."""
 
     def __init__(self):
-        self.shown = []
+        self.lines = []
 
     def display(self, data, *, raw, display_id):
         assert raw
@@ -27,7 +27,7 @@ class Cell:
 
     def update(self, data, *, raw):
         assert set(data) == {"text/plain"}
-        self.shown.append(data["text/plain"])
+        self.lines.append(data["text/plain"])
 
 
 def test_a_notebook_has_one_line_that_changes_a_few_times_a_second():
@@ -40,11 +40,11 @@ def test_a_notebook_has_one_line_that_changes_a_few_times_a_second():
     sink.write({**evaluation_record(100, val=0.625), "t": 1.0})
     sink.write({**result_record(), "t": 1.01})
     sink.close()
-    assert cell.shown[0] == "laying out the graph ..."
-    assert len(cell.shown) <= 8
-    assert cell.shown[-1].startswith("epoch 100/100  loss ")
-    assert "val 62.5 %" in cell.shown[-1]
-    assert all("\n" not in line for line in cell.shown)
+    assert cell.lines[0] == "laying out the graph ..."
+    assert len(cell.lines) <= 8
+    assert cell.lines[-1].startswith("epoch 100/100  loss ")
+    assert "val 62.5 %" in cell.lines[-1]
+    assert all("\n" not in line for line in cell.lines)
 
 
 def test_a_kernel_is_known_without_importing_anything(monkeypatch):
@@ -64,14 +64,14 @@ def test_nothing_is_shown_where_stderr_is_no_terminal():
         assert sinks == [1]
 
 
-@pytest.mark.parametrize("wanted", [None, True, False])
-def test_a_terminal_shows_progress_unless_it_is_not_wanted(wanted, monkeypatch):
+@pytest.mark.parametrize("progress", [None, True, False])
+def test_a_terminal_shows_progress_unless_it_is_not_wanted(progress, monkeypatch):
     master, slave = pty.openpty()
     with os.fdopen(slave, "w") as terminal, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", terminal)
         patched.setenv("TERM", "xterm")
-        with shown_progress(wanted, ()) as sinks:
-            assert [type(each) for each in sinks] == ([] if wanted is False else [TerminalProgress])
+        with shown_progress(progress, ()) as sinks:
+            assert [type(each) for each in sinks] == ([] if progress is False else [TerminalProgress])
     os.close(master)
 
 

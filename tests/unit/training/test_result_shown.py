@@ -52,8 +52,8 @@ def test_a_table_of_a_notebook_shows_names_as_text(graph):
 
     named = dataclasses.replace(graph, name="<script>alert('x')</script>\nsecond line")
     result = dorylus.train(named, dorylus.gcn(), epochs=1)
-    for shown in (result, named):
-        cells = Cells(shown._repr_html_())
+    for each in (result, named):
+        cells = Cells(each._repr_html_())
         assert cells.tags == {"table", "caption", "tr", "th", "td"}
         assert "<script>alert('x')</script>" in "".join(cells.texts)
     assert str(result).count("\n") <= 11
