@@ -89,7 +89,7 @@ wheel: setup
 
 # A site that needs no network: open build/site/index.html. A warning, for instance about a broken link, stops it.
 docs: setup
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	$(BIN)/python -m benchmarks
