@@ -26,6 +26,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FAILS = {"dorylus plan-memory big --model gcn --hidden 32 --memory 100MiB"}  # and says why, with exit code 1
 TOO_SMALL_FOR_TESTS = "--memory 400MiB"  # this process holds more: such a command has a process of its own
 CLUSTER = "it needs a Ray cluster: test_ray_nodes.py has one"
+LIVE = "it serves a page until its run ends: test_live_server.py reads such a page"
 ACCOUNT = "it needs an account: test_lambda_local.py uses a stand-in"
 NOT_RUN = {  # and why: their flags, settings and extras are checked
     'pip install "dorylus[ray]"': "it installs packages",
@@ -34,6 +35,7 @@ NOT_RUN = {  # and why: their flags, settings and extras are checked
     "--run-dir /shared/runs/first": CLUSTER,
     'result = dorylus.train(\n    dorylus.load("/shared/graph"), model, cluster="ray", servers=4, threads=8, '
     'run_dir="/shared/runs/first"\n)': CLUSTER,
+    "dorylus train communities:num_vertices=4000 --model gcn --epochs 5000 --live": LIVE,
     "dorylus functions deploy --region eu-central-1": ACCOUNT,
     "dorylus train communities --model gcn --pool lambda --data-host HOST --budget-usd 5": ACCOUNT,
     "dorylus functions destroy --region eu-central-1": ACCOUNT,
