@@ -145,11 +145,10 @@ def flowchart_table(flowchart: str) -> str:
 def settings_tables() -> str:
     """A table of the settings of every group, from their declarations."""
     from dorylus.config import RunConfig
+    from dorylus.settings import Group
 
-    of_group: dict[str, list[Field[Any]]] = {}
-    for each in fields(RunConfig):
-        of_group.setdefault(each.metadata.get("group", "All"), []).append(each)
-    return "\n".join(f"## {group}\n\n{settings_table(settings)}" for group, settings in of_group.items())
+    of_group = {group: [each for each in fields(RunConfig) if each.metadata["group"] == group] for group in Group}
+    return "\n".join(f"## {group}\n\n{settings_table(settings)}" for group, settings in of_group.items() if settings)
 
 
 def settings_table(settings: list[Field[Any]]) -> str:

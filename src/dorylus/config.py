@@ -23,57 +23,95 @@ from dorylus.settings import (
     LARGEST,
     MANY,
     YEARS_S,
+    SettingGroup,
     Settings,
     choice,
     decay,
     folder,
+    one_of,
     optional,
     options,
     real,
     setting,
+    some_of,
     text,
     whole,
 )
+
+KEPT = ("last", "best")
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings(Settings):
     """Epochs, optimiser, evaluation, stopping, checkpoints."""
 
-    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY))
-    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01))
+    epochs: int = setting(200, "Passes over the whole graph.", whole(1, MANY), group=SettingGroup.TRAINING)
+    lr: float = setting(0.01, "Learning rate.", real(0, LARGEST, above=True, usual=0.01), group=SettingGroup.TRAINING)
     weight_decay: float | dict[str, float] = setting(
-        0.0, "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.", decay
+        0.0,
+        "Weight decay; or PATTERN=DECAY for the parameters whose name matches, first match wins.",
+        decay,
+        group=SettingGroup.TRAINING,
     )
-    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text)
-    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimiser.", options)
+    optimizer: str = setting("adam", "Any optimiser of torch.optim, by name.", text, group=SettingGroup.TRAINING)
+    optimizer_options: dict[str, Any] = setting(
+        {}, "Further arguments of the optimiser.", options, group=SettingGroup.TRAINING
+    )
     lr_schedule: str | None = setting(
-        None, "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.", optional(text)
+        None,
+        "Any schedule of torch.optim.lr_scheduler, by name, stepped once an epoch.",
+        optional(text),
+        group=SettingGroup.TRAINING,
     )
-    lr_schedule_options: dict[str, Any] = setting({}, "Arguments of the schedule.", options)
+    lr_schedule_options: dict[str, Any] = setting(
+        {}, "Arguments of the schedule.", options, group=SettingGroup.TRAINING
+    )
     loss: str = choice(
-        "auto", ("auto", "cross_entropy", "bce"), "Loss; auto takes bce for multi-label graphs, else cross_entropy."
+        "auto",
+        ("auto", "cross_entropy", "bce"),
+        "Loss; auto takes bce for multi-label graphs, else cross_entropy.",
+        group=SettingGroup.TRAINING,
     )
-    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0))
-    eval_every: int = setting(10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY))
+    seed: int = setting(0, "Seed of initial weights and dropout.", whole(0), group=SettingGroup.TRAINING)
+    eval_every: int = setting(
+        10, "Epochs between evaluations; 0 evaluates only at the end.", whole(0, MANY), group=SettingGroup.STOPPING
+    )
     patience: int | None = setting(
-        None, "Stop after this many evaluations without a better validation score.", optional(whole(1, MANY))
+        None,
+        "Stop after this many evaluations without a better validation score.",
+        optional(whole(1, MANY)),
+        group=SettingGroup.STOPPING,
     )
     target_accuracy: float | None = setting(
         None,
         "Stop as soon as validation accuracy reaches this, as a fraction.",
         optional(real(0, 1, above=True, usual=0.8)),
+        group=SettingGroup.STOPPING,
     )
-    keep: str = choice("last", ("last", "best"), "Which weights the result holds: last epoch's, or best on validation.")
+    keep: str | None = setting(
+        None,
+        "Which weights the result holds: those of the last epoch, or of the best on validation; best with patience or "
+        "target_accuracy when not given, else last.",
+        optional(one_of(KEPT)),
+        choices=KEPT,
+        group=SettingGroup.STOPPING,
+    )
     checkpoint_every: int = setting(
-        10, "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.", whole(0, MANY)
+        10,
+        "Epochs between checkpoints, for runs with a folder; 0 saves only at the end.",
+        whole(0, MANY),
+        group=SettingGroup.OUTPUT,
     )
-    trace_epochs: int = setting(3, "First epochs of which every task is written to the run log.", whole(0, MANY))
+    trace_epochs: int = setting(
+        3, "First epochs of which every task is written to the run log.", whole(0, MANY), group=SettingGroup.OUTPUT
+    )
     grace_s: float = setting(
         20.0,
         "How long SIGTERM and SIGHUP leave to finish or drop the epoch, save and end, in seconds.",
         real(0, YEARS_S, above=True, usual=20),
         recut=True,
+        group=SettingGroup.STOPPING,
     )
 
     def _check_together(self) -> None:
@@ -96,6 +134,12 @@ class TrainingSettings(Settings):
                 f"{given('lr_schedule_options')} are given without {given('lr_schedule')}: name the schedule they are "
                 "for."
             )
+
+    @property
+    def kept(self) -> str:
+        """``keep``, or what it is when it is not given: a run that validation stops keeps what is best there."""
+        looks_at_validation = self.patience is not None or self.target_accuracy is not None
+        return self.keep or ("best" if looks_at_validation else "last")
 
 
 _NO_BATCHES = (
@@ -148,7 +192,18 @@ class RunConfig(CostSettings, MemorySettings, FunctionSettings, ClusterSettings,
     meant: ClassVar[Mapping[str, str]] = {name: ours for ours, names in _MEANT.items() for name in names.split()}
 
     run_dir: str | None = setting(
-        None, "Folder for settings, run log, checkpoints and metrics; none is written when not given.", optional(folder)
+        None,
+        "Folder for settings, run log, checkpoints and metrics; none is written when not given.",
+        optional(folder),
+        group=SettingGroup.OUTPUT,
+    )
+    log_to: tuple[str, ...] = setting(
+        (),
+        "Also log the run to tensorboard, mlflow or wandb; several with commas between.",
+        some_of(LOGGERS),
+        choices=LOGGERS,
+        recut=True,
+        group=SettingGroup.OUTPUT,
     )
 
     def _check_together(self) -> None:
@@ -204,6 +259,7 @@ class ChangeableSettings(TypedDict, total=False):
     instance: str | None
     price_book: str | PathLike[str] | None
     budget_usd: float | None
+    log_to: str | list[str] | tuple[str, ...]
 
 
 class ResumeSettings(ChangeableSettings, total=False):
@@ -228,7 +284,7 @@ class RunSettings(ChangeableSettings, total=False):
     eval_every: int
     patience: int | None
     target_accuracy: float | None
-    keep: str
+    keep: str | None
     checkpoint_every: int
     trace_epochs: int
     mode: str

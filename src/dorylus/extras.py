@@ -23,6 +23,9 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {  # the packages of each extra, 
     "local-functions": (*_PROGRAMS, "boto3", "awslambdaric", "ministack"),
     "http": (*_PROGRAMS, "uvicorn"),
     "ray": ("ray", "zmq"),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
+    "wandb": ("wandb",),
 }
 
 CORE: Final = ("numpy", "scipy", "safetensors", "tomli_w", "rich", "typer", "torch")  # every install has these

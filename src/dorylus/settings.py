@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
@@ -67,26 +68,67 @@ class Settings:
         return {name: dict(value) if isinstance(value, dict) else value for name, value in plain.items()}
 
 
-def setting(default: Any, help: str, check: CheckValue, *, choices: Collection[str] = (), recut: bool = False) -> Any:
-    """A dataclass field that carries its help text, its check and, where there are any, its choices.
+class SettingGroup(StrEnum):
+    """What a setting is about, in the order in which help lists groups: what is used most comes first."""
+
+    DATA = "Data"
+    MODEL = "Model"
+    TRAINING = "Training"
+    STOPPING = "Stopping"
+    EXACTNESS = "Exact or approximate"
+    PLACE = "Where it runs"
+    FUNCTIONS = "Functions"
+    MEMORY = "Memory and savings"
+    MONEY = "Money"
+    OUTPUT = "Output"
+
+
+def setting(
+    default: Any,
+    help: str,
+    check: CheckValue,
+    *,
+    group: SettingGroup,
+    choices: Collection[str] = (),
+    recut: bool = False,
+) -> Any:
+    """A dataclass field that carries its help text, its group, its check and, where there are any, its choices.
 
     ``recut``: it may differ when a run is resumed, as it does not change what the run computes.
     """
-    metadata = {"help": help, "check": check, "choices": choices, "recut": recut}
+    metadata = {"help": help, "group": group, "check": check, "choices": choices, "recut": recut}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
-def choice(default: str, choices: Collection[str], help: str, *, recut: bool = False) -> Any:
+def choice(default: str, choices: Collection[str], help: str, *, group: SettingGroup, recut: bool = False) -> Any:
     """A field that takes one of a few names; ``choices`` may grow later."""
+    return setting(default, help, one_of(choices), group=group, choices=choices, recut=recut)
+
+
+def one_of(choices: Collection[str]) -> CheckValue:
+    """A check that lets a few names through."""
 
     def check(name: str, value: object) -> object:
         if value not in tuple(choices):
             raise ConfigError(unknown_value(name, value, choices))
         return value
 
-    return setting(default, help, check, choices=choices, recut=recut)
+    return check
+
+
+def some_of(choices: Collection[str]) -> CheckValue:
+    """A check that lets some of a few names through, each once: as a list, or as text with commas between."""
+
+    def check(name: str, value: object) -> object:
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+            raise ConfigError(f"{given(name, value)}, but {given(name)} takes names: {', '.join(choices)}.")
+        names = [each.strip() for text in texts for each in text.split(",") if text]
+        return tuple(dict.fromkeys(one_of(choices)(name, each) for each in names))
+
+    return check
 
 
 def whole(minimum: int, maximum: int = 2**63 - 1) -> CheckValue:

@@ -17,7 +17,7 @@ from typing import Any
 
 import dorylus
 from dorylus.errors import DorylusError
-from dorylus.runs.jsonl import MemorySink
+from dorylus.runs.run_log import MemorySink
 from ray_bench.leaks import left_by_runs
 from ray_bench.network import alive, namespace, title
 from ray_bench.runs import ASYNC, FUNCTIONS, KILLED, PIPE, model, summary

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import dorylus
-from dorylus.runs.jsonl import Record
+from dorylus.runs.run_log import Record
 from ray_bench.runs import LOST, model, summary
 
 

@@ -50,6 +50,9 @@ HOMES_OF_OPTIONAL = {
     "botocore": {"access"},
     "ministack": {"local"},
     "ray": {"ray"},
+    "tensorboard": {"tensorboard"},
+    "mlflow": {"mlflow"},
+    "wandb": {"wandb"},
 }
 LOADED_WITH_ITS_HOME = {"zmq"}  # only these modules need the package; no other module loads it
 OPTIONAL = "optional"  # the function that imports the package its first argument names, or names the extra
@@ -388,6 +391,9 @@ WITH_EXTRAS = {
     "ingest edges.npy refused --features edges.parquet": "parquet",
     "functions deploy --dry-run": "lambda",
     "doctor --cluster ray": "ray",
+    "train from-arrays --epochs 1 --log-to tensorboard": "tensorboard",
+    "train from-arrays --epochs 1 --log-to mlflow": "mlflow",
+    "train from-arrays --epochs 1 --log-to wandb": "wandb",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file a command, each a thin layer over the Python function.
+"""The command line: commands of one subject in one file, each a thin face of the Python one.
 
 ``main`` is what the ``dorylus`` program runs: it prints an error as one paragraph on stderr, without a traceback, and
 ends with exit code 2 (the command cannot be carried out as given) or 1 (it failed).
@@ -6,7 +6,10 @@ ends with exit code 2 (the command cannot be carried out as given) or 1 (it fail
 
 import errno
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from dorylus.errors import ConfigError, DorylusError, Terminated, spelled
 
@@ -17,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     try:
         _check_words(sys.argv[1:] if arguments is None else arguments)
-        with terminable():
+        with terminable(), _plain_warnings():
             from dorylus.cli.app import app
 
             app(args=arguments, prog_name="dorylus")
@@ -56,6 +59,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         from dorylus.cli.interrupt import ended
 
         raise SystemExit(ended(end).exit_code) from None
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """Shows our own warnings as a line, without the place in the code that other warnings name."""
+    show_others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if category.__module__.partition(".")[0] == __name__.partition(".")[0]:
+            print(f"warning: {message}", file=sys.stderr)
+        else:
+            show_others(message, category, *place, **more)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def _check_words(words: Sequence[str]) -> None:

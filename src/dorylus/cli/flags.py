@@ -1,4 +1,4 @@
-"""Flags and arguments that several commands have, and how errors spell them.
+"""Flags and arguments that several commands have, how help lists them, and how errors spell them.
 
 The flags of settings derive from the fields of :class:`RunConfig`; one that is not given is left out, so that
 ``run.toml`` or the default decides. Graph and model become the sections ``[graph]`` and ``[model]`` of ``run.toml``. A
@@ -11,16 +11,19 @@ import inspect
 import json
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
+from rich.markup import escape
+from typer.core import TyperCommand, TyperGroup
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+from dorylus.settings import SettingGroup
 
 _DECLARED_BY_HAND = {"run_dir"}
 MODEL_OPTIONS = {  # those without a flag of their own
@@ -28,6 +31,7 @@ MODEL_OPTIONS = {  # those without a flag of their own
     "slope", "train_eps",
 }  # fmt: skip
 _METAVARS = {"memory": "SIZE", "scratch_dir": "FOLDER"}
+LONGEST_COLUMN = 23  # of the values of a setting
 LONGEST_NAME = 230  # of the 255 that file systems have
 _OTHER_FLAGS: Mapping[tuple[str, str | None], str] = {  # of switches whose default in Python is True
     ("undirected", "False"): "--directed",
@@ -56,7 +60,7 @@ def settings_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that flags gave: tables out of ``KEY=VALUE`` texts, the others as they are."""
     settings = {name: value for name, value in given.items() if value is not None and value != []}
     for name, value in settings.items():
-        if isinstance(value, list):
+        if isinstance(value, list) and name != "log_to":
             settings[name] = _decay(value) if name == "weight_decay" else table(name, value)
     return settings
 
@@ -123,11 +127,12 @@ def _flag(setting: Field[Any], defaults: bool) -> inspect.Parameter:
     name = dashed(setting.name)
     option = typer.Option(
         f"--{name}/--no-{name}" if kind is bool and not is_table else f"--{name}",
-        help=setting.metadata["help"] + (_default_text(setting) if defaults else ""),
+        help=setting.metadata["help"] + _choices_text(setting) + (_default_text(setting) if defaults else ""),
         metavar=_metavar(setting, kind, is_table),
         show_default=False,
+        rich_help_panel=setting.metadata["group"],
     )
-    annotation = list[str] if is_table else kind
+    annotation = list[str] if is_table or setting.name == "log_to" else kind
     return inspect.Parameter(
         setting.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, option]
     )
@@ -144,31 +149,108 @@ def _is_table(kind: Any) -> bool:
 def _metavar(setting: Field[Any], kind: type, is_table: bool) -> str | None:
     if is_table:
         return "DECAY" if setting.name == "weight_decay" else "KEY=VALUE"
-    if setting.metadata["choices"]:
+    if 0 < len("|".join(setting.metadata["choices"])) <= LONGEST_COLUMN:
         return "|".join(setting.metadata["choices"])
     return None if kind is bool else _METAVARS.get(setting.name, {int: "N", float: "X", str: "NAME"}[kind])
 
 
+def _choices_text(setting: Field[Any]) -> str:
+    """The values that a setting takes, where there are too many for a column, and its help does not name them."""
+    choices, named = setting.metadata["choices"], setting.metadata["help"]
+    is_long = len("|".join(choices)) > LONGEST_COLUMN and not all(each in named for each in choices)
+    return f" One of {', '.join(choices)}." if is_long else ""
+
+
 def _default_text(setting: Field[Any]) -> str:
-    if setting.default is MISSING or setting.default is None:
+    if setting.default in (MISSING, None, ()):
         return ""
     default = str(setting.default)
     return f" [{default.lower() if isinstance(setting.default, bool) else default}]"
 
 
+# Help lists flags in groups, those of SettingGroup in its order, and ends with examples.
+
+
+class HelpfulCommand(TyperCommand):
+    """A command with such a help."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Help on help, in the last group."""
+        option: Any = super().get_help_option(ctx)
+        option.rich_help_panel = SettingGroup.OUTPUT
+        return option
+
+    def get_params(self, ctx: Any) -> Any:
+        """Flags by group; others before them."""
+        places: dict[Any, int] = {group: place for place, group in enumerate(SettingGroup)}
+        parameters = super().get_params(ctx)
+        return sorted(parameters, key=lambda each: places.get(getattr(each, "rich_help_panel", None), -1))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        with _formatted(self, self.get_params(ctx)):
+            super().format_help(ctx, formatter)
+
+
+class HelpfulGroup(TyperGroup):
+    """A command with such a help, that has commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Prints the help."""
+        with _formatted(self, self.get_params(ctx)):
+            super().format_help(ctx, formatter)
+
+
+@contextmanager
+def _formatted(command: TyperCommand | TyperGroup, parameters: Iterable[Any]) -> Iterator[None]:
+    """While it is open, help is formatted by Rich, and texts are plain: what looks like markup in them is escaped.
+
+    Errors are formatted without Rich.
+    """
+    texts = [(command, "help"), (command, "epilog"), *((each, "help") for each in parameters)]
+    before = [(each, name, text) for each, name in texts if (text := getattr(each, name, None))]
+    mode = command.rich_markup_mode
+    try:
+        for each, name, text in before:
+            setattr(each, name, escape(text))
+        command.rich_markup_mode = "rich"
+        yield
+    finally:
+        command.rich_markup_mode = mode
+        for each, name, text in before:
+            setattr(each, name, text)
+
+
+def examples(*commands: str) -> str:
+    """The end of a command's help."""
+    return "\n".join(["Examples:", *(f"  {each}" for each in commands)])
+
+
 GRAPH_HELP = "A data set's name (cora), a file, a store folder, or a generator (communities:num_vertices=10000)."
 
-Root = Annotated[Path | None, typer.Option(help="Folder with the data set's files; downloads go there too.")]
+
+def _data(help_text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help_text, rich_help_panel=SettingGroup.DATA, **more)
+
+
+def _model(help_text: str, metavar: str) -> Any:
+    return typer.Option(help=help_text, metavar=metavar, rich_help_panel=SettingGroup.MODEL)
+
+
+Root = Annotated[Path | None, _data("Folder with the data set's files; downloads go there too.")]
 RowNormalise = Annotated[
     bool | None,
-    typer.Option("--row-normalise/--no-row-normalise", help="Divide each feature row by its sum.", show_default=False),
+    _data("Divide each feature row by its sum.", "--row-normalise/--no-row-normalise", show_default=False),
 ]
-ModelName = Annotated[str | None, typer.Option(help="gcn, gat, sage or gin. [gcn]", metavar="NAME")]
-Hidden = Annotated[str | None, typer.Option(help="Width of hidden layers, or several: 64,32.", metavar="N")]
-NumLayers = Annotated[int | None, typer.Option(help="Layers of the model.", metavar="N")]
-Dropout = Annotated[float | None, typer.Option(help="Share of inputs dropped in training.", metavar="X")]
-Heads = Annotated[int | None, typer.Option(help="Attention heads, of models that have them.", metavar="N")]
-ModelOption = Annotated[list[str] | None, typer.Option(help="A further option of the model.", metavar="KEY=VALUE")]
+ModelName = Annotated[str | None, _model("gcn, gat, sage or gin. [gcn]", "NAME")]
+Hidden = Annotated[str | None, _model("Width of hidden layers, or several: 64,32.", "N")]
+NumLayers = Annotated[int | None, _model("Layers of the model.", "N")]
+Dropout = Annotated[float | None, _model("Share of inputs dropped in training.", "X")]
+Heads = Annotated[int | None, _model("gat: attention heads.", "N")]
+ModelOption = Annotated[list[str] | None, _model("A further option of the model; may be repeated.", "KEY=VALUE")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Show the closing table only.", rich_help_panel=SettingGroup.OUTPUT)
+]
 
 
 def graph_section(source: str, root: Path | None, row_normalise: bool | None) -> dict[str, Any]:

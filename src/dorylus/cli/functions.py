@@ -4,7 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dorylus.cli.flags import HelpfulCommand, HelpfulGroup, examples
 from dorylus.errors import ConfigError, unknown_name
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.functions import ApiCall, AwsAccess, DesiredState
@@ -16,28 +18,87 @@ OFFLINE = (
     "at what is there, and those that would change nothing are left out."
 )
 
-functions = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=HELP)
+functions = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, rich_markup_mode=None, help=HELP)
 
-Name = Annotated[str, typer.Option(help="The name of the function.", metavar="NAME")]
-Target = Annotated[str, typer.Option(help="aws, or local: a stand-in (ministack) on this machine.", metavar="WHERE")]
-Region = Annotated[str | None, typer.Option(help="AWS region. [the one boto3 is set up for]", metavar="REGION")]
-Profile = Annotated[str | None, typer.Option(help="Profile of ~/.aws/config to use.", metavar="NAME")]
-EndpointUrl = Annotated[
-    str | None, typer.Option(help="Where the stand-in listens. [http://127.0.0.1:4566]", metavar="URL")
+Name = Annotated[
+    str, typer.Option(help="The name of the function.", metavar="NAME", rich_help_panel=SettingGroup.FUNCTIONS)
 ]
-Memory = Annotated[int, typer.Option("--memory", help="MB; 1769 are one core.", metavar="MB")]
-Timeout = Annotated[int, typer.Option("--timeout", help="Longest time of an invocation.", metavar="SECONDS")]
-Concurrency = Annotated[int | None, typer.Option(help="Concurrency to reserve for this function.", metavar="N")]
-Architecture = Annotated[str | None, typer.Option(help="x86_64 or arm64. [this machine's]", metavar="NAME")]
-Python = Annotated[str | None, typer.Option(help="3.12, 3.13 or 3.14. [this Python's, or else 3.12]", metavar="X.Y")]
-Subnet = Annotated[list[str] | None, typer.Option(help="Subnet to run in; may be repeated.", metavar="ID")]
-SecurityGroup = Annotated[list[str] | None, typer.Option(help="Security group; may be repeated.", metavar="ID")]
-Role = Annotated[str | None, typer.Option(help="ARN of a role to use. [one is made]", metavar="ARN")]
-Tag = Annotated[list[str] | None, typer.Option(help="Tag for what is made; may be repeated.", metavar="KEY=VALUE")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print every call; call nothing.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        help="aws, or local: a stand-in (ministack) on this machine.",
+        metavar="WHERE",
+        rich_help_panel=SettingGroup.PLACE,
+    ),
+]
+Region = Annotated[
+    str | None,
+    typer.Option(
+        help="AWS region. [the one boto3 is set up for]", metavar="REGION", rich_help_panel=SettingGroup.PLACE
+    ),
+]
+Profile = Annotated[
+    str | None,
+    typer.Option(help="Profile of ~/.aws/config to use.", metavar="NAME", rich_help_panel=SettingGroup.PLACE),
+]
+EndpointUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the stand-in listens. [http://127.0.0.1:4566]", metavar="URL", rich_help_panel=SettingGroup.PLACE
+    ),
+]
+Memory = Annotated[
+    int, typer.Option("--memory", help="MB; 1769 are one core.", metavar="MB", rich_help_panel=SettingGroup.FUNCTIONS)
+]
+Timeout = Annotated[
+    int,
+    typer.Option(
+        "--timeout", help="Longest time of an invocation.", metavar="SECONDS", rich_help_panel=SettingGroup.FUNCTIONS
+    ),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(help="Concurrency to reserve for this function.", metavar="N", rich_help_panel=SettingGroup.FUNCTIONS),
+]
+Architecture = Annotated[
+    str | None,
+    typer.Option(help="x86_64 or arm64. [this machine's]", metavar="NAME", rich_help_panel=SettingGroup.FUNCTIONS),
+]
+Python = Annotated[
+    str | None,
+    typer.Option(
+        help="3.12, 3.13 or 3.14. [this Python's, or else 3.12]", metavar="X.Y", rich_help_panel=SettingGroup.FUNCTIONS
+    ),
+]
+Subnet = Annotated[
+    list[str] | None,
+    typer.Option(help="Subnet to run in; may be repeated.", metavar="ID", rich_help_panel=SettingGroup.PLACE),
+]
+SecurityGroup = Annotated[
+    list[str] | None,
+    typer.Option(help="Security group; may be repeated.", metavar="ID", rich_help_panel=SettingGroup.PLACE),
+]
+Role = Annotated[
+    str | None,
+    typer.Option(help="ARN of a role to use. [one is made]", metavar="ARN", rich_help_panel=SettingGroup.PLACE),
+]
+Tag = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Tag for what is made; may be repeated.", metavar="KEY=VALUE", rich_help_panel=SettingGroup.PLACE
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print every call; call nothing.", rich_help_panel=SettingGroup.OUTPUT)
+]
 
 
-@functions.command()
+@functions.command(
+    cls=HelpfulCommand,
+    epilog=examples(
+        "dorylus functions deploy --dry-run", "dorylus functions deploy --region eu-central-1 --memory 3538"
+    ),
+)
 def deploy(
     name: Name = "dorylus",
     target: Target = "aws",
@@ -69,7 +130,7 @@ def deploy(
     typer.echo(f"{name}: {_done(calls)} ({desired.package})")
 
 
-@functions.command()
+@functions.command(cls=HelpfulCommand, epilog=examples("dorylus functions status --region eu-central-1"))
 def status(
     name: Name = "dorylus",
     target: Target = "aws",
@@ -101,7 +162,7 @@ def status(
         typer.echo("as desired: deploy would change nothing")
 
 
-@functions.command()
+@functions.command(cls=HelpfulCommand, epilog=examples("dorylus functions destroy --target local"))
 def destroy(
     name: Name = "dorylus",
     target: Target = "aws",

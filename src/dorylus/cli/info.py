@@ -10,6 +10,7 @@ from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
 from dorylus.report import units
 from dorylus.runs import RunSpec
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.graph import Graph
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 def info(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
     root: Root = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all of a store and compare its checksums.")] = False,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Read all of a store and compare its checksums.", rich_help_panel=SettingGroup.DATA
+        ),
+    ] = False,
 ) -> None:
     """Show sizes, degrees, classes, masks and memory of a graph."""
     from rich import box

@@ -1,25 +1,33 @@
-"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory."""
+"""``dorylus ingest``: edge lists of any size as a store folder, within a limit of memory.
+
+``dorylus convert``: any graph that Dorylus can load, as a store folder.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dorylus.cli.flags import check_new_store
+from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, check_new_store, graph_section
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError
+from dorylus.runs import RunSpec
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from dorylus.ingest import Ingested
 
 
-def _text(metavar: str, help_text: str, *names: str) -> Any:
-    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False)
+EDGES, VERTICES = "Edges", "Vertices"
+
+
+def _text(metavar: str, help_text: str, *names: str, group: str = EDGES) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_text, show_default=False, rich_help_panel=group)
 
 
 def _rows(help_text: str) -> Any:
-    return _text("FILE", help_text)
+    return _text("FILE", help_text, group=VERTICES)
 
 
 # Required by the command: its error says more than typer's where only one path is given.
@@ -33,29 +41,51 @@ Edges = Annotated[
     ),
 ]
 Store = Annotated[Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)]
-Directed = Annotated[bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.")]
-Memory = Annotated[str, typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.")]
-Reorder = Annotated[str, typer.Option(metavar="HOW", help="none, or degree: vertices with most edges first.")]
-NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.")]
+Directed = Annotated[
+    bool, typer.Option("--directed/--undirected", help="Whether edges have a direction.", rich_help_panel=EDGES)
+]
+Memory = Annotated[
+    str,
+    typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB.", rich_help_panel=SettingGroup.MEMORY),
+]
+Reorder = Annotated[
+    str,
+    typer.Option(
+        metavar="HOW", help="none, or degree: vertices with most edges first.", rich_help_panel=SettingGroup.OUTPUT
+    ),
+]
+NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.", group=VERTICES)]
 Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
 Labels = Annotated[Path | None, _rows("Labels, one a vertex or a row of zeros and ones: .npy or .parquet.")]
 Train = Annotated[Path | None, _rows("Vertices to train on: vertex numbers, or a bool a vertex (.npy).")]
 Val = Annotated[Path | None, _rows("Vertices to validate on.")]
 Test = Annotated[Path | None, _rows("Vertices to test on.")]
 FeatureDtype = Annotated[
-    str, typer.Option(metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.")
+    str,
+    typer.Option(
+        metavar="TYPE", help="float32, or float16: features in half the bytes, rounded.", rich_help_panel=VERTICES
+    ),
 ]
-DropSelfLoops = Annotated[bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.")]
-KeepDuplicates = Annotated[bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.")]
+DropSelfLoops = Annotated[
+    bool, typer.Option("--drop-self-loops", help="Leave out edges to oneself.", rich_help_panel=EDGES)
+]
+KeepDuplicates = Annotated[
+    bool, typer.Option("--keep-duplicates", help="Keep edges that are repeated.", rich_help_panel=EDGES)
+]
 Format = Annotated[str | None, _text("NAME", "The files' format, if names do not say it.", "--format")]
 Columns = Annotated[str | None, _text("A,B[,C]", "Columns of source, destination and weight.")]
 Delimiter = Annotated[str | None, _text("TEXT", "What is between columns of text.")]
-Header = Annotated[bool | None, typer.Option("--header/--no-header", help="Whether text has a heading.")]
+Header = Annotated[
+    bool | None, typer.Option("--header/--no-header", help="Whether text has a heading.", rich_help_panel=EDGES)
+]
 Dtype = Annotated[str | None, _text("TYPE", "Of raw binary pairs: i4 or i8.")]
-Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.")]
+Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.", group=VERTICES)]
 Vertices = Annotated[Path | None, _rows("All ids in the store's order: a file with one a line or row.")]
-Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a store that is there already.")]
+Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.", group=SettingGroup.OUTPUT)]
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=SettingGroup.OUTPUT),
+]
 
 
 def ingest(
@@ -143,3 +173,32 @@ def _listed(columns: str | None) -> list[str | int] | None:
     if columns is None:
         return None
     return [int(each) if each.isdecimal() else each for each in columns.split(",")]
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
+    store: Annotated[
+        Path, typer.Argument(metavar="STORE_FOLDER", help="The store folder to write.", show_default=False)
+    ],
+    root: Root = None,
+    row_normalise: RowNormalise = None,
+    feature_dtype: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="float16: features in half the bytes, rounded; or float32.",
+            show_default=False,
+            rich_help_panel=SettingGroup.DATA,
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace a store that is there already.", rich_help_panel=SettingGroup.OUTPUT),
+    ] = False,
+) -> None:
+    """Write a graph as a store folder."""
+    check_new_store(store, overwrite=overwrite)
+    with say_nothing_written():
+        graph = RunSpec(graph_section(source, root, row_normalise)).load_graph()
+        graph.save(store, overwrite=overwrite, feature_dtype=feature_dtype)
+    typer.echo(f"{graph.num_vertices:,} vertices and {graph.num_edges:,} directed edges of {graph.name} in {store}")

@@ -14,6 +14,7 @@ from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError, DataError, unknown_value
 from dorylus.report import units
 from dorylus.runs import RunSpec
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,23 +32,48 @@ def partition(
     graph: Annotated[
         str, typer.Argument(metavar="GRAPH", help=f"{GRAPH_HELP} Or a folder of saved shards.", show_default=False)
     ],
-    servers: Annotated[int, typer.Option(metavar="N", help="Servers to divide the vertices among.")],
+    servers: Annotated[
+        int, typer.Option(metavar="N", help="Servers to divide the vertices among.", rich_help_panel=SettingGroup.PLACE)
+    ],
     method: Annotated[
-        str, typer.Option(metavar="NAME", help="hash, metis, range or stream; all compares them.")
+        str,
+        typer.Option(
+            metavar="NAME", help="hash, metis, range or stream; all compares them.", rich_help_panel=SettingGroup.PLACE
+        ),
     ] = "stream",
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Save the shards in this new folder.", show_default=False)
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Save the shards in this new folder.",
+            show_default=False,
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
     ] = None,
     passes: Annotated[
-        int | None, typer.Option(metavar="N", help="Passes of stream at each level; 1 is the one-pass stream. [4]")
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Passes of stream at each level; 1 is the one-pass stream. [4]",
+            rich_help_panel=SettingGroup.PLACE,
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of metis and stream.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of metis and stream.", rich_help_panel=SettingGroup.PLACE)
+    ] = 0,
     memory: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="What the process may take: 4GiB, 800MB. [as much as it needs]"),
+        typer.Option(
+            metavar="SIZE",
+            help="What the process may take: 4GiB, 800MB. [as much as it needs]",
+            rich_help_panel=SettingGroup.MEMORY,
+        ),
     ] = None,
     root: Root = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace shards that are there already.")] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace shards that are there already.", rich_help_panel=SettingGroup.OUTPUT),
+    ] = False,
 ) -> None:
     """Divide a graph's vertices among servers, and show the quality."""
     from rich.console import Console

@@ -14,6 +14,7 @@ from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import ConfigError, unknown_name
 from dorylus.runs import RunFolder
+from dorylus.settings import SettingGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,11 +47,24 @@ KINDS = ("logits", "classes", "embeddings")
 @partial(with_settings, only=("memory", "scratch_dir"))
 def predict(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a run.", show_default=False)],
-    what: Annotated[str, typer.Option(help="What to predict.", metavar="|".join(KINDS))] = "classes",
-    layer: Annotated[int, typer.Option(help="Layer of the embeddings; -1 is the last hidden one.", metavar="N")] = -1,
+    what: Annotated[
+        str, typer.Option(help="What to predict.", metavar="|".join(KINDS), rich_help_panel=SettingGroup.MODEL)
+    ] = "classes",
+    layer: Annotated[
+        int,
+        typer.Option(
+            help="Layer of the embeddings; -1 is the last hidden one.", metavar="N", rich_help_panel=SettingGroup.MODEL
+        ),
+    ] = -1,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "--out", help="A .npy or .parquet file. [RUN_DIR/WHAT.npy]", metavar="FILE"),
+        typer.Option(
+            "--output",
+            "--out",
+            help="A .npy or .parquet file. [RUN_DIR/WHAT.npy]",
+            metavar="FILE",
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
     ] = None,
     *,
     settings: dict[str, Any],

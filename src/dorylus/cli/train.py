@@ -1,9 +1,13 @@
-"""``dorylus train``: trains a model on a graph, shows its progress, and leaves a run folder."""
+"""``dorylus train`` trains a model on a graph and leaves a run folder; ``dorylus resume`` continues it.
+
+``dorylus plan-memory`` predicts what training takes, by kind, before it begins.
+"""
 
 from contextlib import closing
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,13 +20,19 @@ from dorylus.cli.flags import (
     graph_section,
     model_section,
     short_name,
+    spell_flag,
     with_settings,
 )
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import resume_hint
-from dorylus.config import RunConfig
-from dorylus.errors import ConfigError, settings_of_file
-from dorylus.runs import RunSpec, check_free, read_run_toml
+from dorylus.config import RECUT, RunConfig
+from dorylus.errors import ConfigError, settings_of_file, spelled
+from dorylus.report import units
+from dorylus.runs import RunFolder, RunLock, RunSpec, check_free, check_loggers, read_run_toml
+from dorylus.settings import SettingGroup
+
+if TYPE_CHECKING:
+    from dorylus.memory import MemoryPlan, Scratch
 
 DEFAULT_MODEL = "gcn"
 
@@ -38,14 +48,25 @@ def train(
     dropout: flags.Dropout = None,
     heads: flags.Heads = None,
     model_option: flags.ModelOption = None,
-    config: Annotated[Path | None, typer.Option(help="A run.toml; flags override it.", metavar="FILE")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="A run.toml; flags override it.", metavar="FILE", rich_help_panel=SettingGroup.DATA),
+    ] = None,
     run_dir: Annotated[
-        Path | None, typer.Option(help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER")
+        Path | None,
+        typer.Option(
+            help="Folder for the run. [runs/GRAPH-MODEL-TIME]", metavar="FOLDER", rich_help_panel=SettingGroup.OUTPUT
+        ),
     ] = None,
     no_download: Annotated[
-        bool, typer.Option("--no-download", help="Refuse a data set whose files are not there, rather than fetch them.")
+        bool,
+        typer.Option(
+            "--no-download",
+            help="Refuse a data set whose files are not there, rather than fetch them.",
+            rich_help_panel=SettingGroup.DATA,
+        ),
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show the closing table only.")] = False,
+    quiet: flags.Quiet = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -62,6 +83,7 @@ def train(
     with settings_of_file(config or "", in_file):
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
         check_free(folder)
+        check_loggers(checked.log_to)
         run(spec, checked, download=not no_download, quiet=quiet)
 
 
@@ -77,6 +99,28 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
         dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **config.to_dict())
+
+
+@partial(with_settings, only=RECUT)
+def resume(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
+    quiet: flags.Quiet = False,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Continue a run that was stopped, to the same result as if it had not been.
+
+    The flags change how its work is divided and where it runs: the result stays the same to rounding.
+    """
+    check_loggers(RunFolder.open(run_dir, settings).config.log_to)
+    RunLock(run_dir).release()  # a run that another process trains is refused before torch is loaded
+
+    import dorylus
+    from dorylus.report import TerminalProgress
+
+    with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
+        progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
+        dorylus.resume(run_dir, sinks=[progress], progress=False, **settings)
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:
@@ -106,3 +150,64 @@ def _model_of(spec: RunSpec, given: dict[str, Any]) -> dict[str, Any]:
     """The file's model with the flags' options; those of the file are for the model it names, not for another."""
     other = "name" in given and given["name"] != spec.model.get("name", DEFAULT_MODEL)
     return given if other else {**spec.model, **given}
+
+
+def plan_memory(
+    graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
+    root: Root = None,
+    row_normalise: RowNormalise = None,
+    model: flags.ModelName = None,
+    hidden: flags.Hidden = None,
+    num_layers: flags.NumLayers = None,
+    dropout: flags.Dropout = None,
+    heads: flags.Heads = None,
+    model_option: flags.ModelOption = None,
+    *,
+    settings: dict[str, Any],
+) -> None:
+    """Predict what training takes, in memory and in files, and whether that fits."""
+    named = model_section(
+        model, model_option or [], hidden=widths_of(hidden), num_layers=num_layers, dropout=dropout, heads=heads
+    )
+    spec = RunSpec(graph_section(graph, root, row_normalise), {"name": DEFAULT_MODEL, **named})
+    recipe = spec.build_model()
+
+    import dorylus
+
+    plan = dorylus.plan_memory(spec.load_graph(), recipe, **settings)
+    _show_plan(plan)
+    if plan.refusal:
+        typer.echo(spelled(plan.refusal, spell_flag))
+        raise typer.Exit(1)
+
+
+plan_memory = with_settings(plan_memory, only=("memory", "scratch_dir", "intervals", "threads", "precision"))
+
+
+def _show_plan(plan: "MemoryPlan") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    limits = plan.reported
+    table = Table(box=None, pad_edge=False)
+    for name in ("kind", "in memory", "in files"):
+        table.add_column(name, justify="left" if name == "kind" else "right")
+    known = limits.peak - limits.figures.peak
+    table.add_row("the process as it is", units.size(known), "")
+    for kind in sorted(limits.figures.resident | limits.figures.on_disk):
+        table.add_row(kind, units.size(limits.figures.resident[kind]), units.size(limits.figures.on_disk[kind]))
+    table.add_row("together", units.size(limits.peak), units.size(limits.figures.on_disk.total()))
+    console = Console()
+    console.print(table)
+    if plan.scratch is not None:
+        console.print(_scratch_line(plan.scratch), markup=False, highlight=False, soft_wrap=True)
+    moved = (
+        f"each epoch reads {units.size(limits.figures.read)} of files and writes {units.size(limits.figures.written)}"
+    )
+    console.print(f"{plan.verdict}: limit {units.size(plan.limit)}, {moved}", highlight=False, soft_wrap=True)
+
+
+def _scratch_line(scratch: "Scratch") -> str:
+    free = "which is not there" if scratch.free is None else f"where {units.size(scratch.free)} are free"
+    short = " (too little)" if scratch.free is not None and scratch.free < scratch.needed else ""
+    return f"scratch: {units.size(scratch.needed)} in {scratch.folder}, {free}{short}"

@@ -11,7 +11,7 @@ from dorylus.config import RunConfig
 from dorylus.graph import Graph, is_store
 from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import RunFolder, RunSpec, checkpoint, fingerprint_of
+from dorylus.runs import CheckpointStore, RunFolder, RunSpec, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
 from dorylus.training import bind, check_backend, check_graph, check_program
 
@@ -113,7 +113,7 @@ def predict_from(
     out: PathLikeText | None = None,
     tell: ReportRows | None = None,
 ) -> NDArray[Any] | Written:
-    """Predictions of a run's saved model: the best one where the run kept it, else the last checkpoint's.
+    """Predictions of a run's saved model: that of the best epoch where the run keeps it, else the last.
 
     The other arguments are those of :func:`predict`.
     """
@@ -122,10 +122,9 @@ def predict_from(
     backend = check_backend(backend, settings)
     if out is not None:
         check_target(out)  # before the graph is loaded
-    best = folder.config.keep == "best" and checkpoint.latest(folder.best) is not None
-    saved = folder.best if best else folder.checkpoints
+    saved = CheckpointStore(folder).of_result(best=folder.config.kept == "best")
     if isinstance(model, Program):
-        checkpoint.check(saved, fingerprint_of(model))  # before the graph is loaded
+        checkpoint.check(saved.parent, fingerprint_of(model))  # before the graph is loaded
     store = _store_of(folder.spec) if graph is None else graph.store
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)

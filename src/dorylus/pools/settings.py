@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dorylus.errors import ConfigError, given
 from dorylus.functions import PRECISIONS
 from dorylus.pools.registry import POOLS, pool_spec
-from dorylus.settings import Settings, choice, flag, optional, setting, text, whole
+from dorylus.settings import SettingGroup, Settings, choice, flag, optional, setting, text, whole
 
 DATA_PATHS = ("auto", "direct", "inline")
 
@@ -20,27 +20,37 @@ class FunctionSettings(Settings):
         lambda _, name: pool_spec(name).name,  # type: ignore[arg-type]
         choices=POOLS,
         recut=True,
+        group=SettingGroup.PLACE,
     )
     functions: int | None = setting(
         None,
         "Functions that work at the same time; tuned while they run when not given.",
         optional(whole(1, 100_000)),
         recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
-    function_url: str | None = setting(None, "http: the address of the functions.", optional(text), recut=True)
-    function_name: str = setting("dorylus", "lambda: the name of the function deployed.", text, recut=True)
+    function_url: str | None = setting(
+        None, "http: the address of the functions.", optional(text), recut=True, group=SettingGroup.FUNCTIONS
+    )
+    function_name: str = setting(
+        "dorylus", "lambda: the name of the function deployed.", text, recut=True, group=SettingGroup.FUNCTIONS
+    )
     function_service: str | None = setting(
         None,
         "Row of the price book that functions are billed by; that of the pool when not given.",
         optional(text),
         recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
-    function_memory_mb: int = setting(1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True)
+    function_memory_mb: int = setting(
+        1769, "Memory of a function, for the bill.", whole(1, 1_000_000), recut=True, group=SettingGroup.FUNCTIONS
+    )
     data_path: str = choice(
         "auto",
         DATA_PATHS,
         "How tensors reach functions: over ports of ours, or in payloads; auto finds out.",
         recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
     data_host: str = setting(
         "127.0.0.1",
@@ -48,29 +58,41 @@ class FunctionSettings(Settings):
         "only.",
         text,
         recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
     data_port: int = setting(
         0,
         "direct: the first of the two ports that functions dial, for a firewall to let through; 0 takes any.",
         whole(0, 65_534),
         recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
     payload_precision: str = choice(
         "float32",
         PRECISIONS,
         "Number format in which rows travel to functions; any but float32 is an approximation.",
+        group=SettingGroup.EXACTNESS,
     )
     stream: bool = setting(
-        True, "direct: functions start on the first rows while the next are under way.", flag, recut=True
+        True,
+        "direct: functions start on the first rows while the next are under way.",
+        flag,
+        recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
     fuse: bool = setting(
-        True, "The last ApplyVertex, the loss and its gradient are one call of a function.", flag, recut=True
+        True,
+        "The last ApplyVertex, the loss and its gradient are one call of a function.",
+        flag,
+        recut=True,
+        group=SettingGroup.FUNCTIONS,
     )
     rematerialize: bool | None = setting(
         None,
         "Recompute activations in the backward pass rather than keep them, same result; by default functions do, and "
         "threads do not.",
         optional(flag),
+        group=SettingGroup.MEMORY,
     )
 
     def _check_together(self) -> None:

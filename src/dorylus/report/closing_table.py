@@ -18,14 +18,21 @@ from dorylus.runs import Record
 
 
 def bill_rows(summary: Summary) -> list[tuple[str, str]]:
-    """The total, and under it every line of the bill; nothing where a run has none."""
+    """The total and, of a run on a cluster or with functions, under it every line; nothing where a run has no bill."""
     saved = (summary.result or {}).get("bill")
     if not saved:
         return []
     bill = Bill.from_dict(saved)
-    lines = [f"{what}: {quantity} at {price} = {usd}" for what, quantity, price, usd in bill.rows()[:-1]]
+    items = [] if _has_threads_alone(summary) else bill.rows()[:-1]
+    lines = [f"{what}: {quantity} at {price} = {usd}" for what, quantity, price, usd in items]
     total = f"{dollars(bill.total())} ({dollars(bill.total('paper'))} counted as the paper does)"
     return [("bill", "\n".join([total, *lines]))]
+
+
+def _has_threads_alone(summary: Summary) -> bool:
+    """Whether the threads of one process do all of a run's work: no servers elsewhere, no functions."""
+    config = summary.config
+    return (config.get("cluster", "local"), config.get("pool", "threads")) == ("local", "threads")
 
 
 # What travels, in the order of an epoch, as people read it.
@@ -196,10 +203,11 @@ def rows(summary: Summary) -> list[tuple[str, str]]:
     candidates = [
         *(_label_scores(summary) if summary.multilabel else _class_scores(summary)),
         ("epochs", _epochs(summary)),
+        ("weights", _weights(summary)),
         ("to go on", _to_go_on(summary)),
         ("loss", units.number(summary.figure("final_loss", summary.loss))),
         ("time per epoch", _time(summary)),
-        ("task time", _shares(summary)),
+        ("time spent", _time_spent(summary)),
         *cluster_rows(summary),
         *pool_rows(summary),
         *bill_rows(summary),
@@ -268,6 +276,17 @@ def _epochs(summary: Summary) -> str:
     return f"{summary.epoch:,} ({'; '.join(remarks)})" if remarks else f"{summary.epoch:,}"
 
 
+def _weights(summary: Summary) -> str:
+    """The epoch whose weights and scores the result has, where another one is the best on validation or might be."""
+    epoch, score = (summary.figure(name, None) for name in ("best_epoch", "best_score"))
+    if epoch is None:
+        return "–"
+    best = f"epoch {epoch:,}, the best on validation ({units.percent(score, 2)})"
+    if summary.figure("keep", None) == "best":
+        return f"of {best}"
+    return f"of the last epoch; {best.replace(', the', ' was the')}" if epoch != summary.epoch else "–"
+
+
 def _time(summary: Summary) -> str:
     median_s = summary.figure("seconds_per_epoch", summary.median_epoch_seconds)
     total_s = summary.figure("seconds", sum(summary.epoch_seconds))
@@ -276,8 +295,31 @@ def _time(summary: Summary) -> str:
     return f"{units.seconds(median_s)} (median; {units.seconds(total_s)} in all)"
 
 
-def _shares(summary: Summary) -> str:
-    return " · ".join(f"{kind} {share:.0%}" for kind, share in summary.shares.items()) or "–"
+WORK = {
+    "gathering neighbours": ("GA", "∇GA"),
+    "dense layers": ("AV", "AV+loss+∇AV", "∇AV"),
+    "edge layers": ("AE", "∇AE"),
+    "passing rows on": ("SC", "∇SC"),
+    "stepping weights": ("WU",),
+}
+LEAST_SHARE = 0.005  # what rounds to nothing is left out
+
+
+def _time_spent(summary: Summary) -> str:
+    """What threads did in epochs, the most first; for tasks in other processes, it is unknown how long they waited."""
+    tasks = summary.task_seconds
+    spent = {name: sum(tasks[kind] for kind in kinds) for name, kinds in WORK.items()}
+    spent["other tasks"] = sum(tasks.values()) - sum(spent.values())
+    total, threads = sum(tasks.values()), summary.config.get("threads")
+    if not total:
+        return "–"
+    waiting = 0.0
+    if _has_threads_alone(summary) and threads:
+        waiting = max(0.0, threads * sum(summary.epoch_seconds) - total)
+    shares = {name: seconds / (total + waiting) for name, seconds in spent.items()}
+    ordered = [*sorted(shares.items(), key=lambda each: -each[1]), ("waiting", waiting / (total + waiting))]
+    texts = [f"{units.percent(share, 0)} {name}" for name, share in ordered if share >= LEAST_SHARE]
+    return ", ".join(texts) + ("" if _has_threads_alone(summary) else " (of the time of all tasks)")
 
 
 def _work(summary: Summary) -> str:

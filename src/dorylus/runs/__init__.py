@@ -7,18 +7,30 @@ from dorylus.lazy import lazy_names
 if TYPE_CHECKING:
     from dorylus.runs import checkpoint
     from dorylus.runs.checkpoint import Checkpoint, CheckpointStore
-    from dorylus.runs.jsonl import JsonlSink, MemorySink, Record, Sink, check_sinks
     from dorylus.runs.ledger import UsageLedger, newest, read_ledger
+    from dorylus.runs.loggers import LoggerSink, LoggerWarning, check_loggers, flat_settings, open_loggers
     from dorylus.runs.progress import Restored, RunProgress, fingerprint_of, graph_identity, restore
     from dorylus.runs.run_folder import LEDGER, RunFolder, RunSpec, check_free, make_folder, read_run_toml
-    from dorylus.runs.run_lock import RunLock
-    from dorylus.runs.run_log import RunLog, current, last_time, read_log
+    from dorylus.runs.run_lock import RunLock, is_locked
+    from dorylus.runs.run_log import (
+        JsonlSink,
+        MemorySink,
+        Record,
+        RunLog,
+        Sink,
+        check_sinks,
+        current,
+        last_time,
+        read_log,
+    )
 
 __all__ = [
     "LEDGER",
     "Checkpoint",
     "CheckpointStore",
     "JsonlSink",
+    "LoggerSink",
+    "LoggerWarning",
     "MemorySink",
     "Record",
     "Restored",
@@ -30,14 +42,18 @@ __all__ = [
     "Sink",
     "UsageLedger",
     "check_free",
+    "check_loggers",
     "check_sinks",
     "checkpoint",
     "current",
     "fingerprint_of",
+    "flat_settings",
     "graph_identity",
+    "is_locked",
     "last_time",
     "make_folder",
     "newest",
+    "open_loggers",
     "read_ledger",
     "read_log",
     "read_run_toml",
@@ -49,11 +65,11 @@ __getattr__ = lazy_names(
     {
         ".": "checkpoint",
         "checkpoint": "Checkpoint CheckpointStore",
-        "jsonl": "JsonlSink MemorySink Record Sink check_sinks",
         "ledger": "UsageLedger newest read_ledger",
+        "loggers": "LoggerSink LoggerWarning check_loggers flat_settings open_loggers",
         "progress": "Restored RunProgress fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
-        "run_lock": "RunLock",
-        "run_log": "RunLog current last_time read_log",
+        "run_lock": "RunLock is_locked",
+        "run_log": "JsonlSink MemorySink Record RunLog Sink check_sinks current last_time read_log",
     },
 )

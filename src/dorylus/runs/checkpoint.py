@@ -12,25 +12,28 @@ the new one is in place, and is read until then. The best model of a run is kept
 of its own.
 """
 
+import hashlib
 import json
+import math
+import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
+import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
 from dorylus import files as durable
-from dorylus.errors import CheckpointError, given
+from dorylus.errors import CheckpointError, given, short_repr
 from dorylus.files import read_small
 from dorylus.runs.run_folder import RunFolder
-from dorylus.runs.tensors import checksum as _checksum
-from dorylus.runs.tensors import decode, encode, packed, read_tensors
 
 FORMAT = 3  # since 3 the model is described by all its settings
 STATE = "state.json"
@@ -253,9 +256,32 @@ class CheckpointStore:
         """Save a checkpoint, and remove those that no run would continue from."""
         path = save(self._last, state)
         prune(self._last, keep=2)
+        self._drop_abandoned(state)
         # A best model is removed only when no checkpoint names it: after a crash now, resuming needs it.
         prune_before(self._best, epoch_of(oldest(self._last) or path))
         return path
+
+    def _drop_abandoned(self, state: Checkpoint) -> None:
+        """Remove best models that are newer than the best one of this checkpoint.
+
+        They are of epochs that a killed run did not save, and that went otherwise the second time.
+        """
+        best_epoch = state.progress.get("best_epoch") or 0
+        for path in _all(self._best):
+            if best_epoch < epoch_of(path) <= state.epoch:
+                remove(path)
+
+    def of_result(self, *, best: bool) -> Path:
+        """The checkpoint with the weights of the result: the last one or, with ``best``, the best that it names.
+
+        A run that was killed before its first checkpoint has at most best models; without any, the folder is returned.
+        """
+        last = latest(self._last)
+        if last is None:
+            return (latest(self._best) if best else None) or self._last
+        with _refusing_damage(last):
+            best_epoch = _read_state(last)["progress"].get("best_epoch") if best else None
+        return last if best_epoch is None else at_epoch(self._best, best_epoch)
 
     @property
     def newest(self) -> Path | None:
@@ -346,3 +372,110 @@ def _cure(path: Path) -> str:
     if not older:
         return f"There is no older one beside it: train again from the beginning, into another {given('run_dir')}."
     return f"Remove that folder to continue from {max(older, key=epoch_of).name}, the one before."
+
+
+# A safetensors file holds the length of its header in 8 bytes, the header in JSON, which has the place of each tensor,
+# and the tensors, which end where the file does. A damaged file may have any size: header and checksum are checked
+# before its content is in memory.
+MOST_HEADER_BYTES = 100_000_000  # as safetensors has it
+_LENGTH_BYTES = 8
+
+
+def packed(tensors: dict[str, torch.Tensor]) -> bytes:
+    """The content of a file of these tensors."""
+    # Cloned one by one: parameters that share memory, or views of a larger buffer, are refused otherwise.
+    return safetensors.torch.save(
+        {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+    )
+
+
+def _checksum(data: bytes) -> str:
+    """The BLAKE2 checksum of some bytes."""
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
+
+
+def read_tensors(path: Path, expected: str) -> dict[str, torch.Tensor]:
+    """The tensors of a file that has the ``expected`` checksum; ValueError where it is damaged."""
+    with open(path, "rb") as file:
+        _check_header(file, path.name)
+        file.seek(0)
+        if hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest() != expected:
+            raise ValueError(f"{path.name} does not have the checksum it was written with")
+        file.seek(0)
+        return safetensors.torch.load(file.read())
+
+
+def _check_header(file: BinaryIO, name: str) -> None:
+    """Refuse a file whose header cannot be right, or whose tensors do not end where it does."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    header_bytes = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    content_bytes = size - _LENGTH_BYTES - header_bytes
+    if content_bytes < 0 or not 2 <= header_bytes <= MOST_HEADER_BYTES:
+        raise ValueError(f"{name} has {size:,} bytes and says that {header_bytes:,} of them are its header")
+    try:
+        entries = json.loads(file.read(header_bytes))
+        end = max((entry["data_offsets"][1] for key, entry in entries.items() if key != "__metadata__"), default=0)
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"the header of {name} is damaged") from error
+    if end != content_bytes:
+        raise ValueError(f"{name} has {content_bytes:,} bytes of tensors, and its header says {short_repr(end)}")
+
+
+_TAGS = frozenset({"$tuple", "$float", "$items", "$counter", "$tensor"})
+
+
+def encode(value: Any, at: str, tensors: dict[str, torch.Tensor]) -> Any:
+    """JSON data for ``value``; its tensors are put into ``tensors`` under the path ``at`` they stand at."""
+    if isinstance(value, torch.Tensor):
+        tensors[at] = value
+        return {"$tensor": at}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"$float": repr(float(value))}
+    if isinstance(value, list):
+        return [encode(item, f"{at}.{i}", tensors) for i, item in enumerate(value)]
+    if isinstance(value, tuple):
+        return {"$tuple": [encode(item, f"{at}.{i}", tensors) for i, item in enumerate(value)]}
+    if isinstance(value, dict):
+        return _encode_table(value, at, tensors)
+    raise CheckpointError(
+        f"{at} is a {type(value).__name__}, which a checkpoint cannot hold: use an optimiser or schedule whose state "
+        "is numbers, texts, lists and tensors, or train without a run folder."
+    )
+
+
+def _encode_table(table: dict[Any, Any], at: str, tensors: dict[str, torch.Tensor]) -> Any:
+    items = [(key, encode(item, f"{at}.{key}", tensors)) for key, item in table.items()]
+    if isinstance(table, Counter):
+        return {"$counter": [[key, item] for key, item in items]}
+    if all(isinstance(key, str) for key in table) and not _TAGS.intersection(table):
+        return dict(items)
+    return {"$items": [[encode(key, at, tensors), item] for key, item in items]}
+
+
+def decode(value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    """What :func:`encode` was given."""
+    if isinstance(value, list):
+        return [decode(item, tensors) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next(iter(value)) if len(value) == 1 else None
+    if tag not in _TAGS:
+        return {key: decode(item, tensors) for key, item in value.items()}
+    return _decode_tagged(tag, value[tag], tensors)
+
+
+def _decode_tagged(tag: str, value: Any, tensors: Mapping[str, torch.Tensor]) -> Any:
+    match tag:
+        case "$tensor":
+            return tensors[value]
+        case "$float":
+            return float(value)
+        case "$tuple":
+            return tuple(decode(item, tensors) for item in value)
+        case "$counter":
+            return Counter({key: count for key, count in value})  # noqa: C416  (a Counter of pairs would count pairs)
+        case _:
+            return {decode(key, tensors): decode(item, tensors) for key, item in value}

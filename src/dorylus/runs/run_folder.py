@@ -8,6 +8,7 @@
     checkpoints/   the last checkpoints
     best/          the checkpoint with the best validation score, where one is kept
     metrics.json   the result, written at the end
+    loggers.json   the names that loggers have for the run, where it is logged to some
 
 A folder is a run once ``run.toml`` is in it, which is written whole. ``dorylus train --config run.toml`` does the same
 run again.
@@ -31,9 +32,9 @@ from dorylus import files as durable
 from dorylus.config import RunConfig, recut
 from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, settings_of_file, unknown_name
 from dorylus.files import FileTooLargeError, check_is_path, read_small
-from dorylus.runs.jsonl import plain_data
 from dorylus.runs.ledger import is_entry, newest, read_ledger
 from dorylus.runs.run_lock import NAME as LOCK
+from dorylus.runs.run_log import plain_data
 
 if TYPE_CHECKING:
     from dorylus.graph import Graph
@@ -41,7 +42,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 LEDGER = "used.ledger"
-WRITTEN = (LOCK, LEDGER, "log.jsonl", "metrics.json", "used.json", "checkpoints", "best")  # beside run.toml
+LOGGER_IDS = "loggers.json"
+WRITTEN = (LOCK, LEDGER, "log.jsonl", "metrics.json", "used.json", LOGGER_IDS, "checkpoints", "best")  # beside run.toml
 _SECTIONS = ("graph", "model", "training")
 
 
@@ -205,9 +207,17 @@ class RunFolder:
             raise DataError(f"{self.used} is damaged (it is no use of machines): remove it, and resume again.")
         return newest(used for used in (saved, read_ledger(self.ledger)) if used is not None)
 
+    def write_logger_ids(self, ids: Mapping[str, str]) -> None:
+        """Writes the names that loggers have for the run."""
+        _write_json(self.path / LOGGER_IDS, ids)
+
+    def read_logger_ids(self) -> dict[str, str]:
+        """The names that loggers have for the run."""
+        return {name: str(run_id) for name, run_id in (_read_json(self.path / LOGGER_IDS) or {}).items()}
+
     def discard(self) -> None:
         """Remove the files of a run that never began; its ledger stays, and so do files of other programs."""
-        for path in (self.log, self.used, self.path / "run.toml", self.path / LOCK):
+        for path in (self.log, self.used, self.path / LOGGER_IDS, self.path / "run.toml", self.path / LOCK):
             path.unlink(missing_ok=True)
 
 

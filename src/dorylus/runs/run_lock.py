@@ -111,6 +111,28 @@ class RunLock:
             raise ConfigError(_in_use(self._path.parent, owner)) from error
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process writes the run in a folder, for readers.
+
+    A process of this machine is known by the name it left in the lock file. Only for others the lock itself is tried,
+    for a moment in which a process that wants it would be refused.
+    """
+    try:
+        descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        owner = _owner(descriptor)
+        if owner.get("host") == socket.gethostname():
+            return _is_alive(owner)
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _close_all_inherited() -> None:
     for lock in list(_taken):
         lock._close_inherited()

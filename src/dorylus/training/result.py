@@ -30,7 +30,9 @@ class Result:
     (the reader's epoch less the writer's; asynchronous runs only). ``busy``: the share of the time in epochs in which
     cores, pool and network each had work. ``waits``: how often an interval waited at the staleness bound. ``pool``:
     figures of the functions: invocations, bytes, relaunches, duplicates; empty for threads. ``bill``: what it cost,
-    itemised, priced for ``config.instance`` or the type nearest to this machine. ``backend`` did the array work, and
+    itemised, priced for ``config.instance`` or the type nearest to this machine. ``best_epoch`` had the best
+    score on validation, ``best_score``, of all evaluations; None where there was none. With ``config.keep`` "best" its
+    weights are those in ``model``, otherwise those of the last epoch are. ``backend`` did the array work, and
     does that of :meth:`predict`. ``history``: a column for each of epoch, loss, seconds, usd (spent so far) and the
     scores of evaluations, with a row an epoch; None where it was not evaluated. Any data frame takes it:
     ``pandas.DataFrame(result.history)``.
@@ -54,6 +56,8 @@ class Result:
     graph: Graph
     backend: Backend | None = None
     history: Mapping[str, list[Any]] = field(default_factory=dict)
+    best_epoch: int | None = None
+    best_score: float | None = None
 
     @classmethod
     def of(cls, progress: RunProgress, **others: Any) -> Self:
@@ -66,6 +70,8 @@ class Result:
             busy={name: spent / max(1e-9, progress.busy_wall_s) for name, spent in progress.busy_seconds.items()},
             waits=progress.waits,
             stopped=progress.stopped or "not yet",
+            best_epoch=progress.best_epoch,
+            best_score=progress.best_score,
             history=progress.history(),
             **others,
         )
@@ -187,4 +193,7 @@ class Result:
             "bill": self.bill.to_dict(),
             "pool": dict(self.pool),
             "stopped": self.stopped,
+            "keep": self.config.kept,
+            "best_epoch": self.best_epoch,
+            "best_score": None if self.best_score is None else round(self.best_score, 6),
         }

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext, suppress
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,7 @@ from dorylus.progress import StageProgress
 from dorylus.runs import (
     LEDGER,
     JsonlSink,
+    LoggerSink,
     RunFolder,
     RunLock,
     RunLog,
@@ -24,6 +26,7 @@ from dorylus.runs import (
     check_free,
     last_time,
     make_folder,
+    open_loggers,
     read_ledger,
 )
 from dorylus.runtime import EpochReport, PoolNews
@@ -54,6 +57,7 @@ class RunRecords:
         self.config, self.accounts, self.folder, self.is_new, self.is_recut = config, accounts, folder, is_new, is_recut
         self._held, self._lock = held, lock
         self._new_folders: list[Path] = []
+        self._loggers: list[LoggerSink] = []
 
     @classmethod
     def new(cls, config: RunConfig, spec: RunSpec | None = None) -> Self:
@@ -109,6 +113,8 @@ class RunRecords:
         except BaseException as error:
             if self.is_new and isinstance(error, Exception | KeyboardInterrupt):
                 self.accounts.discard_usage()
+                if self.folder is not None:
+                    self.folder.discard()
             self._held.close()
             self._remove_new_folders()
             raise
@@ -120,16 +126,21 @@ class RunRecords:
             self.folder.sweep()
 
     def start_log(self, sinks: Iterable[Sink], resumed_from: int | None, run: Mapping[str, Any]) -> None:
-        """Start the run log with the record of the run."""
+        """Start the run log with the record of the run, and the loggers with what they lack."""
         to_file, started_s = [], 0.0
+        run_dir = None if self.folder is None else str(self.folder.path)
+        began = datetime.now().astimezone().isoformat(timespec="seconds")
+        run = {"kind": "run", **run, "began": began, "resumed_from": resumed_from, "run_dir": run_dir}
+        self._loggers = open_loggers(run, self.folder)
+        for each in self._loggers:
+            self._held.callback(each.close)
         if self.folder is not None:
             if resumed_from is not None:
                 started_s = last_time(self.folder.log)
             to_file = [JsonlSink(self.folder.log, append=resumed_from is not None)]
-        self.log = RunLog([*to_file, *sinks], started_s=started_s)
+        self.log = RunLog([*to_file, *self._loggers, *sinks], started_s=started_s)
         self.set_up = SetupProgress(self.log.write)
-        run_dir = None if self.folder is None else str(self.folder.path)
-        self.log.write("run", **run, resumed_from=resumed_from, run_dir=run_dir)
+        self.log.write(**run)
         if self._lock is not None and not self._lock.by_kernel:
             self.log.write("unlocked", run_dir=run_dir)
 
@@ -173,9 +184,10 @@ class RunRecords:
         self._remove_new_folders()
 
     def close(self) -> None:
-        """End the log, close the ledger and release the lock."""
+        """End the loggers and the log, close the ledger and release the lock."""
         with self._held, closing(self.log):
-            pass
+            for each in self._loggers:  # before the log: it gets their failures
+                each.close()
 
     def _remove_new_folders(self) -> None:
         """Remove the folders that were made for a new run, unless they hold files."""

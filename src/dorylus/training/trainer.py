@@ -41,6 +41,7 @@ from dorylus.runs import (
     RunProgress,
     RunSpec,
     Sink,
+    check_loggers,
     check_sinks,
     checkpoint,
     fingerprint_of,
@@ -151,6 +152,7 @@ class Trainer:
     ) -> None:
         """Make all checks that can refuse a run, before anything is written or computed."""
         config = self._records.config
+        check_loggers(config.log_to)
         process_memory.reset_peak()
         check_trainable(graph, config)
         self.graph, self.program = graph, bind(model, graph, config.seed)
@@ -184,7 +186,7 @@ class Trainer:
         """
         self._parts = assemble(self.graph, self.program, config, self._backend)
         intervals = self._parts.cut.layouts[0].num_intervals
-        self.config = replace(config, intervals=intervals, threads=threads_of(config))
+        self.config = replace(config, intervals=intervals, threads=threads_of(config), keep=config.kept)
 
     def _begin(self, spec: RunSpec | None) -> Restored:
         self._records.write_folder(spec, self.config)

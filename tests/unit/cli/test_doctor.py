@@ -121,14 +121,18 @@ def test_the_extras_to_add_are_quoted_for_the_shell(monkeypatch):
     assert found.found.startswith(
         "networkx; missing: parquet (for Parquet and Arrow files), tables (for the same files), pyg (for "
     )
-    assert found.cure == 'pip install "dorylus[parquet,tables,pyg,ogb,metis,functions,lambda,local-functions,http,ray]"'
+    assert found.cure == (
+        'pip install "dorylus[parquet,tables,pyg,ogb,metis,functions,lambda,local-functions,http,ray,'
+        'tensorboard,mlflow,wandb]"'
+    )
 
 
 def test_an_extra_is_there_when_all_of_its_packages_are(monkeypatch):
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda package: package != "boto3" or None)
     found = doctor.check_optional()
     assert found.found.endswith(
-        "functions, http, ray; missing: lambda (for pool=lambda), local-functions (for pool=lambda-local)"
+        "functions, http, ray, tensorboard, mlflow, wandb; missing: lambda (for pool=lambda), "
+        "local-functions (for pool=lambda-local)"
     )
     assert found.cure == 'pip install "dorylus[lambda,local-functions]"'
 

@@ -1,9 +1,12 @@
 import subprocess
 import sys
+import warnings
 
 import pytest
 
+from dorylus.cli import main
 from dorylus.errors import ConfigError, TrainingError
+from dorylus.runs import LoggerWarning
 
 
 def test_help_lists_every_command(dorylus_program):
@@ -15,7 +18,8 @@ def test_help_lists_every_command(dorylus_program):
 def test_no_arguments_print_the_help(dorylus_program):
     code, out, err = dorylus_program()
     assert code == 2
-    assert "Commands:" in out + err
+    assert "Usage: dorylus [OPTIONS] COMMAND" in out + err
+    assert "doctor" in out + err
 
 
 def test_the_version_is_printed(dorylus_program):
@@ -51,3 +55,17 @@ def test_help_needs_no_torch():
     program = "import sys, dorylus.cli.app; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_of_ours_is_a_line_and_others_name_their_place(monkeypatch, capsys):
+    def warn(**_):
+        warnings.warn("the logger wandb has failed.", LoggerWarning, stacklevel=1)
+        warnings.warn("an array is read-only.", stacklevel=1)
+
+    monkeypatch.setattr("dorylus.cli.app.app", warn)
+    seen = []
+    monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: seen.append(str(message)))
+    main(["train"])
+    assert capsys.readouterr().err == "warning: the logger wandb has failed.\n"
+    assert seen == ["an array is read-only."]

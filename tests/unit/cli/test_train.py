@@ -237,7 +237,7 @@ def full_log(monkeypatch):
     def open_full(descriptor, *_, **__):
         return Full(descriptor, "wb")
 
-    monkeypatch.setattr("dorylus.runs.jsonl.open", open_full, raising=False)
+    monkeypatch.setattr("dorylus.runs.run_log.open", open_full, raising=False)
 
 
 def full_files(monkeypatch, name):

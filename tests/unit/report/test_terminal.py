@@ -133,11 +133,47 @@ def test_the_closing_table_reports_all_results_of_a_run():
         "epochs": "2",
         "loss": "0.5",
         "time per epoch": "4 ms (median; 8 ms in all)",
-        "task time": "GA 50% · AV 25% · WU 25%",
+        "time spent": "50 % gathering neighbours, 25 % dense layers, 25 % stepping weights",
         "peak memory": "1.00 GiB",
         "work": "22 % of naive edge-work",
         "run folder": "runs/cora-gcn",
     }
+
+
+def time_spent(tasks, **config):
+    record = run_record(config={"epochs": 1, "threads": 2, **config})
+    return table_rows(record, epoch_record(1, seconds=1.0, tasks=tasks))["time spent"]
+
+
+def test_the_time_that_threads_had_nothing_to_do_is_waiting():
+    tasks = {"GA": 0.4, "∇GA": 0.6, "AV": 0.1, "∇AV": 0.1, "AE": 0.02, "WU": 0.001, "odd": 0.1}
+    assert (
+        time_spent(tasks)
+        == "50 % gathering neighbours, 10 % dense layers, 5 % other tasks, 1 % edge layers, 34 % waiting"
+    )
+
+
+@pytest.mark.parametrize("where", [{"pool": "lambda"}, {"cluster": "ray"}])
+def test_tasks_in_other_processes_are_shares_of_each_other(where):
+    assert time_spent({"GA": 3.0, "AV": 1.0}, **where) == (
+        "75 % gathering neighbours, 25 % dense layers (of the time of all tasks)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "says"),
+    [
+        ({"keep": "best", "best_epoch": 1, "best_score": 0.8125}, "of epoch 1, the best on validation (81.25 %)"),
+        (
+            {"keep": "last", "best_epoch": 1, "best_score": 0.8125},
+            "of the last epoch; epoch 1 was the best on validation (81.25 %)",
+        ),
+        ({"keep": "last", "best_epoch": 2, "best_score": 0.8125}, None),
+        ({"keep": "last", "best_epoch": None, "best_score": None}, None),
+    ],
+)
+def test_the_closing_table_names_the_epoch_whose_weights_are_kept(result, says):
+    assert table_rows(run_record(), epoch_record(1), epoch_record(2), result_record(**result)).get("weights") == says
 
 
 def test_the_closing_table_of_a_multilabel_run_reports_f1_and_labels_the_accuracy():

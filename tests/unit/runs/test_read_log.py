@@ -3,7 +3,7 @@ import json
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.runs import current, jsonl, last_time, read_log
+from dorylus.runs import current, last_time, read_log, run_log
 
 
 def test_a_missing_log_is_an_error_with_the_cure(tmp_path):
@@ -83,7 +83,7 @@ def test_a_log_continues_from_its_latest_time_also_when_that_is_not_the_last(tmp
 @pytest.fixture
 def short_lines(monkeypatch):
     """A line of a log has at most 3 MiB."""
-    monkeypatch.setattr(jsonl, "MOST_LINE_BYTES", 3 << 20)
+    monkeypatch.setattr(run_log, "MOST_LINE_BYTES", 3 << 20)
 
 
 @pytest.mark.usefixtures("short_lines")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dorylus.errors import CheckpointError
-from dorylus.runs.tensors import decode, encode
+from dorylus.runs.checkpoint import decode, encode
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 KEYS = st.text() | st.integers() | st.sampled_from(["$tuple", "$tensor", "$float", "$items", "$counter"])

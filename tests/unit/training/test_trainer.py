@@ -169,6 +169,47 @@ def test_the_last_weights_are_kept_unless_asked_otherwise(trainer, monkeypatch):
     assert same(state(trainer(eval_every=2).run().result()), state(trainer(eval_every=0).run().result()))
 
 
+@pytest.mark.parametrize("settings", [{"patience": 2}, {"target_accuracy": 0.99}])
+def test_a_run_that_looks_at_validation_keeps_the_best_weights(trainer, tmp_path, monkeypatch, settings):
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6])
+    kept = trainer(eval_every=2, epochs=8, run_dir=tmp_path / "run", **settings).run().result()
+    until_then = trainer(epochs=4, eval_every=0).run().result()
+    assert same(state(kept), state(until_then))
+    assert (kept.config.keep, kept.best_epoch, kept.best_score) == ("best", 4, 0.9)
+    metrics = RunFolder.open(tmp_path / "run").read_metrics()
+    assert (metrics["keep"], metrics["best_epoch"], metrics["best_score"]) == ("best", 4, 0.9)
+    assert RunFolder.open(tmp_path / "run").config.keep == "best"
+
+
+def test_a_run_with_patience_keeps_the_last_weights_where_that_is_asked(trainer, monkeypatch):
+    scores(monkeypatch, [0.5, 0.9, 0.6])
+    last = trainer(eval_every=2, epochs=6, patience=5, keep="last").run().result()
+    assert same(state(last), state(trainer(epochs=6, eval_every=0).run().result()))
+    assert (last.config.keep, last.best_epoch, last.best_score) == ("last", 4, 0.9)
+
+
+def test_a_run_without_evaluations_has_no_best_epoch(trainer):
+    result = trainer(eval_every=0).run().result()
+    assert (result.config.keep, result.best_epoch, result.best_score) == ("last", None, None)
+
+
+def test_predictions_and_a_resumed_run_leave_aside_a_best_epoch_that_was_not_saved(
+    trainer, resumed, tmp_path, graph, monkeypatch
+):
+    settings = {"eval_every": 1, "checkpoint_every": 4, "patience": 20, "epochs": 14}
+    scores(monkeypatch, [0.5, 0.9, 0.6, 0.6, 0.6, 0.95])
+    trainer(run_dir=tmp_path / "run", **settings).run(6).close()  # killed: nothing was saved after epoch 4
+    expected = trainer(epochs=2, eval_every=0).run().result().predict()
+    np.testing.assert_array_equal(dorylus.predict_from(tmp_path / "run", graph=graph, model=dorylus.gcn()), expected)
+    scores(monkeypatch, [0.7])  # asynchronous epochs, or others' roundings, may go otherwise the second time
+    result = resumed(tmp_path / "run").run().result()
+    assert (result.best_epoch, result.best_score) == (2, 0.9)
+    np.testing.assert_array_equal(result.predict(), expected)
+    assert [path.name for path in (tmp_path / "run" / "best").iterdir()] == ["epoch-000002"]
+    again = resumed(tmp_path / "run").run().result()
+    np.testing.assert_array_equal(again.predict(), expected)
+
+
 def test_a_run_without_a_folder_writes_nothing(trainer, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     trainer().run().result()

@@ -125,7 +125,7 @@ def test_a_run_stopped_by_its_score_ends_with_the_weights_that_were_scored(
     monkeypatch.setattr("dorylus.training.trainer.evaluate", evaluate)
     ends = {"target_accuracy": 0.8} if reason == "target_accuracy" else {"patience": 2}
     settings = ASYNC | {"staleness": 0, "epochs": 40, "eval_every": 1, "run_dir": tmp_path / "run"}
-    run = trainer(**settings, **ends)
+    run = trainer(**settings, **ends, keep="last")
     result = run.run().result()
     assert (result.stopped, len(result.losses)) == (reason, 3)
     np.testing.assert_array_equal(seen[3], seen[2])  # the result is about the logits that ended the run

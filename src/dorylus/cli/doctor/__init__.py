@@ -25,6 +25,7 @@ from dorylus.errors import ConfigError, TrainingError, unknown_name
 from dorylus.extras import CORE, EXTRAS, broken_package
 from dorylus.pools import POOLS
 from dorylus.report import units
+from dorylus.settings import SettingGroup
 
 CLUSTERS = ("local", "ray")
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -32,16 +33,35 @@ STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 def doctor(
     cluster: Annotated[
-        str, typer.Option(help="local: this machine; ray: all nodes of a Ray cluster.", metavar="NAME")
+        str,
+        typer.Option(
+            help="local: this machine; ray: all nodes of a Ray cluster.",
+            metavar="NAME",
+            rich_help_panel=SettingGroup.PLACE,
+        ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="ray: the address of the cluster. [this machine's]", metavar="HOST:PORT")
+        str | None,
+        typer.Option(
+            help="ray: the address of the cluster. [this machine's]",
+            metavar="HOST:PORT",
+            rich_help_panel=SettingGroup.PLACE,
+        ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(help="ray: cores a graph server is given. [this machine's]", min=1, metavar="N")
+        int | None,
+        typer.Option(
+            help="ray: cores a graph server is given. [this machine's]",
+            min=1,
+            metavar="N",
+            rich_help_panel=SettingGroup.PLACE,
+        ),
     ] = None,
     store: Annotated[
-        str | None, typer.Option(help="ray: a graph's store that all nodes must read.", metavar="FOLDER")
+        str | None,
+        typer.Option(
+            help="ray: a graph's store that all nodes must read.", metavar="FOLDER", rich_help_panel=SettingGroup.PLACE
+        ),
     ] = None,
 ) -> None:
     """Check the installation and the machine, or a cluster; exit code 1 when something is broken."""
@@ -143,6 +163,9 @@ PURPOSES = {
     "metis": "partition=metis",
     "http": "functions behind HTTP, their server",
     "ray": "cluster=ray",
+    "tensorboard": "log_to=tensorboard",
+    "mlflow": "log_to=mlflow",
+    "wandb": "log_to=wandb",
 }
 for _pool in POOLS.values():
     if _pool.extra is not None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dorylus.errors import DataError
-from dorylus.runs import JsonlSink, jsonl, read_log
+from dorylus.runs import JsonlSink, read_log, run_log
 
 
 def write(path, *records, append=False):
@@ -141,7 +141,7 @@ def test_a_torn_line_of_any_length_is_cut_off(tmp_path, torn):
 
 
 def test_a_record_that_is_longer_than_a_line_may_be_is_left_out_and_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(jsonl, "MOST_LINE_BYTES", 200)
+    monkeypatch.setattr(run_log, "MOST_LINE_BYTES", 200)
     spans = {"kind": "spans", "t": 1.5, "epoch": 1, "spans": [[0] * 100]}
     write(tmp_path / "log.jsonl", FIRST, spans, SECOND)
     size = len(lines(spans))
