@@ -145,9 +145,11 @@ def flowchart_table(flowchart: str) -> str:
 def settings_tables() -> str:
     """A table of the settings of every group, from their declarations."""
     from dorylus.config import RunConfig
-    from dorylus.settings import Group
+    from dorylus.settings import SettingGroup
 
-    of_group = {group: [each for each in fields(RunConfig) if each.metadata["group"] == group] for group in Group}
+    of_group = {
+        group: [each for each in fields(RunConfig) if each.metadata["group"] == group] for group in SettingGroup
+    }
     return "\n".join(f"## {group}\n\n{settings_table(settings)}" for group, settings in of_group.items() if settings)
 
 
