@@ -158,9 +158,11 @@ def settings_table(settings: list[Field[Any]]) -> str:
     lines = ["| setting | default | meaning |", "|---|---|---|"]
     for each in settings:
         default = {} if each.default is MISSING else each.default
-        choices = ", ".join(f"`{choice}`" for choice in each.metadata["choices"])
         meaning = [each.metadata["help"]]
-        meaning += [f"One of {choices}."] if choices else []
+        unnamed = not all(choice in each.metadata["help"] for choice in each.metadata["choices"])
+        meaning += (
+            ["Values: " + ", ".join(f"`{choice}`" for choice in each.metadata["choices"]) + "."] if unnamed else []
+        )
         meaning += ["*May change on resume.*"] if each.metadata["recut"] else []
         shown = "" if default in (None, {}, ()) else f"`{default}`"
         cells = [f"`{each.name}`<br>`--{each.name.replace('_', '-')}`", shown, " ".join(meaning)]
