@@ -268,7 +268,7 @@ def test_a_folder_that_holds_a_run_is_not_used_for_another(refused, run_dir, cap
 
 def test_predictions_have_a_known_form(refused, run_dir, capsys):
     capsys.readouterr()
-    assert "ends in .npy or .parquet" in refused("predict", run_dir, "--output", "classes.csv")
+    assert "ends in .npy or .parquet" in refused("predict", run_dir, "--output", "classes.txt")
     assert "hidden" in refused("predict", run_dir, "--what", "embeddings", "--layer", 4)
 
 

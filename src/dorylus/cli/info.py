@@ -15,6 +15,8 @@ from dorylus.settings import SettingGroup
 if TYPE_CHECKING:
     from dorylus.graph import Graph
 
+MOST_NAMES = 5
+
 
 def info(
     graph: Annotated[str, typer.Argument(metavar="GRAPH", help=GRAPH_HELP, show_default=False)],
@@ -93,10 +95,15 @@ def _labels(graph: "Graph") -> str:
     counts = np.bincount(graph.labels[graph.labels >= 0], minlength=graph.num_classes)
     if not counts.size:
         return "none"
+    names = "" if graph.class_names is None else f" ({_first(graph.class_names)})"
     return (
-        f"{graph.num_classes} classes of {counts.min():,} to {counts.max():,} vertices; "
+        f"{graph.num_classes} classes{names} of {counts.min():,} to {counts.max():,} vertices; "
         f"{graph.num_vertices - int(counts.sum()):,} vertices without label"
     )
+
+
+def _first(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
 def _split(graph: "Graph") -> str:

@@ -11,7 +11,7 @@ import typer
 from dorylus.cli.flags import GRAPH_HELP, Root, RowNormalise, check_new_store, graph_section
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup
 
@@ -55,7 +55,14 @@ Reorder = Annotated[
     ),
 ]
 NumVertices = Annotated[int | None, _text("N", "Vertices; else those of the files.", group=VERTICES)]
-Features = Annotated[Path | None, _rows("Features, a row a vertex: .npy or .parquet.")]
+Features = Annotated[
+    str | None,
+    _text(
+        "FILE|NAMES",
+        "Features, a row a vertex: .npy or .parquet; or columns of the table: f1,f2 or 'f*'.",
+        group=VERTICES,
+    ),
+]
 Labels = Annotated[Path | None, _rows("Labels, one a vertex or a row of zeros and ones: .npy or .parquet.")]
 Train = Annotated[Path | None, _rows("Vertices to train on: vertex numbers, or a bool a vertex (.npy).")]
 Val = Annotated[Path | None, _rows("Vertices to validate on.")]
@@ -80,7 +87,24 @@ Header = Annotated[
 ]
 Dtype = Annotated[str | None, _text("TYPE", "Of raw binary pairs: i4 or i8.")]
 Ids = Annotated[str | None, _text("HOW", "auto, dense, map or strings: how ids become numbers.", group=VERTICES)]
-Vertices = Annotated[Path | None, _rows("All ids in the store's order: a file with one a line or row.")]
+Vertices = Annotated[
+    str | None, _rows("All ids in the store's order, one a line or row; or a table, CSV or Parquet, with columns:")
+]
+Id = Annotated[str | None, _text("COLUMN", "Table: ids.", "--id", group=VERTICES)]
+Label = Annotated[str | None, _text("COLUMN", "Table: classes.", group=VERTICES)]
+Categories = Annotated[
+    str | None, _text("NAMES", "Table: features that are categories though numbers.", group=VERTICES)
+]
+Split = Annotated[
+    str | None, _text("COLUMN|train=.6,val=.2", "Table: train, val and test, or shares of each class.", group=VERTICES)
+]
+Fill = Annotated[
+    str | None, _text("VALUE|COLUMN=VALUE,...", "Table: what stands for missing features, or mean.", group=VERTICES)
+]
+SplitSeed = Annotated[int | None, _text("N", "Table: the seed of a split by shares.", group=VERTICES)]
+DropUnknown = Annotated[
+    bool, typer.Option("--drop-unknown", help="Leave out edges to ids that no vertex has.", rich_help_panel=EDGES)
+]
 Name = Annotated[str | None, _text("TEXT", "The graph's name; else the folder's.", group=SettingGroup.OUTPUT)]
 Overwrite = Annotated[
     bool,
@@ -110,6 +134,13 @@ def ingest(
     dtype: Dtype = None,
     ids: Ids = None,
     vertices: Vertices = None,
+    id: Id = None,
+    label: Label = None,
+    categories: Categories = None,
+    split: Split = None,
+    fill: Fill = None,
+    seed: SplitSeed = None,
+    drop_unknown: DropUnknown = False,
     name: Name = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -124,9 +155,15 @@ def ingest(
         "memory": memory, "reorder": reorder, "num_vertices": num_vertices, "features": features, "labels": labels,
         "train": train, "val": val, "test": test, "feature_dtype": feature_dtype, "name": name, "format": file_format,
         "columns": _listed(columns), "delimiter": delimiter, "header": header, "dtype": dtype, "ids": ids,
-        "vertices": vertices, "undirected": not directed, "drop_self_loops": drop_self_loops,
+        "vertices": vertices, "id": id, "label": label, "categories": _names(categories),
+        "split": _split(split), "fill": _fill(fill), "seed": seed,
+        "drop_unknown": drop_unknown, "undirected": not directed, "drop_self_loops": drop_self_loops,
         "drop_duplicates": not keep_duplicates, "overwrite": overwrite,
     }  # fmt: skip
+    if features is not None and any(
+        options[name] is not None for name in ("id", "label", "split", "fill", "categories")
+    ):
+        options["features"] = _names(features)
     _report(store, _run(edges, store, {key: value for key, value in options.items() if value is not None}))
 
 
@@ -150,12 +187,8 @@ def _report(store: Path, made: "Ingested") -> None:
             f"{_files(len(made.unchecked))} of Parquet without checksums of pages{first}. Damage to such a file may "
             "pass unseen: pyarrow writes checksums with write_page_checksum=True."
         )
-    if made.perhaps_heading is not None:
-        source, destination = made.perhaps_heading
-        typer.echo(
-            f"The first line names {source!r} and {destination!r}, which have no other edge: pass --header if it is a "
-            "heading."
-        )
+    if made.num_dropped:
+        typer.echo(f"{made.num_dropped:,} edges left out, as one of their ends is not among the vertices")
     if 2 * made.num_alone > made.num_vertices:
         typer.echo(
             f"At least {made.num_alone:,} of the vertices have no edge: the largest id is {made.num_vertices - 1:,}. "
@@ -166,6 +199,37 @@ def _report(store: Path, made: "Ingested") -> None:
 
 def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
+
+
+def _names(names: str | None) -> list[str] | None:
+    return None if names is None else [name.strip() for name in names.split(",")]
+
+
+def _split(split: str | None) -> str | dict[str, Any] | None:
+    """A column; or shares, or columns, of train, val and test."""
+    if split is None or "=" not in split:
+        return split
+    return {name.strip(): _number(value) for name, value in _pairs("split", split)}
+
+
+def _fill(fill: str | None) -> Any:
+    if fill is None or "=" not in fill:
+        return None if fill is None else _number(fill)
+    return {name: _number(value) for name, value in _pairs("fill", fill)}
+
+
+def _pairs(name: str, text: str) -> list[list[str]]:
+    pairs = [each.split("=", 1) for each in text.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ConfigError(f"{given(name, text)}: give NAME=VALUE, separated by commas.")
+    return pairs
+
+
+def _number(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 def _listed(columns: str | None) -> list[str | int] | None:

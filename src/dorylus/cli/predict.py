@@ -41,15 +41,20 @@ def prediction_bar(
         yield tell
 
 
-KINDS = ("logits", "classes", "embeddings")
+KINDS = ("table", "logits", "classes", "embeddings")
 
 
 @partial(with_settings, only=("memory", "scratch_dir"))
 def predict(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of a run.", show_default=False)],
     what: Annotated[
-        str, typer.Option(help="What to predict.", metavar="|".join(KINDS), rich_help_panel=SettingGroup.MODEL)
-    ] = "classes",
+        str | None,
+        typer.Option(
+            help="What to predict. [table for .parquet and .csv, else classes]",
+            metavar="|".join(KINDS),
+            rich_help_panel=SettingGroup.MODEL,
+        ),
+    ] = None,
     layer: Annotated[
         int,
         typer.Option(
@@ -61,7 +66,7 @@ def predict(
         typer.Option(
             "--output",
             "--out",
-            help="A .npy or .parquet file. [RUN_DIR/WHAT.npy]",
+            help="A .npy, .parquet or .csv file. [RUN_DIR/WHAT.npy]",
             metavar="FILE",
             rich_help_panel=SettingGroup.OUTPUT,
         ),
@@ -69,18 +74,20 @@ def predict(
     *,
     settings: dict[str, Any],
 ) -> None:
-    """Write logits, classes or embeddings of every vertex, in the graph's own order.
+    """Write a table of ids, classes and probabilities, or logits, classes or embeddings, in the graph's own order.
 
     Where the run has a memory limit, or --memory gives one, rows are written as they come.
     """
+    if what is None:
+        what = "table" if output is not None and output.suffix in (".parquet", ".csv") else "classes"
     if what not in KINDS:
         raise ConfigError(f"--what {what}: " + unknown_name("prediction", what, KINDS))
     RunFolder.open(run_dir)
-    target = output or run_dir / f"{what}.npy"
+    target = output or run_dir / f"{what}.{'parquet' if what == 'table' else 'npy'}"
 
     from dorylus.inference import check_target
 
-    check_target(target)
+    check_target(target, what)
     with say_nothing_written(), prediction_bar(what) as tell:
         from dorylus.inference import predict_from
 

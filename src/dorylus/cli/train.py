@@ -66,6 +66,14 @@ def train(
             rich_help_panel=SettingGroup.DATA,
         ),
     ] = False,
+    predict_out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write ids, classes and probabilities: .parquet or .csv.",
+            metavar="FILE",
+            rich_help_panel=SettingGroup.OUTPUT,
+        ),
+    ] = None,
     quiet: flags.Quiet = False,
     *,
     settings: dict[str, Any],
@@ -84,10 +92,14 @@ def train(
         checked = RunConfig.of(**{**written, **settings, "run_dir": str(folder)})
         check_free(folder)
         check_loggers(checked.log_to)
-        run(spec, checked, download=not no_download, quiet=quiet)
+        if predict_out is not None:
+            from dorylus.inference import check_target
+
+            check_target(predict_out, "table")
+        run(spec, checked, download=not no_download, quiet=quiet, predict_out=predict_out)
 
 
-def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> None:
+def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predict_out: Path | None = None) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
 
@@ -98,7 +110,11 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool) -> Non
         progress.wait(f"loading {spec.graph['source']}")
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
-        dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **config.to_dict())
+        settings = config.to_dict()
+        result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **settings)
+    if predict_out is not None:
+        written = result.predict("table", out=predict_out)
+        typer.echo(f"classes of {written.num_vertices:,} vertices in {written.path}")
 
 
 @partial(with_settings, only=RECUT)

@@ -13,7 +13,17 @@ from dorylus.graph.array_folder import (
     stored_rows,
 )
 from dorylus.graph.array_writer import ArrayWriter, raw_bytes
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray, drop_pages, preload_pages
+from dorylus.graph.arrays import (
+    AnyArray,
+    BoolArray,
+    FloatArray,
+    IdArray,
+    OffsetArray,
+    TextIds,
+    VertexIds,
+    drop_pages,
+    preload_pages,
+)
 from dorylus.graph.atomic_folder import write_lock
 from dorylus.graph.coerce import (
     LABEL_RULE,
@@ -28,7 +38,7 @@ from dorylus.graph.coerce import (
     repeated_vertex,
 )
 from dorylus.graph.datasets.catalogue import known_names, load
-from dorylus.graph.edges import csr_from_edges
+from dorylus.graph.edges import csr_from_edges, repeated_edge_error
 from dorylus.graph.features import SparseFeatures, check_float16_rows, parse_feature_dtype, to_float32
 from dorylus.graph.generators.random_graphs import communities, ring, rmat
 from dorylus.graph.graph import Graph, html_table
@@ -81,6 +91,8 @@ __all__ = [
     "SparseFeatures",
     "StoredSparseRows",
     "StoredVertices",
+    "TextIds",
+    "VertexIds",
     "adjacency",
     "arrays_of",
     "as_float32",
@@ -121,6 +133,7 @@ __all__ = [
     "preload_pages",
     "raw_bytes",
     "read_manifest",
+    "repeated_edge_error",
     "repeated_vertex",
     "ring",
     "rmat",

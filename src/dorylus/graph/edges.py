@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from dorylus.backends import native
+from dorylus.backends import WeightClash, native
 from dorylus.errors import GraphError, given, short_repr
 from dorylus.graph import validate
 from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, IdArray, OffsetArray
@@ -74,15 +74,20 @@ def _drop_repeats(indptr: OffsetArray, indices: IdArray, weight: FloatArray) -> 
     clash = np.flatnonzero(repeat[1:] & (weight[1:] != weight[:-1]))
     if clash.size:
         entry = int(clash[0]) + 1
-        raise GraphError(
-            f"edge {indices[entry]} -> {validate.row_at(indptr, entry)} is given twice, with weights "
-            f"{weight[entry - 1]} and {weight[entry]}. Merge repeated edges first, or pass "
-            f"{given('undirected', False)} if "
-            "direction matters."
-        )
+        row, column = validate.row_at(indptr, entry), int(indices[entry])
+        first, second = float(weight[entry - 1]), float(weight[entry])
+        raise repeated_edge_error(column, row, first, second) from WeightClash(row, column, first, second)
     kept_before = np.zeros(indices.size + 1, dtype=np.int64)
     np.cumsum(~repeat, out=kept_before[1:])
     return kept_before[indptr], indices[~repeat], weight[~repeat]
+
+
+def repeated_edge_error(source: object, destination: object, first: float, second: float) -> GraphError:
+    """The error for an edge with two weights."""
+    return GraphError(
+        f"edge {source} -> {destination} is given twice, with weights {first} and {second}. Merge repeated edges "
+        f"first, or pass {given('undirected', False)} if direction matters."
+    )
 
 
 def _repeats(indptr: OffsetArray, indices: IdArray) -> BoolArray:

@@ -13,8 +13,8 @@ import numpy as np
 from dorylus.errors import GraphError, unknown_name
 from dorylus.files import check_is_path
 from dorylus.graph import validate
-from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray
-from dorylus.graph.coerce import as_float32, as_ids, as_labels, as_mask, as_offsets
+from dorylus.graph.arrays import AnyArray, BoolArray, FloatArray, HalfArray, IdArray, OffsetArray, TextIds, VertexIds
+from dorylus.graph.coerce import as_float32, as_ids, as_integers, as_labels, as_mask, as_offsets
 from dorylus.graph.features import SparseFeatures, as_features, reciprocal, to_float32
 
 if TYPE_CHECKING:
@@ -27,7 +27,18 @@ Features: TypeAlias = FloatArray | HalfArray | SparseFeatures
 Trust: TypeAlias = Literal["nothing", "edges", "everything"]
 MASKS = ("train_mask", "val_mask", "test_mask")
 
-_ATTRIBUTES = ("features", "labels", *MASKS, "num_classes", "name", "num_vertices", "undirected", "edge_weight")
+_NAMES = ("ids", "class_names", "feature_names")
+_ATTRIBUTES = (
+    "features",
+    "labels",
+    *MASKS,
+    "num_classes",
+    "name",
+    "num_vertices",
+    "undirected",
+    "edge_weight",
+    *_NAMES,
+)
 _MEANT = {
     each: ours
     for ours, names in {
@@ -59,7 +70,9 @@ class Graph:
     - ``labels``: int64 [N] with -1 for none, or uint8 [N, C] of zeros and ones (multi-label), or None.
     - ``edge_weight``: float32 [E] in the order of ``indices``, or None for an unweighted graph.
     - ``train_mask``, ``val_mask``, ``test_mask``: bool [N]; left out, all False.
-    - ``num_classes``: left at 0, the largest label + 1, or the number of label columns.
+    - ``num_classes``: left at 0, the number of ``class_names``, the largest label + 1, or the number of label columns.
+    - ``ids``: the vertices' ids in the input, int64 [N] or :class:`TextIds`; None if they are the vertex numbers.
+    - ``class_names``, ``feature_names``: names of classes and of feature columns, or None.
 
     ``trust`` skips the checks that take a pass over the "edges" (order, both directions) or over "everything", for
     arrays that are correct by construction. That every edge names an existing vertex is always checked: kernels would
@@ -77,6 +90,9 @@ class Graph:
     directed: bool = False
     name: str = "graph"
     num_classes: int = field(default=0, kw_only=True)
+    ids: VertexIds | None = field(default=None, kw_only=True)
+    class_names: tuple[str, ...] | None = field(default=None, kw_only=True)
+    feature_names: tuple[str, ...] | None = field(default=None, kw_only=True)
     store: str | None = field(default=None, init=False)  # the store it was opened from; a derived graph has none
     files: FolderFiles | None = field(default=None, init=False)  # the files of that store, if it is local
     trust: InitVar[Trust] = field(default="nothing", kw_only=True)
@@ -87,6 +103,7 @@ class Graph:
         validate.check_edges(self.indptr, self.indices)
         self._coerce_attributes()
         validate.check_feature_rows(self.features.shape, self.num_vertices)
+        self._coerce_names()
         if trust == "nothing":
             self._check_edges()
         if trust != "everything":
@@ -206,7 +223,8 @@ class Graph:
         - features, labels, train, val, test: .npy or .parquet files, or arrays, with one row per vertex (splits also
           with vertex numbers). feature_dtype="float32", or "float16". num_vertices: left out, the number of those
           rows, or as many as the edges name.
-        - vertices: all ids in the order of those rows, which names and ids="map" need.
+        - vertices: all ids in the order of those rows, which names and ids="map" need; or a table with the columns of
+          :meth:`from_tables` (id, label, features, categories, split, seed, fill, drop_unknown).
         - format, columns, delimiter, header, comments="#%", dtype, ids="auto": how files are read.
         - name, overwrite=False, and tell, which is called with the progress of every stage.
 
@@ -217,6 +235,30 @@ class Graph:
         check_is_path("store", store, "my-graph")
         ingest_edges(edges, store, **settings)
         return cls.open(store)
+
+    @classmethod
+    def from_tables(cls, edges: Any, vertices: Any, **options: Any) -> Graph:
+        """The graph of a table of edges and a table of vertices, whose rows are joined by id.
+
+        Each is a table in memory (pandas, polars, DuckDB, pyarrow: anything with ``__arrow_c_stream__``) or CSV or
+        Parquet files. The rows of ``vertices`` are the vertices in their order.
+
+        - source, target, weight: columns of edges; left out, the first two, or all of a table of two or three.
+        - id: the column of ids, texts or whole numbers; left out, "id" if there is one, else rows count from 0.
+        - label: the column of classes, texts or whole numbers; an empty value is no label.
+        - features: names, or patterns like "f*", of numbers, booleans, lists of numbers or categories (texts; also
+          numbers named in ``categories``); left out, all other columns.
+        - fill: what replaces missing features: a number, "mean", or {column: value}; otherwise one is refused.
+        - split: a column with train, val and test; shares of every class, {"train": .6, "val": .2}, chosen by ``seed``
+          (the rest is test); or {"train": ...} with a column of booleans, a mask, or a list of ids.
+        - undirected=True, drop_self_loops=False; drop_unknown=False: edges to an id that no vertex has are refused.
+        - format, delimiter, header, comments, ids: how files of edges are read.
+
+        See docs/tables.md. ``Graph.ingest`` with the same columns writes a store within a memory limit.
+        """
+        from dorylus.ingest import graph_of_tables
+
+        return graph_of_tables(edges, vertices, **options)
 
     @classmethod
     def from_pyg(cls, data: Any, *, split: int | None = None) -> Graph:
@@ -330,7 +372,22 @@ class Graph:
             set_field(self, "edge_weight", np.ascontiguousarray(as_float32(self.edge_weight, "edge_weight")))
         for name in MASKS:
             set_field(self, name, as_mask(getattr(self, name), self.num_vertices, name))
-        set_field(self, "num_classes", self.num_classes or _count_classes(self.labels))
+        named = 0 if self.class_names is None else len(self.class_names)
+        set_field(self, "num_classes", self.num_classes or named or _count_classes(self.labels))
+
+    def _coerce_names(self) -> None:
+        for name, count in (("class_names", self.num_classes), ("feature_names", self.num_features)):
+            names = getattr(self, name)
+            if names is None:
+                continue
+            object.__setattr__(self, name, tuple(map(str, names)))
+            if len(names) != count:
+                raise GraphError(f"there are {len(names):,} {name}, but {count:,} of those: give one name for each.")
+        ids = self.ids
+        if ids is not None and not isinstance(ids, TextIds):
+            object.__setattr__(self, "ids", ids := as_integers(ids, "ids").astype(np.int64, copy=False))
+        if ids is not None and len(ids) != self.num_vertices:
+            raise GraphError(f"there are {len(ids):,} ids, but {self.num_vertices:,} vertices: give one id for each.")
 
     def _check_edges(self) -> None:
         validate.check_ascending(self.indptr, self.indices)

@@ -13,12 +13,12 @@ from dorylus.errors import DataError, GraphError
 from dorylus.graph import validate
 from dorylus.graph.array_files import FolderFiles, StoredRows
 from dorylus.graph.array_folder import compare_checksums, files_of, map_arrays, new_folder, stored_rows
-from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray
+from dorylus.graph.arrays import AnyArray, FloatArray, IdArray, OffsetArray, TextIds
 from dorylus.graph.coerce import MAX_CLASSES, MAX_VERTICES
 from dorylus.graph.features import SparseFeatures, check_float16_rows, check_float16_sparse, parse_feature_dtype
 from dorylus.graph.graph import MASKS, Graph
 from dorylus.graph.locations import Address, full_address
-from dorylus.graph.manifest import SWITCH, TEXT, FolderKind, read_manifest, whole_number
+from dorylus.graph.manifest import SWITCH, TEXT, FolderKind, format_json, read_manifest, whole_number
 
 STORE = FolderKind(
     noun="store",
@@ -46,6 +46,8 @@ WITH_HALF = 3  # the version of a store with float16 features
 OUT_EDGES = ("out.indptr", "out.indices", "out.edge_weight")
 IDS = ("ids", "ids.offsets", "ids.bytes")
 EXTRAS = frozenset({*OUT_EDGES, *IDS})
+NAMES = {"class_names": "num_classes", "feature_names": "num_features"}
+"""Optional fields of the manifest, and the field with the number of names."""
 SPARSE = ("features.indptr", "features.indices", "features.values")
 _DTYPES = {
     "indptr": ("<i8",),
@@ -81,6 +83,12 @@ def check_extras(manifest: dict[str, Any]) -> None:
     halves = [name for name, entry in entries.items() if entry["dtype"] == "<f2"]
     if halves and (manifest["version"] < WITH_HALF or halves[0] not in ("features", "features.values")):
         raise ValueError(f"{halves[0]} is <f2 in version {manifest['version']}")
+    for field, count in NAMES.items():
+        listed = manifest.get(field, [])
+        if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+            raise ValueError(f"{STORE.manifest} says {field} = {format_json(listed)}, which is not a list of texts")
+        if field in manifest and len(listed) != manifest[count]:
+            raise ValueError(f"{STORE.manifest} says {count} = {manifest[count]}, but lists {len(listed)} {field}")
     for names in (OUT_EDGES[:2], IDS[1:]):
         if len(entries.keys() & set(names)) == 1:
             raise ValueError(f"one of the arrays {names[0]!r} and {names[1]!r} without the other")
@@ -142,8 +150,8 @@ def is_store(address: Address) -> bool:
 def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype: str | None = None) -> None:
     """Write ``graph`` as a store at ``path``, a local folder or an fsspec address (s3://...).
 
-    An existing store is replaced only with ``overwrite``. ``feature_dtype`` converts the features. The out-edges and
-    original ids of the store that the graph was opened from are written too.
+    An existing store is replaced only with ``overwrite``. ``feature_dtype`` converts the features. The out-edges of the
+    store that the graph was opened from are written too.
     """
     dtypes = {}
     if feature_dtype is not None:
@@ -157,12 +165,13 @@ def save(graph: Graph, path: Address, *, overwrite: bool = False, feature_dtype:
         "num_edges": graph.num_edges,
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
+        **{field: list(names) for field in NAMES if (names := getattr(graph, field)) is not None},
     }
     with new_folder(path, STORE, overwrite=overwrite) as folder:
         folder.facts.update(facts)
         for name, array in arrays_of(graph).items():
             folder.write(name, array, dtypes.get(name))
-        for name, array in _extras_of(graph, folder.entries).items():
+        for name, array in {**_id_arrays(graph), **_extras_of(graph, folder.entries)}.items():
             folder.write(name, array)
         folder.facts["version"] = version_of({name: entry["dtype"] for name, entry in folder.entries.items()})
         graph.check_files()
@@ -179,13 +188,21 @@ def _check_half(graph: Graph) -> None:
 
 
 def _extras_of(graph: Graph, written: Mapping[str, Mapping[str, Any]]) -> dict[str, AnyArray]:
-    """The out-edges and ids of the graph's own store; nothing if another graph has replaced it."""
+    """The out-edges of the graph's own store; nothing if another graph has replaced it."""
     if graph.store is None or not is_store(graph.store):
         return {}
     known, edges = stored_checksums(graph.store), ("indptr", "indices", "edge_weight")
     if any(known.get(name) != written.get(name, {}).get("crc32") for name in edges):
         return {}
-    return _extras(graph.store, (*OUT_EDGES, *IDS))
+    return _extras(graph.store, OUT_EDGES)
+
+
+def _id_arrays(graph: Graph) -> dict[str, AnyArray]:
+    if graph.ids is None:
+        return {}
+    if isinstance(graph.ids, TextIds):
+        return {"ids.offsets": graph.ids.offsets, "ids.bytes": graph.ids.content}
+    return {"ids": graph.ids}
 
 
 def open_store(path: Address, *, verify: bool = False) -> Graph:
@@ -200,7 +217,7 @@ def open_store(path: Address, *, verify: bool = False) -> Graph:
         check_extras(manifest)
         check_types(manifest)
         files = files_of(full_address(path), STORE, manifest)
-        arrays = map_arrays(path, STORE, manifest, only=lambda name: name not in EXTRAS, files=files)
+        arrays = map_arrays(path, STORE, manifest, only=lambda name: name not in OUT_EDGES, files=files)
         graph = _graph(manifest, arrays)
     except (KeyError, TypeError, ValueError, AttributeError, GraphError) as error:
         raise _damaged(path, error) from error
@@ -299,7 +316,7 @@ def arrays_of(graph: Graph) -> dict[str, AnyArray]:
 
 
 def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
-    unknown = set(arrays) - {"indptr", "indices", "edge_weight", "labels", "features", *MASKS, *SPARSE}
+    unknown = set(arrays) - {"indptr", "indices", "edge_weight", "labels", "features", *MASKS, *SPARSE, *IDS}
     if unknown:
         raise ValueError(f"unknown array {min(unknown)!r}")
     missing = [name for name in SPARSE if name not in arrays]
@@ -311,16 +328,19 @@ def _graph(manifest: dict[str, Any], arrays: dict[str, AnyArray]) -> Graph:
         indptr, indices, values = (arrays[name] for name in SPARSE)
         features = SparseFeatures(indptr, indices, values, manifest["num_features"])
         features.check_columns()
+    others: dict[str, Any] = {name: arrays[name] for name in MASKS}
+    others |= {field: tuple(manifest[field]) for field in NAMES if field in manifest}
     graph = Graph(
         arrays["indptr"],
         arrays["indices"],
         features=features,
         labels=arrays.get("labels"),
         edge_weight=arrays.get("edge_weight"),
-        **{name: arrays[name] for name in MASKS},
         directed=manifest["directed"],
         name=manifest["name"],
         num_classes=manifest["num_classes"],
+        ids=TextIds(arrays["ids.offsets"], arrays["ids.bytes"]) if "ids.offsets" in arrays else arrays.get("ids"),
+        **others,
         trust="everything",  # checked before it was saved; bounds are always checked, as kernels rely on them
     )
     _check_counts(manifest, graph)

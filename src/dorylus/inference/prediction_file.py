@@ -1,4 +1,4 @@
-"""Predictions as files, written while they are computed: NumPy's ``.npy``, or Parquet with one row a vertex.
+"""Predictions as files, written while they are computed: NumPy's ``.npy``, or Parquet or CSV with one row a vertex.
 
 A file appears whole or not at all: it has no name until it is complete, so a process that ends before leaves nothing.
 The space that it takes is checked before anything is computed. The original ids of a store's vertices, which are whole
@@ -11,8 +11,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +22,7 @@ from numpy.typing import NDArray
 from dorylus import files as durable
 from dorylus.errors import ConfigError, DataError, cannot_write
 from dorylus.files import check_is_path
-from dorylus.graph import open_ids
+from dorylus.graph import Graph, TextIds
 from dorylus.inference.prediction_pass import SLAB_ROWS, PredictionForm, Rows, slabs
 from dorylus.sizes import format_bytes
 
@@ -47,49 +45,12 @@ class StoredNumberIds:
         return np.array(self.numbers[begin:end], np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class StoredTextIds:
-    """Ids that are texts: that of v is ``content[offsets[v]:offsets[v + 1]]``, UTF-8."""
-
-    offsets: NDArray[np.int64]
-    content: NDArray[np.uint8]
-
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of an array of them, as wide as the longest."""
-        return np.dtype(f"<U{max((self._longest(*bounds) for bounds in self._ranges()), default=1) or 1}")
-
-    def rows(self, begin: int, end: int) -> NDArray[Any]:
-        """The ids of a range of vertices."""
-        offsets, content = self.parts(begin, end)
-        data = content.tobytes()
-        return np.array([data[first:last].decode() for first, last in pairwise(offsets.tolist())], self.dtype)
-
-    def parts(self, begin: int, end: int) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """The offsets, from 0 on, and the bytes of a range of vertices."""
-        offsets = np.array(self.offsets[begin : end + 1], np.int64)
-        return offsets - offsets[0], np.array(self.content[offsets[0] : offsets[-1]], np.uint8)
-
-    def _ranges(self) -> Iterator[tuple[int, int]]:
-        size = self.offsets.size - 1
-        return ((begin, min(size, begin + ROWS)) for begin in range(0, size, ROWS))
-
-    def _longest(self, begin: int, end: int) -> int:
-        """The most characters of one text: bytes that do not continue the character before."""
-        offsets, content = self.parts(begin, end)
-        before = np.concatenate([[0], np.cumsum((content & 0xC0) != 0x80)])
-        return int(np.diff(before[offsets]).max())
+Ids = StoredNumberIds | TextIds
 
 
-Ids = StoredNumberIds | StoredTextIds
-
-
-def original_ids(address: str | None) -> Ids | None:
-    """The ids that a store keeps; None where there is no store, or ids are the vertex numbers."""
-    stored = None if address is None else open_ids(address)
-    if stored is None:
-        return None
-    return StoredTextIds(*stored) if isinstance(stored, tuple) else StoredNumberIds(stored)
+def original_ids(graph: Graph) -> Ids | None:
+    """The ids that a graph keeps; None where they are the vertex numbers."""
+    return graph.ids if graph.ids is None or isinstance(graph.ids, TextIds) else StoredNumberIds(graph.ids)
 
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR)
@@ -164,7 +125,8 @@ def _link(descriptor: int, path: Path) -> None:
         os.close(folder)
 
 
-SUFFIXES = (".npy", ".parquet")
+TABLES = (".parquet", ".csv")
+SUFFIXES = (".npy", *TABLES)
 HEADER_BYTES = 4096  # more than the header of any .npy file
 
 ReportRows = Callable[[int, int], None]  # rows written, of how many
@@ -179,35 +141,101 @@ class Written:
     ids: Path | None
 
 
-def check_target(path: str | PathLike[str]) -> Path:
+def check_target(path: str | PathLike[str], what: str = "classes") -> Path:
     """The file as a path; refuses one that predictions cannot be written to, before they are computed."""
     check_is_path("out", path, "classes.npy")
     target = Path(path)
-    if target.suffix not in SUFFIXES:
-        raise ConfigError(f"predictions cannot be written to {target}: name a file that ends in .npy or .parquet.")
+    suffixes = TABLES if what == "table" else SUFFIXES[:2]
+    if target.suffix not in suffixes:
+        cure = ", or predict a table for .csv" if target.suffix == ".csv" else ""
+        raise ConfigError(
+            f"{what if what == 'table' else 'predictions'} cannot be written to {target}: name a file that ends in "
+            f"{' or '.join(suffixes)}{cure}."
+        )
     if not target.parent.is_dir():
         raise ConfigError(f"predictions cannot be written to {target}: the folder {target.parent} does not exist.")
     if target.is_dir():
         raise ConfigError(f"predictions cannot be written to {target}: it is a folder, so name a file.")
-    if target.suffix == ".parquet":
+    if target.suffix in TABLES:
         _pyarrow()
     return target
 
 
-class PredictionFile:
-    """Writes rows in the graph's order to a file, with ``ids`` in it or beside it."""
+@dataclass(frozen=True, eq=False)
+class PredictionTable:
+    """The columns of a table of predictions: id, class name and probability, or a probability for every label."""
 
-    def __init__(self, path: str | PathLike[str], form: PredictionForm, name: str, ids: Ids | None = None) -> None:
-        self._target, self._form, self._ids = check_target(path), form, ids
+    ids: Ids | None
+    class_names: tuple[str, ...] | None
+    columns: int | None
+    """The number of labels that a vertex may have; None: one class per vertex."""
+
+    @classmethod
+    def of(cls, graph: Graph, form: PredictionForm) -> "PredictionTable":
+        """The columns for predictions of a graph."""
+        return cls(original_ids(graph), graph.class_names, form.columns)
+
+    @property
+    def schema(self) -> Any:
+        """The names and types of the columns."""
+        pa = _pyarrow()
+        vertex = pa.large_string() if isinstance(self.ids, TextIds) else pa.int64()
+        if self.columns is not None:
+            names = self.class_names or tuple(map(str, range(self.columns)))
+            return pa.schema([("id", vertex), *((name if name != "id" else "id=id", pa.float32()) for name in names)])
+        predicted = pa.int64() if self.class_names is None else pa.large_string()
+        return pa.schema([("id", vertex), ("class", predicted), ("probability", pa.float32())])
+
+    def rows(self, rows: Rows, begin: int) -> Any:
+        """The Arrow table of the rows from ``begin`` on."""
+        pa = _pyarrow()
+        ids = id_column(self.ids, begin, begin + len(rows))
+        if self.columns is not None:
+            columns = [pa.array(np.ascontiguousarray(column)) for column in rows.T]
+            return pa.Table.from_arrays([ids, *columns], schema=self.schema)
+        classes = pa.array(rows["class"].astype(np.int64))
+        if self.class_names is not None:
+            classes = pa.array(self.class_names, pa.large_string()).take(classes)
+        probability = pa.array(np.ascontiguousarray(rows["probability"]))
+        return pa.Table.from_arrays([ids, classes, probability], schema=self.schema)
+
+
+def id_column(ids: Ids | None, begin: int, end: int) -> Any:
+    """The ids of a range of vertices as an Arrow array; their numbers where there are no others."""
+    pa = _pyarrow()
+    if ids is None:
+        return pa.array(np.arange(begin, end, dtype=np.int64))
+    if not isinstance(ids, TextIds):
+        return pa.array(ids.rows(begin, end))
+    buffers = [None, *map(pa.py_buffer, ids.parts(begin, end))]
+    return pa.Array.from_buffers(pa.large_string(), end - begin, buffers)
+
+
+class PredictionFile:
+    """Writes rows in the graph's order to a file, with ``ids`` in it or beside it; ``table``: as those columns."""
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        form: PredictionForm,
+        name: str,
+        ids: Ids | None = None,
+        table: PredictionTable | None = None,
+    ) -> None:
+        self._target, self._form, self._ids = check_target(path, name), form, ids
         self._open = ExitStack()
-        parquet = self._target.suffix == ".parquet"
-        self._ids_target = None if ids is None or parquet else self._target.with_suffix(".ids.npy")
-        self._check_room(parquet)
+        columnar = self._target.suffix in TABLES
+        self._ids_target = None if ids is None or columnar else self._target.with_suffix(".ids.npy")
+        self._check_room(columnar)
         with self._explained(), ExitStack() as opened:
-            self._file = opened.enter_context(UnnamedFile(self._target, 0 if parquet else _npy_bytes(form)))
-            made: _Writer = (
-                _ParquetWriter(self._file.file, form, name, ids) if parquet else _NpyWriter(self._file.file, form)
-            )
+            self._file = opened.enter_context(UnnamedFile(self._target, 0 if columnar else _npy_bytes(form)))
+            made: _Writer
+            if table is not None:
+                made = _TableWriter(self._file.file, table, self._target.suffix)
+            elif columnar:
+                made = _ParquetWriter(self._file.file, form, name, ids)
+            else:
+                made = _NpyWriter(self._file.file, form)
             self._writer = opened.enter_context(_closed(made))
             self._open = opened.pop_all()
 
@@ -243,8 +271,8 @@ class PredictionFile:
                 draft.settle()
             draft.put_in_place()
 
-    def _check_room(self, parquet: bool) -> None:
-        needed = _parquet_bytes(self._form) if parquet else _npy_bytes(self._form)
+    def _check_room(self, columnar: bool) -> None:
+        needed = _parquet_bytes(self._form) if columnar else _npy_bytes(self._form)
         if self._ids_target is not None and self._ids is not None:
             needed += _npy_bytes(PredictionForm(self._form.num_rows, None, self._ids.dtype))
         with self._explained():
@@ -307,7 +335,7 @@ class _ParquetWriter:
         self._ids, self._columns = ids, form.columns
         value = pa.from_numpy_dtype(form.dtype)
         values = value if form.columns is None else pa.list_(value, form.columns)
-        vertex = pa.large_string() if isinstance(ids, StoredTextIds) else pa.int64()
+        vertex = pa.large_string() if isinstance(ids, TextIds) else pa.int64()
         self._schema = pa.schema([("vertex", vertex), (name, values)])
         # Fractions and ids hardly repeat: building a dictionary of them takes longer than all else.
         self._writer = parquet.ParquetWriter(file, self._schema, use_dictionary=[name], write_page_checksum=True)
@@ -316,7 +344,7 @@ class _ParquetWriter:
         column = self._pa.array(rows.reshape(-1))
         if self._columns is not None:
             column = self._pa.FixedSizeListArray.from_arrays(column, self._columns)
-        vertices = self._vertices(begin, begin + len(rows))
+        vertices = id_column(self._ids, begin, begin + len(rows))
         self._writer.write_table(self._pa.Table.from_arrays([vertices, column], schema=self._schema))
 
     def finish(self) -> None:
@@ -326,13 +354,31 @@ class _ParquetWriter:
         with suppress(Exception):  # an incomplete file is removed
             self._writer.close()
 
-    def _vertices(self, begin: int, end: int) -> Any:
-        if self._ids is None:
-            return self._pa.array(np.arange(begin, end, dtype=np.int64))
-        if not isinstance(self._ids, StoredTextIds):
-            return self._pa.array(self._ids.rows(begin, end))
-        buffers = [None, *map(self._pa.py_buffer, self._ids.parts(begin, end))]
-        return self._pa.Array.from_buffers(self._pa.large_string(), end - begin, buffers)
+
+class _TableWriter:
+    def __init__(self, file: BinaryIO, table: PredictionTable, suffix: str) -> None:
+        self._table = table
+        if suffix == ".parquet":
+            from pyarrow import parquet
+
+            names = [column.name for column in table.schema if column.name == "class"]
+            self._writer: Any = parquet.ParquetWriter(
+                file, table.schema, use_dictionary=names, write_page_checksum=True
+            )
+        else:
+            from pyarrow import csv
+
+            self._writer = csv.CSVWriter(_pyarrow().PythonFile(file, mode="w"), table.schema)
+
+    def write(self, rows: Rows, begin: int) -> None:
+        self._writer.write_table(self._table.rows(rows, begin))
+
+    def finish(self) -> None:
+        self._writer.close()
+
+    def close(self) -> None:
+        with suppress(Exception):  # a file that is removed needs no footer
+            self._writer.close()
 
 
 def _npy_bytes(form: PredictionForm) -> int:
@@ -349,6 +395,7 @@ def _pyarrow() -> Any:
         import pyarrow
     except ImportError as error:
         raise ConfigError(
-            'a .parquet file needs the package pyarrow: install it by `pip install "dorylus[parquet]"`, or write .npy.'
+            'a .parquet or .csv file needs the package pyarrow: install it by `pip install "dorylus[tables]"`, or '
+            "write .npy."
         ) from error
     return pyarrow

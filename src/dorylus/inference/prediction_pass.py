@@ -3,6 +3,7 @@
 Blocks have any size; `slabs` joins them to one size that is worth a write and takes little memory.
 """
 
+import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from dorylus.graph import Graph
 from dorylus.memory import RunLimits, check_room, limits
 from dorylus.partition import PartitionPlan, plain_partition_plan
 from dorylus.pools import ThreadsPool
+from dorylus.process_memory import give_back
 from dorylus.runtime import Job, LocalRuntime, Outputs
 from dorylus.saga import Program, lower
 from dorylus.training import (
@@ -77,7 +79,8 @@ def slabs(blocks: Iterable[Rows], form: PredictionForm) -> Iterator[Rows]:
         yield slab[:filled]
 
 
-WHAT = ("classes", "embeddings", "logits")
+WHAT = ("classes", "embeddings", "logits", "table")
+CLASS_AND_PROBABILITY = np.dtype([("class", np.int32), ("probability", np.float32)])
 
 
 class PredictionPass:
@@ -91,7 +94,7 @@ class PredictionPass:
         # Embeddings are the output of one layer: only the layers up to it are computed.
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
         check_features(program, graph)
-        self._graph, self._program, self._classes, self._config = graph, head, what == "classes", config
+        self._graph, self._program, self._what, self._config = graph, head, what, config
         self._backend = backend
         self._plan = lower(head, sparse_features=graph.sparse_features, training=False, savings=savings_of(config))
         self.form = self._form_of(head.out_columns)
@@ -102,6 +105,9 @@ class PredictionPass:
 
         ``beside``: bytes of memory that the caller uses at the same time.
         """
+        if self._config.memory is not None:  # what a training in this process left is free, but still held
+            gc.collect()
+            give_back()
         request = memory_request(self._graph, None, self._plan, self._config, to_load=beside)
         if in_host_memory(self._backend):
             check_room(request)
@@ -126,9 +132,11 @@ class PredictionPass:
 
     def _form_of(self, columns: int) -> PredictionForm:
         rows = self._graph.num_vertices
-        if not self._classes:
-            return PredictionForm(rows, columns, np.dtype(np.float32))
         several = self._graph.multilabel
+        if self._what == "table" and not several:
+            return PredictionForm(rows, None, CLASS_AND_PROBABILITY)
+        if self._what != "classes":
+            return PredictionForm(rows, columns, np.dtype(np.float32))
         return PredictionForm(rows, columns if several else None, np.dtype(np.uint8 if several else np.int64))
 
     def _job(self, layout: RunLimits | None) -> Job:
@@ -153,7 +161,9 @@ class PredictionPass:
         return cut_graph(self._graph, self._program, self._config, every_vertex)
 
     def _values(self, rows: Rows) -> Rows:
-        return classes_of(rows, self._graph.multilabel) if self._classes else rows
+        if self._what == "table":
+            return _probabilities(rows, several=self._graph.multilabel)
+        return classes_of(rows, self._graph.multilabel) if self._what == "classes" else rows
 
     def _in_order(self, outputs: Outputs) -> Iterator[Rows]:
         done = 0
@@ -168,6 +178,18 @@ class PredictionPass:
         for vertices, rows in outputs.blocks():
             out[vertices] = self._values(rows)
         return out
+
+
+def _probabilities(logits: Rows, *, several: bool) -> Rows:
+    """The probability of every label (sigmoid), or each row's class with its probability (softmax)."""
+    if several:
+        with np.errstate(over="ignore"):  # exp of a large number is inf, and the probability 0
+            return (1 / (1 + np.exp(-logits))).astype(np.float32)
+    rows = np.empty(len(logits), CLASS_AND_PROBABILITY)
+    rows["class"] = logits.argmax(axis=1)
+    largest = logits.max(axis=1, keepdims=True)
+    rows["probability"] = 1 / np.exp(logits - largest).sum(axis=1)
+    return rows
 
 
 def for_one_process(config: RunConfig, memory: str | int | None, scratch_dir: Any) -> RunConfig:

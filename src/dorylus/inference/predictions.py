@@ -8,10 +8,17 @@ from numpy.typing import NDArray
 
 from dorylus.backends import Backend
 from dorylus.config import RunConfig
-from dorylus.graph import Graph, is_store
-from dorylus.inference.prediction_file import PredictionFile, ReportRows, Written, check_target, original_ids
+from dorylus.graph import Graph
+from dorylus.inference.prediction_file import (
+    PredictionFile,
+    PredictionTable,
+    ReportRows,
+    Written,
+    check_target,
+    original_ids,
+)
 from dorylus.inference.prediction_pass import PredictionPass, for_one_process
-from dorylus.runs import CheckpointStore, RunFolder, RunSpec, checkpoint, fingerprint_of
+from dorylus.runs import CheckpointStore, RunFolder, checkpoint, fingerprint_of
 from dorylus.saga import Program, Recipe
 from dorylus.training import bind, check_backend, check_graph, check_program
 
@@ -61,15 +68,27 @@ def predict(
 ) -> NDArray[Any] | Written:
     """Logits, classes, or a hidden layer's output (-1: the last hidden one), a row per vertex in the graph's order.
 
-    With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of a
-    store; ``tell(done, total)`` is called with the progress. ``memory`` and ``scratch_dir`` default to those of
-    ``config``. ``backend`` does the array work: native unless given.
+    With ``out``, a .npy or .parquet file, rows are written there while they are computed, with the original ids of the
+    graph; ``tell(done, total)`` is called with the progress. "table" is the class of every vertex with its probability,
+    as a structured array or, in a .parquet or .csv file, with ids and class names (see :func:`predict_table`).
+    ``memory`` and ``scratch_dir`` default to those of ``config``. ``backend`` does the array work: native unless given.
     """
     check_graph(graph)
     check_program(program)
     settings = for_one_process(config or RunConfig(), memory, scratch_dir)
     backend = check_backend(backend, settings)
-    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph.store)
+    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
+
+
+def predict_table(graph: Graph, program: Program, **options: Any) -> Any:
+    """A pyarrow.Table with the id, class and probability of every vertex, in the graph's order.
+
+    Classes are names where the graph has them, else numbers. Where a vertex may have several labels, there is a column
+    with the probability of each. ``options`` are those of :func:`predict`.
+    """
+    rows = predict(graph, program, "table", **options)
+    columns = rows.shape[1] if rows.ndim == 2 else None
+    return PredictionTable(original_ids(graph), graph.class_names, columns).rows(rows, 0)
 
 
 @overload
@@ -121,31 +140,25 @@ def predict_from(
     settings = for_one_process(folder.config, memory, scratch_dir)
     backend = check_backend(backend, settings)
     if out is not None:
-        check_target(out)  # before the graph is loaded
+        check_target(out, what)  # before the graph is loaded
     saved = CheckpointStore(folder).of_result(best=folder.config.kept == "best")
     if isinstance(model, Program):
         checkpoint.check(saved.parent, fingerprint_of(model))  # before the graph is loaded
-    store = _store_of(folder.spec) if graph is None else graph.store
     graph = folder.load_graph() if graph is None else graph
     program = bind(folder.spec.build_model() if model is None else model, graph, folder.config.seed)
     state = checkpoint.load(saved, fingerprint_of(program))
     program.load_state_dict(state.weights)
-    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, store)
+    return _predict(PredictionPass(graph, program, what, layer, settings, backend), what, out, tell, graph)
 
 
 def _predict(
-    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: ReportRows | None, store: str | None
+    prediction: PredictionPass, what: str, out: PathLikeText | None, tell: ReportRows | None, graph: Graph
 ) -> NDArray[Any] | Written:
     if out is None:
         return prediction.array()
+    table = PredictionTable.of(graph, prediction.form) if what == "table" else None
     with (
-        closing(PredictionFile(out, prediction.form, what, original_ids(store))) as file,
+        closing(PredictionFile(out, prediction.form, what, original_ids(graph), table)) as file,
         prediction.blocks() as blocks,
     ):
         return file.write(blocks, tell)
-
-
-def _store_of(spec: RunSpec) -> str | None:
-    """The store of a run's graph: a graph whose rows were normalised does not name it."""
-    source = spec.graph.get("source")
-    return source if isinstance(source, str) and is_store(source) else None

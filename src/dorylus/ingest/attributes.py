@@ -24,7 +24,7 @@ from dorylus.graph import (
     repeated_vertex,
 )
 from dorylus.ingest.reordering import VertexOrder
-from dorylus.ingest.row_files import RowFile, open_rows
+from dorylus.ingest.row_files import ComputedRows, RowFile, open_rows
 from dorylus.ingest.settings import IngestSettings, Rows
 from dorylus.progress import ReportStage, StageProgress
 
@@ -74,6 +74,11 @@ class Attributes:
         return [each for each in files if each is not None]
 
     @property
+    def of_table(self) -> bool:
+        """Whether rows are computed from a table of vertices, which was read once before."""
+        return any(isinstance(each, ComputedRows) for each in (self.features, self.labels, *self.splits.values()))
+
+    @property
     def features_bytes(self) -> int:
         """The bytes of the features in a store."""
         count = 0 if self.features is None else int(np.prod(self.features.shape, dtype=object))
@@ -92,7 +97,7 @@ class Attributes:
             labels = int(np.prod(self.labels.shape, dtype=object)) * (8 if len(self.labels.shape) == 1 else 1)
         return self.features_bytes + labels + len(self.splits) * num_vertices
 
-    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> dict[str, int]:
+    def write(self, folder: NewFolder, num_vertices: int, order: VertexOrder, tell: ReportStage) -> dict[str, Any]:
         """Write all arrays in the given order; returns the fields for the manifest."""
         num_features = self._write_features(folder, num_vertices, order, tell)
         labelled, num_classes = _write_labels(folder, self.labels, num_vertices, order, tell)
@@ -102,7 +107,11 @@ class Attributes:
             self._check_split_labelled(name, mask, labelled)
             trained = np.packbits(mask) if trained is None else _check_disjoint(trained, mask, name)
             _write_mask(folder, name, order.mask(mask))
-        return {"num_features": num_features, "num_classes": num_classes}
+        facts: dict[str, Any] = {"num_features": num_features, "num_classes": num_classes}
+        for fact, rows in (("feature_names", self.features), ("class_names", self.labels)):
+            if isinstance(rows, ComputedRows):
+                facts[fact] = list(rows.names)
+        return facts
 
     def _check_split_labelled(self, name: str, mask: BoolArray, labelled: BoolArray | None) -> None:
         """Refuse a split with a vertex that has no label."""

@@ -122,6 +122,8 @@ class EdgeBatch(NamedTuple):
     """Bytes of the input on disk up to the end of this batch, compressed if the file is; for progress."""
     locate: Locate
     """Where the edge at a position of this batch is in the input; valid until the next batch is read."""
+    perhaps_header: bool = False
+    """Whether the first edge may be the header of a text."""
 
     def describe(self, position: int) -> str:
         """An edge with its location, for error messages."""

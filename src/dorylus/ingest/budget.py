@@ -24,6 +24,7 @@ MIB = 1 << 20
 NO_READER_MEMORY = ReaderMemory()
 BLOCK_EDGES = 1 << 18
 _SLACK = 96 * MIB  # batches and sorted blocks of edges, file buffers, and modules that are imported later
+_TABLE_SLACK = 48 * MIB  # after a table was read: its modules and buffers are part of what is resident
 _SPREAD = 4 * MIB  # variation of the initial size of a process from run to run
 IDS_SHARE = 4  # the table of ids, if there is one, gets 1 / IDS_SHARE of the memory
 _LEAST = 64 * MIB  # for sorting: with less, runs are so short that merging dominates the time
@@ -66,13 +67,15 @@ def shares_of(
     order_bytes: int = 0,
     held: ReaderMemory = NO_READER_MEMORY,
     ids_for: Callable[[int], int] | None = None,
+    after_table: bool = False,
 ) -> IngestShares:
     """The shares of a limit after the resident memory (by default the current), the table of ids and the vertex order.
 
     ``held`` is the memory for reading, which is released before the vertices are reordered. ``ids_for`` is the size of
-    a table by its number of ids.
+    a table by its number of ids. ``after_table``: a table of vertices was read before.
     """
-    used = (resident_bytes() if resident is None else resident) + _SLACK + ids_bytes
+    used = (resident_bytes() if resident is None else resident) + ids_bytes
+    used += _TABLE_SLACK if after_table else _SLACK
     used += max(order_bytes, held.num_bytes)
     room = memory_bytes - used
     if room < _LEAST:
@@ -248,6 +251,7 @@ class IngestBudget:
             order_bytes=order,
             held=self.held,
             ids_for=self.ids_for,
+            after_table=self.attributes.of_table,
         )
 
     def check_before(self, source: EdgeSource, known: int | None) -> None:

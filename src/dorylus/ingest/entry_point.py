@@ -1,4 +1,8 @@
-"""``ingest_edges``, the entry point of an ingest: files, arrays or a source of batches become a store."""
+"""The entry points of an ingest: edges in files, arrays or tables become a store, or a graph in memory.
+
+Of a table of vertices (``vertex_table``) the ids are listed first: its rows are the vertices in their order, and edges
+are joined to them by id.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,15 +13,35 @@ from typing import Any
 
 import numpy as np
 
+from dorylus.backends import WeightClash
 from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
-from dorylus.graph import STORE, Address, AnyArray, as_float32, as_integers, is_remote, read_manifest, stored_rows
-from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, locate_by_number
+from dorylus.graph import (
+    STORE,
+    Address,
+    AnyArray,
+    FloatArray,
+    Graph,
+    IdArray,
+    TextIds,
+    as_float32,
+    as_integers,
+    check_target,
+    csr_from_edges,
+    is_remote,
+    repeated_edge_error,
+)
+from dorylus.ingest.batches import EdgeBatch, EdgeSource, Tokens, locate_by_number
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
-from dorylus.ingest.numbering import DenseIds, IdTableFullError, make_numbering
-from dorylus.ingest.pipeline import Ingested, ingest
+from dorylus.ingest.numbering import AnyNumbering, DenseIds, IdTableFullError, NumberedByAppearance, make_numbering
+from dorylus.ingest.pipeline import Ingested, PeekedBatches, VertexBound, ingest, read_edges
 from dorylus.ingest.readers.files import FileEdges, open_edges, open_vertices
+from dorylus.ingest.readers.options import ReadOptions
+from dorylus.ingest.readers.table import TableEdges, is_arrow_table
+from dorylus.ingest.reordering import original_id
+from dorylus.ingest.row_files import ComputedRows
 from dorylus.ingest.settings import IngestSettings
-from dorylus.process_memory import resident_bytes
+from dorylus.ingest.vertex_table import TableColumns, VertexTable
+from dorylus.process_memory import give_back, resident_bytes
 from dorylus.progress import ReportStage, silent
 
 BATCH = 1 << 20
@@ -59,6 +83,9 @@ class ArrayEdges:
 
 READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
 """Options of ``open_edges``: how files are read."""
+COLUMNS = frozenset(each.name for each in fields(TableColumns))
+IN_TABLE = COLUMNS - {"features"}
+"""Settings that make ``vertices`` a table of vertices; ``features`` are then names of its columns."""
 
 
 def ingest_edges(
@@ -69,32 +96,221 @@ def ingest_edges(
     Arrays are a tuple (source, destination[, weight]), or one array of shape [E, 2] or [2, E].
 
     ``options`` are those of :class:`IngestSettings` and, for files, of ``open_edges``. ``vertices`` are files, or an
-    array of numbers, that list all ids in the order of the store.
+    array of numbers, that list all ids in the order of the store. With any option of :class:`TableColumns` they are a
+    table with ids, features, labels and split.
     """
-    known = {each.name for each in fields(IngestSettings)} | READING
+    known = {each.name for each in fields(IngestSettings)} | READING | COLUMNS
     for name in sorted(options.keys() - known):
         raise ConfigError(unknown_name("setting", name, known | {"vertices"}))
-    settings = IngestSettings(**{name: value for name, value in options.items() if name not in READING})
     reading = {name: value for name, value in options.items() if name in READING}
+    if is_arrow_table(vertices) or options.keys() & IN_TABLE:
+        return _ingest_tables(edges, vertices, store, options, reading, tell)
+    settings = IngestSettings(**{name: value for name, value in options.items() if name not in READING})
     if vertices is not None and reading.get("ids", "auto") == "auto":
         reading["ids"] = "map"  # a list numbers arbitrary ids; names are recognised either way
     source, ids = _source_of(edges, reading), str(reading.get("ids", "auto"))
     if vertices is None:
         _check_rows_have_ids(source, ids, settings)
-    with _numbering(source, ids, vertices, settings, store) as numbering:
-        ids_bytes = 0 if isinstance(numbering, DenseIds) else _ids_bytes(settings)
-        made = ingest(source, numbering, store, settings, tell, ids_bytes=ids_bytes)
-    if isinstance(source, FileEdges):
-        made = replace(
-            made, num_files=source.num_files, left_out=tuple(source.left_out), unchecked=tuple(source.unchecked)
+    strings = bool(getattr(source, "strings", False))
+    listed = None if vertices is None else _listed(vertices, strings=strings)
+    with _numbering(source, ids, listed, settings, store) as numbering:
+        return _ingested(source, numbering, store, settings, tell)
+
+
+def _ingested(
+    source: EdgeSource, numbering: AnyNumbering, store: Address, settings: IngestSettings, tell: ReportStage
+) -> Ingested:
+    # The table of listed vertices is complete, and part of what is resident.
+    grows = isinstance(numbering, NumberedByAppearance) and not numbering.fixed
+    made = ingest(source, numbering, store, settings, tell, ids_bytes=_ids_bytes(settings) if grows else 0)
+    if not isinstance(source, FileEdges):
+        return made
+    return replace(made, num_files=source.num_files, left_out=tuple(source.left_out), unchecked=tuple(source.unchecked))
+
+
+def _ingest_tables(
+    edges: Any,
+    vertices: Any,
+    store: Address,
+    options: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    tell: ReportStage,
+) -> Ingested:
+    """Write edges and a table of vertices as a store."""
+    given_columns = sorted(options.keys() & IN_TABLE)
+    if vertices is None:
+        raise ConfigError(
+            f"{given(given_columns[0], options[given_columns[0]])} names columns of a table of vertices, but none is "
+            f"given: name its file by {given('vertices', ...)}."
         )
-    in_input_order = vertices is None and settings.reorder == "none"
-    if in_input_order and getattr(source, "perhaps_headed", False):
-        return replace(made, perhaps_heading=lone_first_edge(store))
-    return made
+    for name in ("labels", "train", "val", "test", "num_vertices"):
+        if options.get(name) is not None:
+            other = (
+                "the rows of the table" if name == "num_vertices" else given("split" if name != "labels" else "label")
+            )
+            raise ConfigError(f"{given(name, options[name])}, but vertices are a table: use {other} instead.")
+    others = {name: value for name, value in options.items() if name not in READING | COLUMNS}
+    settings = IngestSettings(**others)
+    check_target(store, STORE, settings.overwrite)  # before a large table is read
+    shares_of(settings.memory_bytes, after_table=True)
+    table = VertexTable.open(vertices, TableColumns(**{name: options[name] for name in options.keys() & COLUMNS}))
+    source, strings = _joined_source(edges, table, reading)
+    listed = None if table.id is None else table.ids(strings=strings)
+    ids = "dense" if listed is None else "map"
+    with _numbering(source, ids, listed, settings, store) as numbering:
+        rows = {"features": table.feature_rows(), "labels": table.label_rows(), **table.split_rows(numbering)}
+        give_back()
+        return _ingested(source, numbering, store, replace(settings, **rows), tell)
+
+
+def _joined_source(edges: Any, table: VertexTable, reading: Mapping[str, Any]) -> tuple[EdgeSource, bool]:
+    """The edges with ends of the kind that the table's ids have, and whether those are texts.
+
+    Ids are numbers if both hold whole numbers, else texts.
+    """
+    requested = str(reading.get("ids", "auto"))
+    if table.id is None:
+        return _source_of(edges, {**reading, "ids": "dense"}), False
+    if requested == "strings" or (requested == "auto" and table.ids_are_texts()):
+        source = _source_of(edges, {**reading, "ids": "strings"})
+        strings = bool(getattr(source, "strings", False))
+        if not strings:
+            raise DataError(
+                f"the ids in column {table.id!r} of {table.table.name} are texts, but the edges are arrays of numbers: "
+                "give both the same ids."
+            )
+        return source, True
+    source = _source_of(edges, {**reading, "ids": "auto"} if requested == "auto" else reading)
+    if getattr(source, "strings", False):
+        return source, True
+    return _source_of(edges, {**reading, "ids": "map"}), False
+
+
+def graph_of_tables(
+    edges: Any,
+    vertices: Any,
+    *,
+    source: str | int | None = None,
+    target: str | int | None = None,
+    weight: str | int | None = None,
+    undirected: bool = True,
+    drop_duplicates: bool = True,
+    drop_self_loops: bool = False,
+    drop_unknown: bool = False,
+    name: str = "graph",
+    **options: Any,
+) -> Graph:
+    """The graph of a table of edges and a table of vertices, in memory."""
+    known = READING | COLUMNS
+    for option in sorted(options.keys() - known):
+        raise ConfigError(unknown_name("setting", option, known | {"source", "target", "weight", "undirected"}))
+    reading = {option: value for option, value in options.items() if option in READING}
+    if (source, target, weight) != (None, None, None):
+        if "columns" in reading:
+            raise ConfigError(
+                f"{given('columns', reading['columns'])} and source, target or weight: give one of the two."
+            )
+        ends = (0 if source is None else source, 1 if target is None else target)
+        reading["columns"] = ends if weight is None else (*ends, weight)
+    columns = TableColumns(**{option: value for option, value in options.items() if option in COLUMNS})
+    table = VertexTable.open(vertices, columns)
+    batches, strings = _joined_source(edges, table, reading)
+    listed = None if table.id is None else table.ids(strings=strings)
+    numbering = make_numbering(
+        "dense" if listed is None else "map", strings=strings, vertices=listed, fixed=listed is not None
+    )
+    numbering.drop_unknown = drop_unknown
+    try:
+        kept = _KeptEdges()
+        bound = VertexBound(table.num_rows, f"{table.table.name} has {table.num_rows:,} rows, one per vertex")
+        read_edges(PeekedBatches.of(batches), numbering, kept, bound, None, silent)
+        masks = {f"{split}_mask": _mask_of(rows, table) for split, rows in table.split_rows(numbering).items()}
+        indptr, indices, edge_weight = kept.csr(table.num_rows, undirected=undirected, drop_self_loops=drop_self_loops)
+        features, labels = table.feature_rows(), table.label_rows()
+        arrays: dict[str, Any] = dict(masks)
+        if features is not None:
+            arrays["features"] = np.concatenate(list(features.blocks()))
+        if labels is not None:
+            arrays["labels"] = np.concatenate(list(labels.blocks()))
+        return Graph(
+            indptr,
+            indices,
+            edge_weight=edge_weight,
+            directed=not undirected,
+            name=name,
+            ids=_ids_of(numbering),
+            class_names=table.class_names or None,
+            feature_names=table.feature_names or None,
+            trust="edges",
+            **arrays,
+        )
+    except GraphError as error:
+        if not isinstance(clash := error.__cause__, WeightClash):
+            raise
+        first, second = (original_id(numbering, number) for number in (clash.column, clash.row))
+        raise repeated_edge_error(first, second, clash.first, clash.second) from error
+    finally:
+        getattr(numbering, "close", lambda: None)()
+
+
+class _KeptEdges:
+    """An edge sink in memory."""
+
+    def __init__(self) -> None:
+        self._rows: list[IdArray] = []
+        self._columns: list[IdArray] = []
+        self._weights: list[FloatArray] = []
+
+    def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
+        """Add the edges (rows[e], columns[e])."""
+        self._rows.append(rows)
+        self._columns.append(columns)
+        if weights is not None:
+            self._weights.append(weights)
+
+    def close(self) -> None:
+        """Release the memory."""
+        self.__init__()  # type: ignore[misc]
+
+    def csr(self, num_vertices: int, *, undirected: bool, drop_self_loops: bool) -> Any:
+        """(indptr, indices, weight) of all edges."""
+        empty = np.empty(0, np.int32)
+        rows, columns = (np.concatenate([empty, *each]) for each in (self._rows, self._columns))
+        weight = np.concatenate(self._weights) if self._weights else None
+        if drop_self_loops:
+            kept = rows != columns
+            rows, columns, weight = rows[kept], columns[kept], None if weight is None else weight[kept]
+        return csr_from_edges(columns, rows, num_vertices, undirected=undirected, weight=weight)
+
+
+def _mask_of(rows: Any, table: VertexTable) -> AnyArray:
+    if isinstance(rows, ComputedRows):
+        return np.concatenate(list(rows.blocks()))
+    if rows.dtype == np.bool_:
+        return np.asarray(rows)
+    mask = np.zeros(table.num_rows, np.bool_)
+    mask[rows] = True
+    return mask
+
+
+def _ids_of(numbering: AnyNumbering) -> Any:
+    """The ids by number: int64 [N] or texts; None if they are the numbers."""
+    if isinstance(numbering, DenseIds):
+        return None
+    blocks = list(numbering.original())
+    if not numbering.strings:
+        return np.concatenate([np.empty(0, np.int64), *blocks])
+    tokens = [each for each in blocks if isinstance(each, Tokens)]
+    ends = np.cumsum([0, *(length for each in tokens for length in np.diff(each.offsets))], dtype=np.int64)
+    parts = [each.bytes[each.offsets[0] : each.offsets[-1]] for each in tokens]
+    return TextIds(ends, np.concatenate([np.empty(0, np.uint8), *parts]))
 
 
 def _source_of(edges: Any, reading: Mapping[str, Any]) -> EdgeSource:
+    if is_arrow_table(edges):
+        for name in sorted(reading.keys() - {"ids", "columns"}):
+            raise ConfigError(f"{name} says how to read files, but the edges are in memory: leave it out.")
+        return TableEdges(edges, ReadOptions.of(**reading))
     source = _in_memory(edges)
     if source is None:
         return open_edges(_paths(edges), **reading)
@@ -141,11 +357,10 @@ def _check_rows_have_ids(source: EdgeSource, ids: str, settings: IngestSettings)
 
 @contextmanager
 def _numbering(
-    source: EdgeSource, ids: str, vertices: Any, settings: IngestSettings, store: Address
-) -> Iterator[Numbering]:
+    source: EdgeSource, ids: str, listed: EdgeSource | None, settings: IngestSettings, store: Address
+) -> Iterator[AnyNumbering]:
     """The numbering of ids; names are in a scratch file beside the store until it is written."""
     strings = bool(getattr(source, "strings", False))
-    listed = None if vertices is None else _listed(vertices, strings=strings)
     _check_list_fits(listed, settings)
     memory_bytes, fixed = _ids_bytes(settings), listed is not None
     scratch = None if is_remote(store) else _existing(Path(store).absolute().parent)
@@ -161,6 +376,7 @@ def _numbering(
             f"could not write the names of vertices beside the store {store}: {error}. Check the free space and "
             "permissions."
         ) from error
+    numbering.drop_unknown = settings.drop_unknown
     try:
         yield numbering
     finally:
@@ -198,26 +414,3 @@ def _listed(vertices: Any, *, strings: bool) -> EdgeSource:
 
 def _existing(folder: Path) -> Path:
     return folder if folder.is_dir() else _existing(folder.parent)
-
-
-def lone_first_edge(store: Address) -> tuple[str, str] | None:
-    """The names of vertices 0 and 1 if one edge joins them and they have no other; else None.
-
-    Names are numbered in order of appearance, so these are the names of the input's first line: perhaps a header that
-    was read as an edge.
-    """
-    manifest = read_manifest(store, STORE)
-
-    def first(name: str, count: int) -> AnyArray:
-        return stored_rows(store, STORE, manifest, name)[np.arange(count)]
-
-    if manifest["num_vertices"] <= 2:  # no other edge exists
-        return None
-    ends = {"out.indptr": [0, 1, 1], "indptr": [0, 0, 1]} if manifest["directed"] else {"indptr": [0, 1, 2]}
-    if any(first(name, 3).tolist() != expected for name, expected in ends.items()):
-        return None
-    if first("indices", 1).item() != (0 if manifest["directed"] else 1):
-        return None
-    begin, middle, end = first("ids.offsets", 3).tolist()
-    content = first("ids.bytes", end).tobytes()
-    return content[begin:middle].decode(), content[middle:end].decode()

@@ -26,6 +26,7 @@ from dorylus.ingest.batches import (
     first_invalid_name,
     format_id,
     invalid_name_error,
+    locate_by_number,
 )
 from dorylus.ingest.scratch import NameScratch
 
@@ -120,6 +121,8 @@ class IdTableFullError(DataError):
 class DenseIds:
     """Ids that are vertex numbers already; ``num_vertices`` bounds them if it is given."""
 
+    drop_unknown = False
+
     def __init__(self, num_vertices: int | None = None) -> None:
         self._given = num_vertices
         self._largest = -1
@@ -167,8 +170,12 @@ class DenseIds:
 class NumberedByAppearance(ABC):
     """Numbers the ids of ``vertices`` first, then others in order of appearance, source before destination.
 
-    With ``fixed``, edges may only join the given ``vertices``.
+    With ``fixed``, edges may only join the given ``vertices``: others are refused or, with ``drop_unknown``, get the
+    number -1 for the end that is not among them.
     """
+
+    strings = False
+    drop_unknown = False
 
     def __init__(self, table: native.NumberIds | native.NameIds, limit_bytes: int) -> None:
         self._ids, self._limit = table, limit_bytes
@@ -191,9 +198,17 @@ class NumberedByAppearance(ABC):
             numbers = self._pairs(batch)
         if numbers is None:  # outside the handler: its exception would keep the batch alive
             raise self._full(batch)
-        if self._fixed:
+        if self._fixed and not self.drop_unknown:
             check_known(batch, *numbers, len(self._ids))
         return numbers
+
+    def find(self, ids: Ends) -> NDArray[np.int32]:
+        """The numbers of ids, -1 for those that have none."""
+        fixed, self._fixed = self._fixed, True
+        try:
+            return self._pairs(EdgeBatch(ids, ids, None, 0, locate_by_number(0)))[0]
+        finally:
+            self._fixed = fixed
 
     def _begin(self, vertices: EdgeSource | None, fixed: bool) -> None:
         """Number the listed vertices."""
@@ -285,13 +300,21 @@ def check_known(
 ) -> None:
     """Refuse an edge to a vertex that is not in the list."""
     unknown = np.flatnonzero((source < 0) | (destination < 0))
+    if begins_with_header(batch, source, destination):
+        unknown = unknown[1:]
     if unknown.size:
         position = int(unknown[0])
         ends = batch.source if source[position] < 0 else batch.destination
         raise DataError(
             f"{batch.describe(position)} has the end {format_id(ends[position])}, which is not among the "
-            f"{num_vertices:,} vertices given. Add it to them, or drop the edge."
+            f"{num_vertices:,} vertices given. Add it to them, leave all such edges out by "
+            f"{given('drop_unknown', True)}, or drop the edge."
         )
+
+
+def begins_with_header(batch: EdgeBatch, source: NDArray[np.int32], destination: NDArray[np.int32]) -> bool:
+    """Whether the first line of a text is a header: it may be one, and names two ids that no vertex has."""
+    return batch.perhaps_header and bool(source.size) and source[0] < 0 and destination[0] < 0
 
 
 class MappedNames(NumberedByAppearance):
@@ -299,6 +322,8 @@ class MappedNames(NumberedByAppearance):
 
     The table holds 128 bits per name; the names are in a scratch file in ``scratch`` (default: the temporary folder).
     """
+
+    strings = True
 
     def __init__(
         self,

@@ -4,27 +4,171 @@ The second direction needs no second reading: while the first is written, its ed
 a new vertex order, edges stay in a scratch file until the degrees are known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dorylus.backends import EdgeSort, WeightClash
 from dorylus.errors import DataError, GraphError, given
-from dorylus.graph import STORE, Address, ArrayWriter, FloatArray, IdArray, NewFolder, new_folder, version_of
+from dorylus.graph import (
+    MAX_VERTICES,
+    STORE,
+    Address,
+    ArrayWriter,
+    FloatArray,
+    IdArray,
+    NewFolder,
+    missing_vertex,
+    new_folder,
+    version_of,
+)
 from dorylus.ingest.attributes import Attributes
-from dorylus.ingest.batches import EdgeSource, Numbering
+from dorylus.ingest.batches import EdgeBatch, EdgeSource, Numbering, format_id
 from dorylus.ingest.budget import BLOCK_EDGES, NO_READER_MEMORY, IngestBudget, IngestShares, too_many_ids
-from dorylus.ingest.edge_reading import EdgeSink, PeekedBatches, VertexBound, read_edges
-from dorylus.ingest.numbering import DenseIds, IdTableFullError
+from dorylus.ingest.numbering import DenseIds, IdTableFullError, begins_with_header
 from dorylus.ingest.reordering import InputOrder, Reordered, degree_order, original_id, write_ids
 from dorylus.ingest.scratch import EdgeScratch
 from dorylus.ingest.settings import IngestSettings
 from dorylus.process_memory import resident_bytes
 from dorylus.progress import ReportStage, StageProgress, silent
+
+
+class EdgeSink(Protocol):
+    """A consumer of edges: a sort, or a scratch file."""
+
+    def add(self, rows: IdArray, columns: IdArray, weights: FloatArray | None) -> None:
+        """Add the edges (rows[e], columns[e])."""
+        ...
+
+    def close(self) -> None:
+        """Release memory and disk space."""
+        ...
+
+
+class VertexBound(NamedTuple):
+    """The number of vertices, and the statement about the file that determines it; None: num_vertices= does."""
+
+    num_vertices: int
+    reason: str | None
+
+
+class EdgesRead(NamedTuple):
+    """The number of edges that were read, and of those among them that were dropped."""
+
+    num_edges: int
+    num_dropped: int
+
+
+@dataclass
+class PeekedBatches:
+    """The batches of a source; the first was read to learn whether edges have weights."""
+
+    batches: Iterator[EdgeBatch]
+    weighted: bool
+
+    @classmethod
+    def of(cls, source: EdgeSource) -> "PeekedBatches":
+        """The batches of ``source``."""
+        batches = iter(source)
+        first = next(batches, None)
+        head: Iterable[EdgeBatch] = () if first is None else (first,)
+        return cls(chain(head, batches), first is not None and first.weight is not None)
+
+
+def read_edges(
+    read: PeekedBatches,
+    numbering: Numbering,
+    sink: EdgeSink,
+    bound: VertexBound | None,
+    total_bytes: int | None,
+    tell: ReportStage,
+) -> EdgesRead:
+    """Add every edge between known vertices to the sink as (destination, source)."""
+    count, dropped, full, header = 0, 0, None, ""
+    lone: DataError | None = None
+    for batch in read.batches:
+        try:
+            source, destination = numbering.ends(batch)
+        except IdTableFullError as error:
+            full = error.with_traceback(None)  # its frames would keep the batch alive
+            break
+        if bound is not None:
+            _check_ends(batch, source, destination, numbering, bound)
+        if (batch.weight is not None) != read.weighted:
+            raise DataError(
+                "some edges of the input have a weight and some have none: give a weight to all, or to none."
+            )
+        if batch.weight is not None:
+            _check_weights(batch, batch.weight)
+        if not count and batch.perhaps_header and (source[0], destination[0]) == (0, 1):
+            lone = _lone_line_error(batch)
+        if lone is not None and (((source < 2) | (destination < 2)) & ((source != 0) | (destination != 1))).any():
+            lone = None
+        count += source.size
+        known = (source >= 0) & (destination >= 0)
+        if known.all():
+            sink.add(destination, source, batch.weight)
+        else:  # a header, or ends that are not among the vertices
+            dropped += source.size - int(known.sum())
+            if begins_with_header(batch, source, destination):
+                header, count, dropped = batch.locate(0), count - 1, dropped - 1
+            sink.add(destination[known], source[known], None if batch.weight is None else batch.weight[known])
+        tell(StageProgress("reading edges", batch.bytes_read, total_bytes, "bytes"))
+    if full is not None:
+        del batch
+        sink.close()  # free its memory for counting
+        raise full.with_rest(read.batches)
+    if header and not count:
+        raise DataError(
+            f"{header} is a header, as no vertex has its names, and no edge follows it. Write the file again."
+        )
+    if lone is not None and numbering.num_vertices > 2 and not getattr(numbering, "fixed", False):
+        raise lone
+    if numbering.num_vertices > MAX_VERTICES:
+        raise GraphError(f"the edges name {numbering.num_vertices:,} vertices, but at most {MAX_VERTICES:,} fit.")
+    return EdgesRead(count, dropped)
+
+
+def _lone_line_error(batch: EdgeBatch) -> DataError:
+    """The error for a first line whose names, numbered 0 and 1 as the first that appear, no other line has."""
+    source, destination = (format_id(ends[0]) for ends in (batch.source, batch.destination))
+    return DataError(
+        f"{batch.locate(0)} names {source} and {destination}, which no other line does: pass {given('header', True)} "
+        f"if it is a header, or {given('header', False)} if it is an edge."
+    )
+
+
+def _check_ends(
+    batch: EdgeBatch, source: IdArray, destination: IdArray, numbering: Numbering, bound: VertexBound
+) -> None:
+    end = bound.num_vertices
+    if not source.size or max(source.max(), destination.max()) < end:
+        return
+    first = int(np.argmax((source >= end) | (destination >= end)))
+    if isinstance(numbering, DenseIds) and bound.reason is None:
+        raise GraphError(missing_vertex(batch.locate(first), int(source[first]), int(destination[first]), end))
+    missing = format_id((batch.source if source[first] >= end else batch.destination)[first])
+    rule = f"{given('num_vertices', end)}, and that many vertices came before it: give a larger number, leave it out"
+    if bound.reason:
+        rule = f"{bound.reason}: give it a row too"
+    raise GraphError(f"{batch.describe(first)} names vertex {missing}, but {rule}, or drop the edge.")
+
+
+def _check_weights(batch: EdgeBatch, weight: FloatArray) -> None:
+    bad = np.flatnonzero(~np.isfinite(weight))
+    if bad.size:
+        edge = int(bad[0])
+        raise GraphError(
+            f"the weight of {batch.describe(edge)} is {weight[edge]}. Weights are finite numbers: drop the edge, or "
+            "give it one."
+        )
+
 
 STEP = 1 << 20  # vertices whose offsets are computed at a time
 
@@ -87,10 +231,10 @@ class Ingested:
     num_edges: int
     num_read: int
     weighted: bool = False
-    perhaps_heading: tuple[str, str] | None = None
-    """The names of a text's first line if they have no other edge: it may be a header that was read as an edge."""
     num_alone: int = 0
     """A lower bound of the vertices without edges, if the number of vertices is inferred from the largest id."""
+    num_dropped: int = 0
+    """The number of edges left out, as one of their ends is not among the listed vertices."""
     num_files: int | None = None
     """The number of files of edges; None for edges in memory."""
     left_out: tuple[Path, ...] = ()
@@ -166,6 +310,7 @@ class _Ingest:
     tell: ReportStage
     num_filled: int = 0
     """The number of vertices with in-edges plus the number with out-edges."""
+    num_dropped: int = 0
 
     def run(self, source: EdgeSource, numbering: Numbering, known: int | None) -> Ingested:
         """Write all but the manifest; ``known`` is the number of vertices, if it is known before reading."""
@@ -223,7 +368,9 @@ class _Ingest:
 
     def _spool(self, source: EdgeSource, numbering: Numbering, sink: EdgeSink, known: int | None) -> int:
         bound = None if known is None else VertexBound(known, self.attributes.rows_statement)
-        return read_edges(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+        read = read_edges(self.read, numbering, sink, bound, source.total_bytes, self.tell)
+        self.num_dropped = read.num_dropped
+        return read.num_edges
 
     def _check_spooled(self, spooled_bytes: int, num_read: int, count: int, numbering: Numbering) -> None:
         written = sum(entry["bytes"] for entry in self.folder.entries.values())
@@ -259,7 +406,9 @@ class _Ingest:
         version = version_of({name: entry["dtype"] for name, entry in self.folder.entries.items()})
         self.folder.facts.update(version=version, num_vertices=num_vertices, num_edges=num_edges)
         alone = max(0, num_vertices - self.num_filled) if known is None else 0
-        return Ingested(num_vertices, num_edges, num_read, self.read.weighted, num_alone=alone)
+        return Ingested(
+            num_vertices, num_edges, num_read, self.read.weighted, num_alone=alone, num_dropped=self.num_dropped
+        )
 
     def _sort(self, memory_bytes: int, *, first: bool) -> EdgeSort:
         """A sort; the first adds reverse edges and drops repeats and self loops, the second gets the final edges."""

@@ -1,7 +1,8 @@
 """Files and arrays with one row per vertex (features, labels, splits), read block by block."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,6 +37,8 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
 
     A file whose rows cannot be read one by one in ``memory_bytes`` is a ConfigError.
     """
+    if isinstance(rows, ComputedRows):
+        return rows
     if not isinstance(rows, str | PathLike):
         return ArrayRows(rows, what)
     path = Path(rows)
@@ -44,8 +47,6 @@ def open_rows(rows: Any, what: str, memory_bytes: int | None = None) -> RowFile:
     try:
         if path.suffix == ".npy":
             return NpyRows(path, what)
-        # MERGED
-
         return ParquetRows(path, what, memory_bytes)
     except OSError as error:
         raise DataError(f"cannot read {what} from {path}: {error.strerror or error}.") from error
@@ -76,6 +77,22 @@ class ArrayRows:
         step = max(1, BLOCK_BYTES * len(self._array) // max(self._array.nbytes, 1))
         for begin in range(0, len(self._array), step):
             yield self._array[begin : begin + step]
+
+
+@dataclass(eq=False)
+class ComputedRows:
+    """Rows of numbers computed from the batches of a table: a ``RowFile``; ``names`` of classes or features."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    resident_bytes: int
+    compute: Callable[[], Iterator[AnyArray]]
+    names: tuple[str, ...] = ()
+
+    def blocks(self) -> Iterator[AnyArray]:
+        """The rows, block by block."""
+        return self.compute()
 
 
 class NpyRows:

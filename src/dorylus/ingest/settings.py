@@ -21,6 +21,7 @@ class IngestSettings:
     - ``undirected``: store the reverse of every edge too. A directed store also lists the out-edges of every vertex.
     - ``drop_duplicates``: store every edge once; one given with two weights is refused.
     - ``drop_self_loops``: drop edges from a vertex to itself.
+    - ``drop_unknown``: drop edges whose ends are not all among the listed vertices; otherwise one is refused.
     - ``reorder``: "degree" renumbers the vertices by degree, highest first; the store keeps their ids.
     - ``memory``: the memory limit of the process, page cache included: a number of bytes, "4GiB", "800MB".
     - ``num_vertices``: left out, the number of rows of features or labels, or else as many as the edges name.
@@ -34,6 +35,7 @@ class IngestSettings:
     undirected: bool = True
     drop_duplicates: bool = True
     drop_self_loops: bool = False
+    drop_unknown: bool = False
     reorder: str = "none"
     memory: int | str = "2GiB"
     num_vertices: int | None = None

@@ -127,7 +127,8 @@ class Result:
     ) -> NDArray[Any] | Written:
         """``"logits"``, ``"classes"`` or ``"embeddings"`` (a layer's output) of every vertex, in the graph's order.
 
-        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``memory`` and
+        With ``out``, a .npy or .parquet file, they are written there while they are computed. ``"table"`` is the class
+        of every vertex with its probability, in a .parquet or .csv file with ids and class names. ``memory`` and
         ``scratch_dir`` are the run's unless given.
         """
         from dorylus.inference import predict
@@ -137,6 +138,17 @@ class Result:
             self.graph, self.model, what, layer=layer, config=self.config, **options
         )
         return predictions
+
+    def predict_table(self, *, memory: str | int | None = None, scratch_dir: str | PathLike[str] | None = None) -> Any:
+        """A pyarrow.Table with the id, class and probability of every vertex, in the graph's order.
+
+        Classes are names where the graph has them, else numbers; ids likewise. ``.to_pandas()`` converts it.
+        """
+        from dorylus.inference import predict_table
+
+        return predict_table(
+            self.graph, self.model, config=self.config, memory=memory, scratch_dir=scratch_dir, backend=self.backend
+        )
 
     def __repr__(self) -> str:
         rows = self._rows()

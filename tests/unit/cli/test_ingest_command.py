@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from dorylus.cli.progress_bar import stage_bars
-from dorylus.graph.graph import Graph
+from dorylus.graph import Graph
 from dorylus.graph.store import open_ids
 from dorylus.progress import StageProgress
 
@@ -134,13 +134,19 @@ def test_weights_are_reported(dorylus_program, tmp_path):
     )
 
 
-@pytest.mark.parametrize("flags", [(), ("--directed",)])
-def test_a_first_line_that_may_be_a_heading_is_reported(dorylus_program, tmp_path, flags):
+@pytest.mark.parametrize("flags", [(), ("--directed",), ("--reorder", "degree")])
+def test_a_first_line_that_may_be_a_header_is_refused_until_the_flag_decides(dorylus_program, tmp_path, flags):
     (tmp_path / "names.csv").write_text("person,friend\na,b\nb,c\n")
-    hint = "The first line names 'person' and 'friend', which have no other edge: pass --header if it is a heading.\n"
-    assert dorylus_program("ingest", "names.csv", "stored", *flags)[1].endswith(hint)
-    for more in (("--header",), ("--no-header",), ("--reorder", "degree")):
-        assert "heading" not in dorylus_program("ingest", "names.csv", "stored", "--overwrite", *flags, *more)[1]
+    code, _, err = dorylus_program("ingest", "names.csv", "stored", *flags)
+    assert code == 2
+    assert err.startswith(
+        "error: names.csv, line 1 names 'person' and 'friend', which no other line does: pass --header"
+    )
+    assert "or --no-header if it is an edge" in err
+    assert not (tmp_path / "stored").exists()
+    for decided, count in (("--header", 3), ("--no-header", 5)):
+        out = dorylus_program("ingest", "names.csv", "stored", "--overwrite", *flags, decided)[1]
+        assert out.startswith(f"{count} vertices")
 
 
 @pytest.mark.parametrize("flags", [(), ("--directed",)])
@@ -149,11 +155,9 @@ def test_a_first_line_that_may_be_a_heading_is_reported(dorylus_program, tmp_pat
     ["src,dst\na,b\nc,d\n", "a,b\nb,c\n", "a,b\nc,a\n", "a,b\nc,b\n", "a,b\n", "a,a\nb,c\n", "0,1\n2,3\n"],
     ids=["known heading", "second again", "first again", "second twice", "one edge", "loop", "numbers"],
 )
-def test_no_other_first_line_is_reported_as_a_heading(dorylus_program, tmp_path, text, flags):
+def test_no_other_first_line_is_refused(dorylus_program, tmp_path, text, flags):
     (tmp_path / "names.csv").write_text(text)
-    code, out, _ = dorylus_program("ingest", "names.csv", "stored", *flags)
-    assert code == 0
-    assert "heading" not in out
+    assert dorylus_program("ingest", "names.csv", "stored", *flags)[0] == 0
 
 
 def test_edges_without_a_store_are_refused_with_the_missing_argument(dorylus_program, edges):
@@ -225,3 +229,42 @@ def test_a_store_within_the_folder_of_edges_is_not_taken_for_edges(dorylus_progr
     code, _, err = dorylus_program("ingest", ".", "other")
     assert code == 2
     assert "stored is a store, which holds no files of edges: move it out of the folder, or name the files" in err
+
+
+def test_a_table_of_vertices_is_ingested_by_its_columns(dorylus_program, tmp_path):
+    (tmp_path / "e.csv").write_text("citing,cited\na,b\nb,c\nb,z\n")
+    (tmp_path / "v.csv").write_text(
+        "paper,x1,x2,age,field,use\nc,1,,2,bio,train\na,3,4,5,art,train\nb,7,8,9,bio,test\n"
+    )
+    table = ("--vertices", "v.csv", "--id", "paper", "--label", "field")
+    code, out, _ = dorylus_program(
+        "ingest",
+        "e.csv",
+        "stored",
+        *table,
+        "--features",
+        "x*,age",
+        "--fill",
+        "x2=mean",
+        "--split",
+        "use",
+        "--drop-unknown",
+    )
+    assert code == 0
+    assert out.splitlines()[1] == "1 edges left out, as one of their ends is not among the vertices"
+    graph = Graph.open(tmp_path / "stored")
+    assert (graph.class_names, graph.feature_names) == (("art", "bio"), ("x1", "x2", "age"))
+    assert graph.features.tolist() == [[1, 6, 2], [3, 4, 5], [7, 8, 9]]
+    assert graph.test_mask.tolist() == [False, False, True]
+    shares = ("--split", "train=.5,val=0", "--seed", "3", "--fill", "0", "--categories", "age", "--drop-unknown")
+    assert dorylus_program("ingest", "e.csv", "other", *table, *shares, "--features", "age")[0] == 0
+    other = Graph.open(tmp_path / "other")
+    assert other.feature_names == ("age=2", "age=5", "age=9")
+    assert other.train_mask.sum() == 2, "one of each class"
+    code, _, err = dorylus_program("ingest", "e.csv", "refused", *table, "--fill", "x2=mean")
+    assert code == 2
+    assert "e.csv, line 4" in err
+    assert "--drop-unknown" in err
+    code, _, err = dorylus_program("ingest", "e.csv", "refused", *table, "--split", "train=.5,dev")
+    assert code == 2
+    assert "NAME=VALUE" in err

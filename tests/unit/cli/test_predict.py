@@ -49,7 +49,8 @@ def test_another_limit_may_be_given(dorylus_program, run):
     ("arguments", "message"),
     [
         (["run", "--what", "logit"], "Did you mean 'logits'"),
-        (["run", "--output", "x.csv"], "ends in .npy or .parquet"),
+        (["run", "--output", "x.txt"], "ends in .npy or .parquet"),
+        (["run", "--output", "x.npy", "--what", "table"], "ends in .parquet or .csv"),
         (["run", "--output", "no/x.npy"], "the folder no does not exist"),
         (["nowhere"], "the folder nowhere does not exist: give the folder"),
         (["nowhere", "--output", "no/x.npy"], "the folder nowhere does not exist: give the folder"),

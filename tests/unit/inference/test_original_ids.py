@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from dorylus.inference import prediction_file as module
-from dorylus.inference.prediction_file import StoredNumberIds, StoredTextIds, original_ids
+from dorylus.graph import Graph, TextIds, ring
+from dorylus.graph import arrays as module
+from dorylus.inference.prediction_file import StoredNumberIds, original_ids
 
 NAMES = ["ant", "é", "", "日本語", "driver ant"]
 
@@ -16,8 +17,8 @@ def texts(names):
 
 @pytest.mark.parametrize("rows", [2, 131_072])
 def test_texts_are_read_a_range_at_a_time(monkeypatch, rows):
-    monkeypatch.setattr(module, "ROWS", rows)
-    ids = StoredTextIds(*texts(NAMES))
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", rows)
+    ids = TextIds(*texts(NAMES))
     assert ids.dtype == np.dtype("<U10")
     assert ids.rows(1, 4).tolist() == NAMES[1:4]
     offsets, content = ids.parts(3, 5)
@@ -26,7 +27,7 @@ def test_texts_are_read_a_range_at_a_time(monkeypatch, rows):
 
 
 def test_empty_texts_have_a_type_too():
-    assert StoredTextIds(*texts(["", ""])).rows(0, 2).tolist() == ["", ""]
+    assert TextIds(*texts(["", ""])).rows(0, 2).tolist() == ["", ""]
 
 
 def test_numbers_are_read_a_range_at_a_time():
@@ -35,15 +36,10 @@ def test_numbers_are_read_a_range_at_a_time():
     assert ids.rows(1, 3).tolist() == [2**40, -1]
 
 
-@pytest.mark.parametrize(
-    ("kept", "kind"), [(np.array([3, 1]), StoredNumberIds), (texts(["a", "b"]), StoredTextIds), (None, type(None))]
-)
-def test_ids_are_those_of_the_store(monkeypatch, kept, kind):
-    opened = []
-    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: opened.append(path) or kept)
-    assert isinstance(original_ids("here"), kind)
-    assert opened == ["here"]
-
-
-def test_a_graph_without_a_store_has_no_ids():
-    assert original_ids(None) is None
+def test_a_graph_has_the_ids_that_it_was_given():
+    numbers, named = ring(9), Graph.from_edges([0], [1], ids=TextIds(*texts(["a", "b"])))
+    assert original_ids(numbers) is None
+    assert original_ids(named).rows(0, 2).tolist() == ["a", "b"]
+    stored = original_ids(Graph.from_edges([0], [1], ids=[30, 10]))
+    assert isinstance(stored, StoredNumberIds)
+    assert stored.rows(0, 2).tolist() == [30, 10]

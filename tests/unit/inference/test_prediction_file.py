@@ -12,7 +12,7 @@ from dorylus.inference.prediction_file import (
     PredictionFile,
     PredictionForm,
     StoredNumberIds,
-    StoredTextIds,
+    TextIds,
     UnnamedFile,
     check_target,
 )
@@ -20,7 +20,7 @@ from dorylus.inference.prediction_file import (
 LOGITS = np.arange(14, dtype=np.float32).reshape(7, 2)
 CLASSES = np.arange(7, dtype=np.int64)
 NUMBERS = StoredNumberIds(np.arange(7) * 10**10)
-TEXTS = StoredTextIds(np.arange(8) * 2, np.frombuffer("".join(f"v{k}" for k in range(7)).encode(), np.uint8))
+TEXTS = TextIds(np.arange(8) * 2, np.frombuffer("".join(f"v{k}" for k in range(7)).encode(), np.uint8))
 SUFFIXES = ["npy", "parquet"]
 
 
@@ -154,7 +154,7 @@ def test_an_invalid_file_name_is_refused_with_the_cure(tmp_path, name):
 
 def test_parquet_without_pyarrow_is_refused_with_the_cure(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(ConfigError, match=r'pip install "dorylus\[parquet\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "dorylus\[tables\]"'):
         check_target(tmp_path / "x.parquet")
 
 

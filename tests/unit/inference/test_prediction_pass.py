@@ -1,5 +1,7 @@
 """Predictions under a memory limit, and block by block, are those of a pass that holds everything."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -151,10 +153,10 @@ def test_a_run_with_a_limit_predicts_under_it(run, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), result.predict("classes"))
 
 
-def test_a_run_over_a_store_with_ids_writes_those(run, tmp_path, monkeypatch):
+def test_a_run_over_a_graph_with_ids_writes_those(run, tmp_path):
     ids = np.arange(600, dtype=np.int64) * 7
-    monkeypatch.setattr("dorylus.inference.prediction_file.open_ids", lambda path: ids)
-    predict_from(run[0], out=tmp_path / "x.parquet")
+    graph = replace(run[1].graph, ids=ids, trust="everything")
+    predict_from(run[0], graph=graph, out=tmp_path / "x.parquet")
     from pyarrow import parquet
 
     assert parquet.read_table(tmp_path / "x.parquet")["vertex"].to_pylist() == ids.tolist()

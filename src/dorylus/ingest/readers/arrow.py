@@ -117,19 +117,20 @@ class ArrowColumns:
             raise DataError(
                 f"{self._path}, row {missing:,}: {name!r} is missing. Every edge has both ends and its weight."
             )
-        return column.dictionary_decode() if pyarrow().types.is_dictionary(column.type) else column
+        return decoded(column) if pyarrow().types.is_dictionary(column.type) else column
 
     def _ends(self, column: Any, row: int) -> Ends:
         if not self.strings:
             return checked_ids(self._path, column.to_numpy(zero_copy_only=False), row, self._options)
-        tokens = _tokens(column)
+        tokens = tokens_of_column(column)
         empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
         if empty.size:
             raise DataError(f"{self._path}, row {row + int(empty[0]):,}: an id is empty. Give every vertex a name.")
         return tokens
 
 
-def _tokens(column: Any) -> Tokens:
+def tokens_of_column(column: Any) -> Tokens:
+    """The texts of an Arrow column."""
     pa = pyarrow()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         column = column.cast(pa.large_binary())
@@ -142,12 +143,23 @@ def _tokens(column: Any) -> Tokens:
     return Tokens(content[offsets[0] : offsets[-1]], offsets - offsets[0])
 
 
+def decoded(column: Any) -> Any:
+    """The values of an Arrow column of a dictionary."""
+    return _dictionary(column).take(column.indices)
+
+
+def _dictionary(column: Any) -> Any:
+    pa, values = pyarrow(), column.dictionary
+    # No kernel takes from string views.
+    return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
+
+
 def _lengths(column: Any) -> Any:
     """The length of each name of a dictionary; None for a column without a dictionary of names."""
     types = pyarrow().types
     if not types.is_dictionary(column.type) or types.is_integer(column.type.value_type):
         return None
-    return compute().binary_length(column.dictionary)
+    return compute().binary_length(_dictionary(column))
 
 
 def _name_bytes(column: Any, lengths: Any) -> int:

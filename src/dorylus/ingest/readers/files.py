@@ -187,7 +187,6 @@ class FileEdges:
         self.unchecked = [file.path for file in files if getattr(file, "has_checksums", None) is False]
         self.strings = files[0].strings
         self.weighted = files[0].weighted
-        self.perhaps_headed = bool(getattr(files[0], "perhaps_headed", False))
         counts = [file.num_edges for file in files]
         self.num_edges = None if None in counts else sum(count or 0 for count in counts)
         held: ReaderMemory = max(
