@@ -115,8 +115,8 @@ def cell_text(cell: dict[str, Any]) -> str:
     source = "".join(cell["source"])
     if cell["cell_type"] == "markdown":
         return source
-    shown = [each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell["outputs"]]
-    blocks = [f"```python\n{source}\n```", *(f"```text\n{''.join(text).rstrip()}\n```" for text in shown if text)]
+    printed = [each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell["outputs"]]
+    blocks = [f"```python\n{source}\n```", *(f"```text\n{''.join(text).rstrip()}\n```" for text in printed if text)]
     return "\n\n".join(blocks)
 
 
@@ -164,7 +164,7 @@ def settings_table(settings: list[Field[Any]]) -> str:
             ["Values: " + ", ".join(f"`{choice}`" for choice in each.metadata["choices"]) + "."] if unnamed else []
         )
         meaning += ["*May change on resume.*"] if each.metadata["recut"] else []
-        shown = "" if default in (None, {}, ()) else f"`{default}`"
-        cells = [f"`{each.name}`<br>`--{each.name.replace('_', '-')}`", shown, " ".join(meaning)]
+        default_text = "" if default in (None, {}, ()) else f"`{default}`"
+        cells = [f"`{each.name}`<br>`--{each.name.replace('_', '-')}`", default_text, " ".join(meaning)]
         lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"

@@ -35,8 +35,8 @@ class Read(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The built site, which no warning stopped."""
+def built(tmp_path_factory):
+    """The folder of the site, which no warning stopped."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
@@ -47,16 +47,16 @@ def site(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(site):
+def pages(built):
     """Every page of the site by its file."""
-    return {file: Read(file) for file in site.rglob("*.html")}
+    return {file: Read(file) for file in built.rglob("*.html")}
 
 
 def is_remote(address):
     return bool(urlsplit(address).netloc)
 
 
-def test_every_link_and_picture_of_the_site_leads_somewhere(site, pages):
+def test_every_link_and_picture_of_the_site_leads_somewhere(built, pages):
     lost = []
     for file, page in pages.items():
         for target in page.links + page.fetched:
@@ -65,35 +65,35 @@ def test_every_link_and_picture_of_the_site_leads_somewhere(site, pages):
                 continue
             found = Path(os.path.normpath(file.parent / unquote(where.path))) if where.path else file
             if not found.is_file() or (found in pages and unquote(where.fragment) not in pages[found].anchors):
-                lost.append(f"{file.relative_to(site)}: {target}")
+                lost.append(f"{file.relative_to(built)}: {target}")
     assert lost == []
 
 
-def test_no_page_takes_anything_from_another_host(site, pages):
+def test_no_page_takes_anything_from_another_host(built, pages):
     assert [address for page in pages.values() for address in page.fetched if is_remote(address)] == []
-    styles = "".join(file.read_text() for file in site.rglob("*.css"))
+    styles = "".join(file.read_text() for file in built.rglob("*.css"))
     assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//[^)'\"]*", styles) == []
     diagrams = [file for file in pages if re.search(r'class="?[\w -]*mermaid', file.read_text())]
     assert diagrams == [], "their program would be fetched from another host"
 
 
-def test_a_search_needs_no_server(site):
-    assert "bounded asynchrony" in (site / "search" / "search_index.js").read_text().lower()
-    assert "iframe-worker" in (site / "index.html").read_text()
+def test_a_search_needs_no_server(built):
+    assert "bounded asynchrony" in (built / "search" / "search_index.js").read_text().lower()
+    assert "iframe-worker" in (built / "index.html").read_text()
 
 
-def test_every_public_name_and_every_setting_is_documented(site, pages):
+def test_every_public_name_and_every_setting_is_documented(built, pages):
     reference = [file for file in pages if file.parent.name == "reference"]
     named = {anchor.rpartition(".")[2] for file in reference for anchor in pages[file].anchors}
     assert [name for name in dorylus.__all__ if name not in named] == []
     signatures = re.findall(r'<span class="nf">(\w+)</span>', "".join(file.read_text() for file in reference))
     functions = [name for name in dorylus.__all__ if inspect.isfunction(getattr(dorylus, name))]
     assert [name for name in functions if name not in signatures] == [], "a module of that name is there instead?"
-    settings = re.findall(r"<tr>\s*<td><code>(\w+)</code>", (site / "settings.html").read_text())
+    settings = re.findall(r"<tr>\s*<td><code>(\w+)</code>", (built / "settings.html").read_text())
     assert sorted(settings) == sorted(dorylus.RunConfig.names())
 
 
-def test_a_flowchart_is_a_table_of_its_boxes(site):
-    overview = (site / "repository" / "index.html").read_text()
+def test_a_flowchart_is_a_table_of_its_boxes(built):
+    overview = (built / "repository" / "index.html").read_text()
     assert re.search(r"<td>report/</td>\s*<td>terminal, tables, timeline.*</td>", overview)
     assert re.search(r"<td>wire/</td>\s*<td>.*</td>\s*<td>[^<]*functions/[^<]*</td>", overview)

@@ -74,13 +74,13 @@ def without_numbers(text):
     return re.sub(r"\s+", " ", re.sub(r"\d[\d.,]*\d|\d", "#", text)).replace("# bytes", "# MiB").replace("GiB", "MiB")
 
 
-def assert_as_shown(shown, expected, kind):
+def assert_as_shown(printed, expected, kind):
     if kind == "console":
-        shown, expected = without_numbers(shown), without_numbers(expected)
+        printed, expected = without_numbers(printed), without_numbers(expected)
     as_shown = doctest.OutputChecker().check_output(
-        expected.strip() + "\n", shown.strip() + "\n", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        expected.strip() + "\n", printed.strip() + "\n", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     )
-    assert as_shown, f"the page shows\n{expected}\nbut this is printed\n{shown}"
+    assert as_shown, f"the page shows\n{expected}\nbut this is printed\n{printed}"
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_the_snippets_of_a_tutorial_run(name, slow, tmp_path, monkeypatch, capfd
             for line in commands(text):
                 if line not in NOT_RUN:
                     run_command(line)
-        shown = capfd.readouterr().out
+        printed = capfd.readouterr().out
         if output is not None:
-            assert_as_shown(shown, output, kind)
+            assert_as_shown(printed, output, kind)
 
 
 def test_a_block_is_python_commands_or_output():
