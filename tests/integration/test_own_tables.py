@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from tests.planted_tables import write_planted_tables
+
+from planted_tables import write_planted_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "tables.md"
 

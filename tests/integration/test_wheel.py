@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.plain_install import required
+
+from plain_install import required
 
 ROOT = Path(__file__).parents[2]
 THREADS = {"OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import parquet
-from tests.planted_tables import write_planted_tables
 
 from dorylus.graph import Graph
+from planted_tables import write_planted_tables
 
 NUM_VERTICES, NUM_EDGES, LIMIT_MIB = 1_000_000, 20_000_000, 300
 LONG_S = 1200
