@@ -29,6 +29,7 @@ $(VENV)/.locked: $(LOCKS)
 
 $(STAMP): $(VENV)/.locked $(NATIVE)
 	$(PIP) install --no-build-isolation --no-deps --editable .
+	@command -v chromium > /dev/null || echo "Tests of pages are skipped without Chromium: apt install chromium"
 	touch $@
 
 run: setup

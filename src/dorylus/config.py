@@ -104,7 +104,10 @@ class TrainingSettings(Settings):
         group=SettingGroup.OUTPUT,
     )
     trace_epochs: int = setting(
-        3, "First epochs of which every task is written to the run log.", whole(0, MANY), group=SettingGroup.OUTPUT
+        3,
+        "First epochs of which every task is written to the run log; with 0, no later one either.",
+        whole(0, MANY),
+        group=SettingGroup.OUTPUT,
     )
     grace_s: float = setting(
         20.0,

@@ -106,10 +106,16 @@ def peak_bytes() -> int:
 
 def resident_bytes() -> int:
     """The resident size now, or the peak where the system does not report it."""
+    return resident_and_mapped_bytes()[0]
+
+
+def resident_and_mapped_bytes() -> tuple[int, int]:
+    """The resident size now, and how much of it is files and code, which the kernel may drop, and shared memory."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        _, resident, mapped, *_ = Path("/proc/self/statm").read_text().split()
+        return int(resident) * resource.getpagesize(), int(mapped) * resource.getpagesize()
     except OSError:
-        return peak_bytes()
+        return peak_bytes(), 0
 
 
 def private_bytes() -> int:

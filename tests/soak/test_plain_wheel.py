@@ -82,6 +82,7 @@ def test_the_commands_of_one_machine_run(plain, tmp_path):
     run(dorylus, "train", "communities:num_vertices=2000", "--epochs", 12, "--run-dir", "run", cwd=tmp_path)
     run(dorylus, "predict", "run", "--out", "classes.npy", cwd=tmp_path)
     run(dorylus, "timeline", "run", cwd=tmp_path)
+    run(dorylus, "report", "run", cwd=tmp_path)
     assert (tmp_path / "classes.npy").is_file()
 
 

@@ -45,6 +45,11 @@ def test_the_resident_size_is_a_plausible_number_of_bytes():
     assert 10 * MIB < process_memory.resident_bytes() <= process_memory.peak_bytes() + 8 * MIB
 
 
+def test_mapped_files_are_a_part_of_what_is_resident():
+    resident, mapped = process_memory.resident_and_mapped_bytes()
+    assert 0 < mapped < resident
+
+
 def test_memory_that_was_freed_but_kept_by_the_allocator_is_returned_to_the_system():
     blocks = [bytearray(64 * 1024) for _ in range(1024)]  # too small for mappings of their own
     last = bytearray(64 * 1024)  # which keeps the heap from shrinking

@@ -12,7 +12,7 @@ from dorylus.cli.info import info
 from dorylus.cli.ingest import convert, ingest
 from dorylus.cli.partition import partition
 from dorylus.cli.predict import predict
-from dorylus.cli.report import compare, runs, timeline
+from dorylus.cli.report import compare, live, report, runs, timeline
 from dorylus.cli.train import plan_memory, resume, train
 
 COMMANDS: Mapping[
@@ -35,7 +35,12 @@ COMMANDS: Mapping[
         ),
         runs: ("dorylus runs", "dorylus runs /shared/runs --json"),
         compare: ("dorylus compare runs/cora-gcn runs/cora-gat",),
-        timeline: ("dorylus timeline runs/mine --epoch 2 --out epoch2.svg",),
+        report: ("dorylus report runs/mine", "dorylus report runs/cora-gcn runs/cora-gat --out both.html"),
+        live: ("dorylus live runs/mine",),
+        timeline: (
+            "dorylus timeline runs/mine --epoch 2 --out epoch2.svg",
+            "dorylus timeline runs/mine --format perfetto",
+        ),
     },
     "Graphs": {
         info: ("dorylus info cora", "dorylus info my-graph --verify"),

@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from dorylus.config import RunConfig
 from dorylus.errors import ConfigError
+from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup
 
 _DECLARED_BY_HAND = {"run_dir"}
@@ -168,6 +169,66 @@ def _default_text(setting: Field[Any]) -> str:
     return f" [{default.lower() if isinstance(setting.default, bool) else default}]"
 
 
+_GRAPH_FLAGS, _MODEL_FLAGS = (
+    {"source", "root", "row_normalise", "download"},
+    ("hidden", "num_layers", "dropout", "heads"),
+)
+
+
+def train_command(spec: RunSpec, config: RunConfig, run_dir: Path) -> str | None:
+    """The command that trains a run again, for a shell; None for a run whose graph and model came from Python.
+
+    Where flags cannot say it, the command reads the run's own run.toml.
+    """
+    if "source" not in spec.graph or "name" not in spec.model:
+        return None
+    changed = _changed(config)
+    if not _GRAPH_FLAGS.issuperset(spec.graph) or any(value is None for value in changed.values()):
+        return shlex.join(["dorylus", "train", "--config", str(Path(os.path.abspath(run_dir)) / "run.toml")])
+    words = ["dorylus", "train"]
+    words += ["--root", str(spec.graph["root"])] if "root" in spec.graph else []
+    words += _switch("row_normalise", spec.graph["row_normalise"]) if "row_normalise" in spec.graph else []
+    words += ["--no-download"] if spec.graph.get("download") is False else []
+    words += ["--model", str(spec.model["name"])]
+    for name, value in spec.model.items():
+        if name in _MODEL_FLAGS:
+            words += [f"--{dashed(name)}", ",".join(map(str, value)) if isinstance(value, list) else str(value)]
+        elif name != "name":
+            words += ["--model-option", f"{name}={_json(value)}"]
+    for name, value in changed.items():
+        if isinstance(value, bool):
+            words += _switch(name, value)
+        elif isinstance(value, dict):
+            words += [word for key, each in value.items() for word in (f"--{dashed(name)}", f"{key}={_json(each)}")]
+        else:
+            words += [f"--{dashed(name)}", str(value)]
+    # Behind "--" a name may begin with a dash.
+    return shlex.join(
+        [*words, *(["--"] if str(spec.graph["source"]).startswith("-") else []), str(spec.graph["source"])]
+    )
+
+
+def python_call(config: RunConfig) -> str:
+    """The lines that train a run again whose graph and model are objects of Python."""
+    settings = "".join(f"    {name}={value!r},\n" for name, value in _changed(config).items())
+    return f"import dorylus\n\nresult = dorylus.train(\n    graph,\n    model,\n{settings})"
+
+
+def _changed(config: RunConfig) -> dict[str, Any]:
+    """The settings that are not the default ones, but the folder."""
+    default = RunConfig().to_dict()
+    return {name: value for name, value in config.to_dict().items() if value != default[name] and name != "run_dir"}
+
+
+def _switch(name: str, value: bool) -> list[str]:
+    return [f"--{'' if value else 'no-'}{dashed(name)}"]
+
+
+def _json(value: Any) -> str:
+    """A value of a table as :func:`value_of` reads it: a text that would be read as something else is quoted."""
+    return value if isinstance(value, str) and value_of(value) == value else json.dumps(value, ensure_ascii=False)
+
+
 # Help lists flags in groups, those of SettingGroup in its order, and ends with examples.
 
 
@@ -248,6 +309,12 @@ NumLayers = Annotated[int | None, _model("Layers of the model.", "N")]
 Dropout = Annotated[float | None, _model("Share of inputs dropped in training.", "X")]
 Heads = Annotated[int | None, _model("gat: attention heads.", "N")]
 ModelOption = Annotated[list[str] | None, _model("A further option of the model; may be repeated.", "KEY=VALUE")]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="Serve a page of the run, on this machine, while it trains.", rich_help_panel=SettingGroup.OUTPUT
+    ),
+]
 Quiet = Annotated[
     bool, typer.Option("--quiet", help="Show the closing table only.", rich_help_panel=SettingGroup.OUTPUT)
 ]

@@ -25,6 +25,7 @@ from dorylus.cli.flags import (
 )
 from dorylus.cli.flags import widths as widths_of
 from dorylus.cli.interrupt import resume_hint
+from dorylus.cli.report import live_page_of
 from dorylus.config import RECUT, RunConfig
 from dorylus.errors import ConfigError, settings_of_file, spelled
 from dorylus.report import units
@@ -75,6 +76,7 @@ def train(
         ),
     ] = None,
     quiet: flags.Quiet = False,
+    live: flags.Live = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -96,10 +98,18 @@ def train(
             from dorylus.inference import check_target
 
             check_target(predict_out, "table")
-        run(spec, checked, download=not no_download, quiet=quiet, predict_out=predict_out)
+        run(spec, checked, download=not no_download, quiet=quiet, live=live, predict_out=predict_out)
 
 
-def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predict_out: Path | None = None) -> None:
+def run(
+    spec: RunSpec,
+    config: RunConfig,
+    *,
+    download: bool,
+    quiet: bool,
+    live: bool = False,
+    predict_out: Path | None = None,
+) -> None:
     """Makes graph and model, and trains; nothing is written before both are known to be good."""
     recipe = spec.build_model()
 
@@ -111,7 +121,8 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predic
         graph = spec.load_graph(download=download)
         progress.wait("laying out the graph")
         settings = config.to_dict()
-        result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **settings)
+        with live_page_of(Path(str(config.run_dir)), progress.console, enabled=live):
+            result = dorylus.train(graph, recipe, sinks=[progress], spec=spec, progress=False, **settings)
     if predict_out is not None:
         written = result.predict("table", out=predict_out)
         typer.echo(f"classes of {written.num_vertices:,} vertices in {written.path}")
@@ -121,6 +132,7 @@ def run(spec: RunSpec, config: RunConfig, *, download: bool, quiet: bool, predic
 def resume(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The folder of the run.", show_default=False)],
     quiet: flags.Quiet = False,
+    live: flags.Live = False,
     *,
     settings: dict[str, Any],
 ) -> None:
@@ -136,7 +148,8 @@ def resume(
 
     with closing(TerminalProgress(progress=not quiet)) as progress, resume_hint(str(run_dir)):
         progress.wait(f"loading the graph and the last checkpoint of {run_dir}")
-        dorylus.resume(run_dir, sinks=[progress], progress=False, **settings)
+        with live_page_of(run_dir, progress.console, enabled=live):
+            dorylus.resume(run_dir, sinks=[progress], progress=False, **settings)
 
 
 def default_run_dir(spec: RunSpec, now: datetime) -> Path:

@@ -11,7 +11,26 @@ from dorylus.runs import Record
 # The order in which an epoch goes through them; kinds not named here come after, as they appear.
 TASK_KINDS = ("GA", "AV", "SC", "AE", "AV+loss+∇AV", "∇AV", "∇AE", "∇SC", "∇GA", "WU")
 
+# The paper's abbreviations in words.
+TASK_NAMES = {
+    "GA": "gather",
+    "AV": "apply vertex",
+    "SC": "scatter",
+    "AE": "apply edge",
+    "AV+loss+∇AV": "last apply vertex, loss and gradient",
+    "∇AV": "apply vertex, gradient",
+    "∇AE": "apply edge, gradient",
+    "∇SC": "scatter, gradient",
+    "∇GA": "gather, gradient",
+    "WU": "weight update",
+}
+
 RECENT_EPOCHS = 20
+
+
+def task_name(kind: str) -> str:
+    """A kind of task in words; one that is not known, as it is."""
+    return TASK_NAMES.get(kind, kind)
 
 
 @dataclass

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dorylus.runs.run_lock import RunLock, is_locked
     from dorylus.runs.run_log import (
         JsonlSink,
+        LogFollower,
         MemorySink,
         Record,
         RunLog,
@@ -29,6 +30,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointStore",
     "JsonlSink",
+    "LogFollower",
     "LoggerSink",
     "LoggerWarning",
     "MemorySink",
@@ -70,6 +72,6 @@ __getattr__ = lazy_names(
         "progress": "Restored RunProgress fingerprint_of graph_identity restore",
         "run_folder": "LEDGER RunFolder RunSpec check_free make_folder read_run_toml",
         "run_lock": "RunLock is_locked",
-        "run_log": "JsonlSink MemorySink Record RunLog Sink check_sinks current last_time read_log",
+        "run_log": "JsonlSink LogFollower MemorySink Record RunLog Sink check_sinks current last_time read_log",
     },
 )

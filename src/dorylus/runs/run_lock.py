@@ -165,10 +165,11 @@ def _is_alive(owner: dict[str, Any]) -> bool:
 
 
 def _ticks(pid: Any) -> int | None:
-    """When a process began, in the kernel's count since the machine started."""
+    """When a process that still runs began, in the kernel's count since the machine started."""
     with suppress(OSError, ValueError, IndexError):
         # The name of the program, in parentheses, may hold anything.
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        state, *figures = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state == "Z" else int(figures[18])
     return None
 
 

@@ -5,9 +5,10 @@ A record is a flat table with ``kind``, ``t`` (seconds since the run began, neve
     run          config, graph {name, vertices, edges, features, classes}, model {name, parameters},
                  resumed_from (the last finished epoch of the checkpoint, or None), run_dir (or None),
                  began (date and time, with the zone)
-    epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, tasks {kind: seconds},
-                 busy {cores, pool, network: seconds}, traffic {kind: bytes}, ages {age in epochs: values read},
-                 waits (at the staleness bound), files {read_bytes, written_bytes} (under a memory limit)
+    epoch        epoch (1 is the first), loss (before its step), seconds, memory_bytes, mapped_bytes,
+                 tasks {kind: seconds}, busy {cores, pool, network: seconds}, traffic {kind: bytes},
+                 ages {age in epochs: values read}, waits (at the staleness bound),
+                 files {read_bytes, written_bytes} (under a memory limit)
     memory       peak_bytes, resident {kind: bytes}, on_disk {kind: bytes}, read_bytes, written_bytes: as predicted
     set_up       stage, done_bytes, total_bytes, seconds; at its end stage is None
     evaluation   epoch, train_accuracy, val_accuracy, test_accuracy and further scores
@@ -42,6 +43,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol, Self
 
 from dorylus.errors import ConfigError, DataError, DorylusError, cannot_write, given, kind_of
+from dorylus.files import is_at
 
 Record = Mapping[str, Any]
 
@@ -79,6 +81,59 @@ def current(records: Iterable[Record]) -> list[Record]:
             kept = [each for each in kept if each["kind"] != "result" and each.get("epoch", 0) <= resumed_from]
         kept.append(record)
     return kept
+
+
+class LogFollower:
+    """Reads what is added to a run log that is still written, or not there yet.
+
+    A line counts once its newline is there. The log is read again from its start where a resumed run trains epochs
+    again, or where it was replaced; a folder that is moved meanwhile is followed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._file: BinaryIO | None = None
+        self._at = 0
+        self._has_begun = False
+
+    def read(self) -> tuple[bool, list[Record]]:
+        """The records since the last call; or True and all that count, if those before no longer do."""
+        if self._file is None or self._is_replaced(self._file):
+            self.close()
+            with suppress(FileNotFoundError):
+                self._file = open(self._path, "rb")  # noqa: SIM115  (until it is replaced or closed)
+        if self._file is None:
+            return False, []
+        records = self._new_records(self._file)
+        is_anew = self._has_begun and any(record["kind"] == "run" for record in records)
+        if is_anew:
+            self._at = 0
+            records = self._new_records(self._file)
+        first, self._has_begun = not self._has_begun, self._has_begun or bool(records)
+        return is_anew or (first and bool(records)), current(records) if is_anew or first else records
+
+    def close(self) -> None:
+        """Close the file; the next call reads it from its start."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._at, self._has_begun = None, 0, False
+
+    def _is_replaced(self, file: BinaryIO) -> bool:
+        if os.fstat(file.fileno()).st_size < self._at:
+            return True
+        return self._path.exists() and not is_at(file.fileno(), self._path)
+
+    def _new_records(self, file: BinaryIO) -> list[Record]:
+        file.seek(self._at)
+        records: list[Record] = []
+        for line in _lines(file):
+            if line is not None and not line.endswith(b"\n"):
+                break
+            self._at = file.tell() if line is None else self._at + len(line)
+            record = None if line is None else record_of(line.strip(b"\0\n"))
+            if record is not None and isinstance(record.get("kind"), str):
+                records.append(record)
+        return records
 
 
 def last_time(path: str | os.PathLike[str]) -> float:

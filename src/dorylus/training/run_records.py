@@ -163,11 +163,13 @@ class RunRecords:
         for invocation in news.invoked:
             self.accounts.invoked(invocation)
 
-    def note_epoch(self, report: EpochReport, epoch: int, usd: float, *, with_spans: bool) -> None:
-        """Log an epoch, counted from 1, which is booked, and what the run had cost by its end."""
+    def note_epoch(self, report: EpochReport, epoch: int, usd: float) -> None:
+        """Log an epoch, counted from 1, which is booked, with what the run had cost by its end; and its tasks, where
+        it is traced.
+        """
         self.log.write("epoch", **epoch_record(report, epoch, usd))
         self.accounts.write_ledger()
-        if with_spans:
+        if is_traced(epoch, len(report.spans), self.config.trace_epochs):
             self.log.write("spans", epoch=epoch, spans=report.rows())
 
     def keep_lock(self) -> None:
@@ -214,11 +216,13 @@ def run_record(graph: Graph, program: Program, name: str, config: RunConfig) -> 
 
 def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     """The record of an epoch, counted from 1, with the cost of the run by its end."""
+    resident, mapped = process_memory.resident_and_mapped_bytes()
     record = {
         "epoch": epoch,
         "loss": report.loss,
         "seconds": report.seconds,
-        "memory_bytes": process_memory.resident_bytes(),
+        "memory_bytes": resident,
+        "mapped_bytes": mapped,
         "tasks": report.seconds_by_kind(),
         "busy": report.busy_seconds,
         "traffic": report.traffic,
@@ -231,6 +235,18 @@ def epoch_record(report: EpochReport, epoch: int, usd: float) -> dict[str, Any]:
     if report.servers:
         record["servers"] = [each._asdict() for each in report.servers]
     return record
+
+
+SAMPLED_TASKS = 10_000  # an epoch of more tasks is not sampled
+
+
+def is_traced(epoch: int, num_tasks: int, trace_epochs: int) -> bool:
+    """Whether an epoch's tasks go into the log: those of the first epochs, then of each epoch that is a power of two.
+
+    So a timeline shows the run later on, too, and a log of a million epochs holds twenty samples.
+    """
+    is_sample = epoch & (epoch - 1) == 0 and num_tasks <= SAMPLED_TASKS
+    return trace_epochs > 0 and (epoch <= trace_epochs or is_sample)
 
 
 def memory_record(limits: RunLimits) -> dict[str, Any]:

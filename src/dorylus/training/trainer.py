@@ -302,7 +302,7 @@ class Trainer:
         usd = self._accounts.end_epoch()
         self._progress.add(report, usd)
         self._progress.unevaluated = self.config.eval_every > 0 and self.epoch % self.config.eval_every == 0
-        self._records.note_epoch(report, self.epoch, usd, with_spans=self.epoch <= self.config.trace_epochs)
+        self._records.note_epoch(report, self.epoch, usd)
 
     def _after_epoch(self) -> None:
         """Evaluate and save, where these are due after the epoch."""

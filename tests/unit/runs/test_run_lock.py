@@ -11,7 +11,7 @@ from dorylus.errors import ConfigError, TrainingError
 from dorylus.report.terminal import notice
 from dorylus.runs import read_log, run_lock
 from dorylus.runs.run_folder import RunFolder
-from dorylus.runs.run_lock import RunLock
+from dorylus.runs.run_lock import RunLock, is_locked
 
 OWNER = f"process {os.getpid()} on {socket.gethostname()}"
 HOLD = "import os,sys,time; from pathlib import Path; from dorylus.runs.run_lock import RunLock; "
@@ -201,3 +201,40 @@ def test_a_forked_child_does_not_train_the_run_of_its_parent_nor_add_to_its_bill
     assert log.read_bytes() == before
     run.close()
     assert ledger.exists()
+
+
+def test_a_reader_sees_whether_a_run_is_written_and_changes_nothing(tmp_path):
+    assert not is_locked(tmp_path)
+    lock = RunLock(tmp_path)
+    assert is_locked(tmp_path)
+    assert in_child("from dorylus.runs import is_locked; print(is_locked(Path(sys.argv[1])))", tmp_path) == "True"
+    lock.keep()
+    lock.release()
+    assert not is_locked(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_file_that_a_killed_process_left_is_not_held(tmp_path):
+    in_child("lock = RunLock(Path(sys.argv[1])); print('held', flush=True); os.kill(os.getpid(), 9)", tmp_path)
+    assert (tmp_path / "lock").exists()
+    assert not is_locked(tmp_path)
+
+
+def test_a_lock_of_another_machine_is_known_by_the_lock_itself(held, tmp_path):
+    owner = json.loads((tmp_path / "lock").read_text())
+    (tmp_path / "lock").write_text(json.dumps(owner | {"host": "elsewhere"}))
+    assert is_locked(tmp_path)
+    held.release()
+    (tmp_path / "lock").write_text(json.dumps(owner | {"host": "elsewhere"}))
+    assert not is_locked(tmp_path)
+
+
+def test_a_killed_process_whose_parent_has_not_noticed_holds_nothing(tmp_path):
+    code = HOLD + "lock = RunLock(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        assert is_locked(tmp_path)
+        holder.kill()
+        assert holder.stdout.read() == ""  # it has ended, and is a zombie
+        os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_locked(tmp_path)

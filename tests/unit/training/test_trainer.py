@@ -14,7 +14,7 @@ from dorylus.pools.pool import PoolHandle, ThreadsPool
 from dorylus.runs import MemorySink, checkpoint
 from dorylus.runs.run_folder import RunFolder, RunSpec
 from dorylus.runtime.runtime import EpochDroppedError
-from dorylus.training.run_records import RunRecords
+from dorylus.training.run_records import SAMPLED_TASKS, RunRecords, is_traced
 from small_runs import ctrl_c, same, scores, state
 
 
@@ -131,6 +131,24 @@ def test_the_log_tells_the_run_from_beginning_to_end(trainer):
     assert log.of_kind("result")[0]["test_accuracy"] == round(result.test_accuracy, 6)
     run.close()
     assert log.closed
+
+
+def test_later_epochs_are_sampled_ever_more_rarely(trainer):
+    log = MemorySink()
+    trainer(epochs=20, trace_epochs=3, sinks=[log]).run()
+    assert [record["epoch"] for record in log.of_kind("spans")] == [1, 2, 3, 4, 8, 16]
+
+
+def test_without_traced_epochs_none_is_sampled(trainer):
+    log = MemorySink()
+    trainer(epochs=4, trace_epochs=0, sinks=[log]).run()
+    assert log.of_kind("spans") == []
+
+
+def test_an_epoch_of_too_many_tasks_is_not_sampled():
+    assert is_traced(4, SAMPLED_TASKS, 3)
+    assert not is_traced(4, SAMPLED_TASKS + 1, 3)
+    assert is_traced(3, SAMPLED_TASKS + 1, 3)
 
 
 def test_patience_counts_evaluations_without_a_better_score(trainer, monkeypatch):

@@ -1,3 +1,5 @@
+import json
+import random
 import re
 from xml.etree import ElementTree
 
@@ -5,7 +7,7 @@ import pytest
 from log_of_a_run import GRAPH, cluster_run_record, epoch_record, run_record, spans_record
 
 from dorylus.errors import ConfigError
-from dorylus.report.timeline_svg import LEFT, RIGHT, WIDTH, timeline
+from dorylus.report.timelines import LEFT, RIGHT, WIDTH, perfetto_timeline, svg_timeline
 
 SVG = "{http://www.w3.org/2000/svg}"
 GATHER = ("GA", 3, 0, 0.0, 0.25, 0, 1)
@@ -14,7 +16,7 @@ UPDATE = ("WU", 3, 1, 0.25, 0.5, 1, 1)
 
 def drawn(*records, epochs=None):
     """The picture, parsed: an SVG that does not stand as XML fails here."""
-    return ElementTree.fromstring(timeline([cluster_run_record(), *records], epochs))
+    return ElementTree.fromstring(svg_timeline([cluster_run_record(), *records], epochs))
 
 
 def titles(root):
@@ -86,6 +88,12 @@ def test_epochs_have_different_shades_and_the_legend_explains_them():
     assert [text for text in texts(root) if text.startswith("epoch")] == ["epochs 1, 4", "epoch 2", "epoch 3"]
 
 
+def test_samples_of_later_epochs_are_drawn_where_they_are_chosen():
+    records = [spans_record(k, ("GA", 3, 0, 0.0, 0.5, 0, k)) for k in (1, 2, 4, 8)]
+    assert [title.split(" · ")[2] for title in titles(drawn(*records))] == ["epoch 1", "epoch 2"]
+    assert [title.split(" · ")[2] for title in titles(drawn(*records, epochs=[8]))] == ["epoch 8"]
+
+
 def test_the_legend_lists_the_traced_kinds_in_the_order_of_an_epoch():
     odd = ("tomorrow's", 3, 0, 0.5, 1.0, 0, 1)
     found = texts(drawn(spans_record(1, odd, UPDATE, GATHER)))
@@ -105,12 +113,12 @@ def test_the_picture_is_named_for_the_run():
     assert texts(drawn(spans_record(1, GATHER)))[0] == (
         "gcn on cora, 4 graph servers, 2 parameter servers, async with staleness 1: epoch 1"
     )
-    single = ElementTree.fromstring(timeline([run_record(graph=GRAPH | {"name": "<&>"}), spans_record(1, GATHER)]))
+    single = ElementTree.fromstring(svg_timeline([run_record(graph=GRAPH | {"name": "<&>"}), spans_record(1, GATHER)]))
     assert texts(single)[0] == "gcn on <&>, 1 graph server, pipe: epoch 1"
 
 
 def test_a_picture_follows_light_and_dark_and_loads_nothing():
-    text = timeline([cluster_run_record(), spans_record(1, GATHER)])
+    text = svg_timeline([cluster_run_record(), spans_record(1, GATHER)])
     assert "prefers-color-scheme:dark" in text
     assert re.findall(r"(?:href|src|url)\W", text) == []
 
@@ -124,9 +132,67 @@ def test_the_axis_has_round_numbers():
 
 def test_a_log_without_traced_tasks_is_refused_with_the_cure():
     with pytest.raises(ConfigError, match="trace_epochs=1"):
-        timeline([run_record(), epoch_record(1)], None)
+        svg_timeline([run_record(), epoch_record(1)], None)
 
 
 def test_an_epoch_that_was_not_traced_is_refused_with_those_that_were():
     with pytest.raises(ConfigError, match=r"no tasks of epoch 7, but of 1, 2: choose among those"):
-        timeline([run_record(), spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.5, 0, 2))], [7])
+        svg_timeline([run_record(), spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.5, 0, 2))], [7])
+
+
+def trace(*records, epochs=None):
+    """The events of a trace, after a check of what the Trace Event Format asks of each."""
+    content = json.loads(perfetto_timeline([cluster_run_record(), *records], epochs))
+    assert content["displayTimeUnit"] == "ms"
+    for event in content["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert type(event["pid"]) is type(event["tid"]) is int
+        if event["ph"] == "M":
+            assert event["name"] in ("process_name", "thread_name")
+            assert isinstance(event["args"]["name"], str)
+        else:
+            assert event["ph"] == "X"
+            assert event["ts"] >= 0
+            assert event["dur"] >= 0
+            assert isinstance(event["cat"], str)
+            assert isinstance(event["args"], dict)
+    return content["traceEvents"]
+
+
+def named(events, kind):
+    return [(event["pid"], event["tid"], event["args"]["name"]) for event in events if event["name"] == kind]
+
+
+def test_a_trace_has_a_process_for_every_server_and_a_track_for_every_thread():
+    both = [("GA", k, thread, 0.0, 0.5, server, 1) for k, (server, thread) in enumerate([(0, 0), (0, 1), (2, 1)])]
+    events = trace(spans_record(1, *both))
+    assert named(events, "process_name") == [(1, 0, "run"), (2, 0, "server 0"), (4, 0, "server 2")]
+    assert named(events, "thread_name")[1:] == [(2, 0, "thread 0"), (2, 1, "thread 1"), (4, 0, "thread 1")]
+
+
+def test_a_trace_has_tasks_in_words_and_microseconds_and_all_epochs():
+    events = trace(spans_record(1, GATHER, t=1.0), epoch_record(1, seconds=0.5, t=1.0), epoch_record(2, t=1.5))
+    tasks = [event for event in events if event["cat" if event["ph"] == "X" else "ph"] == "GA"]
+    assert [(task["name"], task["ts"], task["dur"]) for task in tasks] == [("gather", 0.75e6, 0.25e6)]
+    assert tasks[0]["args"] == {"interval": 3, "epoch": 1}
+    epochs = [(event["name"], event["ts"], event["dur"]) for event in events if event.get("cat") == "epoch"]
+    assert epochs == [("epoch 1", 0.5e6, 0.5e6), ("epoch 2", 1e6, 0.5e6)]
+
+
+def test_tasks_of_one_track_of_a_trace_never_overlap():
+    rng = random.Random(0)
+    starts = [(rng.uniform(0, 1), rng.uniform(0, 0.2)) for _ in range(200)]
+    spans = [("AV", k, k % 2, start, start + took, 0, 1) for k, (start, took) in enumerate(starts)]
+    ends = {}
+    for event in sorted(
+        (each for each in trace(spans_record(1, *spans, t=2.0)) if each["ph"] == "X"), key=lambda e: e["ts"]
+    ):
+        track = event["pid"], event["tid"]
+        assert event["ts"] >= ends.get(track, 0.0) - 1e-6
+        ends[track] = event["ts"] + event["dur"]
+    assert len(ends) > 2
+
+
+def test_a_trace_of_chosen_epochs_holds_no_others():
+    records = [spans_record(1, GATHER), spans_record(2, ("GA", 3, 0, 0.0, 0.25, 0, 2))]
+    assert [event["args"]["epoch"] for event in trace(*records, epochs=[2]) if event.get("cat") == "GA"] == [2]

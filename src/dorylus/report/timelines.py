@@ -1,18 +1,20 @@
-"""A timeline of traced epochs as an SVG: which task ran when, for which server, on which thread.
+"""Timelines of traced epochs: which task ran when, for which server, on which thread.
 
-One lane a server and thread, a box a task. The file stands alone: no script, no font, no link; it follows the light
-or dark mode of the viewer, and every box says what it is when pointed at.
+``svg_timeline`` draws one lane a server and thread, a box a task. The file stands alone: no script, no font, no link;
+it follows the light or dark mode of the viewer, and every box says what it is when pointed at. ``perfetto_timeline``
+gives the same tasks, and all epochs, in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open.
 """
 
+import json
 from collections.abc import Collection, Iterable, Sequence
 from html import escape
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dorylus.errors import ConfigError, given
 from dorylus.report import units
 from dorylus.report.closing_table import cluster
-from dorylus.report.summary import TASK_KINDS, Summary, summarise
+from dorylus.report.summary import TASK_KINDS, Summary, summarise, task_name
 from dorylus.runs import Record
 
 WIDTH, LEFT, RIGHT, TOP = 1000, 118, 14, 62
@@ -48,13 +50,13 @@ class Box(NamedTuple):
     epoch: int
 
 
-def timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -> str:
-    """The traced epochs of a run's records, or some of them, as the text of an SVG file.
+def svg_timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -> str:
+    """The first traced epochs of a run's records, those in a row, or chosen ones, as the text of an SVG file.
 
     An epoch's tasks are those that belong to it, whenever they ran: asynchronous epochs overlap.
     """
     log = list(records)
-    boxes = _chosen(sorted(box for record in log if record["kind"] == "spans" for box in _boxes(record)), epochs)
+    boxes = _chosen(log if epochs else _first_in_a_row(log), epochs)
     scale = _TimeScale(min(box.start_s for box in boxes), max(box.end_s for box in boxes))
     shades = {epoch: k % len(SHADES) for k, epoch in enumerate(sorted({box.epoch for box in boxes}))}
     lanes, height = _lanes(boxes, scale, shades)
@@ -68,7 +70,18 @@ def timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -
     return "\n".join(parts)
 
 
-def _boxes(record: Record) -> list[Box]:
+def _first_in_a_row(log: Sequence[Record]) -> list[Record]:
+    """The records without the tasks of later epochs, which are samples with long gaps between them."""
+    first = next((record["epoch"] for record in log if record["kind"] == "spans"), 0)
+    kept: list[Record] = []
+    for record in log:
+        if record["kind"] != "spans" or record["epoch"] == first:
+            kept.append(record)
+            first += record["kind"] == "spans"
+    return kept
+
+
+def boxes_of(record: Record) -> list[Box]:
     """The tasks of a record, whose times count from its first task, on the clock of the run: it was written last."""
     zero = record["t"] - max((row[5] for row in record["spans"]), default=0.0)
     return [
@@ -77,7 +90,9 @@ def _boxes(record: Record) -> list[Box]:
     ]
 
 
-def _chosen(boxes: list[Box], epochs: Collection[int] | None) -> list[Box]:
+def _chosen(log: Sequence[Record], epochs: Collection[int] | None) -> list[Box]:
+    """The tasks of the chosen epochs, by server, thread and time."""
+    boxes = sorted(box for record in log if record["kind"] == "spans" for box in boxes_of(record))
     if not boxes:
         raise ConfigError(
             f"the run log holds no tasks of any epoch: train with {given('trace_epochs', 1)} or more to draw some."
@@ -115,7 +130,7 @@ def _lanes(boxes: Sequence[Box], scale: _TimeScale, shades: dict[int, int]) -> t
     for server, its in groupby(boxes, key=lambda box: box.server):
         parts.append(f'<text class="name" x="8" y="{y + 11}">server {server}</text>')
         for thread, own in groupby(its, key=lambda box: box.thread):
-            rows = _rows(list(own))
+            rows = rows_of(list(own))
             parts.append(f'<text class="faint" x="{LEFT - 8}" y="{y + 11}" text-anchor="end">thread {thread}</text>')
             for row in rows:
                 parts += _lane(row, y, scale, shades)
@@ -124,7 +139,7 @@ def _lanes(boxes: Sequence[Box], scale: _TimeScale, shades: dict[int, int]) -> t
     return parts, y - BETWEEN
 
 
-def _rows(boxes: Sequence[Box]) -> list[list[Box]]:
+def rows_of(boxes: Sequence[Box]) -> list[list[Box]]:
     """The boxes of a thread in as few rows as tasks overlap: one, unless a pool outside this process runs several."""
     rows: list[list[Box]] = []
     for box in boxes:
@@ -210,3 +225,54 @@ def _axis(scale: _TimeScale, height: int) -> list[str]:
         text = "0" if not tick_s else units.seconds(tick_s)
         parts.append(f'<text class="faint" x="{x:.1f}" y="{height + 17}" text-anchor="middle">{text}</text>')
     return parts
+
+
+RUN, FIRST_SERVER = 1, 2  # processes of the trace; a viewer takes 0 for the kernel
+_US = 1e6
+
+
+def perfetto_timeline(records: Iterable[Record], epochs: Collection[int] | None = None) -> str:
+    """The traced epochs of a run's records, or some of them, as JSON in the Trace Event Format.
+
+    A process is a server and a track in it a thread; one more process has a track of all epochs. Times are
+    microseconds of the run.
+    """
+    log = list(records)
+    boxes = _chosen(log, epochs)
+    events = [_name("process_name", RUN, 0, "run"), _name("thread_name", RUN, 0, "epochs")]
+    events += [_epoch_event(record) for record in log if record["kind"] == "epoch"]
+    for server, its in groupby(boxes, key=lambda box: box.server):
+        events.append(_name("process_name", server + FIRST_SERVER, 0, f"server {server}"))
+        track = 0
+        for thread, own in groupby(its, key=lambda box: box.thread):
+            for number, row in enumerate(rows_of(list(own))):
+                label = f"thread {thread}" + (f", task {number + 1} at a time" if number else "")
+                events.append(_name("thread_name", server + FIRST_SERVER, track, label))
+                events += [_task_event(box, track, after) for box, after in zip(row, [*row[1:], None], strict=True)]
+                track += 1
+    model, graph = (summary.get("name", "") for summary in (summarise(log).model, summarise(log).graph))
+    trace = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"model": str(model), "graph": str(graph)}}
+    return json.dumps(trace, allow_nan=False) + "\n"
+
+
+def _name(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": {"name": name}}
+
+
+def _epoch_event(record: Record) -> dict[str, Any]:
+    start_us = max(0.0, record["t"] - record["seconds"]) * _US
+    figures = {name: record[name] for name in ("loss", "usd", "memory_bytes") if record.get(name) is not None}
+    return {
+        "ph": "X", "name": f"epoch {record['epoch']}", "cat": "epoch", "pid": RUN, "tid": 0,
+        "ts": round(start_us, 1), "dur": round(record["t"] * _US - start_us, 1), "args": figures,
+    }  # fmt: skip
+
+
+def _task_event(box: Box, track: int, after: Box | None) -> dict[str, Any]:
+    """A task; it ends where the next one of its track begins, if the clocks of two records differ a little."""
+    end_s = box.end_s if after is None else min(box.end_s, max(after.start_s, box.start_s))
+    return {
+        "ph": "X", "name": task_name(box.kind), "cat": box.kind, "pid": box.server + FIRST_SERVER, "tid": track,
+        "ts": round(box.start_s * _US, 1), "dur": round(round(end_s * _US, 1) - round(box.start_s * _US, 1), 1),
+        "args": {"interval": box.interval, "epoch": box.epoch},
+    }  # fmt: skip
