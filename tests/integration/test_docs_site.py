@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import chromium
 import dorylus
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +98,20 @@ def test_a_flowchart_is_a_table_of_its_boxes(built):
     overview = (built / "repository" / "index.html").read_text()
     assert re.search(r"<td>report/</td>\s*<td>terminal, tables, timeline.*</td>", overview)
     assert re.search(r"<td>wire/</td>\s*<td>.*</td>\s*<td>[^<]*functions/[^<]*</td>", overview)
+
+
+@pytest.mark.skipif(chromium.PROGRAM is None, reason=chromium.MISSING)
+def test_a_browser_reads_and_searches_the_files_and_asks_no_host(built):
+    with chromium.chromium() as browser:
+        page = browser.new_page()
+        loaded, messages = [], []
+        page.on("request", lambda request: loaded.append(urlsplit(request.url).scheme))
+        page.on("console", lambda message: messages.append(message.text))
+        page.on("pageerror", lambda error: messages.append(str(error)))
+        page.goto((built / "repository" / "index.html").as_uri())
+        page.goto((built / "index.html").as_uri())
+        page.fill("input.md-search__input", "staleness")
+        page.wait_for_selector(".md-search-result__item", state="attached")
+        assert "Bounded staleness" in page.inner_text(".md-search-result__list")
+    assert set(loaded) == {"file"}
+    assert messages == []
