@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from dorylus import functions
 from dorylus.cli import main
 from dorylus.functions.deploy.local import LocalFunctions
 from dorylus.graph.datasets import planetoid
+from planted_tables import write_planted_tables
 from small_planetoid import write_small_set
 from small_runs import ctrl_c
 
@@ -35,7 +37,6 @@ NOT_RUN = {  # and why; their settings are checked
 }
 SLOW = {  # run with `make soak`: a stand-in for AWS takes seconds to start, and test_lambda_local.py trains on it
     'dorylus.train(graph, model, pool="lambda")',
-    'dorylus.train(graph, model, pool="lambda-local")',
 }
 
 
@@ -153,6 +154,14 @@ def an_edge_list(request):
         file.writelines(f"{vertex}\t{(vertex + 1) % 50}\n" for vertex in range(50))
 
 
+def own_tables(request):
+    write_planted_tables(Path.cwd(), num_vertices=60, num_edges=300)
+
+
+def another_graph(request):
+    return dorylus.communities(num_vertices=100, num_classes=8, num_features=32, average_degree=4, seed=1)
+
+
 def a_function_on_lambda(request):
     on_lambda = request.getfixturevalue("on_lambda")
     request.getfixturevalue("monkeypatch").setattr(functions, "aws_access", lambda: on_lambda.access)
@@ -160,6 +169,7 @@ def a_function_on_lambda(request):
 
 PREPARED = {
     "data": a_pyg_graph, "result": a_result, "runs/mine": an_interrupted_run, "edges.tsv.gz": an_edge_list,
+    "edges.csv": own_tables, "other": another_graph, "pandas": lambda request: pandas,
     'pool="lambda"': a_function_on_lambda,
 }  # fmt: skip
 
@@ -200,7 +210,8 @@ def test_the_commands_run_one_after_another(tmp_path, monkeypatch, capsys):
         ctrl_c(patch, at=EPOCHS)  # which leaves something to resume
         assert exit_code(train) == INTERRUPTED
     assert {command: exit_code(command) for command in others} == dict.fromkeys(others, 0), capsys.readouterr().err
-    assert np.load("classes.npy").shape == (7,)
+    assert Path("classes.csv").read_text().startswith('"id","class","probability"\n')
+    assert len(Path("classes.csv").read_text().splitlines()) == 1 + 7
 
 
 def test_there_are_lines_and_commands_to_run():
