@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := install --require-hashes --no-deps --only-binary :all:
 LOCKS  := requirements.lock requirements-torch.lock requirements-cuda.lock
 
-.PHONY: setup run test soak check bench clean lock audit licences wheel test-pythons test-arm
+.PHONY: setup run test soak check docs bench clean lock audit licences wheel test-pythons test-arm
 .DELETE_ON_ERROR:
 
 setup: $(STAMP)
@@ -87,6 +87,10 @@ licences: setup
 wheel: setup
 	rm -rf build/dist
 	$(BIN)/python tools/wheels.py build/dist
+
+# A site that needs no network: open build/site/index.html. A warning, for instance about a broken link, stops it.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -1,7 +1,8 @@
-"""A notebook in a real kernel: progress under the cell, and results as tables."""
+"""A notebook in a real kernel: progress under the cell, and results as tables. The notebook of the examples runs."""
 
 import os
 import sys
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -17,17 +18,25 @@ CELLS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def outputs():
-    """The outputs of each cell."""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "first_run.ipynb"
+
+
+def outputs_of(sources):
+    """The outputs of cells that a new kernel runs one after another."""
     kernel = {"name": "python3", "display_name": "Python", "language": "python"}
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
     notebook.metadata["kernelspec"] = kernel
     client = NotebookClient(notebook, timeout=120, kernel_name="python3")
     client.create_kernel_manager()
     client.km.kernel_cmd = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     client.execute(env=os.environ | {"OMP_NUM_THREADS": "1", "IPYTHONDIR": os.devnull})
     return [cell.outputs for cell in notebook.cells]
+
+
+@pytest.fixture(scope="module")
+def outputs():
+    """The outputs of each cell."""
+    return outputs_of(CELLS)
 
 
 def test_progress_is_one_line_of_plain_text_that_ends_with_the_last_epoch(outputs):
@@ -47,3 +56,16 @@ def test_a_graph_is_a_table_and_a_printed_result_is_short(outputs):
 def test_no_progress_is_shown_where_it_is_not_wanted(outputs):
     (only,) = outputs[3]
     assert only.data["text/plain"] == "[]"
+
+
+def printed(outputs):
+    return "".join(each.text for each in outputs if each.output_type == "stream")
+
+
+def test_the_notebook_of_the_examples_prints_what_it_shows(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cells = [cell for cell in nbformat.read(EXAMPLE, as_version=4).cells if cell.cell_type == "code"]
+    found = outputs_of([cell.source for cell in cells])
+    assert [printed(each) for each in found] == [printed(cell.outputs) for cell in cells]
+    assert all(map(printed, found))
+    assert list(tmp_path.iterdir()) == []

@@ -4,12 +4,11 @@ Pure: no clock, no network, no torch. A :class:`Meter` counts what its callers m
 counts into a :class:`Bill` at the :class:`Rates` of a :class:`PriceBook`; :class:`Budget` decides whether to continue.
 """
 
-from dorylus.cost.bill import Bill, Budget, BudgetDecision, value
+from dorylus.cost.bill import Bill, Budget, BudgetDecision, CostSettings, value
 from dorylus.cost.meter import FunctionUse, Meter, Phase, Role, Usage
 from dorylus.cost.money import amount_of, dollars
 from dorylus.cost.price_book import PriceBook, Rounding
 from dorylus.cost.pricing import Rates, cluster_bill, make_bill
-from dorylus.cost.settings import CostSettings
 
 __all__ = [
     "Bill",

@@ -1,4 +1,4 @@
-"""The bill, whose lines sum to the total to the last digit, and the budget, which decides on another epoch.
+"""The bill, whose lines sum to the total to the last digit; the budget, which decides on another epoch; their settings.
 
 *paper* counts what the paper's tables count: graph servers and functions, while training. *full* counts all there is:
 parameter servers, set-up, evaluation, cold starts and traffic too. One bill has both; every line says whether it is
@@ -14,6 +14,30 @@ from typing import Any, Self
 from dorylus.cost.money import amount_of, dollars, quantity, total
 from dorylus.cost.price_book import Row
 from dorylus.errors import ConfigError, DataError, given, unknown_name
+from dorylus.settings import MOST_USD, SettingGroup, Settings, file, optional, real, setting, text
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostSettings(Settings):
+    """What a run is priced by, and what it may cost."""
+
+    instance: str | None = setting(
+        None,
+        "Instance type the bill is priced for; the nearest to this machine when not given.",
+        optional(text),
+        recut=True,
+        group=SettingGroup.MONEY,
+    )
+    price_book: str | None = setting(
+        None, "TOML file of prices of your own, put over ours.", optional(file), recut=True, group=SettingGroup.MONEY
+    )
+    budget_usd: float | None = setting(
+        None,
+        "Stop, with a checkpoint, before the bill passes this many dollars.",
+        optional(real(0, MOST_USD, above=True, usual=5)),
+        recut=True,
+        group=SettingGroup.MONEY,
+    )
 
 
 class Basis(StrEnum):

@@ -138,8 +138,8 @@ class RunRecords:
         to_file, started_s = [], 0.0
         run_dir = None if self.folder is None else str(self.folder.path)
         began = datetime.now().astimezone().isoformat(timespec="seconds")
-        run = {"kind": "run", **run, "began": began, "resumed_from": resumed_from, "run_dir": run_dir}
-        self._loggers = open_loggers(run, self.folder)
+        run = {**run, "began": began, "resumed_from": resumed_from, "run_dir": run_dir}
+        self._loggers = open_loggers({"kind": "run", **run}, self.folder)
         for each in self._loggers:
             self._held.callback(each.close)
         if self.folder is not None:
@@ -148,7 +148,7 @@ class RunRecords:
             to_file = [JsonlSink(self.folder.log, append=resumed_from is not None)]
         self.log = RunLog([*to_file, *self._loggers, *sinks], started_s=started_s)
         self.set_up = SetupProgress(self.log.write)
-        self.log.write(**run)
+        self.log.write("run", **run)
         if self._lock is not None and not self._lock.by_kernel:
             self.log.write("unlocked", run_dir=run_dir)
 
