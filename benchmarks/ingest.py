@@ -24,7 +24,7 @@ from pathlib import Path
 
 from benchmarks import table
 from benchmarks.edge_files import SUFFIXES, write_edges
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 RESULTS = Path(__file__).parent / "results"
 GROUPS = Path("/sys/fs/cgroup/memory")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.edge_files import write_edges
 from benchmarks.memory.group import Group, JobResult, drop_pages
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 HEADINGS = (
     "run", "limit", "set-up s", "s/epoch", "slowdown", "peak", "predicted", "read/epoch", "written/epoch",

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
 from benchmarks.table import machine, markdown
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 HEADINGS = (
     "model", "width", "trained on", "limit", "of", "verdict", "predicted", "measured", "predicted / measured",

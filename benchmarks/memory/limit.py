@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 HEADINGS = ("contender", "group's limit", "exit status", "s/epoch", "peak", "predicted", "limit met", "killed", "note")
 LIMIT = "1GiB"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory.group import Group, JobResult, drop_pages, run_outside
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 HEADINGS = (
     "shape", "model", "limit", "verdict", "predicted", "measured", "predicted / measured", "worst stage",

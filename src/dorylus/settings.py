@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 from dorylus.errors import NOTHING_MEANT, ConfigError, given, short_repr, unknown_name, unknown_value
-from dorylus.sizes import parse_bytes
+from dorylus.units import parse_bytes
 
 CheckValue = Callable[[str, object], object]
 

@@ -16,14 +16,14 @@ SOURCE = Path(__file__).parents[2] / "src" / "dorylus"
 
 # From the bottom to the top: a package imports those above it in this list, and no other.
 LAYERS = (
-    "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
+    "errors", "lazy", "units", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "saga",
     "functions", "pools", "servers", "memory", "runtime", "config", "runs", "report", "training", "inference", "cli",
 )  # fmt: skip
 MAY_IMPORT = {name: set(LAYERS[:place]) for place, name in enumerate(LAYERS)}
 MAY_IMPORT["pipeline"] = {"errors"}
 MAY_IMPORT["wire"] = {"errors", "lazy"}
-MAY_IMPORT["report"] = {"errors", "lazy", "sizes", "progress", "cost", "pools", "runs"}
+MAY_IMPORT["report"] = {"errors", "lazy", "units", "progress", "cost", "pools", "runs"}
 MAY_IMPORT["servers"] -= {"functions", "pools"}
 MAY_IMPORT["config"].add("pools")  # the registry of pools, whose names are the values of a setting
 MAY_IMPORT["graph"].add("ingest")  # Graph.ingest, a shortcut for ingest_edges
@@ -32,7 +32,7 @@ MAY_IMPORT["training"].add("inference")  # Result.predict, a shortcut for predic
 MAY_IMPORT["cli"].add("dorylus")  # the command line is a thin layer over the Python interface
 
 WITHOUT_TORCH = {
-    "errors", "lazy", "sizes", "files", "extras", "progress", "process_memory", "settings",
+    "errors", "lazy", "units", "files", "extras", "progress", "process_memory", "settings",
     "pipeline", "wire", "cost", "backends", "paging", "graph", "ingest", "partition", "report",
 }  # fmt: skip
 TORCH_INSIDE_FUNCTIONS = {"graph": {"pyg", "dgl", "ogb"}, "backends": {"host"}}

@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "dorylus"
 BESIDE = sorted(path for each in ("tests", "benchmarks", "examples", "tools") for path in (ROOT / each).rglob("*.py"))
 MODULES = sorted(SOURCE.rglob("*.py"))
 PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py"))
-MOST_MODULES = 282
+MOST_MODULES = 280
 
 # Names that no engineer of the field would search for, in any spelling; docs use the terms that replaced them.
 REPLACED = {

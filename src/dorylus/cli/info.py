@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dorylus import units
 from dorylus.cli.flags import GRAPH_HELP, Root, graph_section
 from dorylus.cli.progress_bar import progress_bar
 from dorylus.errors import DataError
-from dorylus.report import units
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup
 

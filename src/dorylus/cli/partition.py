@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dorylus import units
 from dorylus.cli.flags import GRAPH_HELP, Root, check_parent, graph_section
 from dorylus.cli.interrupt import say_nothing_written
 from dorylus.cli.progress_bar import stage_bars
 from dorylus.errors import ConfigError, DataError, unknown_value
-from dorylus.report import units
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dorylus import units
 from dorylus.cli import flags
 from dorylus.cli.flags import (
     GRAPH_HELP,
@@ -28,7 +29,6 @@ from dorylus.cli.interrupt import resume_hint
 from dorylus.cli.report import live_page_of
 from dorylus.config import RECUT, RunConfig
 from dorylus.errors import ConfigError, settings_of_file, spelled
-from dorylus.report import units
 from dorylus.runs import RunFolder, RunLock, RunSpec, check_free, check_loggers, read_run_toml
 from dorylus.settings import SettingGroup
 

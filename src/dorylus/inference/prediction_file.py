@@ -24,7 +24,7 @@ from dorylus.errors import ConfigError, DataError, cannot_write
 from dorylus.files import check_is_path
 from dorylus.graph import Graph, TextIds
 from dorylus.inference.prediction_pass import SLAB_ROWS, PredictionForm, Rows, slabs
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 ROWS = 131_072  # read together
 

@@ -18,7 +18,7 @@ from dorylus.ingest.numbering import DenseIds, IdTableFullError
 from dorylus.ingest.reordering import BYTES_PER_VERTEX
 from dorylus.ingest.settings import IngestSettings
 from dorylus.process_memory import resident_bytes
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 MIB = 1 << 20
 NO_READER_MEMORY = ReaderMemory()

@@ -6,7 +6,7 @@ from typing import Any
 
 from dorylus.errors import ConfigError, given, unknown_name
 from dorylus.graph import MAX_VERTICES, parse_feature_dtype
-from dorylus.sizes import parse_bytes
+from dorylus.units import parse_bytes
 
 REORDERINGS = ("none", "degree")
 

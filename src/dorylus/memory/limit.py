@@ -21,7 +21,7 @@ from dorylus.memory.settings import MemorySettings
 from dorylus.partition import choose_intervals, needed_levels, settle_levels
 from dorylus.saga import LINE, Plan, in_blocks
 from dorylus.servers import SpillPolicy
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 MIB = 1 << 20
 SLACK = 16 * MIB  # threads, kernel memory, and everything else that the model does not count

@@ -22,7 +22,7 @@ from dorylus.memory.limit import (
 from dorylus.memory.model import in_memory
 from dorylus.memory.model_pass import ARENA
 from dorylus.memory.scratch import Scratch
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 MANY = 64  # more than any run has: matrices of all of a model's widths, or copies of all edges
 SPARE = 20  # a proposed limit leaves the free memory divided by this to other programs

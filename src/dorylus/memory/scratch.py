@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dorylus.errors import given
 from dorylus.graph import Graph, disk_folder, file_system_in_memory, is_remote, not_on_disk
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 
 def scratch_folder(graph: Graph, scratch_dir: str | None, run_dir: str | None) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from dorylus.errors import ConfigError, DataError, given
 from dorylus.graph import Graph
 from dorylus.process_memory import resident_bytes
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 MIB = 1 << 20
 SLACK = 32 * MIB  # for file buffers, and modules that are still to be imported

@@ -66,7 +66,7 @@ from dorylus.partition.shard import (
 )
 from dorylus.process_memory import resident_bytes
 from dorylus.progress import ReportStage, StageProgress, silent
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 
 def write_shards(folder: NewFolder, reader: EdgeReader, parts: Ids, num_parts: int, tell: ReportStage) -> None:

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from dorylus.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from dorylus.report import units
     from dorylus.report.live import LiveRun, LiveServer, pause_s
     from dorylus.report.page import RunFigures, report_page
     from dorylus.report.run_table import compare_runs, find_runs, list_rows
@@ -25,13 +24,11 @@ __all__ = [
     "report_page",
     "shown_progress",
     "svg_timeline",
-    "units",
 ]
 
 __getattr__ = lazy_names(
     __name__,
     {
-        ".": "units",
         "live": "LiveRun LiveServer pause_s",
         "page": "RunFigures report_page",
         "run_table": "compare_runs find_runs list_rows",

@@ -10,9 +10,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from dorylus import units
 from dorylus.cost import Bill, dollars
 from dorylus.pools import POOLS
-from dorylus.report import units
 from dorylus.report.summary import Summary, ages_of, summarise
 from dorylus.runs import Record
 

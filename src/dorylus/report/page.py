@@ -18,8 +18,8 @@ from importlib.resources import files
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from dorylus import units
 from dorylus.cost import Bill, dollars
-from dorylus.report import units
 from dorylus.report.closing_table import STOP_REASONS, rows
 from dorylus.report.summary import TASK_KINDS, Summary, ages_of, task_name
 from dorylus.report.terminal import notice

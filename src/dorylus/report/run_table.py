@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from dorylus import units
 from dorylus.cost import Bill, dollars
 from dorylus.errors import ConfigError, DorylusError
-from dorylus.report import units
 from dorylus.report.summary import Summary, summarise
 from dorylus.runs import Record, RunFolder, current, flat_settings, is_locked, read_log
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.status import Status
 
+from dorylus import units
 from dorylus.cost import dollars
 from dorylus.errors import ConfigError, given
-from dorylus.report import units
 from dorylus.report.closing_table import closing_table, cluster, pool_line
 from dorylus.report.summary import Summary
 from dorylus.runs import Record, Sink, check_sinks

@@ -11,8 +11,8 @@ from html import escape
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from dorylus import units
 from dorylus.errors import ConfigError, given
-from dorylus.report import units
 from dorylus.report.closing_table import cluster
 from dorylus.report.summary import TASK_KINDS, Summary, summarise, task_name
 from dorylus.runs import Record

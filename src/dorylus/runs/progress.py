@@ -27,7 +27,7 @@ from dorylus.runs.run_folder import RunFolder
 from dorylus.runtime import EpochReport
 from dorylus.saga import Program
 from dorylus.servers import PSState
-from dorylus.sizes import format_bytes, parse_bytes
+from dorylus.units import format_bytes, parse_bytes
 
 
 @dataclass

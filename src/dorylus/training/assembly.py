@@ -46,8 +46,8 @@ from dorylus.saga import (
     lower,
     measure,
 )
-from dorylus.sizes import format_bytes
 from dorylus.training.optim import make_optimizer
+from dorylus.units import format_bytes
 
 MOST_CLASSES = 1 << 20  # or as many as vertices: more are numbers with gaps, and the last layer has a column for each
 MANY_CLASSES, PRESENT = 10_000, 100  # of more than so many classes, one in so many has a vertex

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from dorylus import units
 from dorylus.backends import Backend
 from dorylus.config import RunConfig
 from dorylus.cost import Bill, dollars
 from dorylus.graph import Graph, html_table
 from dorylus.inference import Written
-from dorylus.report import units
 from dorylus.runs import RunProgress, TrainedOn
 from dorylus.saga import Program, Work
 from dorylus.training.evaluation import Evaluation

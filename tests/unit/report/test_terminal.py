@@ -4,7 +4,7 @@ import pytest
 from log_of_a_run import GRAPH, cluster_run_record, epoch_record, evaluation_record, result_record, run_record
 from rich.console import Console
 
-from dorylus.report import units
+from dorylus import units
 from dorylus.report.closing_table import closing_table, rows
 from dorylus.report.summary import summarise
 from dorylus.report.terminal import TerminalProgress, figures

@@ -21,10 +21,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from dorylus import units
 from dorylus.errors import ConfigError, TrainingError, unknown_name
 from dorylus.extras import CORE, EXTRAS, broken_package
 from dorylus.pools import POOLS
-from dorylus.report import units
 from dorylus.settings import SettingGroup
 
 CLUSTERS = ("local", "ray")

@@ -17,8 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import IO, Any, Self
 
+from dorylus import units
 from dorylus.cli.doctor import LOW_MEMORY_BYTES, Check
-from dorylus.report import units
 
 MUST_BE_THE_SAME = ("python", "ray", "dorylus")  # other packages may differ: results then differ in the last bits
 CLOCK_OFF_S = 0.5

@@ -15,7 +15,7 @@ from typing import IO, Any
 from dorylus.errors import ConfigError, DataError, given
 from dorylus.ingest.readers.arrow import pyarrow
 from dorylus.process_memory import resident_bytes
-from dorylus.sizes import format_bytes
+from dorylus.units import format_bytes
 
 DROP_BYTES = 8 << 20
 
