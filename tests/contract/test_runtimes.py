@@ -290,10 +290,10 @@ def test_a_cluster_may_be_closed_with_intervals_ahead(runtime_of, graph):
 
 
 class Breaks(dorylus.Layer):
-    """Fails on a cut of the rows, not on the two rows a plan is made with."""
+    """Fails on a cut of the rows, not on the few rows with which a body is checked before the run."""
 
     def apply_vertex(self, own, gathered):
-        if len(own) > 2:
+        if len(own) > 8:
             raise ArithmeticError("too many rows")
         return gathered
 

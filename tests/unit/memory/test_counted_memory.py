@@ -130,9 +130,9 @@ def test_a_prediction_that_fits_gives_its_matrices_back(arenas):
 
 
 def test_an_array_of_predictions_counts_in_addition_to_the_pass_that_fills_it(bare_process, wide):
-    making = PredictionPass(
-        wide, dorylus.gcn(hidden=32).build(128, 40), "logits", -1, RunConfig(memory="16KiB", threads=1), NativeBackend()
-    )
+    config = RunConfig(memory="16KiB", threads=1)
+    program = dorylus.gcn(hidden=32).build(128, 40)
+    making = PredictionPass(wide, program, "logits", -1, config, NativeBackend(), several=False)
     least = []
     for other_bytes in (0, making.form.num_bytes):
         with pytest.raises(ConfigError) as refused, making.blocks(other_bytes):
