@@ -207,7 +207,13 @@ def _names(names: str | None) -> list[str] | None:
 
 def _split(split: str | None) -> str | dict[str, Any] | None:
     """A column; or shares, or columns, of train, val and test."""
-    if split is None or "=" not in split:
+    if split is None:
+        return None
+    if "=" not in split:
+        if "," in split and all(isinstance(_number(each), float) for each in split.split(",")):
+            raise ConfigError(
+                f"{given('split', split)}: name the splits, as in {given('split', {'train': 0.6, 'val': 0.2})}."
+            )
         return split
     return {name.strip(): _number(value) for name, value in _pairs("split", split)}
 

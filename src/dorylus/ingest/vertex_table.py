@@ -28,6 +28,7 @@ STRATIFY_ROWS = 1 << 16  # fixed: the split of a seed depends on it
 MISSING_NUMBERS = ("", "na", "n/a", "nan", "null", "none", "-nan")
 ID_PATTERN = r"^-?(0|[1-9][0-9]{0,17})$"  # "007" is a text
 SPLITS = ("train", "val", "test")
+PANDAS_INDEX = {"", "Unnamed: 0"}  # its column in a CSV file, and in the frame that pandas reads from that
 SYNONYMS = {
     **dict.fromkeys(("train", "training", "tr"), 1),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), 2),
@@ -62,6 +63,19 @@ class TableColumns:
     def __post_init__(self) -> None:
         if isinstance(self.split, Mapping):
             self._check_split(self.split)
+        elif not isinstance(self.split, str | None):
+            raise ConfigError(
+                f"{given('split', self.split)}: a split is a column of vertices, or a share of each name, as in "
+                "{'train': 0.6, 'val': 0.2}."
+            )
+        for setting in ("features", "categories"):
+            value = getattr(self, setting)
+            if not all(isinstance(name, str) for name in _names_of(value)):
+                raise ConfigError(f"{given(setting, value)}: columns of vertices are given by name.")
+        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
+            raise ConfigError(
+                f"{given('seed', self.seed)}, but a seed is a whole number from 0: use {given('seed', 0)}."
+            )
         if isinstance(self.fill, str) and self.fill != "mean":
             raise ConfigError(
                 f"{given('fill', self.fill)}: missing features are filled with a number, 'mean', or {{column: value}}."
@@ -90,6 +104,10 @@ class TableColumns:
     def fill_of(self, column: str) -> Any:
         """What replaces a missing value of a column; None: nothing."""
         return self.fill.get(column) if isinstance(self.fill, Mapping) else self.fill
+
+
+def _names_of(value: Any) -> Sequence[Any]:
+    return [] if value is None else value if isinstance(value, Sequence) else [value]
 
 
 def _is_share(value: Any) -> bool:
@@ -190,7 +208,7 @@ class FeatureColumn:
         if column.null_count:
             if self._fill is None or not isinstance(self._fill, str) or self._fill == "mean":
                 row = first_true(column.is_null().to_numpy(zero_copy_only=False))
-                raise self._missing_error(batch, row or 0, "a category like 'none'")
+                raise self._missing_error(batch, row or 0, f"a category, as in {given('fill', {self.name: 'none'})}")
             self._categories.add(self._fill)
         self._categories.update(column.drop_null().unique().to_pylist())
         if len(self._categories) > MOST_CATEGORIES:
@@ -501,7 +519,7 @@ class VertexTable:
         others = {self.id, columns.label, *self._split_columns()}
         for name in others - {None}:
             _check_column(self.table, str(name))
-        chosen = [name for name in self.table.columns if name and name not in others]  # "" is the index of pandas
+        chosen = [name for name in self.table.columns if name not in PANDAS_INDEX | others]
         if columns.features is not None:
             matching = _matching(self.table, columns.features)
             chosen = [name for name in matching if name not in others]  # a pattern may match more than features
@@ -715,7 +733,7 @@ def _matching(table: InputTable, patterns: str | Sequence[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in _listed(patterns):
         exact = [pattern] if pattern in table.columns else []
-        found = exact or [name for name in table.columns if name and fnmatchcase(name, pattern)]
+        found = exact or [name for name in table.columns if name not in PANDAS_INDEX and fnmatchcase(name, pattern)]
         if not found:
             raise DataError(f"{table.name}: {unknown_name('column', pattern, table.columns)}")
         chosen.update(dict.fromkeys(found))

@@ -400,6 +400,10 @@ def test_the_index_that_pandas_writes_to_csv_is_no_feature() -> None:
     frame(x=[4, 5, 6]).to_csv("v.csv")
     assert Graph.from_tables(PAIRS, "v.csv").feature_names == ("x",)
     assert Graph.from_tables(PAIRS, "v.csv", features="*").feature_names == ("x",)
+    read_back = pd.read_csv("v.csv")
+    assert "Unnamed: 0" in read_back
+    assert Graph.from_tables(PAIRS, read_back).feature_names == ("x",)
+    assert Graph.from_tables(PAIRS, read_back, features="*").feature_names == ("x",)
 
 
 def test_categories_of_polars_and_texts_of_pandas_are_the_same() -> None:
@@ -556,7 +560,7 @@ BAD_TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "missing value in a list": (frame(x=[[1.0, 2], [1, np.nan], [2, 3]]), {}, r"vertices, row 1 .* 'x' is missing"),
     "missing number": (frame(x=[1, None, 2]), {}, r"vertices, row 1 .* column 'x' is missing"),
     "infinite": (frame(x=[1, np.inf, 2]), {}, r"vertices, row 1 .* column 'x' holds inf"),
-    "missing category": (frame(x=["k", None, "k"]), {}, r"vertices, row 1 .* column 'x' is missing"),
+    "missing category": (frame(x=["k", None, "k"]), {}, r"row 1 .* 'x' is missing: .* as in fill={'x': 'none'}"),
     "only missing": (frame(x=[None] * 3), {}, r"vertices has no value in column 'x'"),
     "missing id": (pd.DataFrame({"id": ["a", None, "c"], "x": 1}), {}, r"vertices, row 1 .* column 'id' is missing"),
     "repeated id": (pd.DataFrame({"id": ["a", "b", "a"], "x": 1}), {}, r"names 'a' twice, again at vertices, row 2"),
@@ -610,6 +614,26 @@ def test_a_refused_ingest_leaves_nothing(case: str) -> None:
 def test_settings_of_a_table_and_of_rows_do_not_mix(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Graph.ingest("e.csv", "store", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"split": (0.6, 0.2, 0.2)},
+            r"split=\(0\.6, 0\.2, 0\.2\): a split is a column .* {'train': 0\.6, 'val': 0\.2}",
+        ),
+        ({"split": 0.8}, r"split=0\.8: a split is a column of vertices"),
+        ({"features": [1, 2]}, r"features=\[1, 2\]: columns of vertices are given by name"),
+        ({"features": 1}, r"features=1: columns of vertices are given by name"),
+        ({"categories": [1]}, r"categories=\[1\]: columns of vertices are given by name"),
+        ({"seed": "abc"}, r"seed='abc', but a seed is a whole number from 0: use seed=0"),
+        ({"seed": -1}, r"seed=-1, but a seed is a whole number from 0"),
+    ],
+)
+def test_settings_of_another_kind_are_refused_with_the_cure(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Graph.from_tables("e.csv", "v.csv", label="kind", **options)
 
 
 @pytest.mark.parametrize(
