@@ -282,7 +282,10 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def words(runs: Sequence[RunEntry]) -> list[str]:
     """Sentences: what cannot be compared, then which run is faster, cheaper and more accurate, and by how much."""
     cautions = []
-    if len({(each.graph, each.settings.get("graph.vertices"), each.settings.get("graph.edges")) for each in runs}) > 1:
+    graphs = [_graph_identity(each) for each in runs]
+    if None in graphs:
+        graphs = [str((each.graph, *map(each.settings.get, ("graph.vertices", "graph.edges")))) for each in runs]
+    if len(set(graphs)) > 1:
         cautions.append("The runs are on different graphs: times and scores do not compare.")
     for each in runs:
         if each.state not in ("finished", "stopped early"):
@@ -300,6 +303,15 @@ def words(runs: Sequence[RunEntry]) -> list[str]:
         *_least("the cheapest" if many else "cheaper", "equally cheap", costs, dollars, SAME_COST, "costs {} as much"),
         *_most_accurate(runs, "the most accurate" if many else "more accurate"),
     ]
+
+
+def _graph_identity(entry: RunEntry) -> str | None:
+    """The sizes and the checksum of its graph, whatever its name; None where the folder does not say."""
+    try:
+        facts = RunFolder.open(Path(entry.path)).read_graph_facts()
+    except DorylusError:
+        return None
+    return str(facts["identity"]) if facts and "identity" in facts else None
 
 
 def _count(epochs: int) -> str:

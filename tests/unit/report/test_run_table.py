@@ -150,6 +150,16 @@ def test_what_does_not_compare_is_said_first(write_run, tmp_path):
     assert words[3] == "b is cheaper: $0.50 for 1 epoch; a costs 2.00x as much for 2 epochs."
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_graphs_are_the_same_by_their_checksum_whatever_their_names(write_run, same):
+    a = write_run("a", *FAST)
+    b = write_run("b", run_record(resumed_from=0, **({"graph": {"name": "papers"}} if same else {})), *FAST)
+    for path, checksum in ((a, "aa"), (b, "aa" if same else "bb")):
+        (path / "graph.json").write_text(json.dumps({"identity": f"9 vertices, {checksum}"}))
+    words = compare_runs([a, b]).words
+    assert ("The runs are on different graphs: times and scores do not compare." in words) is not same
+
+
 def test_settings_of_graph_and_model_are_compared_too(write_run):
     specs = [RunSpec({"source": "cora"}, {"name": "gcn", "hidden": hidden}) for hidden in (16, [64, 32])]
     compared = compare_runs([write_run(f"run-{number}", *FAST, spec=spec) for number, spec in enumerate(specs)])
