@@ -186,10 +186,12 @@ class Result:
         """What is worth a line, by name."""
         weights = sum(each.numel() for each in self.model.parameters())
         epochs, config = len(self.losses), self.config
+        best = config.keep == "best" and self.best_epoch not in (None, epochs)
+        kept = f"; weights of epoch {self.best_epoch}, the best on validation" if best else ""
         rows = {
             "graph": f"{self.graph.name}: {self.graph.num_vertices:,} vertices, {self.graph.num_edges:,} edges",
             "model": f"{self.model.num_layers} layers, {weights:,} weights",
-            "epochs": f"{epochs} in {units.seconds(self.seconds)}, stopped by: {self.stopped}",
+            "epochs": f"{epochs} in {units.seconds(self.seconds)}, stopped by: {self.stopped}{kept}",
             "loss": f"{units.number(self.losses[0])} -> {units.number(self.losses[-1])}" if epochs else "",
         }
         score = "micro_f1" if self.graph.multilabel else "accuracy"

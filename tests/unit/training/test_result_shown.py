@@ -47,6 +47,12 @@ def test_a_result_is_printed_in_at_most_twelve_lines(graph, result, tmp_path):
     assert re.search(r"^  epochs +5 in .* stopped by: epochs$", str(result), re.MULTILINE)
 
 
+def test_a_result_shows_the_epoch_whose_weights_it_keeps(graph):
+    best = dorylus.train(graph, dorylus.gcn(hidden=4), epochs=8, lr=1.0, eval_every=1, keep="best", progress=False)
+    assert best.best_epoch < 8
+    assert f"stopped by: epochs; weights of epoch {best.best_epoch}, the best on validation\n" in str(best)
+
+
 def test_a_table_of_a_notebook_shows_names_as_text(graph):
     import dataclasses
 
