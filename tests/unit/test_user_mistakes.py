@@ -95,6 +95,10 @@ class Misnamed(Layer):
     reduce = "sums"
 
 
+class Added(dorylus.Layer):
+    reduce = "add"
+
+
 class Batched(Layer):
     def __init__(self, wide, out):
         super().__init__(wide, out)
@@ -206,6 +210,13 @@ MISTAKES = [
     # programs and layers
     ("dorylus.Program(gcn)", ConfigError, "needs no Program around it"),
     ("dorylus.Program([nn.Linear(6, 3)])", ConfigError, r"must derive from dorylus\.Layer"),
+    (
+        "dorylus.Program([torch_geometric.nn.GCNConv(6, 3)])",
+        ConfigError,
+        r"must derive from dorylus\.Layer.* Program\.from_pyg copies the weights",
+    ),
+    ("program(Added)", ConfigError, "unknown reduce 'add': it is called sum here"),
+    ("done.model(data.x, data.edge_index)", ConfigError, r"dorylus\.predict\(graph, program\) returns its logits"),
     ("dorylus.Program([dorylus.GCN])", ConfigError, r"make one, as in GCN\(32, 8\)"),
     ("dorylus.Program([dorylus.GCN(6, 4), dorylus.GCN(5, 3)])", ConfigError, "make the two widths equal"),
     ("dorylus.GCN('6', 3)", ConfigError, "a width is a whole number"),
@@ -254,12 +265,14 @@ MISTAKES = [
     ("labelled(features=graph.features[:5])", GraphError, r"They must have shape \[60, columns\]"),
     ("labelled(features=graph.features * np.nan)", GraphError, "replace the value"),
     ("labelled(features='x.npy')", GraphError, "Convert it to float32 first"),
-    ("train(labelled(train_mask=None), gcn)", GraphError, "mark at least one labelled vertex"),
+    ("train(labelled(train_mask=None), gcn)", GraphError, r"mark at least one .* or split= to Graph\.from_tables"),
+    ("train(labelled(), gcn, patience=3)", ConfigError, r"empty val_mask: mark .* split= of Graph\.from_tables"),
     ("train(labelled(features=None), gcn)", GraphError, "give features= to Graph.from_edges"),
     # converters, files, results
     ("dorylus.Graph.from_pyg(torch_geometric.data.HeteroData())", DataError, r"give data\.to_homogeneous\(\)"),
     ("dorylus.Graph.from_pyg([data])", DataError, r"of a data set, dataset\[0\].*given a list"),
     ("dorylus.Graph.from_pyg(None)", DataError, "given None: give one"),
+    ("dorylus.Graph.from_pyg(turned)", DataError, r"its shape is \[2, edges\]: give edge_index\.t\(\)"),
     ("dorylus.Graph.from_networkx(data)", DataError, r"given a Data: use Graph\.from_pyg"),
     ("dorylus.Graph.from_scipy(np.eye(4))", DataError, r"such as scipy\.sparse\.csr_array\(matrix\)"),
     ("dorylus.Graph.from_dgl(data)", DataError, r"use Graph\.from_pyg"),
@@ -308,6 +321,7 @@ def names(tmp_path_factory):
         "edges": edges,
         "gcn": gcn,
         "data": graph.to_pyg(),
+        "turned": graph.to_pyg().update({"edge_index": graph.to_pyg().edge_index.t()}),
         "train": dorylus.train,
         "from_edges": dorylus.Graph.from_edges,
         "labelled": labelled,

@@ -32,7 +32,11 @@ def check_layer(index: int, layer: object) -> None:
     if not isinstance(layer, Layer):
         if isinstance(layer, type) and issubclass(layer, Layer):
             raise ConfigError(f"layer {index} is the class {layer.__name__}: make one, as in {layer.__name__}(32, 8).")
-        raise ConfigError(f"layer {index} is {kind_of(layer)}: every layer must derive from dorylus.Layer.")
+        of_pyg = type(layer).__module__.startswith("torch_geometric.")
+        raise ConfigError(
+            f"layer {index} is {kind_of(layer)}: every layer must derive from dorylus.Layer (docs/layers.md)."
+            + (" Program.from_pyg copies the weights of PyG's GCN, GAT, SAGE and GIN into ours." if of_pyg else "")
+        )
     name = type(layer).__name__
     if "in_columns" not in vars(layer):
         raise ConfigError(
@@ -46,7 +50,8 @@ def check_layer(index: int, layer: object) -> None:
     for what, known in _KNOWN.items():
         value = getattr(layer, what)
         if value not in known and not (what == "reduce" and isinstance(value, Reduction)):
-            raise ConfigError(f"layer {index}: " + unknown_name(what, str(value), known))
+            named = [name for name in known if name != "attention"]  # of GAT alone
+            raise ConfigError(f"layer {index}: " + unknown_name(what, str(value), named, {"add": "sum"}))
     _check_reduction(index, layer)
     for part_name, part in layer.named_modules():
         if isinstance(part, _IMPURE):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -34,6 +34,13 @@ class Program(nn.Module):
                     f"{layers[index - 1].out_columns}: make the two widths equal."
                 )
         self.layers = nn.ModuleList(layers)
+
+    def forward(self, *inputs: object) -> NoReturn:
+        """Refused: a program has no gathers of its own."""
+        raise ConfigError(
+            "a Program is not called, because the graph's servers gather for it: dorylus.predict(graph, program) "
+            "returns its logits, and result.predict() those of a run."
+        )
 
     @property
     def in_columns(self) -> int:

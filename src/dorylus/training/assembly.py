@@ -190,7 +190,8 @@ def check_trainable(graph: Graph, config: RunConfig) -> None:
         if value not in (None, "last"):
             raise ConfigError(
                 f"{given(name, value)} looks at validation, but graph {graph.name!r} has an empty val_mask: mark some "
-                f"vertices for validation (dorylus ingest --val FILE, or val_mask=), or leave {given(name)} out."
+                "vertices for validation (dorylus ingest --val FILE, val_mask= of Graph.from_edges, split= of "
+                f"Graph.from_tables), or leave {given(name)} out."
             )
 
 
@@ -204,7 +205,11 @@ def _how_to_add(graph: Graph) -> str:
     lacks = [name for name, there in is_there.items() if not there]
     flags = " ".join(f"--{name} FILE" for name in lacks)
     arguments = ", ".join("train_mask=" if name == "train" else f"{name}=" for name in lacks)
-    return f"Ingest its edges with dorylus ingest EDGES STORE {flags}, or give {arguments} to Graph.from_edges."
+    columns = ", ".join("split=" if name == "train" else "label=" if name == "labels" else f"{name}=" for name in lacks)
+    return (
+        f"Ingest its edges with dorylus ingest EDGES STORE {flags}, or give {arguments} to Graph.from_edges, or "
+        f"{columns} to Graph.from_tables."
+    )
 
 
 def check_classes(graph: Graph) -> None:

@@ -8,7 +8,7 @@ from http.client import HTTPException, HTTPResponse
 from os import PathLike
 from pathlib import Path
 
-from dorylus.errors import DISK_FAULTS, DataError, WriteError
+from dorylus.errors import DISK_FAULTS, DataError, WriteError, given
 from dorylus.files import new_file
 
 TIMEOUT_S = 30.0
@@ -47,10 +47,12 @@ def fetch(
                 check(Path(file.name))
     except (OSError, HTTPException) as error:
         if isinstance(error, OSError) and error.errno in DISK_FAULTS:
-            raise WriteError(f"cannot write {target}: {error.strerror}. Make room, or pass another root=.") from error
+            raise WriteError(
+                f"cannot write {target}: {error.strerror}. Make room, or give another folder by {given('root', ...)}."
+            ) from error
         raise DataError(
             f"cannot download {url} ({_reason(error)}). Without a network, put the file at {target} by hand, "
-            "or pass root= with the folder that has it."
+            f"or give the folder that has it by {given('root', ...)}."
         ) from error
     return target
 

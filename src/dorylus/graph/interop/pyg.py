@@ -55,8 +55,14 @@ def to_pyg(graph: Graph) -> Any:
 def _edges(data: Any) -> tuple[Any, Any, Any]:
     """(source, destination, weight or None) from edge_index, or from adj_t, whose rows are destinations."""
     if data.get("edge_index") is not None:
-        source, destination = array(data.edge_index)
-        return source, destination, _weight(data)
+        edges = array(data.edge_index)
+        if edges.ndim != 2 or len(edges) != 2:
+            turned = edges.ndim == 2 and edges.shape[1] == 2
+            raise DataError(
+                f"edge_index of the PyG data has shape {list(edges.shape)}, but its shape is [2, edges]: "
+                + ("give edge_index.t()." if turned else "its rows are sources and destinations.")
+            )
+        return edges[0], edges[1], _weight(data)
     adj_t = data.get("adj_t")
     if adj_t is None:
         raise DataError("the PyG data has neither edge_index nor adj_t. Set one of them.")

@@ -66,7 +66,8 @@ def test_without_a_network_the_error_names_the_place_for_the_file(tmp_path: Path
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/file"
         with pytest.raises(
-            DataError, match=r"cannot download .*refused.*put the file at .*/file by hand, or pass root="
+            DataError,
+            match=r"cannot download .*refused.*put the file at .*/file by hand, or give the folder .* by root=",
         ):
             fetch(url, tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
