@@ -22,7 +22,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from dorylus.config import RunConfig
-from dorylus.errors import ConfigError
+from dorylus.errors import ConfigError, given
 from dorylus.runs import RunSpec
 from dorylus.settings import SettingGroup
 
@@ -238,7 +238,19 @@ def _json(value: Any) -> str:
 
 
 class HelpfulCommand(TyperCommand):
-    """A command with such a help."""
+    """A command with such a help. A flag that other libraries have is refused with ours, as a setting is in Python."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """The arguments that are left when the flags are read."""
+        own = {flag for each in self.params for flag in (*each.opts, *each.secondary_opts)}
+        for word in args[: args.index("--")] if "--" in args else args:
+            flag = word.partition("=")[0]
+            meant = RunConfig.meant.get(flag[2:].replace("-", "_"), "") if flag[:2] == "--" and flag not in own else ""
+            if f"--{dashed(meant)}" in own:
+                raise ConfigError(f"unknown flag {flag}: it is called {given(meant)} here, so use that name.")
+            if meant.startswith("is no setting") and "--epochs" in own:
+                raise ConfigError(f"{flag} {meant}")
+        return super().parse_args(ctx, args)
 
     def get_help_option(self, ctx: Any) -> Any:
         """Help on help, in the last group."""

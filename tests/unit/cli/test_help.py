@@ -88,3 +88,25 @@ def test_errors_stay_plain_after_help(dorylus_program):
     assert code == 2
     assert "No such option: --no-such-flag" in err
     assert "╭" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("train", "ring", "--learning-rate", "0.1"), "--learning-rate: it is called --lr here, so use that name."),
+        (("train", "ring", "--num-epochs=5"), "--num-epochs: it is called --epochs here"),
+        (("train", "ring", "--device", "cuda"), "--device is no setting, because a run uses the processor's cores"),
+        (("train", "ring", "--batch-size", "9"), "limit what a run holds by --memory 8GiB."),
+        (("ingest", "edges.csv", "g", "--device", "cuda"), "No such option: --device"),
+    ],
+)
+def test_a_flag_of_other_libraries_is_refused_with_ours(dorylus_program, words, sentence):
+    code, out, err = dorylus_program(*words)
+    assert (code, out) == (2, "")
+    assert sentence in " ".join(err.split())
+
+
+def test_a_word_after_two_dashes_is_no_flag(dorylus_program):
+    code, _, err = dorylus_program("train", "--", "--learning-rate")
+    assert code == 2
+    assert "it is called" not in err
