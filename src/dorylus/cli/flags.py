@@ -113,6 +113,8 @@ def _word(value: str) -> str:
         plain = ast.literal_eval(value)
     except (ValueError, SyntaxError):  # shortened, or of a kind that no flag takes
         return value.lstrip("'")
+    if isinstance(plain, dict):
+        plain = [f"{key}={each}" for key, each in plain.items()]
     return shlex.quote(",".join(map(str, plain)) if isinstance(plain, list | tuple) else str(plain))
 
 

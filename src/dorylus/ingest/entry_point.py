@@ -84,6 +84,10 @@ class ArrayEdges:
 READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
 """Options of ``open_edges``: how files are read."""
 COLUMNS = frozenset(each.name for each in fields(TableColumns))
+OF_TABLES = frozenset(
+    {"source", "target", "weight", "undirected", "drop_duplicates", "drop_self_loops", "drop_unknown", "name"}
+)
+"""Settings of ``graph_of_tables`` of its own."""
 IN_TABLE = COLUMNS - {"features"}
 """Settings that make ``vertices`` a table of vertices; ``features`` are then names of its columns."""
 
@@ -203,7 +207,7 @@ def graph_of_tables(
     """The graph of a table of edges and a table of vertices, in memory."""
     known = READING | COLUMNS
     for option in sorted(options.keys() - known):
-        raise ConfigError(unknown_name("setting", option, known | {"source", "target", "weight", "undirected"}))
+        raise ConfigError(unknown_name("setting", option, known | OF_TABLES))
     reading = {option: value for option, value in options.items() if option in READING}
     if (source, target, weight) != (None, None, None):
         if "columns" in reading:

@@ -552,6 +552,32 @@ BAD_TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "structures": (pa.table({"id": ["a", "b", "c"], "x": [{"k": 1}] * 3}), {}, r"column 'x' holds struct"),
     "lists of texts": (pa.table({"id": ["a", "b", "c"], "x": [["k"]] * 3}), {}, r"column 'x' holds list<"),
     "lists of other lengths": (frame(x=[[1, 2], [1], [2, 3]]), {}, r"vertices, row 1 .* 'x' holds a list of 1, but"),
+    "empty lists": (
+        pa.table({"id": ["a", "b", "c"], "x": pa.array([[]] * 3, pa.list_(pa.float32()))}),
+        {},
+        r"vertices, row 0 .* column 'x' holds an empty list",
+    ),
+    "list as a label": (frame(x=1, y=[["k"]] * 3), {"label": "y"}, r"vertices: column 'y' holds list<.*are texts or"),
+    "structure as a split": (frame(y="k", s=[{"k": 1}] * 3), {"label": "y", "split": "s"}, r"column 's' holds struct<"),
+    "list as an id": (
+        pd.DataFrame({"id": [["a"], ["b"], ["c"]]}),
+        {"id": "id"},
+        r"column 'id' holds list<.* but ids are",
+    ),
+    "fractions in the column id": (pd.DataFrame({"id": [0.5, 1, 2]}), {}, r"column 'id' holds double, but ids are"),
+    "filled with NaN": (frame(x=[1, None, 2]), {"fill": np.nan}, r"fill=nan for column 'x': features are finite"),
+    "filled beyond 32 bits": (
+        frame(x=[1, None, 2]),
+        {"fill": {"x": 1e39}},
+        r"fill=1e\+39 for column 'x': features are",
+    ),
+    "negative seed": (
+        frame(y="k"),
+        {"label": "y", "split": {"train": 0.5}, "seed": -1},
+        r"seed=-1: the seed of a split",
+    ),
+    "seed that is a text": (frame(y="k"), {"seed": "x"}, r"seed='x': the seed of a split is a whole number"),
+    "unknown option of edges": (frame(x=1), {"drop_unknwon": True}, r"Did you mean 'drop_unknown'"),
     "missing list": (frame(x=[[1, 2], None, [2, 3]]), {}, r"vertices, row 1 .* column 'x' is missing"),
     "missing value in a list": (frame(x=[[1.0, 2], [1, np.nan], [2, 3]]), {}, r"vertices, row 1 .* 'x' is missing"),
     "missing number": (frame(x=[1, None, 2]), {}, r"vertices, row 1 .* column 'x' is missing"),
@@ -633,3 +659,9 @@ def test_a_table_that_changes_while_it_is_read_is_refused(monkeypatch: pytest.Mo
     parquet.write_table(pa.table({"id": ["a"], "x": [1]}), "v.parquet")
     with pytest.raises(DataError, match=r"v\.parquet changed while it was read"):
         next(batches)
+
+
+def test_a_name_of_an_edge_that_is_not_utf8_is_refused_as_such_where_vertices_are_known() -> None:
+    Path("e.csv").write_bytes("s,t\nann,bob\nbob,\xfc\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"e\.csv, line 3: the name b'\\xfc' is not UTF-8"):
+        Graph.from_tables("e.csv", pd.DataFrame({"id": ["ann", "bob"], "x": 1}))
