@@ -30,6 +30,7 @@ from dorylus.graph import (
     is_remote,
     repeated_edge_error,
 )
+from dorylus.ingest.attributes import check_disjoint
 from dorylus.ingest.batches import EdgeBatch, EdgeSource, Tokens, locate_by_number
 from dorylus.ingest.budget import IDS_SHARE, NO_READER_MEMORY, shares_of, too_many_ids
 from dorylus.ingest.numbering import AnyNumbering, DenseIds, IdTableFullError, NumberedByAppearance, make_numbering
@@ -229,6 +230,9 @@ def graph_of_tables(
         bound = VertexBound(table.num_rows, f"{table.table.name} has {table.num_rows:,} rows, one per vertex")
         read_edges(PeekedBatches.of(batches), numbering, kept, bound, None, silent)
         masks = {f"{split}_mask": _mask_of(rows, table) for split, rows in table.split_rows(numbering).items()}
+        for scored in ("val_mask", "test_mask"):
+            if "train_mask" in masks and scored in masks:
+                check_disjoint(np.packbits(masks["train_mask"]), masks[scored], scored)
         indptr, indices, edge_weight = kept.csr(table.num_rows, undirected=undirected, drop_self_loops=drop_self_loops)
         features, labels = table.feature_rows(), table.label_rows()
         arrays: dict[str, Any] = dict(masks)

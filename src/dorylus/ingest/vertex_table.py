@@ -632,6 +632,13 @@ class VertexTable:
                 f"split[{name!r}] names {_short(ids[wrong].item())} (entry {wrong:,}), which is not among the "
                 f"{self.num_rows:,} vertices of {self.table.name}: correct the split."
             )
+        firsts = np.unique(numbers, return_index=True)[1]
+        if firsts.size < numbers.size:
+            entry = int(np.setdiff1d(np.arange(numbers.size), firsts)[0])
+            raise DataError(
+                f"split[{name!r}] names {_short(ids[entry].item())} twice, again in entry {entry:,}: list every vertex "
+                "once."
+            )
         return numbers
 
     def _flags(self, column: str) -> Iterator[BoolArray]:

@@ -665,3 +665,31 @@ def test_a_name_of_an_edge_that_is_not_utf8_is_refused_as_such_where_vertices_ar
     Path("e.csv").write_bytes("s,t\nann,bob\nbob,\xfc\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"e\.csv, line 3: the name b'\\xfc' is not UTF-8"):
         Graph.from_tables("e.csv", pd.DataFrame({"id": ["ann", "bob"], "x": 1}))
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        ({"train": ["ann", "ann"]}, r"split\['train'\] names 'ann' twice, again in entry 1: list"),
+        ({"train": ["ann"], "val": ["bob", "ann"]}, r"vertex 0 is in train_mask and in val_mask"),
+        ({"test": ["ann"], "train": [True, True]}, r"vertex 0 is in train_mask and in test_mask"),
+    ],
+)
+def test_a_split_that_repeats_a_vertex_is_refused_in_memory_and_in_an_ingest(split: Any, message: str) -> None:
+    Path("v.csv").write_text("id,x,y\nann,1,k\nbob,2,q\n")
+    Path("e.csv").write_text("s,t\nann,bob\n")
+    options = {"id": "id", "label": "y", "split": split}
+    with pytest.raises(DorylusError, match=message):
+        Graph.from_tables("e.csv", "v.csv", **options)
+    with pytest.raises(DorylusError, match=message):
+        Graph.ingest("e.csv", "store", vertices="v.csv", **options)
+    assert not Path("store").exists()
+
+
+def test_a_graph_of_tables_has_the_name_that_is_given() -> None:
+    vertices = pd.DataFrame({"id": ["ann", "bob"], "x": 1, "y": "k"})
+    split = {"train": ["ann"], "val": ["bob"]}
+    graph = Graph.from_tables(
+        pd.DataFrame({"s": ["ann"], "t": ["bob"]}), vertices, id="id", label="y", split=split, name="mine"
+    )
+    assert graph.name == "mine"
