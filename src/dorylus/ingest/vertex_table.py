@@ -73,10 +73,6 @@ class TableColumns:
             value = getattr(self, setting)
             if not all(isinstance(name, str) for name in _names_of(value)):
                 raise ConfigError(f"{given(setting, value)}: columns of vertices are given by name.")
-        if not isinstance(self.seed, int | np.integer) or self.seed < 0:
-            raise ConfigError(
-                f"{given('seed', self.seed)}, but a seed is a whole number from 0: use {given('seed', 0)}."
-            )
         if isinstance(self.fill, str) and self.fill != "mean":
             raise ConfigError(
                 f"{given('fill', self.fill)}: missing features are filled with a number, 'mean', or {{column: value}}."
