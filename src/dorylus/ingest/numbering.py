@@ -198,7 +198,9 @@ class NumberedByAppearance(ABC):
             numbers = self._pairs(batch)
         if numbers is None:  # outside the handler: its exception would keep the batch alive
             raise self._full(batch)
-        if self._fixed and not self.drop_unknown:
+        if self._fixed and self.drop_unknown:
+            check_unknown_names(batch, *numbers)
+        elif self._fixed:
             check_known(batch, *numbers, len(self._ids))
         return numbers
 
@@ -312,6 +314,23 @@ def check_known(
             f"{num_vertices:,} vertices given. Add it to them, leave all such edges out by "
             f"{given('drop_unknown', True)}, or drop the edge."
         )
+
+
+def check_unknown_names(batch: EdgeBatch, source: NDArray[np.int32], destination: NDArray[np.int32]) -> None:
+    """Refuse an invalid name among the ends that are not in the list.
+
+    An edge is left out because no vertex has its name, not because the file has another encoding than the list.
+    """
+    found = []
+    for ends, numbers in ((batch.source, source), (batch.destination, destination)):
+        unknown = np.flatnonzero(numbers < 0)
+        if begins_with_header(batch, source, destination):
+            unknown = unknown[1:]
+        if isinstance(ends, Tokens) and (bad := first_invalid_name(ends.take(unknown))) is not None:
+            found.append((int(unknown[bad]), ends))
+    if found:
+        position, names = min(found, key=lambda each: each[0])
+        raise invalid_name_error(names, position, batch.locate(position))
 
 
 def begins_with_header(batch: EdgeBatch, source: NDArray[np.int32], destination: NDArray[np.int32]) -> bool:

@@ -1,6 +1,7 @@
 """Tables of edges and vertices become a graph: rows joined by id, classes and categories by name, values checked."""
 
 import gzip
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -687,6 +688,19 @@ def test_a_name_of_an_edge_that_is_not_utf8_is_refused_as_such_where_vertices_ar
     Path("e.csv").write_bytes("s,t\nann,bob\nbob,\xfc\n".encode("latin-1"))
     with pytest.raises(DataError, match=r"e\.csv, line 3: the name b'\\xfc' is not UTF-8"):
         Graph.from_tables("e.csv", pd.DataFrame({"id": ["ann", "bob"], "x": 1}))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_unknown_names_that_are_not_utf8_are_no_edges_to_leave_out(stored: bool) -> None:
+    Path("v.csv").write_text("id,x\nann,1\nJürgen,2\n")
+    Path("e.csv").write_bytes("from,to\nann,eve\neve,ann\nann,Jürgen\n".encode("latin-1"))
+    make: Any = partial(Graph.ingest, "e.csv", "store", vertices="v.csv")
+    make = make if stored else partial(Graph.from_tables, "e.csv", "v.csv")
+    with pytest.raises(
+        DataError, match=r"e\.csv, line 4: the name b'J\\xfcrgen' is not UTF-8.*write the file as UTF-8"
+    ):
+        make(id="id", drop_unknown=True)
+    assert not Path("store").exists()
 
 
 @pytest.mark.parametrize(
