@@ -452,6 +452,7 @@ class VertexTable:
     id: str | None
     num_rows: int = 0
     features: list[FeatureColumn] = field(default_factory=list)
+    index: str | None = None  # the index of pandas, which is no feature
     class_counts: Counter[str] = field(default_factory=Counter)
     resident_bytes: int = 0
 
@@ -533,16 +534,20 @@ class VertexTable:
         others = {self.id, columns.label, *self._split_columns()}
         for name in others - {None}:
             _check_column(self.table, str(name))
-        chosen = [name for name in self.table.columns if name not in PANDAS_INDEX | others]
-        if columns.features is not None:
-            matching = _matching(self.table, columns.features)
-            chosen = [name for name in matching if name not in others]  # a pattern may match more than features
-            for name in _listed(columns.features):
-                if name in others:
-                    raise ConfigError(
-                        f"{given('features')} name column {name!r} of {self.table.name}, which holds the id, label or "
-                        "split of vertices: a model that sees it learns nothing else. Leave it out."
-                    )
+        listed = [] if columns.features is None else _listed(columns.features)
+        matching = self.table.columns if columns.features is None else _matching(self.table, listed)
+        chosen = [name for name in matching if name not in others]  # a pattern may match more than features
+        for name in [each for each in chosen if each in PANDAS_INDEX and each not in listed]:
+            if name != self.table.columns[0]:
+                raise _unnamed_error(self.table.name, name, "is not the first column")
+            self.index = name
+            chosen.remove(name)
+        for name in listed:
+            if name in others:
+                raise ConfigError(
+                    f"{given('features')} name column {name!r} of {self.table.name}, which holds the id, label or "
+                    "split of vertices: a model that sees it learns nothing else. Leave it out."
+                )
         categories = set(_matching(self.table, columns.categories))
         if isinstance(columns.fill, Mapping):
             for name in columns.fill:
@@ -558,12 +563,15 @@ class VertexTable:
 
     def _scan(self) -> None:
         label, split = self.columns.label, self.columns.split
-        names = [column.name for column in self.features] + [each for each in (label,) if each] + self._split_columns()
+        single = [each for each in (label, self.index) if each is not None]
+        names = [column.name for column in self.features] + single + self._split_columns()
         for batch in self.table.batches(names or self.table.columns[:1]):
             for column in self.features:
                 column.scan(batch)
             if label is not None:
                 self._count_classes(batch, label)
+            if self.index is not None:
+                _check_counts(batch, self.index, self.num_rows)
             for name in self._split_columns():
                 _split_codes(batch, name, flags=name != split)
             self.num_rows += len(next(iter(batch.columns.values())))
@@ -737,6 +745,32 @@ def _id_column(table: InputTable, columns: TableColumns) -> str | None:
     return name
 
 
+def _check_counts(batch: TableBatch, name: str, num_rows: int) -> None:
+    """Refuse an index of pandas whose values are not the numbers of the rows, in its file or in all files."""
+    pa, values = pyarrow(), batch.columns[name]
+    if _is_text(values.type):
+        values = text_of(batch, name).fill_null("")
+    wrong = 0 if len(values) else None
+    if _is_integer(values.type) or _is_text(values.type):
+        for first in (num_rows, batch.first):
+            counted = pa.array(np.arange(first, first + len(values))).cast(pa.large_string())
+            equal = compute().equal(values.cast(pa.large_string()), counted).fill_null(False)
+            wrong = first_true(~equal.to_numpy(zero_copy_only=False))
+            if wrong is None:
+                return
+    if wrong is not None:
+        found = f"holds {_short(values[wrong].as_py())} instead of the number of the row"
+        raise _unnamed_error(batch.locate(wrong, name), name, found)
+
+
+def _unnamed_error(where: str, name: str, found: str) -> DataError:
+    cure = "name it in the first line" if not name else "rename it"
+    return DataError(
+        f"{where}: a column {name!r} is the index of pandas only if it is the first and counts 0, 1, 2, ..., but this "
+        f"one {found}. If it is a feature, {cure}; if not, remove it, or name the features by {given('features', ...)}."
+    )
+
+
 def _is_integer(kind: Any) -> bool:
     return bool(pyarrow().types.is_integer(kind))
 
@@ -755,7 +789,7 @@ def _matching(table: InputTable, patterns: str | Sequence[str]) -> list[str]:
     chosen: dict[str, None] = {}
     for pattern in _listed(patterns):
         exact = [pattern] if pattern in table.columns else []
-        found = exact or [name for name in table.columns if name not in PANDAS_INDEX and fnmatchcase(name, pattern)]
+        found = exact or [name for name in table.columns if fnmatchcase(name, pattern)]
         if not found:
             raise DataError(f"{table.name}: {unknown_name('column', pattern, table.columns)}")
         chosen.update(dict.fromkeys(found))

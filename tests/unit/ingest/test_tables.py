@@ -407,6 +407,42 @@ def test_the_index_that_pandas_writes_to_csv_is_no_feature() -> None:
     assert Graph.from_tables(PAIRS, read_back, features="*").feature_names == ("x",)
 
 
+@pytest.mark.parametrize("second", ["0,c,6\n1,d,7\n", "2,c,6\n3,d,7\n"])
+def test_the_index_of_pandas_counts_in_each_file_or_in_all(second: str) -> None:
+    Path("v1.csv").write_text(",id,x\n0,a,4\n1,b,5\n")
+    Path("v2.csv").write_text(f",id,x\n{second}")
+    graph = Graph.from_tables(PAIRS.assign(t="d"), ["v1.csv", "v2.csv"])
+    assert graph.feature_names == ("x",)
+    assert graph.num_vertices == 4
+
+
+def test_a_column_without_a_name_is_a_feature_where_it_is_listed() -> None:
+    vertices = "id,x,\nann,1,7.5\nbob,2,8\ncid,3,9\ndan,4,9\n"
+    assert from_text(vertices, features=["x", ""]).features[0].tolist() == [1, 7.5]
+    assert from_text(vertices, features="x").feature_names == ("x",)
+
+
+@pytest.mark.parametrize(
+    ("vertices", "message"),
+    [
+        ("id,,x\nann,7.5,1\n", r"v\.csv: a column '' .* is not the first column.*name it .* or name the features by"),
+        (",id,x\n0,ann,1\n7.5,bob,2\n", r"v\.csv, row 1 .* holds '7\.5' instead of the number of the row.*name it"),
+        (",id,x\n1,ann,1\n2,bob,2\n", r"v\.csv, row 0 .* holds '1' instead"),
+        (",id,x\n0,ann,1\n,bob,2\n", r"v\.csv, row 1 .* holds '' instead"),
+        ("id,Unnamed: 0,x\nann,0,1\n", r"v\.csv: a column 'Unnamed: 0' .* is not the first column.*rename it"),
+        (frame(x=1).rename(columns={"x": "Unnamed: 0"})[["Unnamed: 0", "id"]], r"vertices, row 0 .* holds 1 instead"),
+        (frame(x=0.5).rename(columns={"x": "Unnamed: 0"})[["Unnamed: 0", "id"]], r"vertices, row 0 .* holds 0\.5 inst"),
+    ],
+)
+@pytest.mark.parametrize("features", [None, "*"])
+def test_a_column_without_a_name_that_is_no_index_is_refused(vertices: Any, message: str, features: Any) -> None:
+    if isinstance(vertices, str):
+        Path("v.csv").write_text(vertices)
+        vertices = "v.csv"
+    with pytest.raises(DataError, match=message):
+        Graph.from_tables("e.csv", vertices, features=features)
+
+
 def test_categories_of_polars_and_texts_of_pandas_are_the_same() -> None:
     cities = ["Rome", "Bern", "Rome"]
     for kind in (pl.Categorical, pl.Enum(["Rome", "Bern", "Oslo"]), pl.String):
