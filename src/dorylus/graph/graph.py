@@ -279,7 +279,7 @@ class Graph:
 
         - source, target, weight: columns of edges; left out, the first two, or all of a table of two or three.
         - id: the column of ids, texts or whole numbers; left out, "id" if there is one, else rows count from 0.
-        - label: the column of classes, texts or whole numbers; an empty value is no label.
+        - label: the column of classes, texts, whole numbers or booleans; an empty value is no label.
         - features: names, or patterns like "f*", of numbers, booleans, lists of numbers or categories (texts; also
           numbers named in ``categories``); left out, all other columns.
         - fill: what replaces missing features: a number, "mean", or {column: value}; otherwise one is refused.

@@ -44,7 +44,7 @@ class TableColumns:
     """Which columns of a vertex table are what.
 
     - ``id``: the column of ids; left out, the column "id" if there is one, else rows are numbered from 0.
-    - ``label``: the column of classes, texts or whole numbers; an empty value is no label.
+    - ``label``: the column of classes, texts, whole numbers or booleans; an empty value is no label.
     - ``features``: names, or patterns like "f*"; left out, all columns that are not id, label or split.
     - ``categories``: names or patterns of features whose values are categories although they are numbers.
     - ``split``: a column with train, val and test; or {"train": ..., "val": ..., "test": ...} with, for each, a share
@@ -343,7 +343,13 @@ def text_of(batch: TableBatch, name: str) -> Any:
     types = pa.types
     if types.is_dictionary(column.type):
         return text_of(batch._replace(columns={name: decoded(column)}), name)
-    if types.is_floating(column.type) or types.is_decimal(column.type):
+    is_known = (_is_text, types.is_integer, types.is_boolean, types.is_floating, types.is_null)
+    if not any(is_one(column.type) for is_one in is_known):
+        raise DataError(
+            f"{batch.part}: column {name!r} holds {column.type}, but ids, classes, categories and splits are texts, "
+            "whole numbers or booleans. Convert it, or choose another column."
+        )
+    if types.is_floating(column.type):
         numbers = _float_values(column).astype(np.float64)
         missing = np.isnan(numbers)
         wrong = first_true(~missing & (np.floor(numbers) != numbers) | (np.abs(np.nan_to_num(numbers)) > 2.0**53))
@@ -362,11 +368,6 @@ def text_of(batch: TableBatch, name: str) -> Any:
         row = next(row for row, value in enumerate(column) if not _is_utf8(value.as_py()))
         raise DataError(
             f"{batch.locate(row, name)} is not UTF-8: {_short(column[row].as_py())}. Write the file as UTF-8."
-        ) from None
-    except pa.ArrowNotImplementedError:
-        raise DataError(
-            f"{batch.part}: column {name!r} holds {column.type}, but ids, classes, categories and splits are texts or "
-            "whole numbers. Convert it, or choose another column."
         ) from None
     if not _is_text(column.type) or not texts.null_count < len(texts):
         return texts

@@ -1,6 +1,8 @@
 """Tables of edges and vertices become a graph: rows joined by id, classes and categories by name, values checked."""
 
 import gzip
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -598,7 +600,11 @@ BAD_TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
         {},
         r"vertices, row 0 .* column 'x' holds an empty list",
     ),
-    "list as a label": (frame(x=1, y=[["k"]] * 3), {"label": "y"}, r"vertices: column 'y' holds list<.*are texts or"),
+    "list as a label": (
+        frame(x=1, y=[["k"]] * 3),
+        {"label": "y"},
+        r"vertices: column 'y' holds list<.*are texts, whole",
+    ),
     "structure as a split": (frame(y="k", s=[{"k": 1}] * 3), {"label": "y", "split": "s"}, r"column 's' holds struct<"),
     "list as an id": (
         pd.DataFrame({"id": [["a"], ["b"], ["c"]]}),
@@ -653,6 +659,29 @@ def test_a_bad_table_is_refused_in_a_sentence_with_row_and_column(case: str) -> 
     with pytest.raises(DorylusError, match=message) as error:
         Graph.from_tables(PAIRS, vertices, **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([datetime(2026, 1, day) for day in (1, 2, 1)], r"timestamp\[us\]"),
+        ([date(2026, 1, day) for day in (1, 2, 1)], r"date32\[day\]"),
+        ([time(day) for day in (1, 2, 1)], r"time64\[us\]"),
+        ([timedelta(day) for day in (1, 2, 1)], r"duration\[us\]"),
+        ([Decimal(day) for day in (1, 2, 1)], r"decimal128\(1, 0\)"),
+        (pa.array([datetime(2026, 1, 1)] * 3).dictionary_encode(), r"timestamp\[us\]"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("options", [{"label": "y"}, {"categories": "y"}, {"label": "z", "split": "y"}], ids=str)
+def test_dates_times_and_decimals_are_no_classes_categories_or_splits(
+    values: Any, kind: str, options: dict[str, Any]
+) -> None:
+    parquet.write_table(pa.table({"id": ["a", "b", "c"], "y": values, "z": [1, 2, 1]}), "v.parquet")
+    with pytest.raises(
+        DataError, match=rf"v\.parquet: column 'y' holds {kind}, but .* texts, whole numbers or booleans"
+    ):
+        Graph.from_tables(PAIRS, "v.parquet", **options)
 
 
 @pytest.mark.parametrize("case", ["short row", "mixed numbers", "repeated id", "unknown end", "wrong split value"])
