@@ -107,9 +107,19 @@ Ends: TypeAlias = NDArray[np.int64] | Tokens
 Locate: TypeAlias = Callable[[int], str]
 
 
-def locate_by_number(first: int, what: str = "number") -> Locate:
-    """Locates edges by their number from ``first``: "number 7", "edges.npy, row 7"."""
-    return lambda position: f"{what} {first + position:,}"
+def locate_by_number(first: int) -> Locate:
+    """Locates edges in memory by their number from ``first``: "number 7"."""
+    return lambda position: f"number {first + position:,}"
+
+
+def row_of(file: Path | str, row: int) -> str:
+    """A row's place in a file or table, for error messages."""
+    return f"{file}, row {row:,} (counted from 0)"
+
+
+def locate_by_row(file: Path, first: int) -> Locate:
+    """Locates edges by their rows from ``first``: "edges.npy, row 7 (counted from 0)"."""
+    return lambda position: row_of(file, first + position)
 
 
 class EdgeBatch(NamedTuple):

@@ -68,5 +68,5 @@ def test_a_bad_name_in_a_list_of_vertices_is_reported_with_its_line(tmp_path: Pa
 def test_a_bad_name_in_a_table_is_reported_with_its_row(tmp_path: Path) -> None:
     ends = pa.array([b"a", b"b", b"\xe9"], pa.binary())
     parquet.write_table(pa.table({"source": ends, "destination": ends}), tmp_path / "edges.parquet")
-    with pytest.raises(DataError, match=r"edges.parquet, row 2: the name b'\\xe9' is not UTF-8"):
+    with pytest.raises(DataError, match=r"edges.parquet, row 2 \(counted from 0\): the name b'\\xe9' is not UTF-8"):
         Graph.ingest(tmp_path / "edges.parquet", tmp_path / "store")

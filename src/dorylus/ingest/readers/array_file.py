@@ -19,7 +19,7 @@ from numpy.lib import format as npy_format
 
 from dorylus.errors import DataError, given
 from dorylus.graph import AnyArray
-from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, locate_by_number
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, NoEdgesError, locate_by_row
 from dorylus.ingest.readers.input_file import PageCache
 from dorylus.ingest.readers.options import VERTICES, ReadOptions, check_integer_type, checked_ids, checked_weights
 
@@ -113,7 +113,7 @@ class NpyEdges:
         weight = None
         if self.weighted:
             weight = checked_weights(self.path, self._read(files[2], self._vectors[2], rows)[:, 0], row)
-        return EdgeBatch(source, destination, weight, bytes_read, locate_by_number(row, f"{self.path}, row"))
+        return EdgeBatch(source, destination, weight, bytes_read, locate_by_row(self.path, row))
 
     def _read(self, file: IO[bytes], vector: Vector, rows: int) -> AnyArray:
         values = np.empty((rows, vector.width), vector.header.dtype)
@@ -259,7 +259,7 @@ class BinaryEdges:
                 ends = np.frombuffer(pairs, self._dtype).reshape(-1, 2)
                 source, destination = (checked_ids(self.path, ends[:, end], row, self._options) for end in (0, 1))
                 cache.behind(file.tell())
-                yield EdgeBatch(source, destination, None, file.tell(), locate_by_number(row, f"{self.path}, row"))
+                yield EdgeBatch(source, destination, None, file.tell(), locate_by_row(self.path, row))
                 row += len(ends)
                 del pairs, ends, source, destination  # free them before the next are read
 

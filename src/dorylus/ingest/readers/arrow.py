@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import DataError, given
 from dorylus.extras import optional
-from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, Ends, Tokens, locate_by_number
+from dorylus.ingest.batches import MAX_EDGES, EdgeBatch, Ends, Tokens, locate_by_row, row_of
 from dorylus.ingest.readers.options import ReadOptions, check_column_order, checked_ids, checked_weights, pick_columns
 
 INSTALL = 'pip install "dorylus[parquet]"'
@@ -75,7 +75,7 @@ class ArrowColumns:
             weight = None
             if self.weighted:
                 weight = checked_weights(self._path, columns[2].to_numpy(zero_copy_only=False), row + first)
-            locate = locate_by_number(row + first, f"{self._path}, row")
+            locate = locate_by_row(self._path, row + first)
             first += part.num_rows
             yield EdgeBatch(source, destination, weight, begin + (end - begin) * first // batch.num_rows, locate)
 
@@ -115,7 +115,7 @@ class ArrowColumns:
         if column.null_count:
             missing = row + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
             raise DataError(
-                f"{self._path}, row {missing:,}: {name!r} is missing. Every edge has both ends and its weight."
+                f"{row_of(self._path, missing)}: {name!r} is missing. Every edge has both ends and its weight."
             )
         return decoded(column) if pyarrow().types.is_dictionary(column.type) else column
 
@@ -125,7 +125,7 @@ class ArrowColumns:
         tokens = tokens_of_column(column)
         empty = np.flatnonzero(tokens.offsets[1:] == tokens.offsets[:-1])
         if empty.size:
-            raise DataError(f"{self._path}, row {row + int(empty[0]):,}: an id is empty. Give every vertex a name.")
+            raise DataError(f"{row_of(self._path, row + int(empty[0]))}: an id is empty. Give every vertex a name.")
         return tokens
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from dorylus.errors import DataError, given, unknown_value
 from dorylus.graph import MAX_VERTICES, AnyArray
+from dorylus.ingest.batches import row_of
 
 IDS = ("auto", "dense", "map", "strings")
 Columns: TypeAlias = Sequence[int | str] | str
@@ -132,7 +133,7 @@ def checked_ids(path: Path, ends: AnyArray, first_row: int, options: ReadOptions
     position = options.first_outside(ends)
     if position is not None:
         cure = options.range_cure() if options.bounds[0] == 0 else "Ids are signed numbers of 64 bits."
-        raise DataError(f"{path}, row {first_row + position:,}: vertex {ends[position]} is out of range. {cure}")
+        raise DataError(f"{row_of(path, first_row + position)}: vertex {ends[position]} is out of range. {cure}")
     return np.ascontiguousarray(ends, dtype=np.int64)
 
 
@@ -144,7 +145,7 @@ def checked_weights(path: Path, values: AnyArray, first_row: int) -> NDArray[np.
     if not finite.all():
         position = int(np.flatnonzero(~finite)[0])
         raise DataError(
-            f"{path}, row {first_row + position:,}: the weight is {values[position]}. Weights are finite numbers: drop "
+            f"{row_of(path, first_row + position)}: the weight is {values[position]}. Weights are finite numbers: drop "
             "the edge or give it one."
         )
     return weight

@@ -15,7 +15,7 @@ import numpy as np
 
 from dorylus.errors import DataError
 from dorylus.extras import optional
-from dorylus.ingest.batches import EdgeBatch
+from dorylus.ingest.batches import EdgeBatch, row_of
 from dorylus.ingest.readers.arrow import ArrowColumns, naming_file, pyarrow
 from dorylus.ingest.readers.files import find_files
 from dorylus.ingest.readers.input_file import UncachedFile, UnchangedFile, compression
@@ -40,7 +40,7 @@ class TableBatch(NamedTuple):
 
     def locate(self, position: int, column: str) -> str:
         """A value's place, for error messages."""
-        return f"{self.part}, row {self.first + position:,} (counted from 0), column {column!r}"
+        return f"{row_of(self.part, self.first + position)}, column {column!r}"
 
 
 class TablePart(Protocol):
@@ -235,7 +235,7 @@ class CsvPart:
             if last is not None:  # one behind, as an open quote is seen at the end of the file
                 if batch is None and source.num_quotes % 2 and any(b"\n" in c[-1].as_py() for c in last.columns):
                     row = first + last.num_rows - 1
-                    raise DataError(f"{self.name}, row {row:,} (counted from 0): a quote is not closed. Close it.")
+                    raise DataError(f"{row_of(self.name, row)}: a quote is not closed. Close it.")
                 yield TableBatch(self.name, first, dict(zip(columns, last.columns, strict=True)))
                 first += last.num_rows
                 pyarrow().default_memory_pool().release_unused()
@@ -291,7 +291,7 @@ class CsvPart:
             if row := INVALID_ROW.search(str(error)):
                 number, expected, found, text = row.groups()
                 raise DataError(
-                    f"{self.name}, row {int(number) - 2:,} (counted from 0), has {found} values instead of {expected}: "
+                    f"{row_of(self.name, int(number) - 2)}, has {found} values instead of {expected}: "
                     f"{text.strip()[:60]!r}. Every row has a value for each column; put values with a comma in quotes."
                 ) from error
             if "straddling" in str(error):

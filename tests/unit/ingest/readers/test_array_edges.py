@@ -53,9 +53,9 @@ REFUSED = {
     "a vector": (np.arange(4), r"shape \[4\]"),
     "objects": (np.array([[None, 1]], dtype=object), "the array holds object"),
     "no edge": (np.empty((0, 2), int), "holds no edge"),
-    "a negative vertex": (np.array([[0, 1], [2, 3], [4, -5]]), r"row 2: vertex -5 is out of range.*ids='map'"),
-    "a large vertex": (np.array([[0, 1], [2**31 - 1, 3]]), "row 1: vertex 2147483647"),
-    "a very large vertex": (np.array([[0, 1], [2**64 - 1, 3]], np.uint64), "row 1: vertex 18446744073709551615"),
+    "a negative vertex": (np.array([[0, 1], [2, 3], [4, -5]]), r"row 2 .*: vertex -5 is out of range.*ids='map'"),
+    "a large vertex": (np.array([[0, 1], [2**31 - 1, 3]]), "row 1 .*: vertex 2147483647"),
+    "a very large vertex": (np.array([[0, 1], [2**64 - 1, 3]], np.uint64), "row 1 .*: vertex 18446744073709551615"),
 }
 
 
@@ -66,7 +66,7 @@ def test_an_array_that_is_no_list_of_edges_is_refused(array: Any, sentence: str,
 
 
 def test_a_number_of_64_unsigned_bits_is_refused_when_mapped_too(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="row 0: vertex 18446744073709551615 is out of range"):
+    with pytest.raises(DataError, match=r"row 0 .*: vertex 18446744073709551615 is out of range"):
         edges_of(open_edges(saved(np.array([[2**64 - 1, 3]], np.uint64), tmp_path), ids="map"))
 
 
@@ -106,7 +106,10 @@ BAD_ARCHIVES = {
     "one end": ({"source": PAIRS[:, 0]}, "has the arrays source"),
     "float ends": ({"source": np.ones(2), "destination": np.ones(2)}, "source holds float64"),
     "ends of two lengths": ({"source": PAIRS[:3, 0], "destination": PAIRS[:, 1]}, "differ in length"),
-    "a weight that is no number": ({"edges": PAIRS[:2], "weight": np.array([1, np.nan])}, "row 1: the weight is nan"),
+    "a weight that is no number": (
+        {"edges": PAIRS[:2], "weight": np.array([1, np.nan])},
+        "row 1 .*: the weight is nan",
+    ),
     "weights of another length": ({"edges": PAIRS, "weight": np.ones(3)}, "weight has 3 numbers for 10 edges"),
 }
 

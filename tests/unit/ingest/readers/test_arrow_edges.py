@@ -95,12 +95,12 @@ def test_names_come_in_batches_of_few_bytes(form: str, tmp_path: Path, monkeypat
 REFUSED = {
     "floats": ({"a": [0.0], "b": [1.0]}, r"'a' holds double\. Ends of edges are whole numbers or strings"),
     "numbers and strings": ({"a": [0], "b": ["x"]}, "one holds numbers and one strings"),
-    "a missing end": ({"a": [0, 1, 2], "b": [1, 2, None]}, r"row 2: 'b' is missing"),
-    "a missing weight": ({"a": [0, 1], "b": [1, 2], "w": [None, 1.0]}, r"row 0: 'w' is missing"),
-    "a weight that is no number": ({"a": [0, 1], "b": [1, 2], "w": [1.0, float("nan")]}, "row 1: the weight is nan"),
+    "a missing end": ({"a": [0, 1, 2], "b": [1, 2, None]}, r"row 2 .*: 'b' is missing"),
+    "a missing weight": ({"a": [0, 1], "b": [1, 2], "w": [None, 1.0]}, r"row 0 .*: 'w' is missing"),
+    "a weight that is no number": ({"a": [0, 1], "b": [1, 2], "w": [1.0, float("nan")]}, "row 1 .*: the weight is nan"),
     "a weight that is a word": ({"a": [0], "b": [1], "w": ["x"]}, r"the weight 'w' holds string\. Weights are numbers"),
-    "a negative vertex": ({"a": [0] * 9, "b": [1] * 8 + [-1]}, "row 8: vertex -1 is out of range"),
-    "an empty name": ({"a": ["x", "y"], "b": ["z", ""]}, "row 1: an id is empty"),
+    "a negative vertex": ({"a": [0] * 9, "b": [1] * 8 + [-1]}, "row 8 .*: vertex -1 is out of range"),
+    "an empty name": ({"a": ["x", "y"], "b": ["z", ""]}, "row 1 .*: an id is empty"),
     "one column": ({"a": [0]}, "has 1 columns"),
 }
 

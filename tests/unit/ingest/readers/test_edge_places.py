@@ -17,13 +17,14 @@ from dorylus.ingest.readers.text import BLOCK_BYTES
 
 EDGES = np.array([[0, 1], [1, 2], [2, 9], [2, 0]])
 TABLE = pyarrow.table({"source": EDGES[:, 0], "destination": EDGES[:, 1]})
+ROW = r"row 2 \(counted from 0\)"
 FORMS: dict[str, tuple[Callable[[Path], object], str]] = {
-    "edges.npy": (lambda path: np.save(path, EDGES), "row 2"),
-    "turned.npy": (lambda path: np.save(path, EDGES.T), "row 2"),
-    "edges.npz": (lambda path: np.savez(path, source=EDGES[:, 0], destination=EDGES[:, 1]), "row 2"),
-    "edges.i64": (lambda path: EDGES.tofile(path), "row 2"),
-    "edges.parquet": (lambda path: pyarrow.parquet.write_table(TABLE, path, row_group_size=2), "row 2"),
-    "edges.arrow": (lambda path: pyarrow.feather.write_feather(TABLE, path, chunksize=2), "row 2"),
+    "edges.npy": (lambda path: np.save(path, EDGES), ROW),
+    "turned.npy": (lambda path: np.save(path, EDGES.T), ROW),
+    "edges.npz": (lambda path: np.savez(path, source=EDGES[:, 0], destination=EDGES[:, 1]), ROW),
+    "edges.i64": (lambda path: EDGES.tofile(path), ROW),
+    "edges.parquet": (lambda path: pyarrow.parquet.write_table(TABLE, path, row_group_size=2), ROW),
+    "edges.arrow": (lambda path: pyarrow.feather.write_feather(TABLE, path, chunksize=2), ROW),
     "edges.txt": (lambda path: path.write_text("0 1\n1 2\n2 9\n2 0\n"), "line 3"),
     "no-end.txt": (lambda path: path.write_text("0 1\n1 2\n2 9"), "line 3"),
     "snap.txt": (lambda path: path.write_text("# a\n# b\n0\t1\n\n1\t2\n# c\n2\t9\n2\t0\n"), "line 7"),
