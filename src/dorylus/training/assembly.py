@@ -203,6 +203,11 @@ def _how_to_add(graph: Graph) -> str:
         "train": bool(graph.train_mask.any()),
     }
     lacks = [name for name, there in is_there.items() if not there]
+    if lacks == ["train"] and graph.class_names is not None:  # the labels come from a table of vertices
+        return (
+            "Its labels come from a table, so choose the vertices by a column of the table or by shares: split= of "
+            "Graph.from_tables, as in split={'train': 0.6, 'val': 0.2}, or dorylus ingest --split train=.6,val=.2."
+        )
     flags = " ".join(f"--{name} FILE" for name in lacks)
     arguments = ", ".join("train_mask=" if name == "train" else f"{name}=" for name in lacks)
     columns = ", ".join("split=" if name == "train" else "label=" if name == "labels" else f"{name}=" for name in lacks)

@@ -408,6 +408,17 @@ def test_a_graph_there_is_nothing_to_learn_from_is_refused(graph, tmp_path, chan
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_table_without_a_training_split_is_refused_with_the_cure_of_tables(graph, tmp_path):
+    names = tuple(f"class {number}" for number in range(graph.num_classes))
+    poor = dorylus.Graph(graph.indptr, graph.indices, graph.features, graph.labels, class_names=names)
+    with pytest.raises(
+        GraphError, match=r"empty train_mask: .* split= of Graph.from_tables, .* --split train="
+    ) as error:
+        dorylus.train(poor, dorylus.gcn(), epochs=1, run_dir=tmp_path / "run")
+    assert "--train FILE" not in str(error.value)
+    assert "from_edges" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("model", "settings", "says"),
     [
