@@ -4,6 +4,7 @@ Of a table of vertices (``vertex_table``) the ids are listed first: its rows are
 are joined to them by id.
 """
 
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dorylus.backends import WeightClash
-from dorylus.errors import ConfigError, DataError, GraphError, given, unknown_name
+from dorylus.errors import ConfigError, DataError, DorylusError, GraphError, given, spelled, unknown_name
 from dorylus.graph import (
     STORE,
     Address,
@@ -85,9 +86,8 @@ class ArrayEdges:
 READING = frozenset({"format", "columns", "delimiter", "header", "comments", "dtype", "ids"})
 """Options of ``open_edges``: how files are read."""
 COLUMNS = frozenset(each.name for each in fields(TableColumns))
-OF_TABLES = frozenset(
-    {"source", "target", "weight", "undirected", "drop_duplicates", "drop_self_loops", "drop_unknown", "name"}
-)
+ENDS = ("source", "target", "weight")
+OF_TABLES = frozenset({*ENDS, "undirected", "drop_duplicates", "drop_self_loops", "drop_unknown", "name"})
 """Settings of ``graph_of_tables`` of its own."""
 IN_TABLE = COLUMNS - {"features"}
 """Settings that make ``vertices`` a table of vertices; ``features`` are then names of its columns."""
@@ -219,7 +219,8 @@ def graph_of_tables(
         reading["columns"] = ends if weight is None else (*ends, weight)
     columns = TableColumns(**{option: value for option, value in options.items() if option in COLUMNS})
     table = VertexTable.open(vertices, columns)
-    batches, strings = _joined_source(edges, table, reading)
+    with _spelling_columns("columns" in options):
+        batches, strings = _joined_source(edges, table, reading)
     listed = None if table.id is None else table.ids(strings=strings)
     numbering = make_numbering(
         "dense" if listed is None else "map", strings=strings, vertices=listed, fixed=listed is not None
@@ -259,6 +260,29 @@ def graph_of_tables(
         raise repeated_edge_error(first, second, clash.first, clash.second) from error
     finally:
         getattr(numbering, "close", lambda: None)()
+
+
+@contextmanager
+def _spelling_columns(as_given: bool) -> Iterator[None]:
+    """In an error raised within, ``columns`` are spelled as source, target and weight, unless they were given so."""
+    try:
+        yield
+    except DorylusError as error:
+        if not as_given:
+            error.message = spelled(error.message, _as_ends)
+        raise
+
+
+def _as_ends(name: str, value: str | None) -> str | None:
+    if name != "columns":
+        return None
+    if not value:
+        return "source, target and weight" if value is None else "source= and target="
+    try:
+        columns = literal_eval(value)
+    except (ValueError, SyntaxError):  # shortened
+        return "source= and target="
+    return ", ".join(f"{end}={column!r}" for end, column in zip(ENDS, columns, strict=False))
 
 
 class _KeptEdges:
@@ -317,13 +341,17 @@ def _ids_of(numbering: AnyNumbering) -> Any:
 def _source_of(edges: Any, reading: Mapping[str, Any]) -> EdgeSource:
     if is_arrow_table(edges):
         for name in sorted(reading.keys() - {"ids", "columns"}):
-            raise ConfigError(f"{name} says how to read files, but the edges are in memory: leave it out.")
+            raise ConfigError(
+                f"{given(name, reading[name])} says how to read files, but the edges are in memory: leave it out."
+            )
         return TableEdges(edges, ReadOptions.of(**reading))
     source = _in_memory(edges)
     if source is None:
         return open_edges(_paths(edges), **reading)
     for name in sorted(reading.keys() - {"ids"}):
-        raise ConfigError(f"{name} says how to read files, but the edges are in memory: leave it out.")
+        raise ConfigError(
+            f"{given(name, reading[name])} says how to read files, but the edges are in memory: leave it out."
+        )
     return source
 
 

@@ -118,7 +118,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "little memory": (EDGES, {"memory": "1MB"}, ConfigError, r"memory is 1,000,000 bytes .*: give at least"),
     "no memory": (EDGES, {"memory": "lots"}, ConfigError, "memory='lots' is no amount"),
     "a misspelled setting": (EDGES, {"memroy": 5}, ConfigError, "Did you mean 'memory'"),
-    "a setting of files": (EDGES, {"delimiter": ","}, ConfigError, "delimiter says how to read files"),
+    "a setting of files": (EDGES, {"delimiter": ","}, ConfigError, "delimiter=',' says how to read files"),
     "flat edges": (np.arange(6), {}, GraphError, r"edges have shape \[6\]\. Edges are of shape \[edges, 2\] or"),
     "a list of pairs": (
         [(0, 1), (1, 2)],

@@ -199,13 +199,23 @@ BAD_EDGES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "text as weight": ({"s": ["a"], "t": ["b"], "w": ["heavy"]}, {}, r"the weight 'w' holds large_string"),
     "missing end": ({"s": ["a", None], "t": ["b", "c"]}, {}, r"edges, row 1 .*: 's' is missing"),
     "empty end": ({"s": ["a", ""], "t": ["b", "c"]}, {}, r"edges, row 1 .*: an id is empty"),
-    "many columns": ({"s": ["a"], "t": ["b"], "w": [1], "q": [1]}, {}, r"edges has 4 columns .* columns=\(0, 1\)"),
+    "many columns": ({"s": ["a"], "t": ["b"], "w": [1], "q": [1]}, {}, r"edges has 4 columns .* source=0, target=1\."),
     "unknown column": ({"s": ["a"], "t": ["b"]}, {"source": "z"}, r"edges has no column 'z': its columns are 's', 't'"),
-    "one column for both": ({"s": ["a"], "t": ["b"]}, {"source": "s", "target": "s"}, r"uses .*'s'.* for both ends"),
-    "reversed": ({"target": ["a"], "source": ["b"]}, {}, r"the first column is called 'target'"),
+    "one column for both": (
+        {"s": ["a"], "t": ["b"]},
+        {"source": "s", "target": "s"},
+        r"edges: source='s', target='s' uses 's' for both",
+    ),
+    "reversed": ({"target": ["a"], "source": ["b"]}, {}, r"called 'target' .* with source=1, target=0 if"),
+    "one position for both": (
+        {"s": ["a"], "t": ["b"]},
+        {"source": 1},
+        r"source=1, target=1 uses one .* source=0, target=1",
+    ),
+    "columns": ({"s": ["a"], "t": ["b"]}, {"columns": (0, 0)}, r"columns=\(0, 0\) uses one .* columns=\(0, 1\)"),
     "fractions": ({"s": [0.5], "t": [1.5]}, {}, r"edges: 's' holds double"),
     "columns twice": ({"s": ["a"], "t": ["b"]}, {"source": "s", "columns": (0, 1)}, r"give one of the two"),
-    "how to read files": ({"s": ["a"], "t": ["b"]}, {"delimiter": ";"}, r"delimiter says how to read files"),
+    "how to read files": ({"s": ["a"], "t": ["b"]}, {"delimiter": ";"}, r"delimiter=';' says how to read files"),
 }
 
 
