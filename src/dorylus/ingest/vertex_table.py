@@ -116,8 +116,9 @@ def _is_share(value: Any) -> bool:
 class FeatureColumn:
     """A column of numbers, booleans, lists or categories, and the columns of features that it becomes."""
 
-    def __init__(self, name: str, kind: str | None, fill: Any) -> None:
-        self.name, self.kind, self._fill = name, kind, fill
+    def __init__(self, name: str, kind: str | None, columns: TableColumns) -> None:
+        self.name, self.kind, self._fill = name, kind, columns.fill_of(name)
+        self._given_fill = {name: self._fill} if isinstance(columns.fill, Mapping) else self._fill
         self.width = 1
         self._listed = kind == "list"
         self._width_known = not self._listed
@@ -188,11 +189,12 @@ class FeatureColumn:
             value = float(self._fill)
         except (TypeError, ValueError):
             raise ConfigError(
-                f"{given('fill', self._fill)} for column {self.name!r}, which holds numbers: give a number, or 'mean'."
+                f"{given('fill', self._given_fill)} for column {self.name!r}, which holds numbers: give a number, or "
+                "'mean'."
             ) from None
         if not abs(value) <= float(np.finfo(np.float32).max):  # nor NaN
             raise ConfigError(
-                f"{given('fill', self._fill)} for column {self.name!r}: features are finite numbers of 32 bits."
+                f"{given('fill', self._given_fill)} for column {self.name!r}: features are finite numbers of 32 bits."
             )
         return value
 
@@ -555,7 +557,7 @@ class VertexTable:
                 _check_column(self.table, name)
         for name in chosen:
             kind = "category" if name in categories else _kind_of(self.table, name)
-            self.features.append(FeatureColumn(name, kind, columns.fill_of(name)))
+            self.features.append(FeatureColumn(name, kind, columns))
 
     def _split_columns(self) -> list[str]:
         split = self.columns.split

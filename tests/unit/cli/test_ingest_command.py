@@ -276,12 +276,13 @@ def test_a_table_of_vertices_is_ingested_by_its_columns(dorylus_program, tmp_pat
         (("--split", "0.6,0.2"), "--split 0.6,0.2: name the splits, as in --split train=0.6,val=0.2."),
         (("--split", "train=60,val=20"), "--split train=60.0,val=20.0: shares are from 0 to 1"),
         (("--split", "train=.5"), "(a category, as in --fill city=none)."),
+        (("--fill", "city=none,age=abc"), "--fill age=abc for column 'age', which holds numbers: give a number"),
     ],
 )
 def test_a_table_of_settings_is_spelled_as_its_flag(dorylus_program, tmp_path, monkeypatch, flags, sentence):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "e.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "v.csv").write_text("id,kind,city\n1,x,Rome\n2,y,\n")
+    (tmp_path / "v.csv").write_text("id,kind,city,age\n1,x,Rome,3\n2,y,,4\n")
     code, _, err = dorylus_program("ingest", "e.csv", "g", "--vertices", "v.csv", "--label", "kind", *flags)
     assert code == 2
     assert sentence in " ".join(err.split())

@@ -520,7 +520,7 @@ BAD_CSV: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "mixed booleans": ("id,x\nann,true\nbob,7\n", EDGES, {}, r"v\.csv, row 1 .* column 'x' holds '7', but .* true or"),
     "missing category": ("id,c\nann,a\nbob,\n", EDGES, {}, r"v\.csv, row 1 .* column 'c' is missing: .*category"),
     "category filled by a number": ("id,c\nann,a\nbob,\n", EDGES, {"fill": 0}, r"column 'c' is missing: .*category"),
-    "number filled by a text": ("id,x\nann,1\nbob,\n", EDGES, {"fill": {"x": "y"}}, r"fill='y' for column 'x'"),
+    "number filled by a text": ("id,x\nann,1\nbob,\n", EDGES, {"fill": {"x": "y"}}, r"fill={'x': 'y'} for column 'x'"),
     "nothing to average": ("id,x\nann,\nbob,\n", EDGES, {"fill": "mean"}, r"v\.csv has no value in column 'x'"),
     "no labels": ("id,y,x\nann,,1\n", EDGES, {"label": "y"}, r"v\.csv has no value in column 'y'"),
     "fill is no word": (VERTICES, EDGES, {"fill": "median"}, r"fill='median'"),
@@ -626,7 +626,7 @@ BAD_TABLES: dict[str, tuple[Any, dict[str, Any], str]] = {
     "filled beyond 32 bits": (
         frame(x=[1, None, 2]),
         {"fill": {"x": 1e39}},
-        r"fill=1e\+39 for column 'x': features are",
+        r"fill={'x': 1e\+39} for column 'x': features are",
     ),
     "negative seed": (
         frame(y="k"),
