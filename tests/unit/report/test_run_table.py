@@ -170,7 +170,7 @@ def test_graphs_are_the_same_by_their_checksum_whatever_their_names(write_run, s
     for path, checksum in ((a, "aa"), (b, "aa" if same else "bb")):
         (path / "graph.json").write_text(json.dumps({"identity": f"9 vertices, {checksum}"}))
     words = compare_runs([a, b]).words
-    assert ("The runs are on different graphs: times and scores do not compare." in words) is not same
+    assert ("The runs are on different graphs: times, costs and scores do not compare." in words) is not same
 
 
 def test_settings_of_graph_and_model_are_compared_too(write_run):
