@@ -163,7 +163,7 @@ MISTAKES = [
     ("train(graph, gcn, step_size=5)", ConfigError, r"lr_schedule_options=\{'step_size': 50\}"),
     ("train(graph, gcn, callbacks=[])", ConfigError, "is called sinks here"),
     ("train(graph, gcn, verbose=True)", ConfigError, "is called progress here"),
-    ("train(graph, gcn, epocs=3)", ConfigError, "Did you mean 'epochs'"),
+    ("train(graph, gcn, epocs=3)", ConfigError, "did you mean 'epochs'"),
     ("dorylus.Trainer(graph, gcn, epoch=3)", ConfigError, "it is called epochs here"),
     ("dorylus.resume('done', graph, gcn, learning_rate=1)", ConfigError, "unknown setting 'learning_rate'"),
     # values of settings
