@@ -284,6 +284,7 @@ MISTAKES = [
     ("dorylus.communities(average_degree='5')", ConfigError, "average_degree is a number"),
     ("dorylus.Graph.open(None)", ConfigError, "path is None"),
     ("graph.save(None)", ConfigError, "path is None"),
+    ("done.predict(graph)", ConfigError, r"another graph by graph=: predict\('classes', graph=graph\)"),
     ("done.predict('labels')", ConfigError, "classes, embeddings, logits"),
     ("done.predict('embeddings', layer='x')", ConfigError, "0 to 0 or counted back"),
     ("done.predict(out='scores.txt')", ConfigError, "ends in .npy or .parquet"),

@@ -101,6 +101,10 @@ class PredictionPass:
         several: bool,
     ) -> None:
         if what not in WHAT:
+            if isinstance(what, Graph):
+                raise ConfigError(
+                    "what to predict is named first, and another graph by graph=: predict('classes', graph=graph)."
+                )
             raise ConfigError(unknown_name("prediction", what, WHAT))
         # Embeddings are the output of one layer: only the layers up to it are computed.
         head = program if what != "embeddings" else _first_layers(program, _hidden(program, layer) + 1)
